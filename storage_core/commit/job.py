@@ -11,10 +11,11 @@ Nothing is visible before `commit`. After a crash, recovery finishes the job or 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NoReturn, Self
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.decide.decision import decide_abort
@@ -39,6 +40,7 @@ from lockgate.storage_core.commit.records.task import (
 )
 from lockgate.storage_core.commit.staged_files.attempt_directories import staging_dir
 from lockgate.storage_core.commit.task.attempt import Attempt
+from lockgate.storage_core.commit.task.expected_tasks import expected_digest, freeze_tasks
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import (
     ConflictError,
@@ -61,7 +63,6 @@ from lockgate.storage_core.ids import (
     new_token,
 )
 from lockgate.storage_core.settings import Settings
-from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import Store
 
 LOG: Final = logging.getLogger("lockgate.job")
@@ -94,6 +95,7 @@ class Job:
         self._leases = LeasesByJob(settings, clock)
         self._lease: Hold | None = None
         self._token: Token = new_token()
+        self._committing = threading.Lock()
         self._fork_guard = ForkGuard(f"job {record.job_id}")
 
     @property
@@ -208,7 +210,7 @@ class Job:
             )
         task = TaskId(check_id("task", task_id))
         if input_digest is None:
-            input_digest = self._expected_digest(task)
+            input_digest = expected_digest(self._folder, self.job_attempt, task)
         return Attempt(
             self._folder,
             self._record,
@@ -247,24 +249,7 @@ class Job:
         Raises:
             ConflictError: This job attempt has another list, or two tasks have the same id.
         """
-        if len({task.task_id for task in tasks}) != len(tasks):
-            raise ConflictError(f"job {self.job_id}: a task is named twice in the list of expected tasks")
-        attempt = self.job_attempt
-        record = ExpectedTasks(
-            job_id=self.job_id,
-            job_attempt=attempt,
-            stamp=Stamp(0, 1 + len(self._folder.listed_attempts() - {attempt})),
-            staging=staging,
-            tasks=tuple(tasks),
-        )
-        key = self._folder.key(f"attempts/{check_id('job attempt', attempt)}.json")
-        stored = claim(self.store, key, record)
-        if (stored.tasks, stored.staging) != (record.tasks, record.staging):
-            raise ConflictError(
-                f"job {self.job_id}: job attempt {self.job_attempt} has another task list already; "
-                "a new run of the driver needs a new job attempt"
-            )
-        return stored
+        return freeze_tasks(self._folder, self.job_attempt, tasks, staging)
 
     def expected(self) -> ExpectedTasks | None:
         """Return the frozen task list of this job attempt; None if it has none."""
@@ -334,6 +319,8 @@ class Job:
     ) -> Receipt:
         """Make all files of the job visible, or none. A repeated call returns the same receipt.
 
+        Several threads may call it: one commits, and the others wait for it and return the same receipt.
+
         Args:
             winners: Attempt to commit for each task, if the driver knows it (Spark).
             complete: Completes shards elsewhere, such as on Celery workers; by default in threads.
@@ -345,6 +332,11 @@ class Job:
             NotAppliedError: The data, the audit or the destination do not allow it; the job was aborted. If
                 the store failed or another job holds the turn, the job stays undecided: try again.
         """
+        # In a fork, the thread that held the lock is gone.
+        with self._committing if self._fork_guard.is_this else nullcontext():
+            return self._commit(winners, complete)
+
+    def _commit(self, winners: Mapping[TaskId, AttemptId] | None, complete: ShardCompleter | None) -> Receipt:
         was_held = self._lease is not None
         try:
             receipt = commit_job(
@@ -394,6 +386,12 @@ class Job:
         if lease is not None:
             lease.abandon()
 
+    def __reduce__(self) -> NoReturn:
+        raise InvalidInputError(
+            f"job {self.job_id} cannot be pickled or copied: this process holds its lease; pass "
+            "(job.destination, job.job_id) and call attach_job(destination, job_id) in the other process"
+        )
+
     def __enter__(self) -> Self:
         return self
 
@@ -422,11 +420,6 @@ class Job:
         except LockgateError as second:
             # The caller gets the first error. Recovery finds that the lease has lapsed and aborts the job.
             LOG.warning("job %s could not be aborted now (%s): recovery will", self.job_id, second)
-
-    def _expected_digest(self, task: TaskId) -> str:
-        expected = self.expected()
-        tasks = expected.tasks if expected is not None else ()
-        return next((known.input_digest for known in tasks if known.task_id == task), "")
 
     def _hold_lease(self) -> Hold:
         if self._lease is None:

@@ -93,8 +93,6 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
     def commit_task(self, path: str, *, allow_empty: bool = False) -> PendingSet:
         """Commit the task of a path: its files become part of the job. Safe to call again.
 
-        Open files are closed first.
-
         Args:
             path: The task's directory, or any path in it.
             allow_empty: Whether to commit a task for which this instance opened no file. By default it is
@@ -103,6 +101,7 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         Raises:
             ConflictError: This instance wrote no file of the task, or the job is decided.
             FencedError: The job's driver was replaced.
+            InvalidInputError: A file was not closed, so it may be incomplete; the task is aborted.
             OutcomeUnknownError: The task may have committed; call again.
         """
         return self._task_at(path).commit(allow_empty=allow_empty)

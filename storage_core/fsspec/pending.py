@@ -130,8 +130,7 @@ class PendingTask:
             self._outputs.discard(output)
 
     def commit(self, *, allow_empty: bool = False) -> PendingSet:
-        """Close open files and commit the task; see `LockgateFileSystem.commit_task`."""
-        self._close_outputs()
+        """Commit the task; see `LockgateFileSystem.commit_task`."""
         if not (allow_empty or self._closed or self._written_to):
             raise ConflictError(
                 f"{self.path}: this file system instance wrote nothing of the task; nothing was committed; "
@@ -154,23 +153,16 @@ class PendingTask:
         attempt = self._attempt
         if attempt is not None:
             attempt.abort()
-            for output in self._open_outputs():
-                output.outermost.forget()
             self._forget_if_aborted(attempt)
-
-    def _close_outputs(self) -> None:
-        try:
-            for output in self._open_outputs():
-                output.outermost.close()
-        except BaseException:
-            self.abort()
-            raise
 
     def _open_outputs(self) -> list[PendingOutput]:
         with self._lock:
             return list(self._outputs)
 
     def _forget_if_aborted(self, attempt: Attempt) -> None:
+        if attempt.aborted and attempt is self._attempt:
+            for output in self._open_outputs():
+                output.outermost.forget()
         with self._lock:
             if attempt.aborted and attempt is self._attempt:
                 self._attempt = None

@@ -45,6 +45,9 @@ class Uploads(Protocol):
     def add_file(self, local: Path, path: str, *, rows: int | None = None) -> None:
         """Turn a finished file into a pending upload."""
 
+    def drop(self, path: str) -> None:
+        """Drop one file, complete or not."""
+
     def publish_early(self, files: Iterable[PendingFile]) -> None:
         """Make pending files visible before the job commits; the job's end decides which ones stay."""
 

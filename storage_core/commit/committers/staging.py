@@ -8,12 +8,16 @@ Source: S3A committers, "The Staging Committer".
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import BinaryIO
 
 from lockgate.storage_core.commit.committers.committer import Committer, Uploads
-from lockgate.storage_core.errors import ConflictError
+from lockgate.storage_core.errors import ConflictError, LockgateError
 from lockgate.storage_core.stores.os_errors import translated
 from lockgate.storage_core.stores.protocol import check_key
 
@@ -44,23 +48,18 @@ class StagingCommitter(Committer):
                 # Never the root: recreating it would hide that its files are gone.
                 for folder in reversed(target.relative_to(root).parents[:-1]):
                     (root / folder).mkdir(exist_ok=True, mode=0o700)
-                return target.open("xb")
+                return _StagedFile(target, lambda: uploads.drop(path))
             except FileNotFoundError:
                 raise _gone(root) from None
 
     def before_task_commit(self, uploads: Uploads) -> None:
-        """Close open files and turn every file of the attempt's directory into a pending upload.
+        """Turn every file of the attempt's directory into a pending upload.
 
         Raises:
             ConflictError: The directory or an opened file is gone. A missing file must not look like one
                 that was never written.
-            StoreUnavailableError: The last writes could not reach the disk.
         """
         root, opened = self.directory(uploads), uploads.opened
-        for path, file in opened.items():
-            # Not "changes": an incomplete file is discarded with its attempt, so its state need not be known.
-            with translated("close", str(root / path), changes=False):
-                file.close()
         if not root.is_dir():
             raise _gone(root)
         found = {local.relative_to(root).as_posix(): local for local in root.rglob("*") if local.is_file()}
@@ -68,6 +67,39 @@ class StagingCommitter(Committer):
             raise _gone(root / path)
         for path, local in sorted(found.items()):
             uploads.add_file(local, path)
+
+
+class _StagedFile(io.BufferedWriter):
+    """A staged file. It is dropped if its block raises or it cannot be closed: then it may be incomplete."""
+
+    def __init__(self, target: Path, drop: Callable[[], None]) -> None:
+        super().__init__(io.FileIO(target, "x"))
+        self._target = target
+        self._drop = drop
+
+    def close(self) -> None:
+        """Write the buffered bytes and close the file.
+
+        Raises:
+            StoreUnavailableError: The last writes could not reach the disk; the file is dropped.
+        """
+        if self.closed:
+            return
+        # Not "changes": an incomplete file is dropped, so its state need not be known.
+        with translated("close", str(self._target), changes=False):
+            try:
+                super().close()
+            except OSError:
+                self._drop()
+                raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            with suppress(LockgateError):  # the block's error is the one to report
+                self._drop()
+        super().__exit__(kind, error, trace)
 
 
 def _gone(path: Path) -> ConflictError:

@@ -16,7 +16,7 @@ from functools import cached_property
 from io import FileIO
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import BinaryIO, Final, NamedTuple, Self
+from typing import BinaryIO, Final, NamedTuple, NoReturn, Self
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.committers import get_committer
@@ -27,7 +27,7 @@ from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.layout import is_hidden
 from lockgate.storage_core.commit.records.pending_set import PendingFile, PendingSet
 from lockgate.storage_core.commit.staged_files.attempt_directories import make_attempt_dir, staging_dir
-from lockgate.storage_core.commit.task.task_commit import create_pending_set
+from lockgate.storage_core.commit.task.task_commit import create_pending_set, refuse_unclosed
 from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import (
@@ -96,6 +96,7 @@ class Attempt:
         self._committer = get_committer(job.spec.committer)
         self._process = ForkGuard(f"attempt {attempt_id} of task {task_id}")
         self._lock = threading.Lock()
+        self._committing = threading.Lock()
         self._writers: list[PendingFileWriter] = []
         self._files: dict[str, PendingFile] = {}
         self._headers: dict[str, _FileHeaders] = {}
@@ -278,8 +279,8 @@ class Attempt:
     def commit(self) -> PendingSet:
         """Commit the task: seal all files and create the pending set, which adds them to the job.
 
-        Open files are closed and committed as far as they were written. A second call returns the same set.
-        On failure the attempt is aborted. Only a lost answer keeps its uploads, as the pending set may exist.
+        A second call, also from another thread, returns the same set. On failure the attempt is aborted. Only
+        a lost answer keeps its uploads, as the pending set may exist.
 
         Returns:
             The recorded pending set.
@@ -287,6 +288,7 @@ class Attempt:
         Raises:
             ConflictError: The job is decided or ended, or a written file is gone; the attempt is aborted.
             FencedError: The attempt was aborted by another process, or its driver was replaced.
+            InvalidInputError: A file was not closed, so it may be incomplete; the attempt is aborted.
             OutcomeUnknownError: It is unknown whether the pending set exists; call again.
             UploadGoneError: A file was lost while it was made visible early. Nothing is committed, or with
                 `file-v2` all other files; run the task again.
@@ -294,14 +296,15 @@ class Attempt:
                 files not visible yet; call again, or leave it to the job commit.
         """
         self._process.check()
-        if self._committed is None:
-            self._committed = self._commit()
-            self._end()
-            self._on_committed(self._committed)
-        if not self._all_visible:
-            self._committer.after_task_commit(self)
-            self._all_visible = True
-        return self._committed
+        with self._committing:
+            if self._committed is None:
+                self._committed = self._commit()
+                self._end()
+                self._on_committed(self._committed)
+            if not self._all_visible:
+                self._committer.after_task_commit(self)
+                self._all_visible = True
+            return self._committed
 
     def abort(self) -> None:
         """Drop all files of the attempt, unless it has committed or may have; idempotent.
@@ -317,6 +320,12 @@ class Attempt:
         for opened in self.opened.values():
             _close_dropped(opened)
         self._end()
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidInputError(
+            f"attempt {self.attempt_id} of task {self.task_id} cannot be pickled or copied: it belongs to "
+            "this process; in the other process, begin an attempt: attach_job(destination, job_id).attempt(…)"
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -399,9 +408,9 @@ class Attempt:
 
     def _seal(self) -> None:
         try:
+            with self._lock:
+                refuse_unclosed(self.attempt_id, self.task_id, self._opened, self._writers)
             self._committer.before_task_commit(self)
-            for writer in self._writers:
-                writer.close()
             self._sealed = True
         except OutcomeUnknownError:
             raise  # the caller may commit again
@@ -431,7 +440,7 @@ class Attempt:
 
 
 def _close_dropped(file: BinaryIO) -> None:
-    with suppress(OSError):  # the file is discarded: failed writes do not matter
+    with suppress(OSError, LockgateError):  # the file is discarded: failed writes do not matter
         file.close()
 
 

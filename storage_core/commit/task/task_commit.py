@@ -9,11 +9,16 @@ Source: commit protocol, "Writing and task commit".
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import BinaryIO
+
 import msgspec
 
 from lockgate.storage_core.commit.records.job_folder import JobFolder, claim
 from lockgate.storage_core.commit.records.pending_set import PendingSet
-from lockgate.storage_core.errors import ConflictError, FencedError
+from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
+from lockgate.storage_core.errors import ConflictError, FencedError, InvalidInputError
+from lockgate.storage_core.ids import AttemptId, TaskId
 from lockgate.storage_core.stamp import Stamp
 
 
@@ -42,6 +47,27 @@ def create_pending_set(folder: JobFolder, record: PendingSet) -> PendingSet:
             "use a new attempt id for every execution of a task"
         )
     return stored
+
+
+def refuse_unclosed(
+    attempt_id: AttemptId,
+    task_id: TaskId,
+    opened: Mapping[str, BinaryIO],
+    writers: Iterable[PendingFileWriter],
+) -> None:
+    """Refuse to commit an attempt with an open file: nobody knows whether its writer has finished.
+
+    Raises:
+        InvalidInputError: A file is open.
+    """
+    unclosed = {path for path, file in opened.items() if not file.closed}
+    unclosed.update(writer.path for writer in writers if not writer.closed)
+    if unclosed:
+        raise InvalidInputError(
+            f"attempt {attempt_id} of task {task_id}: {min(unclosed)!r} was not closed, so it may be "
+            "incomplete; nothing of this attempt is committed; close every file before the task commits "
+            "(with attempt.open(…) as file), or drop it (attempt.drop), and run the task again"
+        )
 
 
 def _next_stamp(folder: JobFolder, record: PendingSet) -> Stamp:

@@ -12,7 +12,7 @@ from concurrent.futures import Executor, Future
 from contextlib import suppress
 from contextvars import copy_context
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from lockgate.storage_core.commit.records.pending_set import ColumnStatistics, PendingFile
 from lockgate.storage_core.errors import LockgateError
@@ -81,6 +81,17 @@ class PendingFileWriter(io.RawIOBase):
     def writable(self) -> bool:
         """Return True."""
         return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> NoReturn:  # noqa: ARG002 - no position is valid
+        """Refuse: the bytes before the end may be sent already.
+
+        Raises:
+            UnsupportedOperation: Always.
+        """
+        raise io.UnsupportedOperation(
+            f"{self.path}: a file that is streamed into an upload cannot seek; nothing was changed; open the "
+            "job with committer='staging', or write a local file and add it: attempt.add_file(local, path)"
+        )
 
     def tell(self) -> int:
         """Return the number of bytes written."""

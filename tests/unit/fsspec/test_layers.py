@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from lockgate.storage_core.commit.job import Job
-from lockgate.storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.fsspec.filesystem import LockgateFileSystem
 from tests.support.commit.destination import World
@@ -90,32 +90,43 @@ def test_an_exception_in_the_block_discards_the_file_and_frees_its_name(
 
 
 @pytest.mark.parametrize("layers", LAYERS)
-def test_a_file_that_is_open_at_the_task_commit_is_committed_whole(
+def test_a_task_with_a_file_that_is_still_open_does_not_commit_and_can_be_written_again(
     world: World, fs: LockgateFileSystem, job: Job, layers: str
 ) -> None:
     options = LAYERS[layers]
     root = fs.begin_task(job, "part-0")
     file = fs.open(f"{root}/a", **options)
     file.write(content(options))
-    fs.commit_task(root)
-    with pytest.raises(ValueError, match="closed"):
+    with pytest.raises(InvalidInputError, match="'a' was not closed"):
+        fs.commit_task(root)
+    assert (fs.exists(f"{root}/a"), world.open_uploads()) == (False, [])
+    with fs.open(f"{root}/a", **options) as file:
         file.write(content(options))
+    fs.commit_task(root)
     job.commit()
     assert unpacked(world.visible()["a"], options) == TEXT
 
 
 @pytest.mark.parametrize("layers", LAYERS)
-def test_files_that_are_open_at_the_end_of_a_transaction_are_committed_whole(
+def test_a_transaction_with_files_that_are_still_open_commits_nothing(
     world: World, fs: LockgateFileSystem, job: Job, layers: str
 ) -> None:
     options = LAYERS[layers]
     root = fs.begin_task(job, "part-0")
-    with fs.transaction:
-        files = [fs.open(f"{root}/{name}", **options) for name in "ab"]
-        for file in files:
-            file.write(content(options))
+
+    def leave_a_file_open() -> None:
+        with fs.transaction:
+            with fs.open(f"{root}/a", **options) as whole:
+                whole.write(content(options))
+            fs.open(f"{root}/b", **options).write(content(options))
+
+    with pytest.raises(InvalidInputError, match="'b' was not closed"):
+        leave_a_file_open()
+    with fs.transaction, fs.open(f"{root}/c", **options) as file:
+        file.write(content(options))
     job.commit()
-    assert [unpacked(data, options) for data in world.visible().values()] == [TEXT, TEXT]
+    assert {name: unpacked(data, options) for name, data in world.visible().items()} == {"c": TEXT}
+    assert world.open_uploads() == []
 
 
 @pytest.mark.parametrize("layers", LAYERS)

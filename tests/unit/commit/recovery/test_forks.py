@@ -60,6 +60,7 @@ if child == 0:
         os._exit(status)
 _, status = os.waitpid(child, 0)
 half.write(b"parent")
+half.close()
 attempt.commit()
 job.commit()
 sys.exit(os.waitstatus_to_exitcode(status))

@@ -1,4 +1,4 @@
-"""Files that a task first writes to disk: still open, deleted meanwhile, or discarded."""
+"""Files that a task first writes to disk: failed, deleted meanwhile, or discarded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit.committers import COMMITTERS
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.errors import ConflictError, StoreUnavailableError
 from tests.support.commit.destination import World
@@ -24,31 +23,18 @@ def directory_of(job: Job) -> Path:
     )
 
 
-@pytest.mark.parametrize("committer", COMMITTERS)
-def test_a_file_open_at_the_task_commit_is_committed_with_the_bytes_written_so_far(
-    world: World, committer: str
-) -> None:
-    with world.open_job("sales", committer=committer, allow_unsafe=True) as job:
-        attempt = job.attempt("t")
-        file = attempt.open("a.csv")
-        file.write(b"1234")
-        attempt.commit()
-        assert file.closed
-        job.commit()
-    assert world.visible() == {"a.csv": b"1234"}
-
-
 @pytest.mark.parametrize("committer", ON_DISK)
-def test_buffered_bytes_that_cannot_be_written_fail_the_task_commit(world: World, committer: str) -> None:
+def test_a_file_whose_buffered_bytes_cannot_be_written_is_dropped(world: World, committer: str) -> None:
     with world.open_job("sales", committer=committer) as job:
         attempt = job.attempt("t")
         file = attempt.open("a.csv")
         file.write(b"1234")
         os.close(file.fileno())  # like a failed disk: buffered bytes cannot be written
         with pytest.raises(StoreUnavailableError, match=r"close .*a\.csv"):
-            attempt.commit()
-        assert attempt.aborted
+            file.close()
+        attempt.commit()
         assert job.commit().files == 0
+    assert world.visible() == {}
 
 
 @pytest.mark.parametrize("committer", ON_DISK)

@@ -116,8 +116,8 @@ def test_the_first_of_several_failures_is_reported_even_if_the_abort_fails(
 
     FAILPOINTS.observer = observe
     writer.write(b"x" * (5 * MIB))
-    with pytest.raises(StoreUnavailableError, match=r"^task-write\.part\.before was refused$"):
-        attempt.commit()
+    with pytest.raises(StoreUnavailableError, match=r"^task-write\.part\.before was refused$"), attempt:
+        writer.close()
     FAILPOINTS.observer = None
     assert (
         len(world.open_uploads()) == len(FILES) + 1
