@@ -94,7 +94,7 @@ def write(
     """
     if mode not in _MODES:
         raise InvalidInputError(f"write: mode {mode!r} is not known; use one of {', '.join(_MODES)}")
-    folders = check_columns(df.schema, partition_by)
+    schema = check_columns(df.schema, partition_by)
     given = {
         "path": destination,
         "compression": compression,
@@ -109,7 +109,7 @@ def write(
         mode=_MODES[mode],
         scope=scope or _session_scope(df, _MODES[mode]),
         committer=committer,
-        columns=recorded_columns(df.schema, folders),
+        columns=recorded_columns(schema, partition_by),
         evolve_schema=evolve_schema,
         description=description,
         replaced_retention_s=replaced_retention_s,
@@ -118,7 +118,7 @@ def write(
     ) as job:
         if job.receipt is not None:
             return job.receipt  # an earlier try with this name has already committed
-        _save(df, job, folders, given, sort=sort_within_partitions)
+        _save(df, job, partition_by, given, sort=sort_within_partitions)
         return job.commit()
 
 
@@ -139,7 +139,7 @@ def _save(
         else df
     )
     writer = rows.write.format("lockgate").mode("append").options(**options)
-    writer = writer.option("partitionBy", json.dumps(partition_by)) if partition_by else writer
+    writer = writer.option("partitionBy", json.dumps(list(partition_by))) if partition_by else writer
     address = {"jobId": job.job_id, "jobAttempt": job.job_attempt, "commit": "task"}
     writer.options(**address).option("path", job.destination).save()
 

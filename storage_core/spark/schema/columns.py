@@ -20,6 +20,7 @@ from pyspark.sql.types import (
     MapType,
     ShortType,
     StringType,
+    StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
@@ -40,19 +41,28 @@ _FOLDERS: Final = (
 _KEPT: Final = (*_FOLDERS, BinaryType)
 
 
-def check_columns(schema: StructType, partition_by: Sequence[str]) -> tuple[str, ...]:
-    """Check that Arrow and Parquet preserve every column, and return the partition columns.
+def check_columns(schema: StructType, partition_by: Sequence[str]) -> StructType:
+    """Check that Arrow and Parquet preserve every column, and return the schema as it is written.
+
+    As in Spark, a partition column has the name that the user gave, also if the schema has other case.
 
     Raises:
         InvalidInputError: See `partition_columns`; or Arrow or Parquet would change a type.
     """
     for field in schema.fields:
         _check_kept(field.name, field.dataType)
-    return partition_columns(schema, partition_by)
+    given = {name.lower(): name for name in partition_columns(schema, partition_by)}
+    names = [given.get(name.lower(), name) for name in schema.names]
+    return StructType(
+        [
+            StructField(name, field.dataType, field.nullable, field.metadata)
+            for name, field in zip(names, schema.fields, strict=True)
+        ]
+    )
 
 
 def partition_columns(schema: StructType, partition_by: Sequence[str]) -> tuple[str, ...]:
-    """Return the partition columns as the schema spells them.
+    """Return the partition columns as the user gave them.
 
     Raises:
         InvalidInputError: Two columns have one name, a partition column does not exist or cannot be a folder,
@@ -63,22 +73,27 @@ def partition_columns(schema: StructType, partition_by: Sequence[str]) -> tuple[
     for name in names:
         if lowered.count(name.lower()) > 1:
             raise InvalidInputError(f"column {name!r} exists twice; rename one with withColumnRenamed")
-    chosen = tuple(_spelled(name, names) for name in partition_by)
+    chosen = [_spelled(name, names) for name in partition_by]
     if len(set(chosen)) < len(chosen):
         raise InvalidInputError(f"partition_by names a column twice: {', '.join(partition_by)}")
-    for name in chosen:
-        _check_folder(name, schema[name].dataType)
+    for name, given in zip(chosen, partition_by, strict=True):
+        _check_folder(given, schema[name].dataType)
     if len(chosen) == len(names):
         raise InvalidInputError(
             f"no column is left for the files: {', '.join(names) or 'there is none'}"
             f"{', all of them partition columns' if names else ''}; remove one from partition_by"
         )
-    return chosen
+    return tuple(partition_by)
 
 
 def _check_folder(name: str, kind: DataType) -> None:
     if is_hidden(check_key(f"{escape(name)}=x")):
         raise InvalidInputError(f"partition column {name!r} makes folders that readers skip; rename it")
+    if isinstance(kind, BinaryType):
+        raise InvalidInputError(
+            f"partition column {name!r} is binary: Spark writes such folders as text, in which two values "
+            "may be equal, and reads them back as strings; nothing was written; use hex(…) or base64(…) of it"
+        )
     if not isinstance(kind, _FOLDERS):
         raise InvalidInputError(
             f"partition column {name!r} is {kind.simpleString()}, which cannot be a folder's name; "

@@ -5,15 +5,18 @@ Folder names are exactly those that Spark writes, so that every reader of Spark'
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
+import numpy as np
+
 from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.spark.schema.java_floats import SHORTEST_SINCE, java_text
 
 NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 """Folder value of nulls and, as in Spark, of empty strings."""
@@ -32,40 +35,42 @@ def unescape(text: str) -> str:
     return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
 
 
-def value_text(value: object) -> str | None:
-    """Return a partition value as text, like Spark's cast to string; `None` for null or an empty string.
+@dataclass(frozen=True)
+class CastToString:
+    """What Spark's cast to string depends on.
 
-    Args:
-        value: Python value from Arrow; a timestamp has the session's time zone, or none.
+    Attributes:
+        java: Version of Java that Spark runs on: text of floating-point numbers.
+        ansi: `spark.sql.ansi.enabled`: small decimals without an exponent.
     """
-    match value:
-        case None | "":
-            text = None
-        case bool():
-            text = "true" if value else "false"
-        case float():
-            text = _double_text(value)
-        case datetime():
-            text = _timestamp_text(value)
-        case Decimal():
-            text = f"{value:f}"
-        case _:
-            text = str(value)
-    return text
+
+    java: int = SHORTEST_SINCE
+    ansi: bool = True
+
+    def text(self, value: object) -> str | None:
+        """Return a partition value as text; `None` for null or an empty string.
+
+        Args:
+            value: Python value from Arrow, or NumPy's `float32`; a timestamp has the session's time zone, or
+                none.
+        """
+        match value:
+            case None | "":
+                text = None
+            case bool():
+                text = "true" if value else "false"
+            case _ if isinstance(value, float | np.float32):
+                text = java_text(value, self.java)
+            case datetime():
+                text = _timestamp_text(value)
+            case Decimal():
+                text = f"{value:f}" if self.ansi else str(value)
+            case _:
+                text = str(value)
+        return text
 
 
-def _double_text(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    # Java uses scientific notation for smaller exponents than Python.
-    if value == 0 or 1e-3 <= abs(value) < 1e7:
-        return f"{Decimal(repr(value)):f}" if "e" in repr(value) else repr(value)
-    sign, digits, exponent = Decimal(repr(value)).as_tuple()
-    text = "".join(map(str, digits)).rstrip("0") or "0"
-    power = int(exponent) + len(digits) - 1
-    return f"{'-' * sign}{text[0]}.{text[1:] or '0'}E{power}"
+NEWEST_CAST: Final = CastToString()
 
 
 def _timestamp_text(value: datetime) -> str:
@@ -73,17 +78,18 @@ def _timestamp_text(value: datetime) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def partition_folder(columns: Sequence[str], values: Sequence[object]) -> str:
+def partition_folder(
+    columns: Sequence[str], values: Sequence[object], cast: CastToString = NEWEST_CAST
+) -> str:
     """Return the folder of the rows with these partition values: `a=1/b=x`.
 
     Raises:
         InvalidInputError: A value cannot be a file name that reads back the same.
     """
-    return "/".join(map(_segment, columns, values))
+    return "/".join(_segment(column, cast.text(value)) for column, value in zip(columns, values, strict=True))
 
 
-def _segment(column: str, value: object) -> str:
-    text = value_text(value)
+def _segment(column: str, text: str | None) -> str:
     if text is not None and (
         unicodedata.normalize("NFC", text) != text
         or any(unicodedata.category(c) in {"Cc", "Cs"} and not _ESCAPED.match(c) for c in text)

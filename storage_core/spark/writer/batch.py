@@ -85,8 +85,8 @@ def plan_write(schema: StructType, options: WriteOptions) -> PendingWriter:
         InvalidInputError: An option, a column or the destination is invalid.
         ConflictError: The mode is `fail` and the destination has data, or the columns do not fit.
     """
-    rows = TaskWrite(schema, check_columns(schema, options.partition_by), options.files)
-    with closing(_job(schema, rows.partition_by, options)) as job:
+    rows = TaskWrite(check_columns(schema, options.partition_by), options.partition_by, options.files)
+    with closing(_job(rows.schema, rows.partition_by, options)) as job:
         address = JobAddress(job.destination, job.job_id, job.job_attempt)
     return PendingWriter(address, rows, options)
 

@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow.parquet as pq
 
 from lockgate.storage_core.commit.records.pending_set import ColumnStatistics
-from lockgate.storage_core.spark.schema.hive_layout import value_text
+from lockgate.storage_core.spark.schema.hive_layout import NEWEST_CAST
 
 STATISTICS_COLUMNS: Final = 32
 """Maximum number of columns with statistics, which keeps pending sets small."""
@@ -48,5 +48,5 @@ def _short_text(value: object) -> str | None:
     """Return a bound as text; None for bytes and for long values."""
     if isinstance(value, bytes):
         return None
-    text = value_text(value) or ""
+    text = NEWEST_CAST.text(value) or ""
     return text if len(text) <= STATISTICS_LENGTH else None

@@ -150,7 +150,7 @@ def plan_batches(schema: StructType, options: WriteOptions) -> BatchWriter:
     Raises:
         InvalidInputError: An option, a column or the destination is invalid.
     """
-    rows = TaskWrite(schema, check_columns(schema, options.partition_by), options.files)
+    rows = TaskWrite(check_columns(schema, options.partition_by), options.partition_by, options.files)
     # Resolve a relative path here, because tasks may run in another directory.
     destination = open_store(options.path, settings_for(options)).url
     return BatchWriter(destination, rows, options, new_job_attempt_id())

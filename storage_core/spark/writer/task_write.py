@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
+from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -17,8 +18,13 @@ from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.ids import AttemptId, TaskId, new_attempt_id
 from lockgate.storage_core.spark.options import FileOptions
 from lockgate.storage_core.spark.schema.columns import SPARK_SCHEMA, file_schema
+from lockgate.storage_core.spark.schema.hive_layout import CastToString
+from lockgate.storage_core.spark.schema.java_floats import SHORTEST_SINCE
 from lockgate.storage_core.spark.schema.nullable import nullable_schema
 from lockgate.storage_core.spark.writer.partition_files import TaskFiles
+
+JAVA_VERSION: Final = "spark.lockgate.javaVersion"
+"""Setting of a session, which Spark sends with its tasks: the version of Java."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class TaskWrite:
     """Parameters of a task's write; pickled from planning to the tasks.
 
     Attributes:
-        schema: Schema of the rows.
+        schema: Schema of the rows, with partition columns named as their folders.
         partition_by: Columns that become folders, in this order.
         files: How rows are written to files.
     """
@@ -80,6 +86,7 @@ class TaskWrite:
     def _stream(
         self, attempt: Attempt, task: int, batches: Iterator[pa.RecordBatch], *, keep_empty: bool
     ) -> None:
+        batches = (batch.rename_columns(self.schema.names) for batch in batches)
         first = next(batches, None)
         schema = to_arrow_schema(self.schema, timezone="UTC") if first is None else first.schema
         with TaskFiles(
@@ -89,6 +96,7 @@ class TaskWrite:
             partition_by=self.partition_by,
             options=self.files,
             keep_empty=keep_empty,
+            cast=_session_cast(),
         ) as files:
             for batch in chain([] if first is None else [first], batches):
                 files.add(batch)
@@ -98,3 +106,10 @@ class TaskWrite:
         own = [field for field in schema if field.name not in self.partition_by]
         spark_types = file_schema(self.schema, self.partition_by).json().encode()
         return nullable_schema(pa.schema(own, {SPARK_SCHEMA: spark_types}))
+
+
+def _session_cast() -> CastToString:
+    """Return how the session of the current task casts to string, from what Spark sends with the task."""
+    context = task_context()
+    java, ansi = context.getLocalProperty(JAVA_VERSION), context.getLocalProperty("spark.sql.ansi.enabled")
+    return CastToString(java=int(java) if java else SHORTEST_SINCE, ansi=(ansi or "true").lower() == "true")

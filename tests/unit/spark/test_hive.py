@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.spark.schema.hive_layout import (
+    NEWEST_CAST,
+    CastToString,
     escape,
     partition_folder,
     partition_values,
     unescape,
-    value_text,
 )
 from lockgate.storage_core.stores.protocol import check_key
 
@@ -91,6 +92,17 @@ def test_a_lone_percent_sign_is_unchanged() -> None:
 
 
 def test_a_small_number_is_written_as_java_writes_it() -> None:
-    assert [value_text(x) for x in (0.0, 1e-3, 1e-4, 9999999.0, 1e7)] == [
+    assert [NEWEST_CAST.text(x) for x in (0.0, 1e-3, 1e-4, 9999999.0, 1e7)] == [
         "0.0", "0.001", "1.0E-4", "9999999.0", "1.0E7",
     ]  # fmt: skip
+
+
+def test_a_small_decimal_has_an_exponent_without_ansi_as_in_spark() -> None:
+    values = [Decimal("1E-18"), Decimal("0E-7"), Decimal("0.000001"), Decimal("-1.50")]
+    assert [CastToString(ansi=False).text(value) for value in values] == [
+        "1E-18",
+        "0E-7",
+        "0.000001",
+        "-1.50",
+    ]
+    assert CastToString(ansi=True).text(values[0]) == "0.000000000000000001"

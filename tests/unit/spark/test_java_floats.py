@@ -1,0 +1,109 @@
+"""Text of floating-point numbers, compared with what Java 17 and Java 25 print for the same bits."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockgate.storage_core.spark.schema.java_floats import java_text
+
+# d: double, f: float; its bits; Java 17; Java 25. Overflows of Java 17's int and long are among them.
+PRINTED = """
+d 1 4.9E-324 4.9E-324
+d 44b52d02c7e14af6 9.999999999999999E22 1.0E23
+d 44c52d02c7e14af6 1.9999999999999998E23 2.0E23
+d 3fb999999999999a 0.1 0.1
+d 3f60624dd2f1a9fc 0.002 0.002
+d 3f50624dd2f1a9fc 0.001 0.001
+d 416312cfe0000000 9999999.0 9999999.0
+d 416312d000000000 1.0E7 1.0E7
+d 447c7e83209e90b2 8.409999999999999E21 8.41E21
+d 10000000000000 2.2250738585072014E-308 2.2250738585072014E-308
+d 7fefffffffffffff 1.7976931348623157E308 1.7976931348623157E308
+d 3d30000000000000 5.6843418860808015E-14 5.684341886080802E-14
+d 4480f0cf064dd592 1.0E22 1.0E22
+d 4 2.0E-323 2.0E-323
+d 3ee711947cfa26a2 1.1E-5 1.1E-5
+d 36dc8b8218854567 2.0E-44 2.0E-44
+d 4341c37937e08000 1.0E16 1.0E16
+d 4340000000000000 9.007199254740992E15 9.007199254740992E15
+d 437b69b4ba630f35 1.2345678901234568E17 1.2345678901234568E17
+d 3f70624dd2f1a9fc 0.004 0.004
+d 8000000000000000 -0.0 -0.0
+d 0 0.0 0.0
+d 4059000000000000 100.0 100.0
+f 3dcccccd 0.1 0.1
+f 65a96816 1.0E23 1.0E23
+f 1 1.4E-45 1.4E-45
+f 7f7fffff 3.4028235E38 3.4028235E38
+f 800000 1.17549435E-38 1.1754944E-38
+f 3b03126f 0.002 0.002
+f 501502f9 1.0E10 1.0E10
+f 4b800000 1.6777216E7 1.6777216E7
+f 4c000000 3.3554432E7 3.3554432E7
+f 50000000 8.5899346E9 8.589935E9
+f 3e99999a 0.3 0.3
+f 3f8ccccd 1.1 1.1
+f 4b18967f 9999999.0 9999999.0
+f 2 2.8E-45 2.8E-45
+d 4356afd60edb57ce 2.5543133579009848E16 2.554313357900985E16
+d 437d99229953eb68 1.33298371279369856E17 1.3329837127936986E17
+d 437a21eef1bbe962 1.17690552576546336E17 1.1769055257654634E17
+d 43a570b51ef02d51 7.7246690833561408E17 7.724669083356141E17
+d c3cfe499dc01e9b2 -4.5962617601394862E18 -4.596261760139486E18
+d 43b2bd5a5d3232fb 1.35033481960167706E18 1.350334819601677E18
+d 4368474e3682fbb7 5.4670405509045688E16 5.467040550904569E16
+d c3568519f40443e4 -2.5355184008925072E16 -2.535518400892507E16
+d 4390be1efa6e641a 3.0160895278114573E17 3.016089527811457E17
+d 7df0000000000000 4.1855804968213567E298 4.185580496821357E298
+d c38593221f6c7909 -1.94327976841519392E17 -1.943279768415194E17
+d 438535b52008ffa1 1.91040849719587872E17 1.9104084971958787E17
+f cd9d7bbc -3.30266496E8 -3.302665E8
+f d2b788d3 -3.94137272E11 -3.9413727E11
+f 559d28b1 2.15997617E13 2.1599762E13
+f da2a7f0c -1.19976089E16 -1.1997609E16
+f 52b3a072 3.85745486E11 3.857455E11
+f d5a0490a -2.20294451E13 -2.2029445E13
+f 523f59cb 2.05461307E11 2.054613E11
+f 51bb9a98 1.00719067E11 1.0071907E11
+f 52a14c0a 3.46382729E11 3.4638273E11
+f cf6eb908 -4.00510362E9 -4.0051036E9
+f 5d0000d2 5.7647518E17 5.764752E17
+f dc8813cd -3.06418944E17 -3.0641894E17
+f ea52afc4 -6.3676112E25 -6.3676113E25
+f 6a7f6c00 7.7196524E25 7.7196525E25
+f 69000000 9.6714065E24 9.671407E24
+f 261fbddc 5.5421514E-16 5.5421514E-16
+f bd1df0f8 -0.038559884 -0.038559884
+f a674eb36 -8.4973276E-16 -8.4973276E-16
+d 2 1.0E-323 9.9E-324
+"""
+JAVAS = (17, 25)
+
+
+def number(kind: str, bits: str) -> float | np.float32:
+    if kind == "d":
+        return float(struct.unpack(">d", bytes.fromhex(bits.zfill(16)))[0])
+    return np.frombuffer(bytes.fromhex(bits.zfill(8)), ">f4").astype(np.float32)[0]
+
+
+@pytest.mark.parametrize("line", PRINTED.split("\n")[1:-1])
+def test_a_number_has_the_text_that_this_version_of_java_prints(line: str) -> None:
+    kind, bits, *texts = line.split()
+    assert [java_text(number(kind, bits), java) for java in JAVAS] == texts
+
+
+@pytest.mark.parametrize("java", JAVAS)
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_the_text_of_a_double_reads_back_the_same(java: int, value: float) -> None:
+    assert float(java_text(value, java)) == value
+
+
+@pytest.mark.parametrize("java", JAVAS)
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_the_text_of_a_float_reads_back_the_same(java: int, value: float) -> None:
+    assert np.float32(java_text(np.float32(value), java)) == np.float32(value)
