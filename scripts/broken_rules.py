@@ -16,6 +16,7 @@ POLLING: Final = (
 OBSERVING: Final = (
     "tests/unit/journal/observers/test_client.py::test_a_read_checks_the_stamp_of_the_same_state_it_reads"
 )
+REPLACED: Final = "tests/unit/journal/database/test_replaced_database.py::test_"
 BLOBS: Final = "tests/model/blobs/test_blob_properties.py::test_blobs_are_kept_and_deleted_as_in_the_model"
 FULL_DISK: Final = "tests/unit/blobs/test_outages.py::test_a_full_disk_fails_the_put_and_leaves_nothing"
 LAST_ATTEMPT: Final = "tests/unit/commit/test_last_attempt.py::test_"
@@ -93,13 +94,13 @@ MUTANTS: Final = (
         [
             Edit(
                 f"{JOURNAL}/journal.py",
-                "write(self.database, self.name, mutations)",
-                "write(self.database, self.name, mutations, self.see)",
+                "write(self.database, self.known, mutations)",
+                "write(self.database, self.known, mutations, self.see)",
             ),
             Edit(
                 f"{JOURNAL}/write/transaction.py",
-                "def write(database: Database, journal: str, mutations: Sequence[Mutation])",
-                "def write(database: Database, journal: str, mutations: Sequence[Mutation], see: object)",
+                "def write(database: Database, known: Known, mutations: Sequence[Mutation])",
+                "def write(database: Database, known: Known, mutations: Sequence[Mutation], see: object)",
             ),
             Edit(
                 f"{JOURNAL}/write/transaction.py",
@@ -189,7 +190,25 @@ MUTANTS: Final = (
     Mutant(
         "forget-requests-of-a-group",
         "an id that occurs twice in one group has one effect",
-        [Edit(f"{JOURNAL}/write/transaction.py", "known[mutation.request_id] = entry", "pass")],
+        [Edit(f"{JOURNAL}/write/transaction.py", "requests[mutation.request_id] = entry", "pass")],
+    ),
+    Mutant(
+        "write-to-another-journal",
+        "a write compares the journal's identity with the one that the process opened",
+        [
+            Edit(
+                f"{JOURNAL}/write/transaction.py",
+                "refuse_other_journal(database.name, known, identity)",
+                "pass",
+            )
+        ],
+        f"{REPLACED}a_claim_is_not_accepted_a_second_time_by_a_database_that_was_made_again[sqlite]",
+    ),
+    Mutant(
+        "write-to-an-older-copy",
+        "a write compares the head with the newest stamp that the process has seen",
+        [Edit(f"{JOURNAL}/write/transaction.py", "Stamp(epoch, sequence) < known.newest", "False")],
+        f"{REPLACED}a_file_that_was_put_back_is_refused_and_not_changed",
     ),
     Mutant(
         "number-the-refused",

@@ -169,7 +169,11 @@ class SafeModeError(NotAppliedError):
 
 
 class StateLostError(NotAppliedError):
-    """State that the caller has seen was lost in a failover or restore; call `msync` to continue."""
+    """State that the caller has seen was lost.
+
+    After a failover or a restore call `msync` to continue. If the database was replaced while this process
+    had it open, start the process again.
+    """
 
     exit_code = 14
 

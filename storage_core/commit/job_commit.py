@@ -29,6 +29,7 @@ from lockgate.storage_core.errors import (
     MalformedLogError,
     NotAppliedError,
     ObjectNotFoundError,
+    StateLostError,
     StoreUnavailableError,
     TurnBusyError,
     UnsupportedStoreError,
@@ -45,6 +46,7 @@ RETRYABLE_ERRORS: Final = (
     AlreadyExistsError,
     TurnBusyError,
     MalformedLogError,
+    StateLostError,
 )
 """Errors that do not concern the job's data: the job stays undecided, and a retry may succeed."""
 

@@ -21,6 +21,7 @@ from lockgate.storage_core.journal.database.database import BUSY_S, Database, pa
 from lockgate.storage_core.journal.database.migrate import bring_up_to_date
 from lockgate.storage_core.journal.database.retry import tries
 from lockgate.storage_core.journal.entries.op import Op
+from lockgate.storage_core.journal.read.same_journal import Known, refuse_other_state
 from lockgate.storage_core.journal.read.seen_stamps import SeenStamps
 from lockgate.storage_core.journal.read.snapshot_read import Reading, Status
 from lockgate.storage_core.journal.write.group_commit import GroupCommit
@@ -43,6 +44,7 @@ class Journal(Forkable):
         self.database = database
         self.name = name
         self.identity = identity
+        database.had_tables = True
         self.seen_stamps = SeenStamps(clock)
         self._group = GroupCommit(self._write)
         FORKS.register(self)
@@ -51,6 +53,11 @@ class Journal(Forkable):
     def url(self) -> str:
         """URL of the database, without a password."""
         return self.database.name
+
+    @property
+    def known(self) -> Known:
+        """What each transaction compares with the database before it changes or returns anything."""
+        return Known(self.name, self.identity, self.seen_stamps.from_primary)
 
     @property
     def seen(self) -> Stamp:
@@ -88,6 +95,7 @@ class Journal(Forkable):
         Raises:
             InvalidInputError: Not every database can store a value; none was applied.
             JournalUnavailableError: None was applied.
+            StateLostError: The database was replaced; none was applied.
             OutcomeUnknownError: No answer, even to a retry.
         """
         for mutation in mutations:
@@ -120,6 +128,10 @@ class Journal(Forkable):
 
         It replaces all stamps seen before, also those that a failover or a restore has lost. Call it to
         continue after a `StateLostError`.
+
+        Raises:
+            StateLostError: The database was replaced, by another journal or by an older copy; a failover or a
+                restore is none of these, for it begins a new epoch.
         """
         seen = self.seen_stamps.stamps
         stamp = self.status().stamp
@@ -128,10 +140,16 @@ class Journal(Forkable):
 
     @contextmanager
     def reading(self) -> Iterator[Reading]:
-        """Read one state of the primary."""
+        """Read one state of the primary.
+
+        Raises:
+            StateLostError: The database was replaced, by another journal or by an older copy.
+        """
         self._hit("read.before")
         with self.database.snapshot() as connection:
-            yield Reading(connection, self.database, self.name)
+            reading = Reading(connection, self.database, self.name)
+            refuse_other_state(reading, self.known)
+            yield reading
         self._hit("read.after")
 
     def close(self) -> None:
@@ -151,7 +169,7 @@ class Journal(Forkable):
 
     def _write(self, mutations: Sequence[Mutation]) -> list[WriteOutcome]:
         self._hit("write.before")
-        outcomes = write(self.database, self.name, mutations)
+        outcomes = write(self.database, self.known, mutations)
         self._hit("write.after")
         return outcomes
 

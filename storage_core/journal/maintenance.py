@@ -22,10 +22,11 @@ def maintenance(journal: Journal, verb: str) -> Iterator[tuple[Connection, Head]
 
     Raises:
         JournalUnavailableError: Nothing was applied.
+        StateLostError: The database was replaced; nothing was applied.
         OutcomeUnknownError: The commit got no answer.
     """
     point = f"{current_step()}.journal-{verb}"
     FAILPOINTS.hit(f"{point}.before")
     with journal.database.write() as connection:
-        yield connection, lock_head(connection, journal.database, journal.name)
+        yield connection, lock_head(connection, journal.database, journal.known)
     FAILPOINTS.hit(f"{point}.after")

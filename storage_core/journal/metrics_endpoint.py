@@ -11,7 +11,7 @@ import msgspec
 from opentelemetry.metrics import CallbackOptions, Observation
 from prometheus_client import start_http_server
 
-from lockgate.storage_core.errors import JournalUnavailableError
+from lockgate.storage_core.errors import JournalUnavailableError, StateLostError
 from lockgate.storage_core.journal import metrics
 from lockgate.storage_core.journal.entries.leases import LeaseState
 from lockgate.storage_core.journal.journal import Journal
@@ -79,7 +79,7 @@ class _Watched:
             try:
                 with self._journal.reading() as reading:
                     self._answer = _Answer(reading.status(), count_leases(reading))
-            except JournalUnavailableError:
+            except (JournalUnavailableError, StateLostError):
                 self._answer = None
         self._given_to.add(gauge)
         return self._answer

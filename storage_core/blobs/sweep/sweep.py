@@ -39,7 +39,13 @@ from lockgate.storage_core.blobs.sweep.dry_run import dry_run_sweep, lapsed_sets
 from lockgate.storage_core.blobs.sweep.ended_jobs import deletable
 from lockgate.storage_core.blobs.sweep.orphans import find_orphans
 from lockgate.storage_core.concurrency import Progress, in_parallel, no_progress
-from lockgate.storage_core.errors import ConflictError, JournalUnavailableError, LockgateError, SafeModeError
+from lockgate.storage_core.errors import (
+    ConflictError,
+    JournalUnavailableError,
+    LockgateError,
+    SafeModeError,
+    StateLostError,
+)
 from lockgate.storage_core.failpoints import FAILPOINTS, step
 from lockgate.storage_core.journal import Mutation, Refused
 from lockgate.storage_core.journal.entries.op import Op
@@ -248,7 +254,7 @@ class _Sweep:
         """Return the number of uploads aborted, None if the stores could not be listed."""
         try:
             return find_orphans(self._holdings, self._tally, dry_run=False, progress=self._progress)
-        except (JournalUnavailableError, SafeModeError):
+        except (JournalUnavailableError, SafeModeError, StateLostError):
             raise
         except LockgateError as error:
             self._tally.add_left(0, f"listing the stores for bytes without a row: {error}")

@@ -10,7 +10,7 @@ import typer
 
 from lockgate.storage_core.cli.journal.observers import journal_reads
 from lockgate.storage_core.cli.render import print_line
-from lockgate.storage_core.errors import InvalidInputError, JournalUnavailableError
+from lockgate.storage_core.errors import InvalidInputError, JournalUnavailableError, StateLostError
 
 REFRESH_S: Final = 5.0
 """Interval of comparisons of observers with the primary; other metrics are read at each scrape."""
@@ -35,5 +35,5 @@ def serve(
         print_line(url)
         stopped = threading.Event()
         while not stopped.wait(REFRESH_S):
-            with suppress(JournalUnavailableError):  # reported as `up` 0
+            with suppress(JournalUnavailableError, StateLostError):  # reported as `up` 0
                 client.observers()

@@ -26,7 +26,7 @@ from lockgate.storage_core.commit.leases.registration import (
 from lockgate.storage_core.commit.records.job import JobRecord, LeaseRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder, claim
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.errors import FencedError, JournalUnavailableError
+from lockgate.storage_core.errors import FencedError, JournalUnavailableError, StateLostError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import JobAttemptId, Token, job_resource
 from lockgate.storage_core.journal import Journal, Mutation, Refused
@@ -93,7 +93,7 @@ class JournalLeases:
         try:
             with step("lease"):
                 view = look_at(self.journal, folder)
-        except JournalUnavailableError as error:
+        except (JournalUnavailableError, StateLostError) as error:
             return JobLeaseView(JobLeaseState.UNKNOWN, unread=str(error))
         if view is None:
             return JobLeaseView(JobLeaseState.UNKNOWN)

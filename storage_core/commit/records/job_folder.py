@@ -29,6 +29,7 @@ from lockgate.storage_core.errors import (
     NotAppliedError,
     ObjectNotFoundError,
     OutcomeUnknownError,
+    StateLostError,
     StoreUnavailableError,
 )
 from lockgate.storage_core.ids import (
@@ -116,7 +117,7 @@ def claim(store: Store, key: str, record: R) -> R:
             return record
         try:
             stored = find(store, type(record), key)
-        except (StoreUnavailableError, AccessDeniedError, JournalUnavailableError) as error:
+        except (StoreUnavailableError, AccessDeniedError, JournalUnavailableError, StateLostError) as error:
             raise _unsettled(store, key, error) if lost else error from None
         if stored is not None:
             return stored

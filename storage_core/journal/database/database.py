@@ -23,10 +23,12 @@ from lockgate.storage_core.errors import (
     InvalidInputError,
     JournalUnavailableError,
     OutcomeUnknownError,
+    StateLostError,
 )
 from lockgate.storage_core.forks import FORKS, Forkable, leave_to_parent
 from lockgate.storage_core.journal.database.driver_errors import (
     driver_message,
+    lacks_table,
     refused_commit,
     to_lockgate_error,
 )
@@ -61,6 +63,9 @@ class Database(Forkable):
         is_primary: Refuse a PostgreSQL server that is a standby.
         silence_s: Timeout of a PostgreSQL server that sends nothing during a call.
 
+    Attributes:
+        had_tables: Whether this process has found a journal's tables there: then their absence is a loss.
+
     Raises:
         InvalidInputError: The path is a directory.
         JournalUnavailableError: The file's directory cannot be created.
@@ -84,6 +89,7 @@ class Database(Forkable):
             else postgresql_engine(url, busy_s, is_primary=is_primary, silence_s=silence_s)
         )
         self._queue = WriterQueue(Path(url.database or ""), self.name) if self.is_sqlite else None
+        self.had_tables = False
         FORKS.register(self)
 
     @property
@@ -179,6 +185,12 @@ class Database(Forkable):
                     else:
                         leave_to_parent(connection)
             except (DBAPIError, TimeoutError) as error:
+                if self.had_tables and lacks_table(error):
+                    raise StateLostError(
+                        f"journal {self.name}: its tables are gone, the database was replaced under this "
+                        "process; nothing was applied; put the right one back, or restore the journal: "
+                        "`lockgate journal restore`"
+                    ) from error
                 raise to_lockgate_error(self.name, error, passed) from error
 
     def _commit(self, connection: Connection) -> None:

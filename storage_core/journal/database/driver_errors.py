@@ -23,6 +23,8 @@ class TransactionUndoneError(JournalUnavailableError):
 _UNDONE: Final = frozenset({"40001", "40P01"})
 """SQLSTATEs of a serialization failure and a deadlock."""
 
+_UNDEFINED_TABLE: Final = "42P01"
+
 _RESTORE: Final = "name another file, or restore the journal: `lockgate journal restore`"
 
 _REMEDIES: Final[Sequence[tuple[tuple[str, ...], type[NotAppliedError], str]]] = (
@@ -104,6 +106,12 @@ def to_lockgate_error(name: str, error: Exception, holder: int | None = None) ->
         if holder is not None and "is locked" in message:
             remedy = f"process {holder} has held its lock for too long: if it is stopped, continue or end it"
     return kind(f"journal {name}: {message}; nothing was applied; {remedy}")
+
+
+def lacks_table(error: Exception) -> bool:
+    """Return whether a table does not exist."""
+    cause = getattr(error, "orig", None)
+    return getattr(cause, "sqlstate", None) == _UNDEFINED_TABLE or "no such table" in str(cause)
 
 
 def refused_commit(error: SQLAlchemyError) -> bool:

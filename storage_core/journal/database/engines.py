@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import sqlite3
+import threading
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +15,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DisconnectionError
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from lockgate.storage_core.errors import InvalidInputError, JournalUnavailableError
+from lockgate.storage_core.errors import InvalidInputError, JournalUnavailableError, StateLostError
 from lockgate.storage_core.journal.database.read_timeout import TimeoutConnection
 
 _IDLE_IN_TRANSACTION_S: Final = 60
@@ -41,10 +42,30 @@ def sqlite_engine(url: URL, busy_s: float) -> Engine:
         OSError: The directory cannot be created.
     """
     path = Path(url.database or "")
+    log_path = path.with_name(path.name + "-wal")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     engine = create_engine(
         url, hide_parameters=True, connect_args={"timeout": busy_s, "check_same_thread": False}
     )
+
+    opened, log_is_lost = threading.Event(), threading.Event()
+
+    def refuse_lost_log() -> None:
+        if log_is_lost.is_set():
+            raise StateLostError(
+                f"journal {path}: its write-ahead log {log_path.name} was removed or replaced while this "
+                "process had it open; nothing was changed; end all processes that use the journal, put its "
+                "files right, and start them again"
+            )
+
+    @event.listens_for(engine, "do_connect")
+    def _refuse_lost(dialect: Any, record: Any, args: Any, options: Any) -> None:  # noqa: ARG001
+        refuse_lost_log()  # a new connection would mix the new log with this process's index of the old one
+        if opened.is_set() and file_at(path) is None:  # SQLite would create an empty one
+            raise StateLostError(
+                f"journal {path}: the file was removed while this process had it open; nothing was changed; "
+                "put it back, or restore the journal: `lockgate journal restore`"
+            )
 
     @event.listens_for(engine, "connect")
     def _connect(connection: sqlite3.Connection, record: Any) -> None:
@@ -52,12 +73,24 @@ def sqlite_engine(url: URL, busy_s: float) -> Engine:
         _write_ahead(connection, path, busy_s)
         for pragma in ("synchronous=FULL", "foreign_keys=ON", f"journal_size_limit={WAL_BYTES}"):
             connection.execute(f"PRAGMA {pragma}").close()
-        record.info["file"] = file_at(path)
+        record.info["file"], record.info["log"] = file_at(path), None
+        opened.set()
 
     @event.listens_for(engine, "checkout")
     def _checkout(connection: sqlite3.Connection, record: Any, proxy: Any) -> None:  # noqa: ARG001
         if record.info["file"] != file_at(path):  # the file was deleted or replaced
             raise DisconnectionError
+        log = record.info["log"] = record.info["log"] or file_at(log_path)
+        if log != file_at(log_path):
+            log_is_lost.set()
+        refuse_lost_log()
+
+    @event.listens_for(engine, "close")
+    def _close(connection: sqlite3.Connection, record: Any) -> None:
+        if record.info.get("log") not in {None, file_at(log_path)}:
+            # The last connection to close writes the log into the file, even a log that was removed when
+            # another file was put in its place. An interrupt makes SQLite leave that out.
+            connection.interrupt()
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:

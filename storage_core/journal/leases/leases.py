@@ -31,6 +31,8 @@ from lockgate.storage_core.journal.entries.leases import (
 )
 from lockgate.storage_core.journal.entries.rows import Lease, Standing
 from lockgate.storage_core.journal.journal import Journal
+from lockgate.storage_core.journal.read.same_journal import as_parameters, is_same, refuse_other_state
+from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.stamp import Stamp
 
 LEASE: Final = table_of(Lease)
@@ -91,6 +93,9 @@ class Leases:
         Args:
             holder: Name under which they were taken.
             held: Stamps with which they were taken, by resource.
+
+        Raises:
+            StateLostError: The database was replaced; nothing was renewed.
         """
         for attempt in tries():
             with attempt:
@@ -124,7 +129,7 @@ class Leases:
         """Renew the leases that the holder still holds, and return their stamps."""
         point = f"{current_step()}.journal-renew"
         FAILPOINTS.hit(f"{point}.before")
-        database, journal = self.journal.database, self.journal.name
+        database, journal, known = self.journal.database, self.journal.name, self.journal.known
         alive: dict[str, Stamp] = {}
         began_s = time.perf_counter()
         with metrics.span("renew", journal), database.write() as connection:
@@ -139,6 +144,7 @@ class Leases:
                     LEASE.c.holder == holder,
                     LEASE.c.standing.in_([Standing.HELD, Standing.RECOVERING]),
                     LEASE.c.renewed_s + LEASE.c.hard_s > now,
+                    is_same(database.is_sqlite),
                 )
                 if not database.is_sqlite:
                     # In the order in which a write locks them (`bulk.select_by_key`), to avoid a deadlock.
@@ -147,9 +153,12 @@ class Leases:
                     update(LEASE)
                     .where(LEASE.c.journal == journal, LEASE.c.resource.in_(mine))
                     .values(renewed_s=renewed_s)
-                    .returning(LEASE.c.resource, LEASE.c.epoch, LEASE.c.sequence)
+                    .returning(LEASE.c.resource, LEASE.c.epoch, LEASE.c.sequence),
+                    as_parameters(known),
                 )
                 alive.update({row.resource: Stamp(row.epoch, row.sequence) for row in renewed})
+            if len(alive) < len(held):  # seldom, so the reason is not asked for with every renewal
+                refuse_other_state(Reading(connection, database, journal), known)
         metrics.record_renewal(journal, leases=len(alive), seconds=time.perf_counter() - began_s)
         FAILPOINTS.hit(f"{point}.after")
         return alive

@@ -23,6 +23,10 @@ class BehindError(NotAppliedError):
     """
 
 
+class OtherJournalError(JournalUnavailableError):
+    """A database holds another journal than the client's."""
+
+
 @contextmanager
 def read_at_least(
     database: Database,
@@ -43,7 +47,8 @@ def read_at_least(
 
     Raises:
         BehindError: The state does not include them; nothing was read.
-        JournalUnavailableError: It cannot be reached, holds another journal, or does not serve.
+        OtherJournalError: It holds another journal.
+        JournalUnavailableError: It cannot be reached, or does not serve.
     """
     point = f"{current_step()}.journal-read"
     FAILPOINTS.hit(f"{point}.before")
@@ -64,7 +69,7 @@ def _reached(
     if head is None:
         raise BehindError(f"{where} holds nothing yet of {reading.journal!r}")
     if head.identity != identity:
-        raise JournalUnavailableError(
+        raise OtherJournalError(
             f"{where} holds another journal (identity {head.identity}, not {identity}): it is not read; see "
             "LOCKGATE_OBSERVER_URLS and LOCKGATE_JOURNAL"
         )

@@ -14,7 +14,7 @@ from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.errors import JournalUnavailableError, MalformedJournalError, StateLostError
 from lockgate.storage_core.journal import metrics
 from lockgate.storage_core.journal.journal import Journal
-from lockgate.storage_core.journal.observers.catch_up import BehindError, read_at_least
+from lockgate.storage_core.journal.observers.catch_up import BehindError, OtherJournalError, read_at_least
 from lockgate.storage_core.journal.observers.hot_standby import HotStandby
 from lockgate.storage_core.journal.observers.observer_pool import ObserverPool
 from lockgate.storage_core.journal.process_journal import token_name
@@ -209,6 +209,11 @@ class Client:
                 journal.seen_stamps.replace(stamps, stamp)
                 journal.seen_stamps.add_from_primary(stamp)
                 return query(state)
+        except OtherJournalError as error:
+            raise StateLostError(
+                f"{error}: the database was replaced under this process; put the right one back, or start "
+                "this process again to go on with what is there"
+            ) from None
         except BehindError as error:
             raise StateLostError(
                 f"{error}: a failover or a restore lost it, or an old primary is back; nothing was read; see "

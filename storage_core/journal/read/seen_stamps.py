@@ -24,6 +24,7 @@ class SeenStamps:
         self._clock = clock or SystemClock()
         self._stamps: dict[int, int] = {}
         self._contact_s: float | None = None
+        self._from_primary = Stamp()
         self.after_fork_in_child()
 
     def after_fork_in_child(self) -> None:
@@ -34,6 +35,11 @@ class SeenStamps:
     def newest(self) -> Stamp:
         """The newest stamp, `0.0` if none was seen."""
         return max(self.stamps, default=Stamp())
+
+    @property
+    def from_primary(self) -> Stamp:
+        """The newest stamp that the primary has returned to this process; it never decreases."""
+        return self._from_primary
 
     @property
     def stamps(self) -> tuple[Stamp, ...]:
@@ -53,7 +59,9 @@ class SeenStamps:
 
     def add_from_primary(self, stamp: Stamp) -> None:
         """Add a stamp that the primary returned, and record the contact."""
-        self.add(stamp)
+        with self._lock:
+            self._add(stamp)
+            self._from_primary = max(self._from_primary, stamp)
         self._contact_s = self._clock.now_s()
 
     def replace(self, included: Collection[Stamp], by: Stamp) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, Final, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Connection, Select, bindparam, select, text
 
 from lockgate.storage_core.errors import ObjectNotFoundError
+from lockgate.storage_core.journal.database.bulk import JOURNAL
 from lockgate.storage_core.journal.database.database import Database
+from lockgate.storage_core.journal.database.pipeline import Statement, execute_pipelined
 from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.database.schema import ENTRY, HEAD
 from lockgate.storage_core.journal.entries.leases import LeaseState, state_of
@@ -17,6 +20,16 @@ from lockgate.storage_core.journal.entries.rows import Lease, Row
 from lockgate.storage_core.stamp import Stamp
 
 R = TypeVar("R", bound=Row)
+
+_STATUS: Final = (
+    "identity",
+    "epoch",
+    "sequence",
+    "safe_since_s",
+    "safe_reason",
+    "pruned_sequence",
+    "requests_since_s",
+)
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +81,7 @@ class Reading(SqlRows):
     def __init__(self, connection: Connection, database: Database, journal: str) -> None:
         super().__init__(connection, journal)
         self.database = database
+        self._status: Status | None = None
 
     def stay_open(self) -> None:
         """Keep the snapshot open between slow statements. It blocks no writer."""
@@ -75,24 +89,14 @@ class Reading(SqlRows):
             self.connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
 
     def status(self) -> Status:
-        """Return the journal's status.
+        """Return the journal's status; it is read once.
 
         Raises:
             ObjectNotFoundError: There is no such journal in this database.
         """
-        head = self.connection.execute(select(HEAD).where(HEAD.c.journal == self.journal)).one_or_none()
-        if head is None:
-            raise ObjectNotFoundError(
-                f"journal {self.database.name} holds no journal {self.journal!r}; see LOCKGATE_JOURNAL_URL"
-            )
-        return Status(
-            identity=head.identity,
-            stamp=Stamp(head.epoch, head.sequence),
-            safe_since_s=head.safe_since_s,
-            safe_reason=head.safe_reason,
-            pruned_sequence=head.pruned_sequence,
-            requests_since_s=head.requests_since_s,
-        )
+        if self._status is None:
+            self._status = self._read_status()
+        return self._status
 
     def now_s(self) -> float:
         """Return the time by the database's clock, in seconds since the epoch."""
@@ -112,6 +116,22 @@ class Reading(SqlRows):
             .limit(limit)
         )
         return [Entry(**dict(zip(names, row, strict=True))) for row in self.connection.execute(query)]
+
+    def _read_status(self) -> Status:
+        # Together with BEGIN, if it is the first statement: that costs no round trip of its own.
+        (found,) = execute_pipelined(self.connection, [Statement(_head(), {JOURNAL: self.journal})])
+        if not found:
+            raise ObjectNotFoundError(
+                f"journal {self.database.name} holds no journal {self.journal!r}; see LOCKGATE_JOURNAL_URL"
+            )
+        (head,) = found
+        named = dict(zip(_STATUS, head, strict=True))
+        return Status(stamp=Stamp(named.pop("epoch"), named.pop("sequence")), **named)
+
+
+@cache
+def _head() -> Select[Any]:
+    return select(*(HEAD.c[name] for name in _STATUS)).where(HEAD.c.journal == bindparam(JOURNAL))
 
 
 def count_leases(reading: Reading) -> dict[LeaseState, int]:

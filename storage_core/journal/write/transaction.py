@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Select, Update, bindparam, insert, select, update
 
-from lockgate.storage_core.errors import ConflictError, LockgateError, ObjectNotFoundError, StaleRequestError
+from lockgate.storage_core.errors import ConflictError, LockgateError, StaleRequestError
 from lockgate.storage_core.journal import metrics
 from lockgate.storage_core.journal.database import bulk
 from lockgate.storage_core.journal.database.database import NOW, Database, now_parameter, timeline
@@ -26,6 +26,12 @@ from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.op import Moment
 from lockgate.storage_core.journal.entries.rows import Request
 from lockgate.storage_core.journal.entries.state import State, by_kind, by_length
+from lockgate.storage_core.journal.read.same_journal import (
+    Known,
+    gone_back,
+    journal_gone,
+    refuse_other_journal,
+)
 from lockgate.storage_core.journal.read.snapshot_read import Entry
 from lockgate.storage_core.journal.write.mutation import Mutation, Refused, WriteOutcome, Written
 from lockgate.storage_core.stamp import Stamp
@@ -53,12 +59,12 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     requests_since_s: float
 
 
-def write(database: Database, journal: str, mutations: Sequence[Mutation]) -> list[WriteOutcome]:
+def write(database: Database, known: Known, mutations: Sequence[Mutation]) -> list[WriteOutcome]:
     """Apply mutations in one transaction; a refused one does not affect the others.
 
     Args:
         database: Database of the journal.
-        journal: Name of the journal.
+        known: The journal that the process has opened.
         mutations: Mutations, numbered in this order.
 
     Returns:
@@ -66,17 +72,18 @@ def write(database: Database, journal: str, mutations: Sequence[Mutation]) -> li
 
     Raises:
         JournalUnavailableError: None was applied.
+        StateLostError: The database is not the known one; none was applied.
         OutcomeUnknownError: All or none were applied; retry with the same request ids.
     """
-    began_s = time.perf_counter()
+    began_s, journal = time.perf_counter(), known.journal
     with metrics.span("write", journal), database.write() as connection:
         rows = SqlRows(connection, journal, lock=True)
         state = State(rows)
-        head, known = _lock_and_load(database, mutations, rows, state)
+        head, requests = _lock_and_load(database, known, mutations, rows, state)
         outcomes, entries = list[WriteOutcome](), list[Entry]()
         stamp = head.stamp
         for mutation in mutations:
-            outcome = _repeated(mutation, known, head)
+            outcome = _repeated(mutation, requests, head)
             if outcome is None:
                 stamp = msgspec.structs.replace(head.stamp, sequence=stamp.sequence + 1)
                 outcome = _fold(mutation, state, head, stamp)
@@ -85,7 +92,7 @@ def write(database: Database, journal: str, mutations: Sequence[Mutation]) -> li
                 else:
                     entry = _entry(mutation, outcome)
                     entries.append(entry)
-                    known[mutation.request_id] = entry
+                    requests[mutation.request_id] = entry
             outcomes.append(outcome)
         if entries:
             changes, removals = rows.to_write(state.changes, state.absent)
@@ -96,24 +103,24 @@ def write(database: Database, journal: str, mutations: Sequence[Mutation]) -> li
     return outcomes
 
 
-def lock_head(connection: Connection, database: Database, journal: str) -> Head:
+def lock_head(connection: Connection, database: Database, known: Known) -> Head:
     """Lock and return a journal's head row; begin a new epoch if the server's timeline has changed.
 
     Raises:
-        ObjectNotFoundError: There is no such journal in this database.
+        StateLostError: The database is not the known one.
     """
-    (locked,) = execute_pipelined(connection, [_lock_statement(database, journal, keeps_plans=False)])
-    return _head(connection, database, journal, locked)
+    (locked,) = execute_pipelined(connection, [_lock_statement(database, known.journal, keeps_plans=False)])
+    return _head(connection, database, known, locked)
 
 
 def _lock_and_load(
-    database: Database, mutations: Sequence[Mutation], rows: SqlRows, state: State
+    database: Database, known: Known, mutations: Sequence[Mutation], rows: SqlRows, state: State
 ) -> tuple[Head, dict[str, _Applied]]:
     """Lock the head, then load the known requests and the rows that the mutations touch."""
     connection, journal, families = rows.connection, rows.journal, known_families()
     keys_of = by_kind(key for mutation in mutations for key in families.touches(mutation.op))
     spans = by_length(span for mutation in mutations for span in families.spans(mutation.op))
-    locked, known, *found = execute_pipelined(
+    locked, repeated, *found = execute_pipelined(
         connection,
         [
             _lock_statement(database, journal, keeps_plans=not database.is_sqlite),
@@ -122,25 +129,30 @@ def _lock_and_load(
             *(rows.select_by_prefix(kind, prefixes) for (kind, _), prefixes in spans.items()),
         ],
     )
-    head = _head(connection, database, journal, locked)
+    head = _head(connection, database, known, locked)
     for (kind, keys), values in zip(keys_of.items(), found[: len(keys_of)], strict=True):
         state.add(kind, keys, [row_of(kind, row) for row in values])
     for ((kind, _), prefixes), values in zip(spans.items(), found[len(keys_of) :], strict=True):
         state.add_spans([(kind, prefix) for prefix in prefixes], [row_of(kind, row) for row in values])
-    requests = [row_of(Request, row) for row in known]
+    requests = [row_of(Request, row) for row in repeated]
     return head, {request.request_id: request for request in requests}
 
 
-def _head(connection: Connection, database: Database, journal: str, locked: Sequence[Row]) -> Head:
+def _head(connection: Connection, database: Database, known: Known, locked: Sequence[Row]) -> Head:
     if not locked:
-        raise ObjectNotFoundError(f"journal {database.name} has no journal named {journal!r}")
+        raise journal_gone(database.name, known)
     ((identity, epoch, sequence, safe_since_s, requests_since_s, timeline, now_s, server_timeline, *_),) = (
         locked
     )
+    refuse_other_journal(database.name, known, identity)
     if timeline != server_timeline:
         reason = f"the server's timeline changed from {timeline} to {server_timeline}"
         last = Stamp(epoch, sequence)
-        epoch = begin_epoch(connection, journal, last, timeline=server_timeline, reason=reason, now_s=now_s)
+        epoch = begin_epoch(
+            connection, known.journal, last, timeline=server_timeline, reason=reason, now_s=now_s
+        )
+    elif Stamp(epoch, sequence) < known.newest:
+        raise gone_back(database.name, known, Stamp(epoch, sequence))
     return Head(
         identity=identity,
         stamp=Stamp(epoch, sequence),

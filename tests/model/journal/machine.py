@@ -182,7 +182,7 @@ class JournalMachine(RuleBasedStateMachine):
         """Promote a standby; no entry is lost here."""
         journal = self.journals[process]
         with journal.database.write() as connection:
-            head = lock_head(connection, journal.database, self.name)
+            head = lock_head(connection, journal.database, journal.known)
             begin_epoch(
                 connection, self.name, head.stamp, timeline=head.timeline, reason="test", now_s=head.now_s
             )

@@ -178,7 +178,7 @@ def content(reading: Reading) -> dict[str, Any]:
 def lose_after(journal: Journal, sequence: int, *, new_epoch: bool = True) -> None:
     """Simulate a failover of a primary: later entries are lost and a new epoch begins."""
     with journal.database.write() as connection:
-        head = lock_head(connection, journal.database, journal.name)
+        head = lock_head(connection, journal.database, journal.known)
         for table in (ENTRY, table_of(Lease)):
             connection.execute(delete(table).where(table.c.sequence > sequence))
         connection.execute(update(HEAD).values(sequence=sequence))

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from lockgate.storage_core.commit.decide.turn import TURN_WAIT_S
 from lockgate.storage_core.commit.leases import heartbeat
@@ -20,11 +21,18 @@ from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
 from lockgate.storage_core.commit.recovery.recover import recover_job
-from lockgate.storage_core.errors import FencedError, JournalUnavailableError, LeaseHeldError, TurnBusyError
+from lockgate.storage_core.errors import (
+    FencedError,
+    JournalUnavailableError,
+    LeaseHeldError,
+    StateLostError,
+    TurnBusyError,
+)
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import job_resource
 from lockgate.storage_core.journal import Leases
 from lockgate.storage_core.journal.database.database import Database
+from lockgate.storage_core.journal.database.schema import HEAD
 from lockgate.storage_core.journal.entries.leases import TakeLease
 from lockgate.storage_core.journal.leases import renewer
 from tests.support.commit.destination import World, write
@@ -198,6 +206,33 @@ def test_a_job_waits_for_a_turn_whose_holder_has_an_unreadable_lease(
     other.commit()
     there.attach_to(mine).commit()  # the lease was not renewed while the test's clock advanced
     assert journal_world.visible() == {"a.csv": b"1", "b.csv": b"2"}
+
+
+def test_a_job_whose_journal_was_replaced_stays_undecided_and_commits_with_the_right_one(
+    journal_world: World,
+) -> None:
+    job = journal_world.open_job("sales")
+    write(job, "t", {"a.csv": b"1"})
+    journal_world.clock.sleep(journal_world.settings.commit_window_s)  # so that the commit renews its lease
+    with identity(journal_world, "another"):
+        with pytest.raises(StateLostError, match="the database was replaced"):
+            job.commit()
+        assert look(journal_world, job.job_id).state is JobLeaseState.UNKNOWN
+
+    assert job.phase() is JobPhase.OPEN
+    job.commit()
+    assert journal_world.visible() == {"a.csv": b"1"}
+
+
+@contextmanager
+def identity(world: World, name: str) -> Iterator[None]:
+    """Let the database hold a journal of another identity during the block."""
+    journal = world.journal
+    for found in (name, journal.identity):
+        with journal.database.write() as connection:
+            connection.execute(update(HEAD).values(identity=found))
+        if found == name:
+            yield
 
 
 def test_a_job_json_from_before_the_journal_is_readable_and_has_heartbeats(journal_world: World) -> None:

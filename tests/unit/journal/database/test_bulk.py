@@ -147,7 +147,7 @@ def test_a_transaction_without_plan_caching_plans_every_statement_again(postgres
     with open_journal(postgres.new_database("anew")) as journal:
         journal.apply(task(1))
         with journal.database.write() as connection:
-            lock_head(connection, journal.database, journal.name)
+            lock_head(connection, journal.database, journal.known)
             assert connection.exec_driver_sql("SHOW plan_cache_mode").scalar_one() == "force_custom_plan"
             assert connection.exec_driver_sql("SHOW enable_seqscan").scalar_one() == "on"
 

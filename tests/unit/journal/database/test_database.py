@@ -13,8 +13,8 @@ from sqlalchemy.exc import OperationalError
 from lockgate.storage_core.errors import (
     InvalidInputError,
     MalformedJournalError,
-    ObjectNotFoundError,
     OutcomeUnknownError,
+    StateLostError,
 )
 from lockgate.storage_core.journal import Journal, Stamp, open_journal
 from lockgate.storage_core.journal.database.database import Database, parse_url
@@ -59,9 +59,9 @@ def test_the_name_of_a_database_shows_no_password(url: str) -> None:
 
 def test_an_error_about_a_missing_journal_names_it(journal: Journal) -> None:
     absent = Journal(journal.database, "absent", "identity")
-    with pytest.raises(ObjectNotFoundError, match="absent"):
+    with pytest.raises(StateLostError, match="no journal 'absent'"):
         absent.apply(take("a"))
-    with pytest.raises(ObjectNotFoundError, match="absent"):
+    with pytest.raises(StateLostError, match="no journal 'absent'"):
         absent.status()
 
 

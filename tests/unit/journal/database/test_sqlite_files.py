@@ -20,7 +20,6 @@ from lockgate.storage_core.errors import (
     MalformedJournalError,
 )
 from lockgate.storage_core.journal import Journal, Stamp, open_journal
-from lockgate.storage_core.journal.entries.rows import Lease
 from tests.support.journal.database import QUICK, entries, take
 
 
@@ -152,29 +151,6 @@ def test_a_full_disk_is_reported_and_nothing_is_written(tmp_path: Path) -> None:
         assert entries(journal) == 1
         _on_checkout(journal, "PRAGMA max_page_count=1000000")
         assert journal.apply(take("c")).stamp == Stamp(1, 2)
-
-
-def test_a_write_to_a_file_removed_while_in_use_raises_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "journal.db"
-    with open_journal(f"sqlite:///{path}") as journal:
-        journal.apply(take("a"))
-        path.rename(tmp_path / "moved.db")
-        with pytest.raises(MalformedJournalError, match="lockgate journal restore"):
-            journal.apply(take("b"))
-
-
-def test_a_file_replaced_while_in_use_is_used_from_then_on(tmp_path: Path) -> None:
-    path, copy = tmp_path / "journal.db", tmp_path / "copy.db"
-    with open_journal(f"sqlite:///{copy}") as other:
-        other.apply(take("copied"))
-    with open_journal(f"sqlite:///{path}") as journal:
-        journal.apply(take("a"))
-        for name in ("journal.db-wal", "journal.db-shm"):
-            (tmp_path / name).unlink()
-        copy.replace(path)
-        assert journal.apply(take("b")).stamp == Stamp(1, 2)
-        with journal.reading() as reading:
-            assert [lease.resource for lease in reading.where(Lease, {})] == ["b", "copied"]
 
 
 def _on_checkout(journal: Journal, pragma: str) -> None:

@@ -1,0 +1,233 @@
+"""A database that is replaced under an open process is refused before anything is written or returned."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from sqlalchemy import delete, update
+
+from lockgate.storage_core.errors import StateLostError
+from lockgate.storage_core.journal import Journal, Leases, Stamp, open_journal
+from lockgate.storage_core.journal.claims import Claims
+from lockgate.storage_core.journal.database.database import parse_url
+from lockgate.storage_core.journal.database.schema import ENTRY, HEAD
+from lockgate.storage_core.journal.maintenance import maintenance
+from lockgate.storage_core.journal.observers.hot_standby import HotStandby
+from lockgate.storage_core.journal.observers.reading_client import Client
+from lockgate.storage_core.journal.read.snapshot_read import Reading
+from lockgate.storage_core.journal.safe_mode import leave_safe_mode
+from tests.support.journal.database import entries, take
+from tests.support.postgres import Server
+
+Replace = Callable[[], None]
+
+
+def maintain(journal: Journal) -> None:
+    with maintenance(journal, "test"):
+        pass
+
+
+CALLS: Final[Mapping[str, Callable[[Journal], object]]] = {
+    "apply": lambda journal: journal.apply(take("b")),
+    "renew": lambda journal: Leases(journal).renew("h", {"a": Stamp(1, 1)}),
+    "maintain": maintain,
+    "leave-safe-mode": leave_safe_mode,
+    "status": Journal.status,
+    "msync": Journal.msync,
+    "look": lambda journal: Leases(journal).look("a"),
+    "find-claim": lambda journal: Claims(journal, "s3://a").find("_SUCCESS"),
+    "client": lambda journal: Client(journal).read(Reading.status),
+}
+each_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+
+
+@pytest.fixture
+def empty(journal_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Replace:
+    """Return a function that drops the database and makes an empty one of its name."""
+    if journal_url.startswith("sqlite"):
+
+        def remove() -> None:
+            for file in tmp_path.glob("journal.db*"):
+                file.unlink()
+
+        return remove
+    server: Server = request.getfixturevalue("postgres")
+    name = journal_url.rpartition("/")[2]
+
+    def drop() -> None:
+        server.run_sql(f"DROP DATABASE {name} WITH (FORCE)")
+        server.new_database(name)
+
+    return drop
+
+
+def stand_at(journal: Journal, **columns: Any) -> None:
+    """Change the head's row, as if another database stood in the place of the journal's."""
+    with journal.database.write() as connection:
+        connection.execute(update(HEAD).where(HEAD.c.journal == journal.name).values(**columns))
+
+
+def test_a_claim_is_not_accepted_a_second_time_by_a_database_that_was_made_again(
+    journal: Journal, journal_url: str, empty: Replace
+) -> None:
+    Claims(journal, "s3://a").take("_SUCCESS", "mine")
+    empty()
+    with open_journal(journal_url) as other:
+        Claims(other, "s3://a").take("_SUCCESS", "another's")
+        Claims(other, "s3://a").take("COMMIT_STARTED", "another's")
+        with pytest.raises(StateLostError, match=r"another journal named 'main'.*the database was replaced"):
+            Claims(journal, "s3://b").take("_SUCCESS", "mine")
+        assert Claims(other, "s3://b").names() == []
+
+
+def test_an_empty_database_in_the_place_of_a_journal_is_refused(journal: Journal, empty: Replace) -> None:
+    journal.apply(take("a"))
+    empty()
+    for call in CALLS.values():
+        with pytest.raises(StateLostError, match="lockgate journal restore"):
+            call(journal)
+
+
+@each_call
+def test_no_call_uses_another_journal_of_the_same_name(
+    journal: Journal, journal_url: str, call: Callable[[Journal], object]
+) -> None:
+    """The rows are the same, so that only the identity differs."""
+    journal.apply(take("a"))
+    with open_journal(journal_url) as other:
+        stand_at(other, identity="another", safe_since_s=1.0)
+        with pytest.raises(StateLostError, match="another"):
+            call(journal)
+        other.identity = "another"
+        lease = Leases(other).look("a")
+        assert lease is not None
+        assert entries(other) == 1
+        assert other.status().safe_since_s == 1.0
+        assert lease.lease.renewed_s == journal_time(other, 1)
+
+
+@each_call
+def test_no_call_uses_an_older_state_than_the_process_has_seen(
+    journal: Journal, call: Callable[[Journal], object]
+) -> None:
+    for name in ("a", "b"):
+        journal.apply(take(name))
+    stand_at(journal, sequence=1, safe_since_s=1.0)
+    with pytest.raises(StateLostError, match=r"is at 1\.1.*1\.2"):
+        call(journal)
+    with open_journal(journal.database.url.render_as_string(hide_password=False)) as other:
+        assert other.status().stamp == Stamp(1, 1)
+        assert other.status().safe_since_s == 1.0
+
+
+def test_a_server_with_a_new_timeline_continues_with_fewer_entries(journal: Journal) -> None:
+    """A failover may lose entries: the next write begins an epoch, so no stamp is issued twice."""
+    for name in ("a", "b"):
+        journal.apply(take(name))
+    with journal.database.write() as connection:
+        connection.execute(delete(ENTRY).where(ENTRY.c.sequence > 1))
+    stand_at(journal, sequence=1, timeline=99)
+    assert journal.msync() == Stamp(1, 1)
+    assert Leases(journal).renew("h", {"a": Stamp(1, 1)}) == {}
+    assert journal.apply(take("c")).stamp == Stamp(2, 2)
+
+
+def test_a_token_of_another_process_stops_no_write(journal: Journal) -> None:
+    """A token is text that anybody can send; only what the primary itself returned counts."""
+    journal.seen_stamps.add(Stamp(7, 1))
+    assert journal.apply(take("a")).stamp == Stamp(1, 1)
+
+
+@pytest.mark.requires("postgres")
+def test_a_standby_of_another_journal_is_not_read(postgres: Server) -> None:
+    with open_journal(postgres.new_database("journal_of_a_primary")) as journal:
+        other_url = postgres.new_database("journal_of_another_primary")
+        open_journal(other_url).close()
+        observer = HotStandby(parse_url(other_url), journal.name, journal.identity)
+        with Client(journal, [observer]) as client:
+            assert client.read(Reading.status).identity == journal.identity
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+def copy_of(path: Path) -> Path:
+    """Copy a database as a backup does."""
+    copy = path.with_name("copy.db")
+    source, target = sqlite3.connect(path), sqlite3.connect(copy)
+    source.backup(target)
+    source.close()
+    target.close()
+    return copy
+
+
+def log_files(path: Path) -> list[Path]:
+    return [path.with_name(path.name + suffix) for suffix in ("-wal", "-shm")]
+
+
+def test_a_file_that_was_put_back_is_refused_and_not_changed(files: Path) -> None:
+    with open_journal(f"sqlite:///{files}") as journal:
+        journal.apply(take("a"))
+        copy = copy_of(files)
+        journal.apply(take("b"))
+        for path in (files, *log_files(files)):
+            path.unlink()
+        shutil.copyfile(copy, files)
+        with pytest.raises(StateLostError, match=r"is at 1\.1.*has seen 1\.2"):
+            journal.apply(take("c"))
+    assert rows_of(files) == rows_of(copy)
+
+
+def test_a_file_that_was_overwritten_without_its_log_is_refused_and_not_changed(files: Path) -> None:
+    """The file keeps its inode. The process would go on in the removed log, and write that into the file."""
+    with open_journal(f"sqlite:///{files}") as journal:
+        journal.apply(take("a"))
+        copy = copy_of(files)
+        journal.apply(take("b"))
+        for path in log_files(files):
+            path.unlink()
+        shutil.copyfile(copy, files)
+        for call in CALLS.values():
+            with pytest.raises(StateLostError, match=r"journal\.db-wal was removed or replaced"):
+                call(journal)
+    assert files.read_bytes() == copy.read_bytes()
+
+
+def test_files_that_were_overwritten_together_with_their_log_are_refused(files: Path) -> None:
+    with open_journal(f"sqlite:///{files}") as journal:
+        journal.apply(take("a"))
+        copies = {path: path.read_bytes() for path in (files, *log_files(files))}
+        journal.apply(take("b"))
+        for path, content in copies.items():
+            path.write_bytes(content)
+        with pytest.raises(StateLostError, match=r"is at 1\.1.*has seen 1\.2"):
+            journal.apply(take("c"))
+
+
+def test_a_file_that_was_moved_away_and_back_is_used_again(files: Path) -> None:
+    with open_journal(f"sqlite:///{files}") as journal:
+        journal.apply(take("a"))
+        moved = files.with_name("moved.db")
+        files.rename(moved)
+        with pytest.raises(StateLostError, match="removed while this process had it open"):
+            journal.apply(take("b"))
+        assert not files.exists()
+        moved.rename(files)
+        assert journal.apply(take("b")).stamp == Stamp(1, 2)
+
+
+def rows_of(path: Path) -> list[Any]:
+    with sqlite3.connect(path) as connection:
+        return [connection.execute(f"SELECT * FROM {table}").fetchall() for table in ("entry", "lease")]
+
+
+def journal_time(journal: Journal, sequence: int) -> float:
+    with journal.reading() as reading:
+        return reading.entries(sequence - 1, 1)[0].at_s
