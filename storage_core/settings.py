@@ -116,6 +116,11 @@ class Settings(BaseSettings):
         default=64 * 1024, ge=0, description="larger task arguments and results are stored as blobs"
     )
     broker_url: str | None = Field(default=None, description="Celery broker; absent: the embedded one")
+    broker_prefix: str = Field(
+        default="lockgate:",
+        pattern=r"^(\S*[:_.-])?$",
+        description="prefix of all keys in the broker and of results; it ends in one of : _ . - or is empty",
+    )
     staging_roots: tuple[Path, ...] = Field(
         default=(), description='directories of staged files for workers, as JSON: ["/shared"]; empty: any'
     )

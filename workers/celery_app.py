@@ -12,6 +12,7 @@ from celery import Celery
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import load_settings
+from lockgate.workers.broker_keys import with_database
 from lockgate.workers.embedded_broker import broker_url
 from lockgate.workers.offload import install_offload
 
@@ -41,7 +42,8 @@ def configuration() -> dict[str, Any]:
         MissingPartError: There is no broker, and none can be started.
     """
     settings = load_settings()
-    url = broker_url(settings)
+    url = with_database(broker_url(settings))
+    prefix = {"global_keyprefix": settings.broker_prefix} if settings.broker_prefix else {}
     return {
         "broker_url": url,
         "result_backend": result_backend(url),
@@ -51,7 +53,9 @@ def configuration() -> dict[str, Any]:
             # By default Kombu looks for messages of dead workers only every 100 s.
             "unacked_restore_interval": 1,
             "unacked_restore_throttle": 1,
+            **prefix,
         },
+        "result_backend_transport_options": prefix,
         "accept_content": ["json"],
         "task_serializer": "json",
         "result_serializer": "json",
@@ -90,6 +94,10 @@ def result_backend(url: str) -> str:
 app = Celery("lockgate", include=["lockgate.workers.tasks"])
 app.add_defaults(configuration)
 app.steps["worker"].update(
-    {"lockgate.workers.metrics.endpoint:MetricsStep", "lockgate.workers.libraries:WorkerCacheStep"}
+    {
+        "lockgate.workers.broker_keys:BrokerKeysStep",
+        "lockgate.workers.metrics.endpoint:MetricsStep",
+        "lockgate.workers.libraries:WorkerCacheStep",
+    }
 )
 install_offload(app)

@@ -130,7 +130,7 @@ def test_messages_are_processed_after_the_broker_was_killed_and_restarted(
     with ThreadPoolExecutor(1) as driver:
         rows = driver.submit(commit_tasks, *staged.ids, staged.task_ids, timeout_s=300)
         with redis.Redis.from_url(record.url) as client:
-            wait_until(lambda: client.llen("commit") == staged.files)
+            wait_until(lambda: client.llen("lockgate:commit") == staged.files)
             client.config_set("appendfsync", "always")
         os.kill(record.pid, signal.SIGKILL)
         wait_until(lambda: find_broker(settings) is None)
@@ -150,7 +150,7 @@ def test_the_outcome_is_unknown_if_the_broker_stays_down_and_a_repetition_settle
     with ThreadPoolExecutor(1) as driver:
         rows = driver.submit(commit_tasks, *staged.ids, staged.task_ids, timeout_s=300, grace_s=3)
         with redis.Redis.from_url(record.url) as client:
-            wait_until(lambda: client.llen("commit") == staged.files)
+            wait_until(lambda: client.llen("lockgate:commit") == staged.files)
         os.kill(record.pid, signal.SIGKILL)
         with pytest.raises(OutcomeUnknownError, match="the broker gives no answer"):
             rows.result()

@@ -1,0 +1,135 @@
+"""The keys of Lockgate in a Redis that other Celery applications use, too.
+
+Celery applications that share keys share their unacknowledged messages. The one with the shorter visibility
+timeout then sends the running tasks of the other one again. So Lockgate's keys have a prefix of their own
+(`LOCKGATE_BROKER_PREFIX`), and by default a database of their own. A worker does not start if another
+application has keys under that prefix.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+import redis
+from celery import Celery, bootsteps
+
+from lockgate.storage_core.errors import InvalidInputError
+
+DATABASE: Final = 7
+"""Redis database of a URL that names none: not 0, which every other application uses by default."""
+
+NAMES: Final = "lockgate.names"
+"""Set of the tasks and queues that Lockgate's workers have had."""
+
+_BINDING: Final = "_kombu.binding."
+_CELERY_BINDINGS: Final = frozenset({"celery.pidbox", "reply.celery.pidbox", "celeryev"})
+_SCAN_KEYS: Final = 10_000
+_SCANS: Final = 500
+"""Together they bound the check to five million keys; further ones are not looked at."""
+_MESSAGES: Final = 100
+"""Messages looked at in each queue, and of those that are unacknowledged."""
+
+LOG = logging.getLogger("lockgate.worker")
+
+
+def with_database(url: str) -> str:
+    """Return the URL of a Redis with `DATABASE` if it names none."""
+    parts = urlsplit(url)
+    if parts.scheme in {"redis", "rediss"} and parts.path in {"", "/"}:
+        return parts._replace(path=f"/{DATABASE}").geturl()
+    return url
+
+
+class BrokerKeysStep(bootsteps.Step):  # type: ignore[misc]
+    """Checks the broker's keys before a worker takes its first message."""
+
+    def __init__(self, parent: Any, **options: Any) -> None:
+        """Raise if another application has keys under the prefix."""
+        super().__init__(parent, **options)
+        refuse_foreign_keys(parent.app)
+
+
+def refuse_foreign_keys(app: Celery) -> None:
+    """Raise if another Celery application has keys under the prefix of this one; otherwise note its names.
+
+    Waits for the broker as long as a worker does. A broker that is no Redis is not checked.
+
+    Raises:
+        InvalidInputError: Another application has keys there, or the Redis has no such database.
+    """
+    prefix = app.conf.broker_transport_options.get("global_keyprefix", "")
+    with app.connection_for_read() as connection:
+        if connection.transport.driver_type != "redis":
+            return
+        connection.ensure_connection(_log_or_refuse, app.conf.broker_connection_max_retries)
+        pool = connection.default_channel.client.connection_pool
+        with closing(redis.Redis(connection_pool=pool)) as client:
+            _refuse_foreign(client, prefix, app)
+
+
+def _refuse_foreign(client: Any, prefix: str, app: Celery) -> None:
+    own = {f"task {name}" for name in app.tasks} | {f"queue {name}" for name in app.amqp.queues}
+    known = own | {name.decode() for name in client.smembers(prefix + NAMES)}
+    names = set(_names(client, prefix, app.amqp.queues)) - known
+    found = sorted(name for name in names if not name.startswith("task lockgate."))
+    if found:
+        raise InvalidInputError(
+            f"broker: another Celery application uses keys {prefix or 'without a prefix'}* in this Redis "
+            f"database ({', '.join(found[:3])}); the worker was not started, because each of them would run "
+            "the other's long tasks a second time; set LOCKGATE_BROKER_PREFIX to an unused prefix, or "
+            "another database in LOCKGATE_BROKER_URL, for all workers and clients of Lockgate; if they are "
+            "your tasks in Lockgate's application, import them in this worker, or start theirs first"
+        )
+    client.sadd(prefix + NAMES, *own)
+    if prefix:
+        _warn_of_earlier_messages(client, app.conf.task_routes)
+
+
+def _names(client: Any, prefix: str, queues: Iterable[str]) -> Iterator[str]:
+    """Yield the queues and tasks that have keys and messages under a prefix."""
+    cursor = 0
+    for _ in range(_SCANS):
+        cursor, keys = client.scan(cursor, match=f"{prefix}{_BINDING}*", count=_SCAN_KEYS)
+        exchanges = {key.decode().removeprefix(prefix + _BINDING) for key in keys}
+        yield from (f"queue {name}" for name in exchanges - _CELERY_BINDINGS)
+        if not cursor:
+            break
+    for queue in queues:
+        yield from _tasks(client.lrange(prefix + queue, -_MESSAGES, -1))
+    _, unacked = client.hscan(f"{prefix}unacked", 0, count=_MESSAGES)
+    yield from _tasks(unacked.values())
+
+
+def _tasks(messages: Iterable[bytes]) -> Iterator[str]:
+    for message in messages:
+        match msgspec.json.decode(message):
+            case {"headers": {"task": str(task)}} | [{"headers": {"task": str(task)}}, *_]:
+                yield f"task {task}"
+
+
+def _warn_of_earlier_messages(client: Any, routes: dict[str, dict[str, str]]) -> None:
+    """Warn if messages of a version without a prefix wait in this database."""
+    queues = sorted({route["queue"] for route in routes.values()})
+    newest = {queue: set(_tasks(client.lrange(queue, 0, 0))) for queue in queues}
+    left = [queue for queue in queues if any(task.startswith("task lockgate.") for task in newest[queue])]
+    if left:
+        LOG.warning(
+            "broker: messages of an earlier version wait in %s, without a prefix; they are not taken; if "
+            "they still matter, run a worker with an empty LOCKGATE_BROKER_PREFIX until they are done",
+            ", ".join(left),
+        )
+
+
+def _log_or_refuse(error: Exception, interval_s: float) -> None:
+    """Log that Kombu tries again, which does not help if the Redis has no such database."""
+    if isinstance(error, redis.exceptions.ResponseError):
+        raise InvalidInputError(
+            f"broker: {error}; the worker was not started; if this Redis has one database only, name it in "
+            "LOCKGATE_BROKER_URL: redis://host:port/0"
+        ) from error
+    LOG.error("broker: %s; trying again in %.0f s", error, interval_s)
