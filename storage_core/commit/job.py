@@ -355,15 +355,15 @@ class Job:
         return receipt
 
     def abort(self, reason: str = "by request") -> JobPhase:
-        """Decide to abort, delete all that the job wrote, and return the phase.
+        """Decide to abort, delete all that the job wrote, and return the phase. Also ends a quarantine.
 
         A job that is decided to commit is not aborted; the log has a warning.
         """
         if self.phase() in TERMINAL:
             return self.phase()
         decision = decide_abort(self._folder, reason=reason, token=self._token, clock=self._clock)
-        if decision.verdict == "abort":
-            roll_forward(self._context())
+        if decision.verdict != "commit":
+            roll_forward(self._context(), discard=True)
         else:
             LOG.warning("job %s is decided to commit: not aborted (%s)", self.job_id, reason)
         self.close()

@@ -181,6 +181,39 @@ def abort(
         print_line(f"{job_id} is {phase}")
 
 
+@commands.command("quarantine")
+def quarantine(
+    job: JobWords,
+    reason: Annotated[str, typer.Option(help="Reason, recorded with the decision.")] = "by hand",
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; otherwise only report.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Set a job aside that blocks its destination because its records cannot be read.
+
+    Without --yes nothing is changed. The job loses its turn and is never published; its records, uploads and
+    files are kept until `lockgate jobs abort`. Its name is free for a new run. Exits with 8 if the records
+    can be read, if it has published or ended, or if its driver is alive.
+    """
+    from lockgate.storage_core.cli.jobs.job_index import locate
+    from lockgate.storage_core.commit.recovery.quarantine import quarantine_job
+
+    destination, job_id = locate(job)
+    found = quarantine_job(destination, job_id, reason=reason, dry_run=not yes)
+    if json:
+        print_json(found)
+        return
+    print_fields(
+        [
+            ("job", f"{found.job_id} at {found.destination}"),
+            *[("unreadable", fault) for fault in found.unreadable],
+            ("turn", None if found.turn is None else f"{found.turn}, which ends without a publication"),
+            *[("kept", key) for key in found.kept],
+            *[("displaced", f"{key}: move it back by hand") for key in found.displaced],
+        ]
+    )
+    print_line("in quarantine" if found.done else "a dry run: nothing was changed; add --yes")
+
+
 @commands.command("recover")
 def recover(
     job: Annotated[

@@ -60,12 +60,14 @@ def _refuse_if_lost(folder: JobFolder, upload: PendingUpload) -> None:
 def delete_unpublished(folder: JobFolder, job: JobRecord, settings: Settings) -> Iterator[FileFate]:
     """Delete every visible file that a finished job has not published, and yield their fates.
 
-    Call it after the job's uploads were aborted, so that no more of them become visible.
+    Some committers show files early, and so does a job that was quarantined during its commit. Call it after
+    the job's uploads were aborted, so that no more of them become visible.
     """
     decision = folder.decision()
     outcome = folder.outcome(decision)
     certain = decision is not None and (decision.verdict == "abort" or outcome is not None)
-    if not is_visible_early(job.spec) or not certain:
+    was_aside = decision is not None and decision.verdict == "quarantined"
+    if not was_aside and not (is_visible_early(job.spec) and certain):
         return
     published = {
         file.key

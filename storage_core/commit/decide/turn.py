@@ -17,7 +17,12 @@ from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
 from lockgate.storage_core.commit.records.destination_log.turn_claim import TurnClaim
 from lockgate.storage_core.commit.records.job_folder import JobFolder, claim
-from lockgate.storage_core.errors import LockgateError, TurnBusyError
+from lockgate.storage_core.errors import (
+    LockgateError,
+    MalformedRecordError,
+    ObjectNotFoundError,
+    TurnBusyError,
+)
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import JobId, Token
 from lockgate.storage_core.stamp import Stamp
@@ -104,9 +109,11 @@ def _end_turn(
         pass_turn(store, turn.number, owner.job_id, clock, "its job is undecided and has no driver")
     except LockgateError as error:
         # Whatever became of the other job or its turn, this job is undecided and unchanged.
+        is_lost = isinstance(error, (MalformedRecordError, ObjectNotFoundError))
+        command = "quarantine" if is_lost else "recover"
         raise TurnBusyError(
             f"job {owner.job_id} holds turn {turn.number} at {store.url} and cannot be brought to its end "
-            f"({error}); nothing of this job was changed; run `lockgate jobs recover {store.url} "
+            f"({error}); nothing of this job was changed; run `lockgate jobs {command} {store.url} "
             f"{owner.job_id}`, then try again"
         ) from error
     return True

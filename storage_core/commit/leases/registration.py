@@ -38,6 +38,7 @@ PHASES: Final[Mapping[JobPhase, Phase]] = {
     JobPhase.PUBLISHED: "committing",
     JobPhase.REVERTING: "committing",
     JobPhase.ABORTING: "aborting",
+    JobPhase.QUARANTINED: "failed",
     JobPhase.COMMITTED: "committed",
     JobPhase.FAILED: "failed",
 }

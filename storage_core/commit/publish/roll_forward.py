@@ -16,32 +16,43 @@ from lockgate.storage_core.commit.records.report import Ended
 from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
 
 
-def roll_forward(context: CommitContext) -> Ended:
+def roll_forward(context: CommitContext, *, discard: bool = False) -> Ended:
     """Bring a decided job to its end; return its terminal marker. Repeating it is harmless.
 
+    Args:
+        context: Context of the job.
+        discard: Abort the job if it is in quarantine.
+
     Raises:
-        ConflictError: The job is undecided.
+        ConflictError: The job is undecided, or in quarantine.
         OutcomeUnknownError: The state of a file or a marker is not known; nothing was deleted; try again.
         MalformedRecordError: A marker or the plan cannot be read; nothing was changed.
     """
     try:
-        ended = _roll_forward(context)
+        ended = _roll_forward(context, discard=discard)
     except ObjectNotFoundError:
         # Another process may have ended the job and deleted its plan meanwhile.
         if context.folder.phase() not in TERMINAL:
             raise
-        ended = _roll_forward(context)
+        ended = _roll_forward(context, discard=discard)
     _register(context, JobPhase(ended.ended))
     return ended
 
 
-def _roll_forward(context: CommitContext) -> Ended:
+def _roll_forward(context: CommitContext, *, discard: bool) -> Ended:
     decision = context.folder.decision()
     outcome = context.folder.outcome(decision)
     success, failure = context.folder.ended()
     phase = phase_of(decision, outcome, success, failure)
     if decision is None:
         raise ConflictError(f"job {context.job.job_id} is undecided: commit or abort it")
+    if phase is JobPhase.QUARANTINED and not discard:
+        raise ConflictError(
+            f"job {context.job.job_id} at {context.store.url} is in quarantine "
+            f"({decision.reason or 'no reason'}): it publishes nothing, and nothing was changed; run it "
+            "again under its name; to delete what this one wrote, run "
+            f"`lockgate jobs abort {context.store.url} {context.job.job_id}`"
+        )
     if phase not in TERMINAL:
         _register(context, phase)
     if phase is JobPhase.DECIDED:
@@ -53,7 +64,7 @@ def _roll_forward(context: CommitContext) -> Ended:
     if phase is JobPhase.REVERTING and outcome is not None:
         advance(phase, JobPhase.FAILED)
         return revert(context, decision, outcome)
-    if phase is JobPhase.ABORTING:
+    if phase in {JobPhase.ABORTING, JobPhase.QUARANTINED}:
         advance(phase, JobPhase.FAILED)
         return abort(context, decision)
     ended = success or failure

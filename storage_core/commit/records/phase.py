@@ -31,18 +31,22 @@ class JobPhase(StrEnum):
     """The turn ended `reverted` or `passed`: the job's files are being removed."""
     ABORTING = "aborting"
     """`COMMIT_STARTED` has the verdict abort; the job's uploads are being aborted."""
+    QUARANTINED = "quarantined"
+    """Its records could not be read, and an operator set it aside: nothing is deleted until it is aborted."""
     FAILED = "failed"
     """`COMMIT_FAIL` exists."""
 
 
 NEXT: Final[Mapping[JobPhase, frozenset[JobPhase]]] = {
     # OPEN to REVERTING: the turn was passed before the decision was written.
-    JobPhase.OPEN: frozenset({JobPhase.DECIDED, JobPhase.REVERTING, JobPhase.ABORTING}),
-    JobPhase.DECIDED: frozenset({JobPhase.PUBLISHED, JobPhase.REVERTING}),
+    # To QUARANTINED: from a phase that could not be read, which was one of these.
+    JobPhase.OPEN: frozenset({JobPhase.DECIDED, JobPhase.REVERTING, JobPhase.ABORTING, JobPhase.QUARANTINED}),
+    JobPhase.DECIDED: frozenset({JobPhase.PUBLISHED, JobPhase.REVERTING, JobPhase.QUARANTINED}),
     JobPhase.PUBLISHED: frozenset({JobPhase.COMMITTED}),
     JobPhase.COMMITTED: frozenset(),
     JobPhase.REVERTING: frozenset({JobPhase.FAILED}),
     JobPhase.ABORTING: frozenset({JobPhase.FAILED}),
+    JobPhase.QUARANTINED: frozenset({JobPhase.FAILED}),
     JobPhase.FAILED: frozenset(),
 }
 
@@ -88,6 +92,8 @@ def phase_of(
             return JobPhase.OPEN
         case (False, False), Decision(verdict="abort"):
             return JobPhase.ABORTING
+        case (False, False), Decision(verdict="quarantined"):
+            return JobPhase.QUARANTINED
         case (False, False), Decision():
             return _by_outcome(outcome)
         case _:

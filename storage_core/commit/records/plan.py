@@ -71,10 +71,10 @@ class RemovalShard(Record, frozen=True, tag="plan-removals"):
 
 
 class Decision(Record, frozen=True, tag="decision"):
-    """`COMMIT_STARTED`: created once, if absent; final."""
+    """`COMMIT_STARTED`: created once, if absent; final, unless an operator quarantines an unreadable job."""
 
     job_id: JobId
-    verdict: Literal["commit", "abort"]
+    verdict: Literal["commit", "abort", "quarantined"]
     token: Token
     stamp: Stamp
     decided_s: float

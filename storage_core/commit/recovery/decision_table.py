@@ -47,7 +47,8 @@ class RecoveryRow(NamedTuple):
 
 
 _ANY: Final = frozenset(JobLeaseState)
-_DECIDED: Final = frozenset(JobPhase) - UNDECIDED - TERMINAL
+_ASIDE: Final = frozenset({JobPhase.QUARANTINED})
+_DECIDED: Final = frozenset(JobPhase) - UNDECIDED - TERMINAL - _ASIDE
 _LIVE, _PARKED = frozenset({JobLeaseState.LIVE}), frozenset({JobLeaseState.PARKED})
 _LAPSED, _UNKNOWN = frozenset({JobLeaseState.LAPSED}), frozenset({JobLeaseState.UNKNOWN})
 _AT_WORK: Final = "its driver is alive, or another recovery has its lease"
@@ -65,6 +66,7 @@ RECOVERY: Final = (
     RecoveryRow(UNDECIDED, _UNKNOWN, False, "abort", RecoveryAction.ABORT, _GONE),
     RecoveryRow(UNDECIDED, _UNKNOWN, False, "resume", RecoveryAction.RESUME, _RESUMED),
     RecoveryRow(_DECIDED, _ANY, None, None, RecoveryAction.ROLL_FORWARD, "its decision is final"),
+    RecoveryRow(_ASIDE, _ANY, None, None, RecoveryAction.LEAVE, "an operator has quarantined it"),
     RecoveryRow(TERMINAL, _ANY, None, None, RecoveryAction.CLEAN_UP, "it has ended"),
 )
 

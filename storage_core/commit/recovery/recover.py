@@ -130,15 +130,16 @@ def recover_job(
             view = LeasesByJob(settings, clock).look(folder, record)
             lease, found = view.state, folder.phase()
         except MalformedRecordError as error:
+            is_aside = is_quarantined(folder)
             return RecoveryResult(
                 destination=store.url,
                 job_id=folder.job_id,
-                found=None,
+                found=JobPhase.QUARANTINED if is_aside else None,
                 lease=lease,
-                action=RecoveryAction.REFUSE,
-                ended=None,
+                action=RecoveryAction.LEAVE if is_aside else RecoveryAction.REFUSE,
+                ended=JobPhase.QUARANTINED if is_aside else None,
                 detail=str(error),
-                needs_an_operator=True,
+                needs_an_operator=not is_aside,
             )
         action, detail = choose_action(
             found,
@@ -241,6 +242,14 @@ def _settle(job: JobAt, *, dry_run: bool, settings: Settings, clock: Clock | Non
         return recover_job(job.destination, job.job_id, dry_run=dry_run, settings=settings, clock=clock)
     except LockgateError as error:
         return unsettled(job, error)
+
+
+def is_quarantined(folder: JobFolder) -> bool:
+    """Return whether a job is in quarantine, even if its `job.json` cannot be read."""
+    try:
+        return folder.phase() is JobPhase.QUARANTINED
+    except MalformedRecordError:
+        return False
 
 
 def _lease(

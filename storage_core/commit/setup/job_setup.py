@@ -69,7 +69,7 @@ def set_up(
             phase = earlier.phase()
             if spec.rerun == "once" and phase is JobPhase.COMMITTED:
                 return earlier.job()  # final, even if this run has another specification
-            if phase not in TERMINAL:
+            if phase not in TERMINAL and phase is not JobPhase.QUARANTINED:
                 return _check_same_spec(earlier.job(), spec)
         _check_destination(store, spec, earlier_generations(name, newest + 1, spec))
         record = JobRecord(

@@ -184,7 +184,7 @@ class UploadOwnership:
         if job.phase is None:
             return SweepAction.KEEP, "its job's records cannot be read", f"`lockgate jobs show {address}`"
         if job.phase is not JobPhase.OPEN:
-            return SweepAction.KEEP, f"its job is decided ({job.phase}): recovery finishes it", recover
+            return SweepAction.KEEP, *_of_decided(job.phase, address)
         if job.lease is JobLeaseState.LAPSED:
             return SweepAction.KEEP, "its job lapsed: recovery must decide first", recover
         if job.lease is JobLeaseState.UNKNOWN:
@@ -204,6 +204,12 @@ class UploadOwnership:
             remedy = f"`lockgate jobs recover {self.store.url} --all`, then sweep again"
             return SweepAction.KEEP, reason, remedy
         return SweepAction.ABORT, "no owner, seen by two sweeps", ""
+
+
+def _of_decided(phase: JobPhase, address: str) -> tuple[str, str]:
+    if phase is JobPhase.QUARANTINED:
+        return "its job is in quarantine", f"`lockgate jobs abort {address}`"
+    return f"its job is decided ({phase}): recovery finishes it", f"`lockgate jobs recover {address}`"
 
 
 def _of_ended(phase: JobPhase) -> tuple[SweepAction, str, str]:

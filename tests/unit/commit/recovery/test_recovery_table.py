@@ -32,10 +32,18 @@ def test_every_situation_matches_exactly_one_row(found: JobPhase, lease: JobLeas
 
 
 def test_a_decided_job_is_never_left_alone_and_never_aborted() -> None:
-    for found, lease, on_lapse in product(set(JobPhase) - UNDECIDED, JobLeaseState, POLICIES):
+    decided = set(JobPhase) - UNDECIDED - {JobPhase.QUARANTINED}
+    for found, lease, on_lapse in product(decided, JobLeaseState, POLICIES):
         action, why = choose_action(found, lease, on_lapse=on_lapse, is_young=lambda: True)
         assert action in {RecoveryAction.ROLL_FORWARD, RecoveryAction.CLEAN_UP}
         assert "{" not in why
+
+
+@pytest.mark.parametrize("lease", JobLeaseState)
+def test_a_job_in_quarantine_is_left_to_its_operator(lease: JobLeaseState) -> None:
+    for on_lapse in POLICIES:
+        action, _ = choose_action(JobPhase.QUARANTINED, lease, on_lapse=on_lapse, is_young=lambda: False)
+        assert action is RecoveryAction.LEAVE
 
 
 @pytest.mark.parametrize(("lease", "listings"), [(JobLeaseState.UNKNOWN, 1), (JobLeaseState.LAPSED, 0)])
