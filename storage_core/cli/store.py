@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from lockgate.storage_core.cli.render import JsonFlag, counted, print_json, print_line, print_table
-from lockgate.storage_core.errors import UnsupportedStoreError
+from lockgate.storage_core.errors import ConflictError, UnsupportedStoreError
 
 if TYPE_CHECKING:
     from lockgate.storage_core.journal import Journal
@@ -30,8 +30,9 @@ def check(
     """Test every capability of a store that commits need.
 
     Writes to URL/_lockgate/probe/ and deletes everything there. Exits with 7 if no job can commit there, with
-    15 if there is no such directory: none is created.
+    8 if another destination lies above or below URL, with 15 if there is no such directory: none is created.
     """
+    from lockgate.storage_core.commit.destination.overlap import overlap_findings
     from lockgate.storage_core.journal.process_journal import configured_journal
     from lockgate.storage_core.settings import load_settings
     from lockgate.storage_core.stores import open_store
@@ -39,16 +40,28 @@ def check(
     settings = load_settings()
     store = open_store(url, settings)
     report = _probe(store, settings)
+    overlaps = overlap_findings(store, settings)
     has_create = report.capabilities.conditional_create
     journal = None if has_create else configured_journal(settings)
     usable = has_create or journal is not None
     if json:
         arbiter = None if journal is None else journal.url
-        print_json({"url": store.url, "usable": usable, "arbiter": arbiter, "report": report})
+        print_json(
+            {
+                "url": store.url,
+                "usable": usable,
+                "arbiter": arbiter,
+                "report": report,
+                "overlaps": [found for found in overlaps if not found.ok],
+            }
+        )
     else:
         print_table(
             ("promise", "kept", "note"),
-            [(finding.name, "yes" if finding.ok else "NO", finding.detail) for finding in report.findings],
+            [
+                (finding.name, "yes" if finding.ok else "NO", finding.detail)
+                for finding in [*report.findings, *overlaps]
+            ],
             empty="nothing was tested",
         )
         tested = counted(len(report.findings), "promise")
@@ -56,6 +69,8 @@ def check(
         print_line(f"{store.url} {_verdict(has_create, journal)}")
     if not usable:
         raise typer.Exit(UnsupportedStoreError.exit_code)
+    if not all(finding.ok for finding in overlaps):
+        raise typer.Exit(ConflictError.exit_code)
 
 
 @commands.command("forget")

@@ -106,7 +106,7 @@ def _decide(
         )
         # On an error the job keeps the turn, because another driver of this job may be deciding in it now.
         # Other jobs pass the turn when this job is decided to abort or no driver has its lease.
-        plan = freeze(folder, job, job_attempt, chosen, turn, parallelism=context.settings.parallelism)
+        plan = freeze(folder, job, job_attempt, chosen, turn, settings=context.settings)
         lease.check(context.settings.commit_window_s)
         # If another job has passed the turn because this process was slow, take another turn: after the
         # decision it would be too late, and the job would be reverted.

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.committers import configured_committer, get_committer
+from lockgate.storage_core.commit.destination.overlap import refuse_overlap
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.leases.job_journal import journal_for_job
 from lockgate.storage_core.commit.records.artefacts import artefacts_of
@@ -18,6 +19,7 @@ from lockgate.storage_core.commit.setup.capabilities import with_probed_capabili
 from lockgate.storage_core.commit.setup.job_setup import check_spec, set_up
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import ArtefactsGoneError, InvalidInputError, LockgateError
+from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import JobAttemptId, JobId, check_id, job_name, new_job_attempt_id
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import open_store
@@ -83,7 +85,8 @@ def open_job(
 
     Raises:
         InvalidInputError: An option or the destination is not valid.
-        ConflictError: An unfinished job of this name has other options, or the mode forbids the write.
+        ConflictError: An unfinished job of this name has other options, the mode forbids the write, or the
+            destination is new, and below or above another one.
         UnsupportedStoreError: The store lacks an operation that the protocol requires.
         ArtefactsGoneError: The artefacts were uploaded longer than the retention interval ago, or belong to
             another job; the job was aborted.
@@ -116,7 +119,10 @@ def open_job(
             "name a PostgreSQL"
         )
     journal = journal_for_job(settings, clock)
-    store = with_probed_capabilities(open_store(destination, settings), settings, clock)
+    store = open_store(destination, settings)
+    with step("setup"):
+        refuse_overlap(store, settings)  # before the probe's record: a folder with records is a destination
+    store = with_probed_capabilities(store, settings, clock)
     shared = None if job_attempt is None else JobAttemptId(check_id("job attempt", job_attempt))
     while True:
         record = set_up(store, job_name(name), spec, description=description, clock=clock, journal=journal)

@@ -19,6 +19,7 @@ from lockgate.storage_core.commit.destination.conflict_mode import (
     removals,
 )
 from lockgate.storage_core.commit.destination.log import DestinationLog
+from lockgate.storage_core.commit.destination.overlap import FilesAbove, refuse_overlap
 from lockgate.storage_core.commit.destination.path_conflicts import find_path_conflicts
 from lockgate.storage_core.commit.destination.scope import EVERYWHERE, Scope, partition_of
 from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES, decode, digest, encode
@@ -50,6 +51,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import JobAttemptId, check_id, with_short_id
+from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores.pagination import in_pages
 from lockgate.storage_core.stores.protocol import PendingUpload, check_key, check_parts
 
@@ -139,13 +141,14 @@ def freeze(
     chosen: list[Chosen],
     turn: int,
     *,
-    parallelism: int,
+    settings: Settings,
 ) -> Plan:
     """Store the plan of a commit within its turn, under its digest.
 
     Raises:
         AuditFailedError: The job requires an audit, and these pending sets have none that passed.
-        ConflictError: The destination has data that the mode forbids, or a path conflicts with a key.
+        ConflictError: The destination has data that the mode forbids, a path conflicts with a key, or another
+            destination above or below it has published or is publishing.
         InvalidInputError: Two tasks write the same file.
         MalformedRecordError: A pending set is not valid.
         UploadGoneError: An upload no longer exists.
@@ -155,6 +158,8 @@ def freeze(
         planned = _PlannedFiles()
         additions = tuple(_freeze_additions(folder, job, chosen, planned))
         manifest = DestinationLog(folder.store).manifest()
+        if not manifest.files:
+            refuse_overlap(folder.store, settings)  # again, within the turn: two may have begun at once
         scope = planned.scope_of(job.spec.scope)
         if job.spec.mode == "fail":
             earlier = earlier_generations(job.name, job.generation, job.spec)
@@ -167,13 +172,16 @@ def freeze(
         )
         if job.spec.mode != "replace" or not get_committer(job.spec.committer).merges:
             conflicts.refuse_rest()
-        replaced = removals(folder.store, job, manifest, planned.writes, scope)
+        above = FilesAbove(folder.store, settings)
+        replaced = removals(
+            folder.store, job, manifest, planned.writes, scope, refuse_if_live_elsewhere=above.refuse
+        )
         removed = tuple(
             shard_ref(_write(folder, RemovalShard(files=batch)), (f.size for f in batch), ())
             for batch in in_pages(map(conflicts.mark, replaced), SHARD_ENTRIES)
         )
         conflicts.refuse_rest()
-        _preflight(folder, planned, additions, parallelism)
+        _preflight(folder, planned, additions, settings.parallelism)
         head = PlanHead(
             job_id=folder.job_id,
             job_attempt=job_attempt,

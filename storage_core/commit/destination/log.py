@@ -95,6 +95,15 @@ class DestinationLog:
                     yield outcome
                 following = number + 1
 
+    def has_published(self) -> bool:
+        """Return whether a job has ever published here, even if its files are replaced by now.
+
+        Raises:
+            MalformedLogError: An outcome is invalid.
+        """
+        with self._reading():
+            return any(outcome.verdict == "published" for outcome in self.outcomes())
+
     def manifest(self, as_of: int | None = None) -> Manifest:
         """Fold the log into the set of live files.
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
+import pytest
+
+from lockgate.storage_core.commit.destination import overlap
 from lockgate.storage_core.commit.destination.log import read_manifest
 from lockgate.storage_core.commit.destination.manifest import Manifest
 from lockgate.storage_core.commit.destination.visible_files import visible_files
@@ -162,6 +166,14 @@ def _settings_without_home(
     environment: tuple[tuple[str, str], ...],
 ) -> Settings:
     return Settings(**dict(chosen))  # type: ignore[arg-type]
+
+
+@contextmanager
+def overlapping() -> Iterator[None]:
+    """Let destinations lie above and below one another, as earlier versions did."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(overlap, "_is_in_use", lambda _: False)
+        yield
 
 
 def plain(key: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from lockgate.storage_core.journal.process_journal import close_journals
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import open_store
 from tests.support.cli import Run, committed_job, document
+from tests.support.commit.destination import World, overlapping
 
 
 def test_store_check_of_a_local_store_passes_every_check_and_leaves_nothing(
@@ -46,6 +48,22 @@ def test_a_probe_reports_what_it_could_not_delete(destination: str, monkeypatch:
     assert probe(open_store(destination)).left == []
     monkeypatch.setattr(LocalStore, "delete_many", lambda *_: [])
     assert len(probe(open_store(destination)).left) > 1
+
+
+def test_store_check_names_a_destination_above_or_below_and_exits_with_8(run: Run, tmp_path: Path) -> None:
+    upper, lower = World(tmp_path, str(tmp_path / "lake")), World(tmp_path, str(tmp_path / "lake" / "sales"))
+    with overlapping():
+        lower.run("lower", {"a.csv": b"1"})
+        upper.run("upper", {"sales/b.csv": b"2"})
+
+    for world in (upper, lower):
+        result = run("store", "check", world.url, "--json")
+        assert result.exit_code == 8
+        (finding,) = json.loads(result.stdout)["overlaps"]
+        assert finding["detail"].startswith(
+            f"{lower.store.url} is below {upper.store.url}, and both have logs"
+        )
+        assert "names 1 live files in the inner one" in finding["detail"]
 
 
 @pytest.fixture

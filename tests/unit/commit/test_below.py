@@ -1,4 +1,4 @@
-"""Nested destinations: operations on the outer destination never touch files of the nested one."""
+"""Destinations that earlier versions nested: operations on the outer one touch no files of the nested one."""
 
 from __future__ import annotations
 
@@ -9,13 +9,20 @@ import pytest
 
 from lockgate.storage_core.commit.destination.nested import NestedDestinations
 from lockgate.storage_core.commit.destination.visible_files import visible_files
-from tests.support.commit.destination import World
+from tests.support.commit.destination import World, overlapping
 from tests.support.fake_s3 import Options
 from tests.support.s3.destination import S3World, s3_world
 
 THEIRS = {"b.csv": b"below", "B.csv": b"Below", "2026/b.csv": b"deep below"}
 """Names that sort before and after `_lockgate/` in a listing."""
 OURS = {"ours.csv": b"above"}
+
+
+@pytest.fixture(autouse=True)
+def nested() -> Iterator[None]:
+    """Allow nested destinations."""
+    with overlapping():
+        yield
 
 
 @pytest.fixture

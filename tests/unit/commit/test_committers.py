@@ -22,7 +22,7 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import AttemptId, TaskId
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import open_store
-from tests.support.commit.destination import World, write
+from tests.support.commit.destination import World, overlapping, write
 
 FILES = {"day=1/a.csv": b"1\n", "day=1/b.csv": b"", "deep/er/c": b"3\n"}
 ODD = {"a b.csv": b"1", "ü/é.csv": b"2", "x=1/y=%2F/c.csv": b"3", "a#b?c&d.csv": b"4", "-": b"5"}
@@ -270,6 +270,7 @@ def test_replace_and_fail_leave_the_uncommitted_data_of_other_jobs_alone(
     assert world.live() == world.keys()
 
 
+@overlapping()
 def test_the_end_of_a_job_does_not_touch_a_nested_destination(world: World, committer: Committer) -> None:
     below = World(world.root, f"{world.url}/below", world.clock)
     with open_with(below, committer) as job:  # a job with the same name, so its files have the same short id

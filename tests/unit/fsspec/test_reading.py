@@ -13,7 +13,7 @@ from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.fsspec.filesystem import LockgateFileSystem
 from lockgate.storage_core.fsspec.session import job_filesystem
-from tests.support.commit.destination import World, plain, write
+from tests.support.commit.destination import World, overlapping, plain, write
 
 DAYS = {"day=1/a.csv": b"one", "day=2/b.csv": b"three", "c d é%2F?.csv": b""}
 
@@ -221,6 +221,7 @@ def test_a_turn_beyond_the_log_is_refused(world: World) -> None:
         new_fs(world, as_of=2).ls(world.url)
 
 
+@overlapping()
 def test_the_nearest_destination_above_a_path_is_read(world: World) -> None:
     inner = World(world.root, f"{world.url}/inner", world.clock)
     world.run("outer", {"a.csv": b"outer", "inner/x.csv": b"outer, beside"})
@@ -231,6 +232,7 @@ def test_the_nearest_destination_above_a_path_is_read(world: World) -> None:
     assert contents(fs, world.url) == {"a.csv": b"outer", "inner/x.csv": b"outer, beside"}
 
 
+@overlapping()
 def test_an_explicitly_named_destination_is_read(world: World) -> None:
     inner = World(world.root, f"{world.url}/inner", world.clock)
     world.run("outer", {"inner/x.csv": b"outer"})

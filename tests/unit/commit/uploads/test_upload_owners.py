@@ -14,7 +14,7 @@ from lockgate.storage_core.errors import (
     MalformedRecordError,
 )
 from lockgate.storage_core.ids import TaskId, new_token
-from tests.support.commit.destination import World, write
+from tests.support.commit.destination import World, overlapping, write
 
 DAY = 86_400.0
 NEW = {"a.csv": b"1", "b.csv": b"2"}
@@ -71,6 +71,7 @@ def test_a_job_with_plain_names_ends_despite_an_unreadable_pending_set(world: Wo
     assert world.open_uploads() == []
 
 
+@overlapping()
 def test_the_end_of_a_job_keeps_uploads_of_its_namesake_at_a_nested_destination(world: World) -> None:
     below = World(world.root, f"{world.url}/below", clock=world.clock)
     with below.open_job("sales") as theirs:
