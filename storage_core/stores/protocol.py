@@ -50,7 +50,8 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One visible object.
 
     Attributes:
-        key: Key relative to the store's root.
+        key: Key relative to the store's root. In a listing it may be one that `check_key` refuses; bytes of a
+            file's name that are not UTF-8 are then lone surrogates, as in `os.fsdecode`.
         size: Size in bytes.
         version: Opaque version, which changes with the content (S3: the ETag).
         modified_s: Time of the last change by the store's clock, in seconds since the epoch.
@@ -185,6 +186,7 @@ class Store(Protocol):
         """Delete an object; a missing one counts as deleted.
 
         Args:
+            key: Any key from a listing, also one that `check_key` refuses.
             if_version: Delete only this version.
 
         Raises:
@@ -283,6 +285,17 @@ def check_key(key: str) -> str:
             raise InvalidInputError(f"key {key[:80]!r}: segment {segment!r} could leave the destination")
         if "\\" in segment or any(unicodedata.category(c) in {"Cc", "Cs"} for c in segment):
             raise InvalidInputError(f"key {key[:80]!r}: has a backslash or a control character")
+    return key
+
+
+def check_listed_key(key: str) -> str:
+    """Return a key from a listing if no path or URL can take it for another key.
+
+    Raises:
+        InvalidInputError: It is empty or absolute, or has a segment that is empty, `.` or `..`.
+    """
+    if not {"", ".", ".."}.isdisjoint(key.split("/")):
+        raise InvalidInputError(f"key {key[:80]!r}: it has a segment that could leave the destination")
     return key
 
 

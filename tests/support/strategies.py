@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -148,7 +149,7 @@ def _artefacts(draw: st.DrawFn, info: msgspec.inspect.StructType) -> dict[str, A
     return {"job_id": draw(values["job_id"]), "blob_keys": keys[:length], "names": names[:length]}
 
 
-def _values(info: msgspec.inspect.Type) -> SearchStrategy[Any]:  # noqa: PLR0911 - one for each type
+def _values(info: msgspec.inspect.Type) -> SearchStrategy[Any]:  # noqa: PLR0911, PLR0912 - one for each type
     """Return JSON values that msgspec takes for this type."""
     match info:
         case msgspec.inspect.StructType(cls=cls) if cls is JobArtefacts:
@@ -162,6 +163,8 @@ def _values(info: msgspec.inspect.Type) -> SearchStrategy[Any]:  # noqa: PLR0911
             return st.fixed_dictionaries({**tagged, **required}, optional=free)
         case msgspec.inspect.StrType(pattern=pattern):
             return st.text(max_size=20) if pattern is None else st.from_regex(pattern, fullmatch=True)
+        case msgspec.inspect.BytesType():
+            return st.binary(max_size=20).map(lambda data: base64.b64encode(data).decode())
         case msgspec.inspect.IntType(ge=least, le=greatest):
             return st.integers(-(2**40) if least is None else least, 2**40 if greatest is None else greatest)
         case msgspec.inspect.FloatType(ge=least):

@@ -307,7 +307,8 @@ def _preflight(
 
 
 def _short(text: str) -> bytes:
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+    # A key from a listing may have bytes that are not UTF-8.
+    return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).digest()
 
 
 def _upload(key: str, upload_id: str) -> bytes:

@@ -14,6 +14,7 @@ from lockgate.storage_core.commit.records.job import JobRecord, JobSpec
 from lockgate.storage_core.commit.records.plan import RemovedFile
 from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
 from lockgate.storage_core.ids import JobId, JobName, job_id
+from lockgate.storage_core.printable import printable
 from lockgate.storage_core.stores import ObjectInfo, Store
 
 
@@ -47,7 +48,7 @@ def refuse_if_occupied(
     for source in (live, unmanaged):
         for key in source:
             raise ConflictError(
-                f"{store.url} has data ({key}) and the mode is fail; nothing was changed; "
+                f"{store.url} has data ({printable(key)}) and the mode is fail; nothing was changed; "
                 "use mode append or replace, or another destination"
             )
 
@@ -109,19 +110,23 @@ def removals(
 def _refuse_if_undeletable(store: Store, key: str) -> None:
     if not store.capabilities.conditional_create and not store.capabilities.conditional_delete:
         raise ConflictError(
-            f"{store.url}/{key} was not written by a job, and this store cannot delete only the version that "
-            "was seen; nothing was changed; remove such files by hand, or replace another destination"
+            f"{store.url}/{printable(key)} was not written by a job, and this store cannot delete only the "
+            "version that was seen; nothing was changed; remove such files by hand, or replace another "
+            "destination"
         )
 
 
 def _removed(info: ObjectInfo, *, managed: bool) -> RemovedFile:
+    name = info.key.encode("utf-8", "surrogateescape")
+    is_utf8 = not any("\ud800" <= letter <= "\udfff" for letter in info.key)
     return RemovedFile(
-        key=info.key,
+        key=info.key if is_utf8 else printable(info.key),
         size=info.size,
         version=info.version,
         modified_s=info.modified_s,
         token=info.token,
         managed=managed,
+        name=b"" if is_utf8 else name,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -20,6 +21,7 @@ from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.errors import (
     AccessDeniedError,
     ConflictError,
+    InvalidInputError,
     MalformedLogError,
     MalformedRecordError,
     ObjectNotFoundError,
@@ -78,9 +80,10 @@ def destinations_below(store: Store, settings: Settings) -> Iterator[Store]:
             folder, is_log, _ = info.key.partition(f"/{layout.LOG}")
             if is_log and folder not in seen:
                 seen.add(folder)
-                below = open_store(f"{store.url}/{folder}", settings)
-                if _is_in_use(below):
-                    yield below
+                with suppress(InvalidInputError):  # a name that no destination can have
+                    below = open_store(f"{store.url}/{folder}", settings)
+                    if _is_in_use(below):
+                        yield below
 
 
 @dataclass

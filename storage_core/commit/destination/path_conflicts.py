@@ -29,9 +29,9 @@ class PathConflicts:
 
     def mark(self, file: RemovedFile) -> RemovedFile:
         """Return a file that the plan removes, marked if it must be displaced."""
-        if not file.version or not any(_is_part_of(file.key, obstacle) for obstacle in self.obstacles):
+        if not file.version or not any(_is_part_of(file.listed_key, obstacle) for obstacle in self.obstacles):
             return file
-        self._displaced.add(file.key)
+        self._displaced.add(file.listed_key)
         return msgspec.structs.replace(file, in_the_way=True)
 
     def refuse_rest(self) -> None:

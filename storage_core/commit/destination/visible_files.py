@@ -53,10 +53,17 @@ def owner_of(store: Store, short: ShortId) -> JobId | None:
     return None if claimed is None else claimed.job_id
 
 
+def _is_folder_marker(info: ObjectInfo) -> bool:
+    """Return whether an object only shows a folder in a browser: `day=1/`, without content."""
+    return info.key.endswith("/") and info.size == 0
+
+
 def visible_files(
     store: Store, prefixes: Sequence[str] = ("",), is_ours: Callable[[str], bool] = lambda _: False
 ) -> Iterator[ObjectInfo]:
     """Yield the data files that a listing reader sees, except those of nested destinations.
+
+    A key may be one that `check_key` refuses, if another program wrote the file.
 
     Args:
         store: Store of the destination.
@@ -67,7 +74,7 @@ def visible_files(
     for prefix in prefixes:
         for page in nested.pages(prefix):
             for info in page:
-                if layout.is_hidden(info.key):
+                if layout.is_hidden(info.key) or _is_folder_marker(info):
                     continue
                 if nested.holding(info.key) is None or is_ours(info.key):
                     yield info

@@ -54,7 +54,7 @@ def displace(context: CommitContext, plan: Plan) -> None:
     if isinstance(context.store, FileTree):
         with step("make-way"):
             for file in _in_the_way(plan):
-                context.store.move_file(file.key, displaced_key(context.folder, file), file.version)
+                context.store.move_file(file.listed_key, displaced_key(context.folder, file), file.version)
 
 
 def restore_displaced(context: CommitContext, plan: Plan) -> None:
@@ -73,7 +73,7 @@ def _restore(context: CommitContext, tree: FileTree, file: RemovedFile) -> FileF
     key = displaced_key(context.folder, file)
     for _ in range(RESTORE_TRIES):
         try:
-            is_restored = tree.move_file(key, file.key, file.version)
+            is_restored = tree.move_file(key, file.listed_key, file.version)
         except InvalidInputError:
             is_restored = False  # a parent folder has become a file
         if _close(context.store, key):

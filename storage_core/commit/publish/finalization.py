@@ -141,7 +141,7 @@ def _remove(context: CommitContext, file: RemovedFile) -> FileFate:
     """Delete a replaced file if it still has the version in the plan."""
     if not file.version:
         return FileFate(key=file.key, fate="removed", detail="it was gone already")
-    key = displaced_key(context.folder, file) if file.in_the_way else file.key
+    key = displaced_key(context.folder, file) if file.in_the_way else file.listed_key
     try:
         if context.store.capabilities.conditional_delete:
             # Retry after a lost answer too: a delete by version cannot delete a later version.

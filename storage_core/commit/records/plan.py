@@ -31,6 +31,8 @@ class RemovedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """A file that a commit removes, as it was found when the plan was made.
 
     Attributes:
+        key: Its key, in a form that can be printed and encoded.
+        name: Bytes of the key in the store if they are not UTF-8; otherwise empty.
         managed: The file is live in the destination log; its name is unique and never written again.
         in_the_way: The file blocks a file or folder of the job, and is displaced between decision and
             completion.
@@ -43,6 +45,12 @@ class RemovedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     token: Token | None
     managed: bool
     in_the_way: bool = False
+    name: bytes = b""
+
+    @property
+    def listed_key(self) -> str:
+        """Key as the store's listing returns it."""
+        return self.name.decode("utf-8", "surrogateescape") or self.key
 
 
 class PlanHead(Record, frozen=True, tag="plan"):

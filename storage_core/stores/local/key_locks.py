@@ -20,6 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
 from lockgate.storage_core.errors import OutcomeUnknownError
+from lockgate.storage_core.printable import printable
 from lockgate.storage_core.stores.local.listing import LOCKS
 from lockgate.storage_core.stores.local.rooted_dir import RootedDir
 
@@ -60,8 +61,8 @@ def drop_abandoned(tree: RootedDir, *, older_than_s: float) -> None:
 
 @contextmanager
 def _locked(tree: RootedDir, key: str) -> Iterator[None]:
-    name = hashlib.sha256(key.encode()).hexdigest()
-    wait = _Wait(f"file://{tree.root}/{key}")
+    name = hashlib.sha256(os.fsencode(key)).hexdigest()
+    wait = _Wait(f"file://{tree.root}/{printable(key)}")
     while True:
         with tree.folder(LOCKS, make=True) as folder, _opened(folder, name) as lock:
             wait.until_locked(lock)

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.stores.local.rooted_dir import RootedDir
 from lockgate.storage_core.stores.protocol import ObjectInfo, UploadInfo
 
@@ -60,7 +59,7 @@ def _objects_below(tree: RootedDir, names: list[str], prefix: str, after: str) -
     if is_hidden(base):
         return
     with _NO_FOLDER, tree.folder(names) as here:
-        for name in _ordered(here, base):
+        for name in _ordered(here):
             key = base + name
             if name.endswith("/"):
                 if _may_hold(key, prefix, after):
@@ -77,15 +76,10 @@ def _may_hold(folder: str, prefix: str, after: str) -> bool:
     return in_prefix and (folder > after or after.startswith(folder))
 
 
-def _ordered(folder: int, base: str) -> list[str]:
+def _ordered(folder: int) -> list[str]:
     """Return a folder's entries in key order; subfolders end in `/`."""
     with os.scandir(folder) as entries:
         names = [f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name for e in entries]
-    for name in names:
-        if not name.isascii() and any("\udc80" <= letter <= "\udcff" for letter in name):
-            raise InvalidInputError(
-                f"list {base + name!r}: the name is not UTF-8; rename or remove that file"
-            )
     # Python compares by code point, which is the order of the UTF-8 bytes.
     return sorted(names)
 
@@ -104,7 +98,7 @@ def _uploads_below(
     # A folder may contain uploads of the key with its name, and, sorted as `name/`, of keys below it.
     base = "".join(f"{name}/" for name in names)
     with _NO_FOLDER, tree.folder([*UPLOADS, *names]) as here:
-        folders = [name for name in _ordered(here, base) if name.endswith("/")]
+        folders = [name for name in _ordered(here) if name.endswith("/")]
         for name in sorted([*folders, *(folder[:-1] for folder in folders)]):
             key = base + name
             if name.endswith("/"):

@@ -30,6 +30,7 @@ from lockgate.storage_core.errors import (
     UploadGoneError,
 )
 from lockgate.storage_core.ids import Token, new_token
+from lockgate.storage_core.printable import printable
 from lockgate.storage_core.stores.file_tree import Obstacle
 from lockgate.storage_core.stores.local import pending_uploads
 from lockgate.storage_core.stores.local.key_locks import drop_abandoned, locked
@@ -55,6 +56,7 @@ from lockgate.storage_core.stores.protocol import (
     PendingUpload,
     UploadInfo,
     check_key,
+    check_listed_key,
 )
 
 _CAPABILITIES: Final = Capabilities(conditional_create=True, conditional_put=True, conditional_delete=True)
@@ -169,7 +171,7 @@ class LocalStore:
 
     def delete(self, key: str, *, if_version: str | None = None) -> None:
         """Unlink a file, and remove folders that become empty; see `Store.delete`."""
-        names = self._names(key)
+        names = self._listed_names(key)
         with translated("delete", self._path(key), changes=True):
             if self._unlink(key, names, if_version):
                 with after_the_effect("delete", self._path(key)):
@@ -267,7 +269,7 @@ class LocalStore:
 
     def move_file(self, key: str, to: str, version: str) -> bool:
         """Link to the new name, then unlink the old one; see `FileTree.move_file`."""
-        old, new = self._names(key), self._names(to)
+        old, new = self._listed_names(key), self._listed_names(to)
         with translated(f"move {key} to", self._path(to), changes=True), locked(self._tree, key, to):
             if self._version(old) != version:
                 return self._version(new) == version
@@ -290,14 +292,18 @@ class LocalStore:
             return list(obstacles(self.root, keys))
 
     def _names(self, key: str) -> list[str]:
-        if is_hidden(check_key(key)):
+        return self._listed_names(check_key(key))
+
+    def _listed_names(self, key: str) -> list[str]:
+        """Return the names of a key from a listing, which may be one that no job could write."""
+        if is_hidden(check_listed_key(key)):
             raise InvalidInputError(
                 f"key {key[:80]!r}: is in a folder for hidden pending data; choose another name"
             )
         return key.split("/")
 
     def _path(self, key: str) -> str:
-        return f"{self.url}/{key}"
+        return f"{self.url}/{printable(key)}"
 
     @contextmanager
     def _reading(self, call: str, key: str) -> Iterator[None]:

@@ -17,7 +17,7 @@ from urllib3.exceptions import HTTPError
 
 from lockgate.storage_core.errors import AccessDeniedError, OutcomeUnknownError, StoreUnavailableError
 from lockgate.storage_core.settings import Settings
-from lockgate.storage_core.stores.protocol import check_key
+from lockgate.storage_core.stores.protocol import check_key, check_listed_key
 from lockgate.storage_core.stores.s3.clients import Clients, clients_for
 from lockgate.storage_core.stores.s3.errors import RequestInfo, translated
 from lockgate.storage_core.stores.s3.repeat import repeated
@@ -63,6 +63,14 @@ class RequestPolicy:
             InvalidInputError: The key is invalid.
         """
         return self.prefix + check_key(key)
+
+    def listed_key(self, key: str) -> str:
+        """Return the key in the bucket for a key from a listing, which may be one that no job could write.
+
+        Raises:
+            InvalidInputError: A path or URL could take the key for another one.
+        """
+        return self.prefix + check_listed_key(key)
 
     def read(self, operation: str, key: str, call: Callable[[Clients], T]) -> T:
         """Make a call that changes nothing, again if its answer is cut.

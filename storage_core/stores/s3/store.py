@@ -179,14 +179,14 @@ class S3Store:
         """Send DeleteObject, with `If-Match` for a version; see `Store.delete`."""
         if if_version is None:
             with self._requests.repeating("DeleteObject", key) as clients:
-                clients.repeating.delete_object(Bucket=self.bucket, Key=self._requests.key(key))
+                clients.repeating.delete_object(Bucket=self.bucket, Key=self._requests.listed_key(key))
             return
         if not self.capabilities.conditional_delete:
             raise self._unsupported("delete only a given version", key)
         with self._requests.once("DeleteObject", key) as clients:
             try:
                 clients.single.delete_object(
-                    Bucket=self.bucket, Key=self._requests.key(key), IfMatch=_quoted(if_version)
+                    Bucket=self.bucket, Key=self._requests.listed_key(key), IfMatch=_quoted(if_version)
                 )
             except ClientError as error:
                 if not is_code(error, "NoSuchKey", "404"):

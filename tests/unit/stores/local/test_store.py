@@ -194,12 +194,17 @@ class TestNames:
 
         assert keys(store) == []
 
-    def test_a_name_that_is_not_utf8_is_reported_and_not_skipped(self, store: LocalStore, root: Path) -> None:
+    def test_a_name_that_is_not_utf8_is_listed_and_can_be_deleted(
+        self, store: LocalStore, root: Path
+    ) -> None:
         store.create("a", b"")
         (root / os.fsdecode(b"bad-\xff")).write_text("")
 
-        with pytest.raises(InvalidInputError, match="not UTF-8"):
-            keys(store)
+        assert keys(store) == ["a", os.fsdecode(b"bad-\xff")]
+        with pytest.raises(InvalidInputError, match="control character"):
+            store.put(os.fsdecode(b"bad-\xff"), b"")
+        store.delete(os.fsdecode(b"bad-\xff"))
+        assert keys(store) == ["a"]
 
     def test_names_that_differ_in_case_are_two_on_a_case_sensitive_file_system(
         self, store: LocalStore
