@@ -17,6 +17,7 @@ OBSERVING: Final = (
     "tests/unit/journal/observers/test_client.py::test_a_read_checks_the_stamp_of_the_same_state_it_reads"
 )
 REPLACED: Final = "tests/unit/journal/database/test_replaced_database.py::test_"
+PUT_BACK: Final = "tests/unit/journal/database/test_put_back_file.py::test_"
 BLOBS: Final = "tests/model/blobs/test_blob_properties.py::test_blobs_are_kept_and_deleted_as_in_the_model"
 FULL_DISK: Final = "tests/unit/blobs/test_outages.py::test_a_full_disk_fails_the_put_and_leaves_nothing"
 LAST_ATTEMPT: Final = "tests/unit/commit/test_last_attempt.py::test_"
@@ -209,6 +210,31 @@ MUTANTS: Final = (
         "a write compares the head with the newest stamp that the process has seen",
         [Edit(f"{JOURNAL}/write/transaction.py", "Stamp(epoch, sequence) < known.newest", "False")],
         f"{REPLACED}a_file_that_was_put_back_is_refused_and_not_changed",
+    ),
+    Mutant(
+        "go-on-with-a-copy",
+        "a file that was put back from a copy begins a new epoch",
+        [Edit(f"{JOURNAL}/write/put_back.py", "newest is not None and stamp < newest", "False")],
+        f"{PUT_BACK}the_same_stamp_is_not_issued_to_two_holders",
+    ),
+    Mutant(
+        "acknowledge-before-the-commit",
+        "the file beside a journal is never ahead of the database",
+        [
+            Edit(
+                f"{JOURNAL}/journal.py",
+                "        outcomes = write(self.database, self.known, mutations)\n",
+                "        ahead = msgspec.structs.replace(self.seen, sequence=self.seen.sequence + 1)\n"
+                "        self.acknowledge(ahead)\n"
+                "        outcomes = write(self.database, self.known, mutations)\n",
+            ),
+            Edit(
+                f"{JOURNAL}/journal.py",
+                "from pathlib import Path\n",
+                "from pathlib import Path\n\nimport msgspec\n",
+            ),
+        ],
+        f"{PUT_BACK}a_write_that_is_not_committed_is_not_acknowledged",
     ),
     Mutant(
         "number-the-refused",

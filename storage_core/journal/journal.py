@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final, Self
 
 from lockgate.storage_core.clock import Clock
@@ -24,8 +25,10 @@ from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.read.same_journal import Known, refuse_other_state
 from lockgate.storage_core.journal.read.seen_stamps import SeenStamps
 from lockgate.storage_core.journal.read.snapshot_read import Reading, Status
+from lockgate.storage_core.journal.write.acknowledged_head import AcknowledgedHead
 from lockgate.storage_core.journal.write.group_commit import GroupCommit
 from lockgate.storage_core.journal.write.mutation import Mutation, Refused, WriteOutcome, Written
+from lockgate.storage_core.journal.write.put_back import notice_put_back
 from lockgate.storage_core.journal.write.transaction import write
 from lockgate.storage_core.journal.write.validation import check_values
 from lockgate.storage_core.stamp import Stamp
@@ -38,12 +41,24 @@ class Journal(Forkable):
     """One journal. Concurrent writes of several threads share a transaction.
 
     A forked process may keep using it: it opens new connections.
+
+    Attributes:
+        acknowledged: The file beside a SQLite journal that knows its newest acknowledged stamp.
     """
 
-    def __init__(self, database: Database, name: str, identity: str, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        name: str,
+        identity: str,
+        *,
+        clock: Clock | None = None,
+        acknowledged: AcknowledgedHead | None = None,
+    ) -> None:
         self.database = database
         self.name = name
         self.identity = identity
+        self.acknowledged = acknowledged
         database.had_tables = True
         self.seen_stamps = SeenStamps(clock)
         self._group = GroupCommit(self._write)
@@ -67,6 +82,11 @@ class Journal(Forkable):
     def see(self, stamp: Stamp) -> None:
         """Record a stamp that the primary returned."""
         self.seen_stamps.add_from_primary(stamp)
+
+    def acknowledge(self, stamp: Stamp) -> None:
+        """Record a stamp that is durable, before the caller gets it: see `AcknowledgedHead`."""
+        if self.acknowledged is not None:
+            self.acknowledged.record(self.identity, stamp)
 
     def apply(self, op: Op, request_id: str | None = None) -> Written:
         """Write one mutation and return its outcome.
@@ -171,6 +191,7 @@ class Journal(Forkable):
         self._hit("write.before")
         outcomes = write(self.database, self.known, mutations)
         self._hit("write.after")
+        self.acknowledge(max((outcome.stamp for outcome in outcomes), default=Stamp()))
         return outcomes
 
     def _hit(self, point: str) -> None:
@@ -181,6 +202,8 @@ def open_journal(
     url: str, name: str = MAIN, *, clock: Clock | None = None, busy_s: float = BUSY_S
 ) -> Journal:
     """Open a journal. Create it if it is missing; migrate an older database.
+
+    A SQLite file that was put back from a copy begins a new epoch, in safe mode.
 
     Args:
         url: `sqlite:////absolute/path` or `postgresql://user@host/database`.
@@ -195,8 +218,12 @@ def open_journal(
         JournalUnavailableError: It cannot be reached or written, or is a standby.
     """
     database = Database(parse_url(url), clock=clock, busy_s=busy_s, is_primary=True)
+    acknowledged = AcknowledgedHead(Path(database.url.database or ""), name) if database.is_sqlite else None
     try:
-        return Journal(database, name, bring_up_to_date(database, name), clock=clock)
+        identity = bring_up_to_date(database, name)
+        if acknowledged is not None:
+            notice_put_back(database, Known(name, identity), acknowledged)
+        return Journal(database, name, identity, clock=clock, acknowledged=acknowledged)
     except BaseException:
         database.close()
         raise

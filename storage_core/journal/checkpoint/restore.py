@@ -32,7 +32,7 @@ from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.database.schema import ENTRY, EPOCH, HEAD
 from lockgate.storage_core.journal.journal import Journal
 from lockgate.storage_core.journal.maintenance import maintenance
-from lockgate.storage_core.journal.read.epochs import Epoch, read_epochs, survived
+from lockgate.storage_core.journal.read.epochs import Epoch, epoch_of, read_epochs, survived
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.journal.safe_mode import enter_safe_mode
 from lockgate.storage_core.journal.write.transaction import Head, begin_epoch
@@ -127,7 +127,9 @@ def restore_in_place(journal: Journal, checkpoints: Checkpoints) -> Stamp:
                 epoch=number,
             )
             enter_safe_mode(connection, journal.name, reason, head.now_s)
-    return Stamp(number, head.stamp.sequence)
+        stamp = Stamp(number, head.stamp.sequence)
+        journal.acknowledge(stamp)
+    return stamp
 
 
 def open_survivor(url: str, name: str) -> Journal:
@@ -235,6 +237,7 @@ class _Restoring:
         with maintenance(self._journal, "restore") as (connection, head):
             self._write(connection, head, number)
         self._journal.identity = self._base.identity
+        self._journal.acknowledge(Stamp(number, self._last))
         return self._restored(Stamp(number, self._last))
 
     def _earlier_run(self) -> Restored | None:
@@ -307,7 +310,15 @@ class _Restoring:
 
 
 def _is_known(checkpoint: Stamp, stamp: Stamp, epochs: Sequence[Epoch]) -> bool:
-    """Return whether a database at a stamp contains a checkpoint's entries, or has cut them off."""
+    """Return whether a database at a stamp contains a checkpoint's entries, or has cut them off.
+
+    An epoch that has begun by itself, because a file was put back, and that has no entries cuts nothing off.
+    """
+    cuts = [epoch.epoch for epoch in epochs if epoch.before < checkpoint.sequence]
+    is_chosen = any(epoch > checkpoint.epoch and epoch % EPOCH_STEP == 0 for epoch in cuts)
+    has_entries = epoch_of(epochs, stamp.sequence) > checkpoint.epoch
+    if stamp.sequence < checkpoint.sequence and not is_chosen and not has_entries:
+        return False
     return checkpoint <= stamp and checkpoint.epoch in {epoch.epoch for epoch in epochs}
 
 

@@ -104,7 +104,7 @@ class WriterQueue(Forkable):
         """
         file = None
         with suppress(OSError):
-            file = None if _SET is None else self._open()
+            file = None if _SET is None else open_beside(self._database, self._path)
         try:
             if file is not None:
                 self._files.add(file)
@@ -115,20 +115,6 @@ class WriterQueue(Forkable):
                 with suppress(OSError):
                     _lock(file, fcntl.F_UNLCK, _Place(0, 0))  # closing is not enough: a fork may have a copy
                 os.close(file)
-
-    def _open(self) -> int:
-        """Open the file. Create it with the rights of the database, as SQLite does with its log."""
-        flags = os.O_RDWR | os.O_CLOEXEC
-        try:
-            return os.open(self._path, flags)
-        except FileNotFoundError:
-            like = self._database.stat()
-            file = os.open(self._path, flags | os.O_CREAT, 0o600)
-            if os.fstat(file).st_uid == os.geteuid():
-                os.fchmod(file, like.st_mode & 0o666)
-            if os.geteuid() == 0:
-                os.fchown(file, like.st_uid, like.st_gid)
-            return file
 
     def _wait(self, file: int, place: _Place) -> int | None:
         """Wait until no place before this one is locked, or only those that do not move."""
@@ -153,6 +139,21 @@ class WriterQueue(Forkable):
                 )
             else:
                 time.sleep(min(len(waiting) * _NAP_S, _LONGEST_NAP_S))
+
+
+def open_beside(database: Path, path: Path) -> int:
+    """Open a file beside a database. Create it with the database's rights, as SQLite does with its log."""
+    flags = os.O_RDWR | os.O_CLOEXEC
+    try:
+        return os.open(path, flags)
+    except FileNotFoundError:
+        like = database.stat()
+        file = os.open(path, flags | os.O_CREAT, 0o600)
+        if os.fstat(file).st_uid == os.geteuid():
+            os.fchmod(file, like.st_mode & 0o666)
+        if os.geteuid() == 0:
+            os.fchown(file, like.st_uid, like.st_gid)
+        return file
 
 
 def _take_place(file: int) -> _Place | None:
