@@ -20,6 +20,7 @@ from lockgate.storage_core.errors import (
     LockgateError,
     MalformedJournalError,
     ObjectNotFoundError,
+    StateLostError,
 )
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import new_token
@@ -91,7 +92,13 @@ def restore(
         nullcontext() if source is None else source.reading() as reading,
         _base(checkpoints, checkpoint, reading) as base,
     ):
-        return _Restoring(journal, checkpoints, base, reading, progress).run()
+        try:
+            return _Restoring(journal, checkpoints, base, reading, progress).run()
+        except StateLostError as error:  # the restored journal has another identity
+            raise ConflictError(
+                f"journal {journal.url}: another process has restored or replaced it meanwhile; nothing was "
+                "changed; see `lockgate journal status`"
+            ) from error
 
 
 def restore_in_place(journal: Journal, checkpoints: Checkpoints) -> Stamp:

@@ -15,11 +15,13 @@ import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.model.journal.life import JournalLifeMachine
+from tests.model.journal.loss import JournalLossMachine
 from tests.model.journal.machine import JournalMachine
 from tests.support.postgres import Server
 from tests.support.soak import machine_settings
 
 EXAMPLES: Final = machine_settings(8, 25, soak_examples=1_000)
+FEW_EXAMPLES: Final = machine_settings(4, 25, soak_examples=500)
 
 
 @pytest.fixture
@@ -32,6 +34,11 @@ def tmp_path(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_journal_behaves_like_its_model(journal_url: str) -> None:
     run_state_machine_as_test(type("Machine", (JournalMachine,), {"url": journal_url}), settings=EXAMPLES)
+
+
+def test_a_journal_that_is_replaced_or_put_back_behaves_like_its_model(journal_url: str) -> None:
+    machine = type("Loss", (JournalLossMachine,), {"url": journal_url})
+    run_state_machine_as_test(machine, settings=FEW_EXAMPLES)
 
 
 @pytest.fixture
