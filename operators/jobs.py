@@ -52,7 +52,7 @@ class JobSetupOperator(BaseOperator):
         committer: Name of the committer; None: the one of the settings, else `staging`.
         description: Text for readers of the job's record.
         columns: Name and type of each column, if they are already known.
-        evolve_schema: Allow `append` to add columns that do not match the destination's.
+        evolve_schema: Allow the job to add, leave out and widen columns of the destination.
         audit: Refuse to commit without a passing verdict of `AuditOperator`.
         staging: Directory that every worker can read, in which the job gets a directory; None: below
             `LOCKGATE_HOME`.

@@ -67,8 +67,8 @@ def open_job(
         committer: `magic` streams, `staging` writes to disk first, …; see `COMMITTERS`. By default that of
             `LOCKGATE_COMMITTERS` and `LOCKGATE_COMMITTER`, else `magic`.
         description: Text for people; `_SUCCESS` contains it.
-        columns: Name and type of each column, if known; `append` refuses columns that do not match.
-        evolve_schema: Allow `append` to change the columns.
+        columns: Name and type of each column, if known; those of data that stay must match.
+        evolve_schema: Allow new columns, missing columns and wider types.
         staging: Directory that all workers can access; by default one below `LOCKGATE_HOME`.
         audit: Require a passed audit before the commit.
         on_lapse: `abort` or `resume`: what recovery does if the lease lapses before the decision.

@@ -60,7 +60,7 @@ class WriteOptions:
         job_id: Id of a job that another process opened; requires `job_attempt`.
         commit_by: Process that commits the job.
         part_bytes: Size of an upload's parts; None for `LOCKGATE_PART_BYTES`.
-        evolve_schema: Allow `append` to change the destination's columns.
+        evolve_schema: Allow new columns, missing columns and wider types.
         query_name: Name of a streaming query, for people.
         files: How rows are written to files.
     """

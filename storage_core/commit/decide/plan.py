@@ -21,6 +21,10 @@ from lockgate.storage_core.commit.destination.conflict_mode import (
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.destination.overlap import FilesAbove, refuse_overlap
 from lockgate.storage_core.commit.destination.path_conflicts import find_path_conflicts
+from lockgate.storage_core.commit.destination.schema_evolution import (
+    columns_after,
+    refuse_overtaken_columns,
+)
 from lockgate.storage_core.commit.destination.scope import EVERYWHERE, Scope, partition_of
 from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES, decode, digest, encode
 from lockgate.storage_core.commit.records.job import JobRecord, ScopeName
@@ -147,8 +151,8 @@ def freeze(
 
     Raises:
         AuditFailedError: The job requires an audit, and these pending sets have none that passed.
-        ConflictError: The destination has data that the mode forbids, a path conflicts with a key, or another
-            destination above or below it has published or is publishing.
+        ConflictError: The destination has data that the mode forbids, or columns that do not fit; a path
+            conflicts with a key; or another destination above or below it has published or is publishing.
         InvalidInputError: Two tasks write the same file.
         MalformedRecordError: A pending set is not valid.
         UploadGoneError: An upload no longer exists.
@@ -160,6 +164,7 @@ def freeze(
         manifest = DestinationLog(folder.store).manifest()
         if not manifest.files:
             refuse_overlap(folder.store, settings)  # again, within the turn: two may have begun at once
+        refuse_overtaken_columns(job.spec, manifest.all_columns, folder.store.url)
         scope = planned.scope_of(job.spec.scope)
         if job.spec.mode == "fail":
             earlier = earlier_generations(job.name, job.generation, job.spec)
@@ -191,6 +196,7 @@ def freeze(
             audit=audit,
             additions=additions,
             removals=removed,
+            columns=columns_after(job.spec, manifest.all_columns),
         )
         return read_plan(folder, write_shard(folder.store, partial(_plan_key, folder), head))
 

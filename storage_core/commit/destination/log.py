@@ -130,10 +130,15 @@ class DestinationLog:
                 self._apply(outcome, files)
         if as_of is not None and not 0 <= as_of <= turn:
             raise InvalidInputError(f"as_of={as_of}: the log of {self.store.url} has turns 0 to {turn}")
-        return Manifest(turn=turn, files=files, columns=columns)
+        kept = None if columns is None else tuple(column for column in columns if not column.dropped)
+        dropped = tuple(column for column in columns or () if column.dropped)
+        return Manifest(turn=turn, files=files, columns=kept, dropped=dropped)
 
     def columns(self) -> tuple[Column, ...] | None:
-        """Return the columns of the last published job that knew them, without reading file lists."""
+        """Return the columns after the last published job that knew its own, without reading file lists.
+
+        Columns that only earlier data have are marked as dropped.
+        """
         with self._reading():
             base = self._newest_checkpoint(None)
             turn, columns = (0, None) if base is None else (base.turn, base.columns)
@@ -151,7 +156,7 @@ class DestinationLog:
         with step("checkpoint"):
             manifest = self.manifest(turn)
             live = tuple(write_live_shards(self.store, manifest.files.values()))
-            record = LogCheckpoint(turn=turn, live=live, columns=manifest.columns)
+            record = LogCheckpoint(turn=turn, live=live, columns=manifest.all_columns)
             claim(self.store, layout.checkpoint(turn), record)
             self.store.put(layout.CHECKPOINT_HINT, encode(CheckpointHint(turn=turn)))
 

@@ -18,12 +18,19 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         turn: Last turn included; 0 if nothing was ever published.
         files: Live files by key.
-        columns: Columns that the last job with known columns wrote.
+        columns: Columns that the last job with known columns wrote, as wide as those of earlier data.
+        dropped: Columns that only earlier data have.
     """
 
     turn: int
     files: dict[str, LiveFile]
     columns: tuple[Column, ...] | None
+    dropped: tuple[Column, ...] = ()
+
+    @property
+    def all_columns(self) -> tuple[Column, ...] | None:
+        """Columns of all live data; None if no job knew its columns."""
+        return None if self.columns is None else (*self.columns, *self.dropped)
 
     @property
     def rows(self) -> int | None:

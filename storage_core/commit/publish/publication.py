@@ -92,7 +92,7 @@ def _outcome(context: CommitContext, plan: Plan, lost: dict[str, str]) -> Outcom
         decided_s=now_s,
         added=tuple(write_live_shards(context.store, _live_files(context, plan))),
         removed=removed,
-        columns=context.job.spec.columns,
+        columns=plan.head.columns,
         receipt=Receipt(
             job_id=job_id,
             turn=turn,

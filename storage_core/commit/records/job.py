@@ -35,11 +35,16 @@ ScopeName = Literal["destination", "partitions"]
 MODES: Final[tuple[Mode, ...]] = ("fail", "append", "replace")
 
 
-class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One column of a data set: its name, and its type as the writer spells it."""
+class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One column of a data set: its name, and its type as the writer spells it.
+
+    Attributes:
+        dropped: Only earlier data have it; its type still counts if the column comes back.
+    """
 
     name: str
     type: str
+    dropped: bool = False
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,7 +55,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         mode: Treatment of data that the destination already has.
         scope: Data that the mode applies to.
         columns: Columns of the data, if the writer knows them.
-        evolve_schema: Allow `append` to change the destination's columns.
+        evolve_schema: Allow the job to add and drop columns of the destination, and to widen their types.
         staging: Directory or URL with staged files.
         audit: Require a passing audit verdict before the commit.
         on_lapse: What recovery does with an undecided job whose driver is gone.

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from lockgate.storage_core.commit.records.codec import Record
-from lockgate.storage_core.commit.records.job import Count, JobAttemptId, JobId, Mode, TurnNumber
+from lockgate.storage_core.commit.records.job import Column, Count, JobAttemptId, JobId, Mode, TurnNumber
 from lockgate.storage_core.commit.records.pending_set import PendingFile
 from lockgate.storage_core.ids import Token
 from lockgate.storage_core.stamp import Stamp
@@ -54,7 +54,11 @@ class RemovedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class PlanHead(Record, frozen=True, tag="plan"):
-    """`plan/<digest>/plan.json`: the frozen plan of a commit, named by its digest."""
+    """`plan/<digest>/plan.json`: the frozen plan of a commit, named by its digest.
+
+    Attributes:
+        columns: Columns of the destination after the job; None if the writer does not know its own.
+    """
 
     job_id: JobId
     job_attempt: JobAttemptId
@@ -64,6 +68,7 @@ class PlanHead(Record, frozen=True, tag="plan"):
     audit: str | None
     additions: tuple[ShardRef, ...]
     removals: tuple[ShardRef, ...]
+    columns: tuple[Column, ...] | None = None
 
 
 class AdditionShard(Record, frozen=True, tag="plan-additions"):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Sequence
 from typing import Final, get_args
 
 import msgspec
@@ -17,10 +16,10 @@ from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.committers import get_committer
 from lockgate.storage_core.commit.destination.conflict_mode import earlier_generations, refuse_if_occupied
 from lockgate.storage_core.commit.destination.log import DestinationLog
+from lockgate.storage_core.commit.destination.schema_evolution import refuse_unfit_columns
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.job import (
     MODES,
-    Column,
     JobRecord,
     JobSpec,
     OnLapse,
@@ -168,30 +167,6 @@ def process_name() -> str:
     return f"{user}@{socket.gethostname()}:{os.getpid()}"
 
 
-def refuse_unfit_columns(
-    spec: JobSpec, current: Sequence[Column] | None, columns: Sequence[Column] | None, url: str
-) -> None:
-    """Refuse columns that do not fit those of the destination, in mode `append`.
-
-    Raises:
-        ConflictError: A column is new, missing or of another type; the message names each.
-    """
-    if spec.mode != "append" or spec.evolve_schema or not current or not columns:
-        return
-    old = {column.name: column.type for column in current}
-    new = {column.name: column.type for column in columns}
-    faults = [
-        f"{name} is {new[name]}, not {old[name]}" for name in new if old.get(name, new[name]) != new[name]
-    ]
-    faults += [f"{name} is new" for name in new if name not in old]
-    faults += [f"{name} is missing" for name in old if name not in new]
-    if faults:
-        raise ConflictError(
-            f"{url}: the columns do not fit: {'; '.join(faults[:10])}; nothing was changed; "
-            "change the data, or set evolve_schema"
-        )
-
-
 def _newest_generation(store: Store, name: JobName) -> int:
     found = (split_job_id(job) for job in job_ids(store, f"{layout.JOBS}{name}-g"))
     return max((generation for other, generation in found if other == name), default=0)
@@ -218,7 +193,7 @@ def _check_destination(store: Store, spec: JobSpec, earlier: frozenset[JobId]) -
     if spec.mode == "fail" and spec.scope == "destination":  # partitions are known only at the commit
         refuse_if_occupied(store, log.manifest(), earlier)
     if spec.columns is not None:
-        refuse_unfit_columns(spec, log.columns(), spec.columns, store.url)
+        refuse_unfit_columns(spec, log.columns(), store.url)
 
 
 def _claim_short_id(store: Store, job: JobId) -> ShortId:

@@ -16,6 +16,7 @@ from lockgate.storage_core.commit.destination.manifest import Manifest
 from lockgate.storage_core.commit.records.destination_log.live_files import LiveFile
 from lockgate.storage_core.spark.options import ReadOptions
 from lockgate.storage_core.spark.reader.store_file import StoreFile
+from lockgate.storage_core.spark.reader.widening import widened
 from lockgate.storage_core.spark.schema.hive_layout import partition_values
 from lockgate.storage_core.spark.schema.partition_types import folder_value
 from lockgate.storage_core.stores import Store, open_store
@@ -76,20 +77,24 @@ def _read_file(
     with pq.ParquetFile(pa.PythonFile(StoreFile(store, key, size), mode="r")) as file:
         own = [name for name in wanted.names if name not in folders and name in file.schema_arrow.names]
         for batch in file.iter_batches(BATCH_ROWS, columns=own):
-            yield _conform(batch, folders, wanted, time_zone)
+            yield _conform(batch, folders, wanted, time_zone, f"{store.url}/{key}")
 
 
 def _conform(
-    batch: pa.RecordBatch, folders: Mapping[str, str | None], wanted: pa.Schema, time_zone: str
+    batch: pa.RecordBatch, folders: Mapping[str, str | None], wanted: pa.Schema, time_zone: str, where: str
 ) -> pa.RecordBatch:
-    """Return the batch with exactly the wanted columns and types, including partition values."""
+    """Return the batch with exactly the wanted columns and types, including partition values.
+
+    Raises:
+        InvalidInputError: A column of the file has a wider type, or another one.
+    """
     columns = []
     for field in wanted:
         if field.name in folders:
             value = folder_value(folders[field.name], field.type, time_zone)
             columns.append(pa.repeat(value, batch.num_rows))
         elif field.name in batch.schema.names:
-            columns.append(batch.column(field.name).cast(field.type))
+            columns.append(widened(batch.column(field.name), field, where))
         else:
             columns.append(pa.nulls(batch.num_rows, field.type))
     return pa.RecordBatch.from_arrays(columns, schema=wanted)

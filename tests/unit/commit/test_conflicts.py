@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from lockgate.storage_core.clock import SystemClock
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.records.codec import encode
 from lockgate.storage_core.commit.records.destination_log.turn_claim import TurnClaim
+from lockgate.storage_core.commit.records.job import Column
 from lockgate.storage_core.commit.records.layout import SUCCESS, is_hidden, turn_claim
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import (
@@ -143,6 +145,78 @@ def test_append_refuses_incompatible_columns_and_evolves_on_request(world: World
         world.open_job("two", columns=[("x", "string"), ("z", "int64")])
     world.run("three", {"b.csv": b"1"}, columns=[("x", "int64")], evolve_schema=True)
     assert [column.name for column in world.manifest().columns or ()] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("bigint", "int", "x is int, not bigint"),
+        ("timestamp", "date", "x is date, not timestamp"),
+        ("double", "float", "x is float, not double"),
+        ("decimal(10,2)", "decimal(10,4)", r"x is decimal\(10,4\), not decimal\(10,2\)"),
+        ("string", "int", "x is int, not string"),
+        ("int64", "int32", "x is int32, not int64"),
+    ],
+)
+@pytest.mark.parametrize(
+    "mode", [{}, {"mode": "replace", "scope": "partitions"}], ids=["append", "partitions"]
+)
+def test_a_column_never_gets_a_narrower_type(
+    world: World, mode: dict[str, Any], old: str, new: str, message: str
+) -> None:
+    world.run("one", {"day=1/a.csv": b"1"}, columns=[("x", old)])
+    with pytest.raises(ConflictError, match=message):
+        world.open_job("two", columns=[("x", new)], evolve_schema=True, **mode)
+    assert world.visible() == {"day=1/a.csv": b"1"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("int", "bigint"),
+        ("int32", "int64"),
+        ("smallint", "float"),
+        ("float", "double"),
+        ("decimal(10,2)", "decimal(12,4)"),
+        ("bigint", "decimal(38,18)"),
+        ("date", "timestamp_ntz"),
+    ],
+)
+def test_a_column_may_get_a_wider_type_on_request(world: World, old: str, new: str) -> None:
+    world.run("one", {"a.csv": b"1"}, columns=[("x", old)])
+    world.run("two", {"b.csv": b"1"}, columns=[("x", new)], evolve_schema=True)
+    assert [(column.name, column.type) for column in world.manifest().columns or ()] == [("x", new)]
+
+
+def test_a_dropped_column_does_not_come_back_with_a_narrower_type(world: World) -> None:
+    world.run("one", {"a.csv": b"1"}, columns=[("x", "bigint"), ("y", "string")])
+    world.run("two", {"b.csv": b"1"}, columns=[("y", "string")], evolve_schema=True)
+    assert [column.name for column in world.manifest().columns or ()] == ["y"]
+    with pytest.raises(ConflictError, match="x is int, not bigint"):
+        world.open_job("three", columns=[("x", "int"), ("y", "string")], evolve_schema=True)
+    world.run("four", {"c.csv": b"1"}, columns=[("x", "int"), ("y", "string")], mode="replace")
+    assert world.visible() == {"c.csv": b"1"}
+
+
+def test_a_column_that_differs_in_case_only_is_no_new_column(world: World) -> None:
+    world.run("one", {"a.csv": b"1"}, columns=[("Day", "int")])
+    with pytest.raises(ConflictError, match="day differs from Day in case only"):
+        world.open_job("two", columns=[("day", "int")], evolve_schema=True)
+
+
+def test_a_job_that_was_overtaken_by_an_evolution_keeps_the_wider_type_or_is_refused(world: World) -> None:
+    world.run("one", {"a.csv": b"1"}, columns=[("x", "int")])
+    narrow = world.open_job("narrow", columns=[("x", "int")])
+    other = world.open_job("other", columns=[("x", "int"), ("z", "int")], evolve_schema=True)
+    for job, name in ((narrow, "b.csv"), (other, "c.csv")):
+        write(job, "t", {name: b"1"})
+    world.run("wide", {"d.csv": b"1"}, columns=[("x", "bigint"), ("z", "string")], evolve_schema=True)
+
+    narrow.commit()
+    assert world.manifest().columns == (Column("x", "bigint"),)
+    with pytest.raises(ConflictError, match="z is int, not string"):
+        other.commit()
+    assert set(world.visible()) == {"a.csv", "b.csv", "d.csv"}
 
 
 def test_unique_names_false_keeps_the_given_names_and_refuses_to_overwrite(world: World) -> None:
