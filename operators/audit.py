@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow.sdk import BaseOperator
 
@@ -12,13 +12,17 @@ from lockgate.operators.audits.suites import Suite, Validation
 from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, parked_after
 from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.operators.spark_process.process import SparkChild, SparkWork
-from lockgate.storage_core.errors import AuditFailedError
+from lockgate.storage_core.errors import AuditFailedError, InvalidInputError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from lockgate.operators.audits.staged_rows import StagedRows
     from lockgate.storage_core.commit.job import Job
+
+
+ENGINES: Final = ("pandas", "spark")
+FORMATS: Final = ("parquet", "orc", "json", "csv")
 
 
 class AuditOperator(BaseOperator):
@@ -88,6 +92,8 @@ class AuditOperator(BaseOperator):
         """Validate, record the verdict, and return its summary."""
         from lockgate.operators.audits.staged_rows import staged_rows  # noqa: PLC0415 - at run time only
 
+        _check_choice("engine", self.engine, ENGINES)
+        _check_choice("format", self.format, FORMATS)
         job = attach_open(self.job)
         with parked_after(job, self.park_timeout_s, self.log):
             staged = staged_rows(job)
@@ -158,6 +164,13 @@ class AuditOperator(BaseOperator):
             )
         )
         return validation
+
+
+def _check_choice(name: str, given: object, known: Sequence[str]) -> None:
+    if given not in known:
+        raise InvalidInputError(
+            f"AuditOperator: {name} {given!r} is not known; use one of {', '.join(known)}; nothing was read"
+        )
 
 
 def _counted(staged: StagedRows) -> Validation:

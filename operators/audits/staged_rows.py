@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lockgate.operators.audits.suites import Suite, Validation, validate
 from lockgate.storage_core.concurrency import in_parallel
-from lockgate.storage_core.errors import AuditFailedError, ConflictError, MissingPartError
+from lockgate.storage_core.errors import (
+    AuditFailedError,
+    ConflictError,
+    InvalidInputError,
+    MissingPartError,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
     from lockgate.storage_core.commit.job import Job
     from lockgate.storage_core.commit.records.pending_set import PendingFile, PendingSet
 
+_OTHER_FORMAT: Final = ("CANNOT_READ_FILE_FOOTER", "UNABLE_TO_INFER_SCHEMA", "is not a Parquet file")
+"""Texts of Spark's errors for files of another format."""
 FILES_AT_ONCE: Final = 4
 """Files whose checksums are computed at a time."""
 
@@ -55,7 +62,8 @@ class StagedRows:
         A file is read once more for its checksum; its inode and times show a change and its reversal.
 
         Raises:
-            AuditFailedError: A file has other bytes, or changed meanwhile; a verdict would not apply.
+            AuditFailedError: A file has other bytes; a verdict on it would not apply.
+            ConflictError: A file changed meanwhile, and back; another audit may succeed.
         """
 
         def check(path: str) -> None:
@@ -77,9 +85,9 @@ class StagedRows:
                     "uploaded, which the commit would publish; no verdict; clear the run from its write task"
                 )
             if state != self.seen[path]:
-                raise AuditFailedError(
+                raise ConflictError(
                     f"job {job.job_id}: staged file {path} changed while the audit read it; no verdict; "
-                    "find out what writes there, and clear the audit task"
+                    "run the audit again; if it changes again, find out what writes there"
                 )
 
         for _ in in_parallel(check, self.paths, FILES_AT_ONCE):
@@ -185,6 +193,9 @@ def validate_in_pandas(
         suite: Expectations on their rows.
         format: `parquet`, `orc`, `json` (lines) or `csv` (with a header).
         columns: Columns to read; None: all.
+
+    Raises:
+        InvalidInputError: The files have another format or no such column, or see `validate`.
     """
     try:
         import pyarrow as pa  # noqa: PLC0415 - slow
@@ -197,10 +208,13 @@ def validate_in_pandas(
         table = pa.table({})
     else:
         hive = ds.HivePartitioning.discover(infer_dictionary=False)
-        dataset = ds.dataset(
-            staged.files(), format=format, partitioning=hive, partition_base_dir=str(staged.root)
-        )
-        table = dataset.to_table(columns=list(columns) if columns else None)
+        try:
+            dataset = ds.dataset(
+                staged.files(), format=format, partitioning=hive, partition_base_dir=str(staged.root)
+            )
+            table = dataset.to_table(columns=list(columns) if columns else None)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            raise _unreadable_as(format, error) from error
     return validate(table.to_pandas(), suite, rows=table.num_rows)
 
 
@@ -213,6 +227,24 @@ def validate_in_spark(
     format: str,  # noqa: A002 - as Spark calls it
     options: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Validate the staged rows in the Spark child; they need not fit into memory."""
-    frame = spark.read.format(format).options(**{"basePath": root, **options}).load(list(files))
-    return dict(validate(frame, suite, rows=frame.count()))
+    """Validate the staged rows in the Spark child; they need not fit into memory.
+
+    Raises:
+        InvalidInputError: The files have another format, or see `validate`.
+    """
+    try:
+        frame = spark.read.format(format).options(**{"basePath": root, **options}).load(list(files))
+        rows = frame.count()
+    except Exception as error:
+        if any(condition in str(error) for condition in _OTHER_FORMAT):
+            raise _unreadable_as(format, error) from None
+        raise  # Spark failed: a retry may succeed
+    return dict(validate(frame, suite, rows=rows))
+
+
+def _unreadable_as(format: str, error: Exception) -> InvalidInputError:  # noqa: A002 - as Spark calls it
+    return InvalidInputError(
+        f"the staged files cannot be read as {format}: {' '.join(str(error).split())[:400]}; no verdict; "
+        "correct the audit's `format`, `columns` or `options`, and clear the audit task: the data need not "
+        "be written again"
+    )

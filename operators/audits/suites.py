@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypedDict
 
-from lockgate.storage_core.errors import InvalidInputError, MissingPartError
+from lockgate.storage_core.errors import InvalidInputError, LockgateError, MissingPartError
 
 Suite = Mapping[str, Any] | str | Path | Callable[[Any], Any]
 """`suite.to_json_dict()`, a file that holds it as JSON, or `(great_expectations) -> ExpectationSuite`."""
@@ -36,7 +37,8 @@ def validate(frame: Any, suite: Suite, *, rows: int) -> Validation:
         rows: Number of rows, for the result.
 
     Raises:
-        InvalidInputError: The suite cannot be read, is empty, or names an unknown expectation.
+        InvalidInputError: The suite cannot be read, is empty, names an unknown expectation or column, or an
+            expectation raised instead of judging the rows. It says nothing about the rows: correct the suite.
         MissingPartError: Great Expectations is not installed.
     """
     gx = _great_expectations()
@@ -47,7 +49,9 @@ def validate(frame: Any, suite: Suite, *, rows: int) -> Validation:
     is_pandas = type(frame).__module__.partition(".")[0] == "pandas"
     source = sources.add_pandas("staged") if is_pandas else sources.add_spark("staged")
     batch = source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")
-    result = batch.get_batch({"dataframe": frame}).validate(expected)
+    with _fault_of_the_suite(f"suite {expected.name!r} cannot be evaluated"):
+        result = batch.get_batch({"dataframe": frame}).validate(expected)
+    _refuse_raised(str(expected.name), result.results)
     return Validation(
         passed=bool(result.success),
         suite=str(expected.name),
@@ -55,6 +59,37 @@ def validate(frame: Any, suite: Suite, *, rows: int) -> Validation:
         failures=[_failure(each) for each in result.results if not each.success],
         rows=rows,
     )
+
+
+@contextmanager
+def _fault_of_the_suite(what: str) -> Iterator[None]:
+    """Raise `InvalidInputError` for an error that the same suite raises again; others stay unchanged."""
+    try:
+        yield
+    except (LockgateError, MemoryError, OSError):
+        raise
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] in {"pyspark", "py4j"}:
+            raise  # Spark failed; a retry may succeed
+        raise InvalidInputError(
+            f"{what}: {type(error).__name__}: {' '.join(str(error).split())[:400]}; no verdict; correct "
+            "the suite, and clear the audit task: the data need not be written again"
+        ) from error
+
+
+def _refuse_raised(suite: str, results: Iterable[Any]) -> None:
+    raised = [_failure(each) for each in results if _has_raised(each.exception_info)]
+    if raised:
+        raise InvalidInputError(
+            f"suite {suite!r}: {len(raised)} expectations raised instead of judging the rows: "
+            f"{'; '.join(raised[:3])}; no verdict; correct the suite, and clear the audit task: the data "
+            "need not be written again"
+        )
+
+
+def _has_raised(info: Mapping[str, Any] | None) -> bool:
+    details = [info, *(info or {}).values()]
+    return any(isinstance(each, Mapping) and each.get("raised_exception") is True for each in details)
 
 
 def _great_expectations() -> Any:
@@ -70,13 +105,15 @@ def _great_expectations() -> Any:
 
 def _as_suite(gx: Any, given: Suite) -> Any:
     if callable(given):
-        suite, listed = given(gx), None
+        with _fault_of_the_suite("the suite's function raised"):
+            suite, listed = given(gx), None
     else:
         described = _described(given)
         listed = described.get("expectations")
         if not isinstance(listed, list):
             raise InvalidInputError("the suite has no list `expectations`: pass suite.to_json_dict()")
-        suite = gx.ExpectationSuite(**{"name": "audit", **described})
+        with _fault_of_the_suite("the suite is malformed"):
+            suite = gx.ExpectationSuite(**{"name": "audit", **described})
     if not isinstance(suite, gx.ExpectationSuite):
         raise InvalidInputError(
             f"the suite's function returned {type(suite).__name__}, not an ExpectationSuite"

@@ -136,9 +136,46 @@ def test_a_suite_that_accepts_any_data_is_refused_without_a_verdict(
     assert verdict(staged) is None
 
 
-def test_a_missing_column_is_wrong_data(staged: StagedJob) -> None:
-    with pytest.raises(AirflowFailException, match="in BatchData does not exist"):
-        audit(staged, suite(expect("column_values_to_not_be_null", column="nowhere")))
+def raising(gx: Any) -> Any:
+    raise KeyError("threshold")
+
+
+NOWHERE = suite(expect("column_values_to_not_be_null", column="nowhere"))
+
+
+@pytest.mark.parametrize(
+    ("what", "options", "message"),
+    [
+        (NOWHERE, {}, "raised instead of judging the rows.*does not exist"),
+        (suite({"type": "expect_column_to_exist", "kwargs": "month"}), {}, "malformed"),
+        (suite({"kwargs": {"column": "month"}}), {}, "malformed"),
+        (suite(expect("column_values_to_not_be_null")), {}, "malformed"),
+        (suite(expect("column_values_to_be_between", column="month")), {}, "malformed.*Between"),
+        (suite(expect("column_values_to_match_regex", column="row", regex="(")), {}, "judging|evaluated"),
+        ({"name": "x", "expectations": GOOD["expectations"], "nonsense": 1}, {}, "malformed"),
+        (raising, {}, "function raised: KeyError"),
+        (GOOD, {"format": "csv"}, "cannot be read as csv"),
+        (GOOD, {"format": "parqet"}, "format 'parqet' is not known"),
+        (GOOD, {"columns": ["row", "nowhere"]}, "cannot be read as parquet.*nowhere"),
+        (GOOD, {"engine": "pandsa"}, "engine 'pandsa' is not known; use one of pandas, spark"),
+        (None, {"engine": "sparc"}, "engine 'sparc' is not known"),
+    ],
+)
+def test_a_fault_of_the_audit_is_not_retried_and_leaves_the_data_to_be_audited_again(
+    staged: StagedJob, what: Any, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(AirflowFailException, match=f"InvalidInputError.*({message})"):
+        audit(staged, what, **options)
+
+    assert verdict(staged) is None
+    assert audit(staged, GOOD)["passed"]
+
+
+def test_a_column_that_a_suite_requires_and_the_data_lack_is_wrong_data(staged: StagedJob) -> None:
+    with pytest.raises(AirflowFailException, match=r"AuditFailedError.*column_to_exist"):
+        audit(staged, suite(expect("column_to_exist", column="nowhere")))
+
+    assert not verdict(staged).passed
 
 
 def test_staged_files_that_differ_from_the_committed_ones_get_no_verdict(staged: StagedJob) -> None:
@@ -180,7 +217,7 @@ def test_a_staged_file_that_differs_only_while_the_suite_reads_it_gets_no_verdic
 
     read = staged_rows.validate_in_pandas
     monkeypatch.setattr(staged_rows, "validate_in_pandas", validate_in_pandas)
-    with pytest.raises(AirflowFailException, match="changed while the audit read it"):
+    with pytest.raises(ConflictError, match="changed while the audit read it"):
         audit(staged, GOOD)
 
     assert verdict(staged) is None
@@ -234,3 +271,15 @@ def test_spark_reads_the_same_rows_and_gives_the_same_verdict(staged: StagedJob)
 
     assert (summary["rows"], summary["failed"]) == (60, 0)
     assert verdict(staged).passed
+
+
+@pytest.mark.parametrize(
+    ("what", "options"), [(NOWHERE, {}), (GOOD, {"format": "orc"})], ids=["column", "format"]
+)
+def test_a_fault_of_the_audit_is_not_retried_with_spark_either(
+    staged: StagedJob, what: Any, options: dict[str, Any]
+) -> None:
+    with pytest.raises(AirflowFailException, match=r"InvalidInputError.*need not be written again"):
+        audit(staged, what, engine="spark", master="local[1]", **options)
+
+    assert verdict(staged) is None

@@ -225,7 +225,7 @@ def test_an_audit_refuses_a_staged_file_that_changed_and_changed_back(staged: St
     file.write_bytes(before[::-1])
     file.write_bytes(before)
 
-    with pytest.raises(AuditFailedError, match="changed while the audit read it"):
+    with pytest.raises(ConflictError, match="changed while the audit read it"):
         rows.check_read(staged.job)
 
 
