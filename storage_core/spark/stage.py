@@ -7,6 +7,7 @@ job's task list.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal, get_args
 
@@ -58,7 +59,11 @@ def stage(
     new_dir = _make_new(Path(staging_dir).absolute())
     writer = df.write.format(format).mode("append").options(**{**_COMMIT_SETTINGS, **(options or {})})
     (writer.partitionBy(*folders) if folders else writer).save(new_dir.as_uri())
-    return list_staged(new_dir)
+    files = list_staged(new_dir)
+    for file in files:
+        with suppress(PermissionError):  # an executor's user owns it; the directory is private
+            (new_dir / file.path).chmod(0o600)
+    return files
 
 
 def _make_new(staging_dir: Path) -> Path:

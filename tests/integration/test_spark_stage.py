@@ -36,6 +36,7 @@ def test_a_stage_lists_every_file_that_spark_finished(
     reread = getattr(spark.read.schema(frame.schema), kind)(str(tmp_path / "stage"))
     assert reread.count() == 40
     assert (tmp_path / "stage").stat().st_mode & 0o777 == 0o700
+    assert {(tmp_path / "stage" / file.path).stat().st_mode & 0o777 for file in files} == {0o600}
 
 
 def test_options_are_passed_to_sparks_writer(frame: DataFrame, tmp_path: Path) -> None:

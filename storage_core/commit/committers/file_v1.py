@@ -24,6 +24,7 @@ class FileV1Committer(StagingCommitter):
     use: str = "local disks and NFS: any writer, large files without a copy"
     place: Place = "file systems"
     merges: bool = True
+    file_mode: int = 0o666  # the same file becomes visible
 
     def directory(self, uploads: Uploads) -> Path:
         """Return the attempt's temporary directory."""

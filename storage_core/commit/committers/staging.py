@@ -9,9 +9,11 @@ Source: S3A committers, "The Staging Committer".
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -24,11 +26,16 @@ from lockgate.storage_core.stores.protocol import check_key
 
 @dataclass(frozen=True, kw_only=True)
 class StagingCommitter(Committer):
-    """Writes real, seekable files to disk first, then uploads."""
+    """Writes real, seekable files to disk first, then uploads.
+
+    Attributes:
+        file_mode: Mode of a new file: staged files are their owner's only.
+    """
 
     name: str = "staging"
     uncommitted: str = "files in a staging directory, uploaded at task commit"
     use: str = "default in the DAG: any writer, audits of the rows"
+    file_mode: int = 0o600
 
     def directory(self, uploads: Uploads) -> Path:
         """Return the directory in which the attempt writes."""
@@ -48,7 +55,7 @@ class StagingCommitter(Committer):
                 # Never the root: recreating it would hide that its files are gone.
                 for folder in reversed(target.relative_to(root).parents[:-1]):
                     (root / folder).mkdir(exist_ok=True, mode=0o700)
-                return _StagedFile(target, lambda: uploads.drop(path))
+                return _StagedFile(target, self.file_mode, lambda: uploads.drop(path))
             except FileNotFoundError:
                 raise _gone(root) from None
 
@@ -72,8 +79,8 @@ class StagingCommitter(Committer):
 class _StagedFile(io.BufferedWriter):
     """A staged file. It is dropped if its block raises or it cannot be closed: then it may be incomplete."""
 
-    def __init__(self, target: Path, drop: Callable[[], None]) -> None:
-        super().__init__(io.FileIO(target, "x"))
+    def __init__(self, target: Path, mode: int, drop: Callable[[], None]) -> None:
+        super().__init__(io.FileIO(target, "x", opener=partial(os.open, mode=mode)))
         self._target = target
         self._drop = drop
 

@@ -26,6 +26,7 @@ from lockgate.storage_core.stores.local.rooted_dir import RootedDir
 from lockgate.storage_core.stores.os_errors import after_the_effect
 from lockgate.storage_core.stores.protocol import ObjectInfo, Part, PendingUpload, UploadInfo, check_parts
 
+_OF_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _UPLOAD_ID: Final = re.compile(r"[0-9a-f]{32}")
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -54,6 +55,10 @@ def adopt(tree: RootedDir, names: Sequence[str], local: Path, token: Token) -> P
             if not os.path.samestat(os.lstat(_hidden_name(upload_id), dir_fd=folder), status):
                 os.unlink(_hidden_name(upload_id), dir_fd=folder)
                 raise _not_adopted(local, "it was replaced meanwhile")
+            if not status.st_mode & _OF_OTHERS:
+                # A staged file is private; it becomes visible with the mode of this process's other files.
+                with suppress(PermissionError):
+                    os.chmod(_hidden_name(upload_id), 0o666 & ~_umask(), dir_fd=folder)
             os.fsync(folder)
 
         tree.within([*UPLOADS, *names], link)
@@ -62,6 +67,16 @@ def adopt(tree: RootedDir, names: Sequence[str], local: Path, token: Token) -> P
     return PendingUpload(
         key=key, upload_id=upload_id, token=token, size=status.st_size, parts=(part,), seal=version
     )
+
+
+def _umask() -> int:
+    with suppress(OSError):  # elsewhere than on Linux
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("Umask:"):
+                return int(line.split()[1], 8)
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
 
 
 def write_part(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import stat
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,35 @@ def test_a_job_aborted_by_its_own_commit_is_not_reported_as_taken_over(
         second()
     assert caplog.messages == []
     assert world.attach("two-g1").phase() is JobPhase.FAILED
+
+
+@pytest.mark.parametrize("committer", ["staging", "partitioned"])
+def test_a_staged_file_is_its_owners_only_and_is_published_with_the_usual_mode(
+    world: World, committer: str, tmp_path: Path
+) -> None:
+    (tmp_path / "usual").touch()
+    with world.open_job("sales", committer=committer) as job:
+        with job.attempt("t") as attempt, attempt.open("day=1/a.csv") as file:
+            file.write(b"mine")
+            (staged,) = (path for path in Path(job.staging_dir).rglob("*") if path.is_file())
+            assert stat.S_IMODE(staged.stat().st_mode) == 0o600
+        job.commit()
+    (visible,) = (path for path in Path(world.url, "day=1").iterdir() if path.is_file())
+    assert visible.stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640])
+def test_a_private_file_that_is_taken_without_a_copy_is_published_with_the_usual_mode(
+    world: World, tmp_path: Path, mode: int
+) -> None:
+    (tmp_path / "usual").touch()
+    (tmp_path / "a.csv").write_bytes(b"1")
+    (tmp_path / "a.csv").chmod(mode)
+    with world.open_job("sales", committer="file-v1") as job:
+        with job.attempt("t") as attempt:
+            attempt.add_file(tmp_path / "a.csv", "a.csv")
+        job.commit()
+    (visible,) = (path for path in Path(world.url).iterdir() if path.is_file() and path.name != "_SUCCESS")
+    assert visible.samefile(tmp_path / "a.csv")
+    usual = stat.S_IMODE((tmp_path / "usual").stat().st_mode)
+    assert stat.S_IMODE(visible.stat().st_mode) == (usual if mode == 0o600 else mode)
