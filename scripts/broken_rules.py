@@ -18,6 +18,7 @@ OBSERVING: Final = (
 )
 REPLACED: Final = "tests/unit/journal/database/test_replaced_database.py::test_"
 PUT_BACK: Final = "tests/unit/journal/database/test_put_back_file.py::test_"
+DURABLE: Final = "tests/unit/journal/database/test_durable_server.py::test_"
 BLOBS: Final = "tests/model/blobs/test_blob_properties.py::test_blobs_are_kept_and_deleted_as_in_the_model"
 FULL_DISK: Final = "tests/unit/blobs/test_outages.py::test_a_full_disk_fails_the_put_and_leaves_nothing"
 LAST_ATTEMPT: Final = "tests/unit/commit/test_last_attempt.py::test_"
@@ -235,6 +236,24 @@ MUTANTS: Final = (
             ),
         ],
         f"{PUT_BACK}a_write_that_is_not_committed_is_not_acknowledged",
+    ),
+    Mutant(
+        "acknowledge-what-a-crash-loses",
+        "a write is durable before it is acknowledged, whatever the server's settings",
+        [
+            Edit(
+                f"{JOURNAL}/database/engines.py",
+                "THEN set_config('synchronous_commit', 'on', false)",
+                "THEN 'off'",
+            )
+        ],
+        f"{DURABLE}acknowledged_entries_survive_a_crash_of_a_server_without_synchronous_commit",
+    ),
+    Mutant(
+        "open-without-fsync",
+        "a server that syncs nothing is refused",
+        [Edit(f"{JOURNAL}/database/engines.py", 'fsync == "off" and not may_lose', "False")],
+        f"{DURABLE}a_server_without_fsync_is_refused_and_nothing_is_created",
     ),
     Mutant(
         "number-the-refused",

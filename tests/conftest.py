@@ -22,7 +22,7 @@ from lockgate.storage_core.journal.database import migrate
 from lockgate.storage_core.journal.process_journal import close_journals
 from lockgate.storage_core.prometheus import served_metrics
 from tests.support.journal import recorded_schema as recorded
-from tests.support.postgres import Server, postgres_bin, primary
+from tests.support.postgres import UNSYNCED, Server, postgres_bin, primary
 from tests.support.soak import IS_SOAK
 
 Summarise = Callable[[str], None]
@@ -170,7 +170,7 @@ def postgres() -> Iterator[Server]:
     # its databases take gigabytes; fsync is off.
     root = tempfile.mkdtemp(prefix="lockgate-postgres-", dir="/var/tmp")
     try:
-        with primary(Path(root), fsync="off", max_connections="200") as server:
+        with primary(Path(root), **UNSYNCED, max_connections="200") as server:
             yield server
     finally:
         subprocess.run(["rm", "-rf", root], check=True)  # Python takes 20 s for so many files

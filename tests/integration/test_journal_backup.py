@@ -12,7 +12,7 @@ from lockgate.storage_core.journal import Stamp
 from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode
 from tests.support.journal.checkpoints import JournalWorld, take
-from tests.support.postgres import Server, free_port, primary
+from tests.support.postgres import UNSYNCED, Server, free_port, primary
 
 pytestmark = [pytest.mark.integration, pytest.mark.requires("postgres"), pytest.mark.timeout(300)]
 
@@ -31,7 +31,7 @@ def brought_back(base: Server, archive: Path) -> Server:
     owner = version.stat()
     signal.chmod(0o600)
     os.chown(signal, owner.st_uid, owner.st_gid)
-    server = Server(base.root, free_port(), {"fsync": "off", "restore_command": f"'cp {archive}/%f %p'"})
+    server = Server(base.root, free_port(), {**UNSYNCED, "restore_command": f"'cp {archive}/%f %p'"})
     server.start()
     wait_until(server, "SELECT pg_is_in_recovery()", "False")
     return server
@@ -43,7 +43,7 @@ def test_a_journal_restored_from_base_backup_and_wal_issues_no_stamp_twice(
     archive = tmp_path / "archive"
     archive.mkdir()
     archive.chmod(0o777)  # the server's user must be able to write to it
-    options = {"fsync": "off", "archive_mode": "on", "archive_command": f"'cp %p {archive}/%f'"}
+    options = {**UNSYNCED, "archive_mode": "on", "archive_command": f"'cp %p {archive}/%f'"}
     with primary(tmp_path / "primary", **options) as server:
         lost = JournalWorld(tmp_path, server.url, "")
         lost.live(1)

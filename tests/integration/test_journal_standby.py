@@ -23,7 +23,7 @@ from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.journal.session_token import SessionToken
 from tests.support.commit.destination import ManualClock
 from tests.support.journal.observers import SteppingClock, figure, take
-from tests.support.postgres import Server, primary
+from tests.support.postgres import UNSYNCED, Server, primary
 
 pytestmark = [pytest.mark.integration, pytest.mark.requires("postgres")]
 
@@ -76,7 +76,7 @@ def pair() -> Iterator[Pair]:
     # Not below pytest's own directory, which each new run of pytest closes to other users.
     with (
         tempfile.TemporaryDirectory(prefix="lockgate-standby-") as root,
-        primary(Path(root) / "primary", fsync="off") as server,
+        primary(Path(root) / "primary", **UNSYNCED) as server,
     ):
         world = Pair(Path(root), server, ExitStack(), [server])
         try:

@@ -22,7 +22,7 @@ from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.workers.celery_app import COMMIT_QUEUE, app
 from lockgate.workers.gather import gather
 from tests.support.journal.observers import take
-from tests.support.postgres import Server, primary
+from tests.support.postgres import UNSYNCED, Server, primary
 from tests.support.workers import reading_worker
 from tests.support.workers.celery_worker import embedded_broker, wait_until, worker_process
 
@@ -41,7 +41,7 @@ def root() -> Iterator[Path]:
 @pytest.fixture
 def settings(root: Path) -> Iterator[Settings]:
     """Return settings with a primary that has one row, and a standby that delays its replay by an hour."""
-    with primary(root / "primary", fsync="off") as server:
+    with primary(root / "primary", **UNSYNCED) as server:
         with embedded_broker(root / "home", LOCKGATE_JOURNAL_URL=server.url):
             take(opened(load_settings()))
         standby = server.new_standby(root / "standby", recovery_min_apply_delay="1h")

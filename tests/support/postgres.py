@@ -14,6 +14,9 @@ from pathlib import Path
 
 USER = "lockgate"
 
+UNSYNCED = {"fsync": "off", "lockgate.may_lose_entries": "on"}
+"""Options of a server whose data need not survive its machine. Without the second, no journal opens."""
+
 
 def postgres_bin() -> Path | None:
     """Return the directory of the newest server's programs, or None."""
@@ -99,7 +102,7 @@ def primary(root: Path, **options: str) -> Iterator[Server]:
 
     Args:
         root: An empty directory that the user `postgres` can reach.
-        **options: Settings, such as `fsync="off"`.
+        **options: Settings, such as `max_connections="200"`.
     """
     _own(root)
     _run("initdb", "-D", str(root / "data"), "-U", USER, "-A", "trust", "-E", "UTF8", "--no-sync")

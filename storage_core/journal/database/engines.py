@@ -27,6 +27,20 @@ _LOST_S: Final = 30
 RESTED_S: Final = 1.0
 """A connection that was idle for this long is pinged before use."""
 
+SYNCHRONOUS_COMMIT: Final = (
+    "CASE WHEN current_setting('synchronous_commit') = 'off' "
+    "THEN set_config('synchronous_commit', 'on', false) END"
+)
+"""Turns `synchronous_commit` on for the session: with `off` a crash loses acknowledged transactions.
+
+Every role may. Other values are kept, because they only concern standbys.
+"""
+
+_FSYNC: Final = (
+    "current_setting('fsync'), coalesce(current_setting('lockgate.may_lose_entries', true), '') = 'on'"
+)
+"""Whether the server syncs, and whether somebody has set that its databases may lose entries."""
+
 WAL_BYTES: Final = 4 * 2**20
 """Size to which SQLite truncates its write-ahead log after a checkpoint."""
 
@@ -105,7 +119,8 @@ def postgresql_engine(url: URL, busy_s: float, *, is_primary: bool, silence_s: f
     Args:
         url: URL of the database; its parameters take precedence.
         busy_s: Timeout for connections and locks.
-        is_primary: Refuse a standby; of several hosts, use the primary.
+        is_primary: Refuse a standby, and a server that loses acknowledged entries; of several hosts, use the
+            primary.
         silence_s: Timeout of a server that sends nothing during a call; None: no timeout.
     """
     options = (
@@ -139,6 +154,12 @@ def postgresql_engine(url: URL, busy_s: float, *, is_primary: bool, silence_s: f
     @event.listens_for(engine, "connect", insert=True)  # before SQLAlchemy, which needs UTF-8
     def _refuse_encoding(connection: psycopg.Connection, record: Any) -> None:  # noqa: ARG001
         _check_encoding(connection)
+
+    if is_primary:
+
+        @event.listens_for(engine, "connect")
+        def _refuse_loss(connection: psycopg.Connection, record: Any) -> None:  # noqa: ARG001
+            _check_durability(connection)
 
     @event.listens_for(engine, "checkin")
     def _checkin(connection: psycopg.Connection, record: Any) -> None:  # noqa: ARG001
@@ -193,6 +214,26 @@ def _check_encoding(connection: psycopg.Connection) -> None:
         raise InvalidInputError(
             f"journal database {connection.info.dbname}: its encoding {encoding} lacks some characters; "
             "nothing was applied; create another one with `createdb -E UTF8 -T template0 NAME`, and name that"
+        )
+
+
+def _check_durability(connection: psycopg.Connection) -> None:
+    """Turn `synchronous_commit` on for the session if it is off; raise if the server syncs nothing.
+
+    Raises:
+        InvalidInputError: `fsync` is off, and nothing says that the database may lose entries.
+    """
+    connection.autocommit = True  # one round trip, and no rollback that would reset the setting
+    row = connection.execute(f"SELECT {_FSYNC}, {SYNCHRONOUS_COMMIT}").fetchone()
+    connection.autocommit = False
+    fsync, may_lose, _ = row or ("", False, "")
+    if fsync == "off" and not may_lose:
+        raise InvalidInputError(
+            f"journal database {connection.info.dbname}: fsync is off on its server, so a crash of its "
+            "machine loses acknowledged entries, and their stamps are issued again; nothing was applied; set "
+            "fsync = on in postgresql.conf and reload the server; for a database that may lose everything, "
+            "as in tests, set lockgate.may_lose_entries = on there, or add "
+            "?options=-c%20lockgate.may_lose_entries%3Don to LOCKGATE_JOURNAL_URL"
         )
 
 

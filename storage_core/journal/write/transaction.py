@@ -12,12 +12,13 @@ from functools import cache
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Select, Update, bindparam, insert, select, update
+from sqlalchemy import Connection, Select, Text, Update, bindparam, insert, literal_column, select, update
 
 from lockgate.storage_core.errors import ConflictError, LockgateError, StaleRequestError
 from lockgate.storage_core.journal import metrics
 from lockgate.storage_core.journal.database import bulk
 from lockgate.storage_core.journal.database.database import NOW, Database, now_parameter, timeline
+from lockgate.storage_core.journal.database.engines import SYNCHRONOUS_COMMIT
 from lockgate.storage_core.journal.database.pipeline import PLANS_KEPT, Row, Statement, execute_pipelined
 from lockgate.storage_core.journal.database.row_access import SqlRows, row_of
 from lockgate.storage_core.journal.database.schema import ENTRY, EPOCH, HEAD, REQUEST
@@ -182,6 +183,7 @@ def _lock(for_sqlite: bool, keeps_plans: bool) -> Select[Any]:
         *(locked.c[name] for name in names),
         now_parameter(for_sqlite),
         timeline(for_sqlite),
+        *(() if for_sqlite else (literal_column(SYNCHRONOUS_COMMIT, Text),)),  # it may be off by a reload
         *(PLANS_KEPT if keeps_plans else ()),
     )
 
