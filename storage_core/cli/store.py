@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from lockgate.storage_core.cli.render import JsonFlag, counted, print_json, print_line, print_table
-from lockgate.storage_core.errors import ConflictError, UnsupportedStoreError
+from lockgate.storage_core.cli.render import (
+    Destination,
+    JsonFlag,
+    counted,
+    print_json,
+    print_line,
+    print_table,
+)
+from lockgate.storage_core.errors import ConflictError, MalformedRecordError, UnsupportedStoreError
 
 if TYPE_CHECKING:
     from lockgate.storage_core.journal import Journal
@@ -27,12 +34,14 @@ def check(
     url: Annotated[str, typer.Argument(metavar="URL", help="s3://bucket/prefix, file:///dir, or a path.")],
     json: JsonFlag = False,
 ) -> None:
-    """Test every capability of a store that commits need.
+    """Test every capability of a store that commits need, and read the whole log of the destination.
 
     Writes to URL/_lockgate/probe/ and deletes everything there. Exits with 7 if no job can commit there, with
-    8 if another destination lies above or below URL, with 15 if there is no such directory: none is created.
+    3 if a record of the log is damaged, with 8 if another destination lies above or below URL, with 15 if
+    there is no such directory: none is created.
     """
     from lockgate.storage_core.commit.destination.overlap import overlap_findings
+    from lockgate.storage_core.commit.recovery.log_check import check_log
     from lockgate.storage_core.journal.process_journal import configured_journal
     from lockgate.storage_core.settings import load_settings
     from lockgate.storage_core.stores import open_store
@@ -40,6 +49,7 @@ def check(
     settings = load_settings()
     store = open_store(url, settings)
     report = _probe(store, settings)
+    damaged = check_log(store)
     overlaps = overlap_findings(store, settings)
     has_create = report.capabilities.conditional_create
     journal = None if has_create else configured_journal(settings)
@@ -53,6 +63,7 @@ def check(
                 "arbiter": arbiter,
                 "report": report,
                 "overlaps": [found for found in overlaps if not found.ok],
+                "log": damaged,
             }
         )
     else:
@@ -66,11 +77,47 @@ def check(
         )
         tested = counted(len(report.findings), "promise")
         print_line(f"tested {tested} in {store.url}/_lockgate/probe/ and {_left(report)}")
+        for fault in damaged:
+            print_line(f"turn {fault.turn} of the log: {fault.fault}")
+        log = f"damaged; `lockgate store repair {store.url}` shows what can be rebuilt" if damaged else "read"
+        print_line(f"log of the destination: {log}")
         print_line(f"{store.url} {_verdict(has_create, journal)}")
     if not usable:
         raise typer.Exit(UnsupportedStoreError.exit_code)
+    if damaged:
+        raise typer.Exit(MalformedRecordError.exit_code)
     if not all(finding.ok for finding in overlaps):
         raise typer.Exit(ConflictError.exit_code)
+
+
+@commands.command("repair")
+def repair(
+    destination: Destination,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; otherwise only report.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Rebuild damaged records of a destination's log, each only where it is certain what it said.
+
+    Without --yes nothing is changed. The old bytes are kept in _lockgate/quarantine/. Run it while no job
+    commits at the destination. Exits with 3 if a record cannot be rebuilt.
+    """
+    from lockgate.storage_core.commit.destination.location import refuse_unused
+    from lockgate.storage_core.commit.recovery.log_repair import repair_log
+
+    refuse_unused(destination)
+    found = repair_log(destination, dry_run=not yes)
+    if json:
+        print_json(found)
+    else:
+        print_table(
+            ("turn", "record", "fault", "action" if yes else "would do"),
+            [(each.turn, each.key, each.fault, each.action) for each in found],
+            empty=f"every record of the log of {destination} can be read",
+        )
+        if found and not yes:
+            print_line("a dry run: nothing was changed; add --yes")
+    if not all(each.is_certain for each in found):
+        raise typer.Exit(MalformedRecordError.exit_code)
 
 
 @commands.command("forget")

@@ -19,6 +19,7 @@ from lockgate.storage_core.commit.records.destination_log.turn_claim import Turn
 from lockgate.storage_core.commit.records.job_folder import JobFolder, claim
 from lockgate.storage_core.errors import (
     LockgateError,
+    MalformedLogError,
     MalformedRecordError,
     ObjectNotFoundError,
     TurnBusyError,
@@ -98,6 +99,12 @@ def _end_turn(
         decision = owner.decision()
         if decision is not None and decision.verdict == "commit" and decision.turn == turn.number:
             roll_forward_other(owner.job_id)
+            if DestinationLog(store).turn(turn.number).outcome is None:
+                raise MalformedLogError(
+                    f"the log of {store.url}: {layout.turn_outcome(turn.number)} is gone, although job "
+                    f"{owner.job_id} has ended; nothing was changed; `lockgate store repair {store.url}` "
+                    "rebuilds it"
+                )
             return True
         view = leases.look(owner)
         if decision is not None:
@@ -107,6 +114,8 @@ def _end_turn(
             return False
         # Lapsed, parked, unknown, or held by a later driver: the job loses only this turn.
         pass_turn(store, turn.number, owner.job_id, clock, "its job is undecided and has no driver")
+    except MalformedLogError:
+        raise  # it belongs to no single job
     except LockgateError as error:
         # Whatever became of the other job or its turn, this job is undecided and unchanged.
         is_lost = isinstance(error, (MalformedRecordError, ObjectNotFoundError))

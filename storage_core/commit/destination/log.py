@@ -176,7 +176,8 @@ class DestinationLog:
         except MalformedRecordError as error:
             raise MalformedLogError(
                 f"the log of {self.store.url} cannot be read: {error}; nothing was changed; no job commits "
-                "here until that record is restored"
+                f"here until that record is restored; `lockgate store repair {self.store.url}` rebuilds it "
+                "where it is certain what it said"
             ) from None
 
     def _highest_claimed(self, after: int) -> int:
