@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from posixpath import commonpath
 
 from lockgate.storage_core.commit.committers import get_committer
 from lockgate.storage_core.commit.decide.task_selection import Chosen, chosen_digest
@@ -45,6 +46,7 @@ from lockgate.storage_core.commit.records.shards import (
     total_rows,
     write_shard,
 )
+from lockgate.storage_core.commit.uploads.own_uploads import OwnUploads
 from lockgate.storage_core.commit.uploads.upload_completion import is_open
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import (
@@ -56,6 +58,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import JobAttemptId, check_id, with_short_id
 from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import UploadInfo
 from lockgate.storage_core.stores.pagination import in_pages
 from lockgate.storage_core.stores.protocol import PendingUpload, check_key, check_parts
 
@@ -133,6 +136,12 @@ class _PlannedFiles:
 
     def writes(self, key: str) -> bool:
         return _short(key) in self.keys
+
+    @property
+    def folder(self) -> str:
+        """Prefix of the keys: empty, or the partition or its parent that has them all, with a `/`."""
+        common = commonpath(self.partitions)
+        return f"{common}/" if common else ""
 
     def scope_of(self, name: ScopeName) -> Scope:
         return EVERYWHERE if name == "destination" else Scope(frozenset(self.partitions))
@@ -286,17 +295,21 @@ def _plan_key(folder: JobFolder, name: str) -> str:
 def _preflight(
     folder: JobFolder, planned: _PlannedFiles, additions: Iterable[ShardRef], parallelism: int
 ) -> None:
-    """Check that all uploads are open: with one listing, then one by one those that it lacks.
+    """Check that all uploads are open: with a listing, then one by one those that it lacks or that come late.
 
     A closed one may be visible already (`file-v2`).
     """
     closed = set(planned.uploads)
     if not closed:
         return
-    for page in folder.store.upload_pages():
-        closed.difference_update(_upload(info.key, info.upload_id) for info in page)
-    if not closed:
-        return
+
+    def is_own(info: UploadInfo) -> bool:
+        return _upload(info.key, info.upload_id) in planned.uploads
+
+    for info in OwnUploads(folder.store, is_own, planned.folder, len(closed)):
+        closed.discard(_upload(info.key, info.upload_id))
+        if not closed:
+            return
     uploads = (file.upload for file in _read_additions(folder, additions))
     suspects = (upload for upload in uploads if _upload(upload.key, upload.upload_id) in closed)
 

@@ -10,35 +10,35 @@ import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 
+from lockgate.storage_core.commit.decide.plan import read_plan
 from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.report import FileFate
 from lockgate.storage_core.commit.staged_files.attempt_directories import drop_temporary, staging_dir
+from lockgate.storage_core.commit.uploads.own_uploads import OwnUploads
 from lockgate.storage_core.concurrency import in_parallel
-from lockgate.storage_core.errors import LockgateError, MalformedRecordError
+from lockgate.storage_core.errors import LockgateError, MalformedRecordError, ObjectNotFoundError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import short_id_in
 from lockgate.storage_core.settings import Settings
 
 
 def abort_uploads(folder: JobFolder, job: JobRecord, settings: Settings) -> Iterator[FileFate]:
-    """Abort every open upload with the job's short id in its key, or that a pending set of the job names.
+    """Abort the open uploads with the job's short id in their key, or that a pending set of the job names.
+
+    If the destination has very many uploads of other jobs, only those that a pending set names are aborted;
+    the sweep, which lists all uploads once for all ended jobs, aborts the rest.
 
     The job must be decided: before that, the commit may still need them.
     """
     store = folder.store
 
     def own() -> Iterator[tuple[str, str]]:
-        for page in store.upload_pages():
-            for info in page:
-                if short_id_in(info.key) == job.short_id:
-                    yield info.key, info.upload_id
-        if not job.spec.unique_filenames:
-            # The uploads of an unreadable pending set have no owner; the sweep aborts them.
-            with suppress(MalformedRecordError):
-                for found, *_ in folder.pending_sets():
-                    for file in found.files:
-                        yield file.key, file.upload.upload_id
+        listed = OwnUploads(store, lambda info: short_id_in(info.key) == job.short_id)
+        for info in listed:
+            yield info.key, info.upload_id
+        if not job.spec.unique_filenames or not listed.is_complete:
+            yield from _uploads_of_pending_sets(folder)
 
     def abort(upload: tuple[str, str]) -> FileFate:
         try:
@@ -49,6 +49,22 @@ def abort_uploads(folder: JobFolder, job: JobRecord, settings: Settings) -> Iter
 
     with step("abort-uploads"):
         yield from in_parallel(abort, own(), settings.parallelism)
+
+
+def _uploads_of_pending_sets(folder: JobFolder) -> Iterator[tuple[str, str]]:
+    """Yield key and id of the uploads that a job's pending sets name, without those that it published."""
+    published: set[str] = set()
+    decision = folder.decision()
+    outcome = folder.outcome(decision)
+    # The uploads of an unreadable pending set have no owner; the sweep aborts them.
+    with suppress(MalformedRecordError, ObjectNotFoundError):
+        if decision is not None and outcome is not None and outcome.verdict == "published":
+            plan = read_plan(folder, decision.plan or "")
+            published.update(file.upload.upload_id for file in plan.all_additions())
+        for found, *_ in folder.pending_sets():
+            for file in found.files:
+                if file.upload.upload_id not in published:
+                    yield file.key, file.upload.upload_id
 
 
 def delete_staged_files(folder: JobFolder, job: JobRecord, settings: Settings) -> None:
