@@ -170,7 +170,8 @@ class BlobCache:
         raise _unavailable(job_id, blob_key, {"cache": fault, "HA store": skipped, **faults})
 
     def _sources(self, guarantee: Guarantee) -> Iterator[tuple[str, Fill]]:
-        if self._ha is not None and guarantee == "ha" and self._clock.now_s() >= self._ha_rests_until_s:
+        rests_s = self._ha_rests_until_s - self._clock.now_s()  # more than `REST_S`: the clock was set back
+        if self._ha is not None and guarantee == "ha" and not 0.0 < rests_s <= REST_S:
             yield "HA store", self._ha.fill
         yield "server", self.origin.fetch
 

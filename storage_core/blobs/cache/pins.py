@@ -26,6 +26,9 @@ from lockgate.storage_core.blobs.storage.local import ListedBlob
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.stores.os_errors import translated
 
+AHEAD_S: Final = 3_600.0
+"""A last use this far ahead of the clock is not believed."""
+
 JOB: Final = "job"
 """Name of the lock of a whole job, which is no blob key."""
 
@@ -87,7 +90,10 @@ class CachePins:
             return True
 
     def idle(self, found: Sequence[ListedBlob], now_s: float) -> list[IdleBlob]:
-        """Return the blobs that no process uses. One of unknown last use counts as used until now."""
+        """Return the blobs that no process uses. One of unknown last use counts as used until now.
+
+        So does one whose last use lies far ahead: the clock was set back since.
+        """
         idle = []
         for blob in found:
             path = self._lock_of(blob.job_id, blob.blob_key)
@@ -96,7 +102,7 @@ class CachePins:
             if lock is None:
                 continue
             with lock:
-                if is_new or _last_use_s(lock) == 0.0:
+                if is_new or not 0.0 < _last_use_s(lock) <= now_s + AHEAD_S:
                     _set_last_use(lock, now_s)
                 idle.append(IdleBlob(blob, _last_use_s(lock)))
         return idle

@@ -114,7 +114,8 @@ class LogWriter:
                 self._publish(replace(before, number=before.number + 1, is_growing=False))
             else:
                 self._drop_stale()
-        if self._lapse_s is not None and self._clock.now_s() - self._renewed_s > self._lapse_s / 2:
+        age_s = self._clock.now_s() - self._renewed_s  # negative: the clock was set back
+        if self._lapse_s is not None and not 0.0 <= age_s <= self._lapse_s / 2:
             self.renew()
         return self.version
 

@@ -6,7 +6,7 @@ References to blobs, upload sets and the ends of jobs are entries of the journal
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, Unpack
@@ -145,10 +145,14 @@ class BlobServer:
         if is_idle:
             delete_logs(self.holdings, [(job_id, blob_key)])
 
-    def drop_owner(self, owner: str, *, taken_by_s: float = math.inf) -> int:
-        """Drop all references of an owner that were taken up to a time; see `Blobs.drop_owner`."""
+    def drop_owner(
+        self, owner: str, *, taken_by_s: float = math.inf, jobs: Container[str] | None = None
+    ) -> int:
+        """Drop an owner's references that were taken up to a time, in some jobs; see `Blobs.drop_owner`."""
         with self._journal.reading() as reading:
             found = [owned for owned in references_of(reading, owner=owner) if owned.taken_s <= taken_by_s]
+        if jobs is not None:
+            found = [owned for owned in found if owned.job_id in jobs]
         for page in in_pages(found, PAGE):  # other writers need not wait for all pages
             keys = [(owned.job_id, owned.blob_key) for owned in page]
             self._journal.write(

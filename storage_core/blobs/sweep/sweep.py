@@ -1,5 +1,6 @@
 """Sweep of the blobs: delete those that had no reference for a whole retention interval.
 
+    times far ahead of the clock            restart: the clock was set back since
     lapsed references                       drop: their blobs may become staged
     upload sets whose uploaders are gone    abandon: their blobs become staged
     ended jobs                              delete their folders, whatever references there are
@@ -27,11 +28,18 @@ from lockgate.storage_core.blobs.registry.queries import (
     deleting,
     final_jobs,
     lapsed_references,
+    lapsing_references_after,
+    staged_after,
     staged_before,
 )
-from lockgate.storage_core.blobs.registry.references import LapseReference
-from lockgate.storage_core.blobs.registry.removals import ForgetBlob, ForgetBlobJob, MarkDeleting
-from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, UploadSet
+from lockgate.storage_core.blobs.registry.references import DropReference, LapseReference, TakeReference
+from lockgate.storage_core.blobs.registry.removals import (
+    ForgetBlob,
+    ForgetBlobJob,
+    MarkDeleting,
+    RestageBlob,
+)
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
 from lockgate.storage_core.blobs.registry.upload_sets import AbandonUpload
 from lockgate.storage_core.blobs.reports import BlobSweepReport, Tally, Why
 from lockgate.storage_core.blobs.storage.holdings import Holdings
@@ -41,8 +49,10 @@ from lockgate.storage_core.blobs.sweep.orphans import find_orphans
 from lockgate.storage_core.concurrency import Progress, in_parallel, no_progress
 from lockgate.storage_core.errors import (
     ConflictError,
+    FencedError,
     JournalUnavailableError,
     LockgateError,
+    ObjectNotFoundError,
     SafeModeError,
     StateLostError,
 )
@@ -97,6 +107,7 @@ class _Sweep:
 
     def run(self, *, orphans: bool | None) -> BlobSweepReport:
         """Run every step in order."""
+        self._restart_times_ahead()
         lapsed = self._drop_lapsed()
         abandoned = self._abandon_sets()
         final, forgotten = self._end_jobs()
@@ -120,6 +131,32 @@ class _Sweep:
             left=self._tally.left,
             problems=tuple(self._tally.problems),
         )
+
+    def _restart_times_ahead(self) -> None:
+        """Restart the times of staged blobs and lapsing references that lie more than an interval ahead.
+
+        The clock was set back since, and they would be kept until it has caught up.
+        """
+        interval_s = self._holdings.retention_s
+        for blobs in self._pages(lambda reading: staged_after(reading, reading.now_s() + interval_s)):
+            self._write([RestageBlob(job_id=blob.job_id, blob_key=blob.blob_key) for blob in blobs])
+        for page in self._pages(
+            lambda reading: lapsing_references_after(reading, reading.now_s() + interval_s)
+        ):
+            for reference in page:
+                self._take_again(reference)
+
+    def _take_again(self, reference: Reference) -> None:
+        """Take a lapsing reference again, now. A crash in between leaves its blob staged for an interval."""
+        job_id, blob_key, owner = reference.key
+        lapse_s = (reference.until_s or 0.0) - reference.taken_s
+        drop = DropReference(job_id=job_id, blob_key=blob_key, owner=owner)
+        take = TakeReference(job_id=job_id, blob_key=blob_key, owner=owner, lapse_s=lapse_s)
+        for outcome in self._journal.write([Mutation(op=drop), Mutation(op=take)]):
+            if isinstance(outcome, Refused) and not isinstance(
+                outcome.error, ObjectNotFoundError | FencedError
+            ):
+                raise outcome.error
 
     def _drop_lapsed(self) -> int:
         dropped = 0

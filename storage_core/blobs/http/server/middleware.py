@@ -38,6 +38,7 @@ class RequestMiddleware:
             exchange.outcome = "failed"
             raise
         finally:
+            self._service.json_budget.release(scope)
             exchange.record()
 
 

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 import msgspec
 from starlette.requests import Request
+from starlette.types import Scope
 
 from lockgate.storage_core.blobs.sources import CHUNK
 from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableError
@@ -15,7 +16,34 @@ from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableErro
 LEAST_BYTES: Final = 16 * 1024
 """Bytes after which the idle time starts again: a client that sends single bytes counts as idle."""
 
+UNCOUNTED_BYTES: Final = 64 * 1024
+"""Bytes of a JSON body that do not count towards the budget: almost every body is smaller."""
+
+JSON_TIMES: Final = 5
+"""Idle times within which a JSON body must be complete, so that slow ones do not hold the budget."""
+
+_LENGTH_DIGITS: Final = 18
+_HELD: Final = "lockgate.json_bytes"
+"""Name in a request's scope: bytes of the budget that it holds."""
+
 T = TypeVar("T")
+
+
+def content_length(request: Request) -> int | None:
+    """Return the declared size of a request's body, None if it declares none.
+
+    Raises:
+        InvalidInputError: It is not a number, or one that no body has.
+    """
+    declared = request.headers.get("content-length")
+    if declared is None:
+        return None
+    if not (declared.isascii() and declared.isdecimal()) or len(declared) > _LENGTH_DIGITS:
+        raise InvalidInputError(
+            f"Content-Length: {declared[:_LENGTH_DIGITS]} is not a number of at most {_LENGTH_DIGITS} "
+            "digits, or only its beginning; nothing was done"
+        )
+    return int(declared)
 
 
 class ClientGoneError(Exception):
@@ -30,6 +58,37 @@ class IdleBodyError(StoreUnavailableError):
     """The client sent too little of the body for too long."""
 
 
+class JsonBudget:
+    """Memory for the JSON bodies of all requests of a process, until each has its response.
+
+    Args:
+        max_bytes: Maximum size of all bodies together, without `UNCOUNTED_BYTES` of each.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._held_bytes = 0
+
+    def take(self, scope: Scope, received: int) -> None:
+        """Take memory for what a request has sent so far.
+
+        Raises:
+            StoreUnavailableError: Other requests hold the budget.
+        """
+        more = max(0, received - UNCOUNTED_BYTES) - scope.get(_HELD, 0)
+        if self._held_bytes + more > self._max_bytes:
+            raise StoreUnavailableError(
+                f"the JSON bodies of this blob server's requests have reached {self._max_bytes} bytes; "
+                "nothing was done; send it again"
+            )
+        scope[_HELD] = scope.get(_HELD, 0) + more
+        self._held_bytes += more
+
+    def release(self, scope: Scope) -> None:
+        """Return what a request holds."""
+        self._held_bytes -= scope.pop(_HELD, 0)
+
+
 class Body:
     """Body of a request.
 
@@ -37,9 +96,13 @@ class Body:
         request: Request whose body is read only here.
         max_bytes: Maximum size.
         idle_s: Time to wait for the next `LEAST_BYTES`, or for the end.
+        budget: Memory that its bytes need; None: its reader does not keep them.
     """
 
-    def __init__(self, request: Request, *, max_bytes: int, idle_s: float) -> None:
+    def __init__(
+        self, request: Request, *, max_bytes: int, idle_s: float, budget: JsonBudget | None = None
+    ) -> None:
+        self._budget = budget
         self._request = request
         self._max_bytes = max_bytes
         self._idle_s = idle_s
@@ -52,10 +115,11 @@ class Body:
         Raises:
             BodyTooLargeError: The body is larger than the limit.
             IdleBodyError: The client was idle for too long.
+            InvalidInputError: Its declared length is not a number.
+            StoreUnavailableError: Other requests hold the budget.
             ClientGoneError: The client disconnected.
         """
-        declared = self._request.headers.get("content-length", "")
-        if declared.isdecimal() and int(declared) > self._max_bytes:
+        if (content_length(self._request) or 0) > self._max_bytes:
             raise self._too_large()
         received, yielded, more = 0, 0, True
         parts: list[bytes] = []
@@ -64,6 +128,8 @@ class Body:
             received += len(data)
             if received > self._max_bytes:
                 raise self._too_large()
+            if self._budget is not None:
+                self._budget.take(self._request.scope, received)
             parts.append(data)
             if received - yielded >= CHUNK:
                 yield b"".join(parts)
@@ -77,8 +143,16 @@ class Body:
 
         Raises:
             InvalidInputError: It is not of this type.
+            IdleBodyError: It was not complete in time.
         """
-        text = b"".join([piece async for piece in self.pieces()])
+        limit_s = JSON_TIMES * self._idle_s
+        try:
+            async with asyncio.timeout(limit_s):
+                text = b"".join([piece async for piece in self.pieces()])
+        except TimeoutError:
+            raise IdleBodyError(
+                f"the request's JSON was not complete in {limit_s:g} s; nothing was done; send it again"
+            ) from None
         try:
             return msgspec.json.decode(text or b"{}", type=kind)
         except msgspec.MsgspecError as error:

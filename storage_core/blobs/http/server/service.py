@@ -16,7 +16,7 @@ from lockgate.storage_core.blobs.http.server.auth.policy import (
     AccessPolicy,
     RequestedAccess,
 )
-from lockgate.storage_core.blobs.http.server.request_body import Body
+from lockgate.storage_core.blobs.http.server.request_body import Body, JsonBudget
 from lockgate.storage_core.blobs.http.server.request_metrics import Metrics
 from lockgate.storage_core.blobs.server.server import BlobServer
 from lockgate.storage_core.errors import AccessDeniedError
@@ -33,6 +33,9 @@ TRANSFER_THREADS: Final = 32
 _CALL_BYTES: Final = 16 * MIB
 """Maximum size of a JSON body."""
 
+_ALL_CALLS_BYTES: Final = 4 * _CALL_BYTES
+"""Maximum size of the large JSON bodies of all requests together."""
+
 _READS: Final = frozenset({"GET", "HEAD"})
 
 T = TypeVar("T")
@@ -44,6 +47,7 @@ class Service:
     def __init__(self, server: BlobServer, authorise: AccessPolicy, *, max_bytes: int, idle_s: float) -> None:
         self.server = server
         self.metrics = Metrics()
+        self.json_budget = JsonBudget(_ALL_CALLS_BYTES)
         self.idle_s = idle_s
         self._authorise = authorise
         self._max_bytes = max_bytes
@@ -70,7 +74,8 @@ class Service:
 
     async def message(self, request: Request, kind: type[T]) -> T:
         """Return the JSON body of a request."""
-        return await Body(request, max_bytes=_CALL_BYTES, idle_s=self.idle_s).json(kind)
+        body = Body(request, max_bytes=_CALL_BYTES, idle_s=self.idle_s, budget=self.json_budget)
+        return await body.json(kind)
 
     async def call(self, work: Callable[..., T], *arguments: object, **options: object) -> T:
         """Do short work in a thread."""

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from lockgate.storage_core.blobs.http.messages import etag_of
 from lockgate.storage_core.blobs.http.server.ranges import UnsatisfiableRangeError, parse_range
-from lockgate.storage_core.blobs.http.server.request_body import Body
+from lockgate.storage_core.blobs.http.server.request_body import Body, content_length
 from lockgate.storage_core.blobs.http.server.responses import BlobResponse, JsonResponse, open_verified
 from lockgate.storage_core.blobs.http.server.service import Service
 from lockgate.storage_core.blobs.keys import UploadSetId, check_blob_job, check_blob_key, check_upload_set
@@ -64,7 +64,7 @@ class _Transfers:
             digest=digest,
             request_id=None if request_id is None else check_id("request id", request_id),
         )
-        async with self._receiving(job_id, new, request.headers.get("content-length", "")) as blob:
+        async with self._receiving(job_id, new, content_length(request)) as blob:
             await self._write(self._service.blob_body(request), blob)
             info = await self._service.transfer(self._service.server.ingest.keep, blob, job_id, new)
         return JsonResponse(info, 201, {"etag": etag_of(info.blob_key)})
@@ -86,9 +86,10 @@ class _Transfers:
         return BlobResponse(self._service, blob, part)
 
     @asynccontextmanager
-    async def _receiving(self, job_id: str, new: NewBlob, length: str) -> AsyncIterator[ReceivingBlob]:
+    async def _receiving(
+        self, job_id: str, new: NewBlob, size_bytes: int | None
+    ) -> AsyncIterator[ReceivingBlob]:
         stack = ExitStack()
-        size_bytes = int(length) if length.isdecimal() else None
         receiving = self._service.server.ingest.receiving(job_id, new, size_bytes=size_bytes)
         blob = await self._service.transfer(stack.enter_context, receiving)
         try:

@@ -17,6 +17,7 @@ from lockgate.storage_core.blobs.http.server.service import Service
 from lockgate.storage_core.blobs.keys import UploadSetId, check_blob_key, check_upload_set
 from lockgate.storage_core.blobs.registry.queries import references_of
 from lockgate.storage_core.blobs.registry.rows import UploadSet
+from lockgate.storage_core.errors import AccessDeniedError
 
 EMPTY: Final = messages.Empty()
 
@@ -153,19 +154,39 @@ class _Calls:
         lost = await self._service.call(self._server.renew_sets, renew.holder, renew.held)
         return JsonResponse(messages.SetsRenewed(lost))
 
-    async def now(self, owner: str = "") -> Response:
-        return JsonResponse(messages.ServerTime(await self._service.call(_now, self._service, owner)))
+    async def now(self, request: Request, owner: str = "") -> Response:
+        jobs, _ = await self._opened_jobs(request, owner)
+        return JsonResponse(messages.ServerTime(await self._service.call(_now, self._service, owner, jobs)))
 
     async def drop_owner(self, request: Request) -> Response:
+        """Drop an owner's references in the jobs that the client may change.
+
+        Another job may use the same name: its references neither go nor prevent the call.
+        """
         drop = await self._service.message(request, messages.DropOwner)
-        for job_id in await self._service.call(_jobs_of, self._service, drop.owner):
-            await self._service.admit(request, job_id)
+        jobs, refusal = await self._opened_jobs(request, drop.owner)
+        if refusal is not None and not jobs:
+            raise refusal
         count = await self._service.call(
             self._server.drop_owner,
             drop.owner,
             taken_by_s=math.inf if drop.taken_by_s is None else drop.taken_by_s,
+            jobs=jobs,
         )
         return JsonResponse(messages.Count(count))
+
+    async def _opened_jobs(
+        self, request: Request, owner: str
+    ) -> tuple[frozenset[str], AccessDeniedError | None]:
+        """Return the jobs of an owner's references that the client may use, and why it may not use others."""
+        jobs, refusal = set(), None
+        for job_id in await self._service.call(_jobs_of, self._service, owner):
+            try:
+                await self._service.admit(request, job_id)
+                jobs.add(job_id)
+            except AccessDeniedError as error:
+                refusal = error
+        return frozenset(jobs), refusal
 
 
 def _set_of(service: Service, upload_set: UploadSetId) -> UploadSet | None:
@@ -173,10 +194,14 @@ def _set_of(service: Service, upload_set: UploadSetId) -> UploadSet | None:
         return reading.get(UploadSet, upload_set)
 
 
-def _now(service: Service, owner: str) -> float:
-    """Return now, or the time of an owner's latest reference if that is later: a clock may be set back."""
+def _now(service: Service, owner: str, jobs: frozenset[str]) -> float:
+    """Return now, or the time of an owner's latest reference in these jobs if that is later.
+
+    A clock may have been set back since.
+    """
     with service.server.holdings.journal.reading() as reading:
-        taken_s = (reference.taken_s for reference in references_of(reading, owner=owner))
+        found = references_of(reading, owner=owner) if jobs else ()
+        taken_s = (reference.taken_s for reference in found if reference.job_id in jobs)
         return max([reading.now_s(), *taken_s])
 
 
