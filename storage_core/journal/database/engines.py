@@ -94,10 +94,15 @@ def sqlite_engine(url: URL, busy_s: float) -> Engine:
     def _checkout(connection: sqlite3.Connection, record: Any, proxy: Any) -> None:  # noqa: ARG001
         if record.info["file"] != file_at(path):  # the file was deleted or replaced
             raise DisconnectionError
-        log = record.info["log"] = record.info["log"] or file_at(log_path)
-        if log != file_at(log_path):
+        if record.info["log"] not in {None, file_at(log_path)}:
             log_is_lost.set()
         refuse_lost_log()
+
+    @event.listens_for(engine, "checkin")
+    def _checkin(connection: sqlite3.Connection | None, record: Any) -> None:  # noqa: ARG001
+        # Not earlier: until its first read, a connection may not have opened the log, and another process
+        # that ends removes it.
+        record.info["log"] = record.info.get("log") or file_at(log_path)
 
     @event.listens_for(engine, "close")
     def _close(connection: sqlite3.Connection, record: Any) -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, event, select, update
 
 from lockgate.storage_core.errors import StateLostError
 from lockgate.storage_core.journal import Journal, Leases, Stamp, open_journal
 from lockgate.storage_core.journal.claims import Claims
 from lockgate.storage_core.journal.database.database import parse_url
+from lockgate.storage_core.journal.database.engines import sqlite_engine
 from lockgate.storage_core.journal.database.schema import ENTRY, HEAD
 from lockgate.storage_core.journal.maintenance import maintenance
 from lockgate.storage_core.journal.observers.hot_standby import HotStandby
@@ -197,6 +198,23 @@ def test_a_file_that_was_overwritten_without_its_log_is_refused_and_not_changed(
             with pytest.raises(StateLostError, match=r"journal\.db-wal was removed or replaced"):
                 call(journal)
     assert files.read_bytes() == copy.read_bytes()
+
+
+def test_a_log_that_another_process_has_removed_before_the_first_read_is_no_loss(files: Path) -> None:
+    """The last process to close a file removes its log, and one that has not read yet keeps no lock on it."""
+    engine, others = sqlite_engine(parse_url(f"sqlite:///{files}"), 1.0), list[sqlite3.Connection]()
+
+    @event.listens_for(engine, "connect")
+    def begin_another(connection: object, record: object) -> None:
+        others.append(sqlite3.connect(files))
+        others[-1].execute("CREATE TABLE t (x)")
+
+    with engine.connect() as connection:
+        others.pop().close()
+        assert connection.exec_driver_sql("SELECT count(*) FROM t").scalar() == 0
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM t").scalar() == 0
+    engine.dispose()
 
 
 def test_files_that_were_overwritten_together_with_their_log_are_refused(files: Path) -> None:
