@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
@@ -39,6 +40,32 @@ def print_json(document: Any) -> None:
     """Print records, or lists and dicts of them, as one document to standard output."""
     text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
     sys.stdout.write(f"{text}\n")
+
+
+def print_json_list(items: Iterable[Any], head: Mapping[str, Any] | None = None, name: str = "") -> None:
+    """Print records as one JSON array while they are read, so that any number needs little memory.
+
+    If reading fails later than at the first record, the output ends in the middle, and the exit code tells.
+
+    Args:
+        items: The records.
+        head: Fields before the array, which is then the last field of one object.
+        name: Name of the array in that object.
+    """
+    records = iter(items)
+    record = next(records, None)  # first, so that an early error is the only document
+    start = "["
+    if head is not None:
+        fields = msgspec.json.format(msgspec.json.encode(head), indent=2).decode()
+        start = f'{fields.rstrip("}").rstrip()},\n  "{name}": ['
+    inner, close = ("    ", "  ]\n}") if head is not None else ("  ", "]")
+    sys.stdout.write(start)
+    separator = "\n"
+    while record is not None:
+        text = msgspec.json.format(msgspec.json.encode(record), indent=2).decode()
+        sys.stdout.write(f"{separator}{indent(text, inner)}")
+        separator, record = ",\n", next(records, None)
+    sys.stdout.write(f"{close.lstrip()}\n" if separator == "\n" else f"\n{close}\n")
 
 
 def print_line(text: str) -> None:

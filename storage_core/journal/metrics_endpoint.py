@@ -1,4 +1,4 @@
-"""Serve a journal's metrics to Prometheus. Leases are counted at each scrape."""
+"""Serve a journal's metrics to Prometheus. A limited number of leases is counted at each scrape."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lockgate.storage_core.errors import JournalUnavailableError, StateLostError
 from lockgate.storage_core.journal import metrics
 from lockgate.storage_core.journal.entries.leases import LeaseState
 from lockgate.storage_core.journal.journal import Journal
-from lockgate.storage_core.journal.read.snapshot_read import Status, count_leases
+from lockgate.storage_core.journal.read.snapshot_read import COUNTED, Status, count_leases
 from lockgate.storage_core.prometheus import served_metrics
 
 
@@ -95,7 +95,7 @@ def _create_gauges() -> None:
         ("up", "Whether the journal answers", _up),
         ("sequence", "Number of the newest entry: its rate is entries per second", _sequence),
         ("safe_mode", "Whether the journal is in safe mode", _safe_mode),
-        ("leases", "Leases in this state", _leases),
+        ("leases", f"Leases in this state, among the first {COUNTED}", _leases),
     ):
         meter.create_observable_gauge(
             f"{metrics.SCOPE}.{name}", callbacks=[partial(_observe, name, values)], description=about

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -17,6 +18,7 @@ from lockgate.storage_core.cli.render import (
     moment,
     print_fields,
     print_json,
+    print_json_list,
     print_line,
     print_table,
     progress_bar,
@@ -44,6 +46,8 @@ JOB_HELP = (
     "A job id such as sales-2026-11-21-g1, or a job's name for its newest generation. Without DEST, the "
     "journal determines the destination."
 )
+SHOWN: Final = 1_000
+"""Jobs of the journal in one table."""
 JobWords = Annotated[list[str], typer.Argument(metavar="[DEST] JOB", help=JOB_HELP)]
 
 
@@ -53,25 +57,35 @@ def list_all(
         str | None, typer.Argument(metavar="[DEST]", help=DESTINATION_HELP, show_default=False)
     ] = None,
     *,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help=f"Of the journal: list at most so many jobs; by default {SHOWN}, with --json all."
+        ),
+    ] = None,
+    after: Annotated[
+        str, typer.Option(metavar="DEST#JOB", help="Of the journal: begin after this job.")
+    ] = "",
     at_least: AtLeast = "",
     json: JsonFlag = False,
 ) -> None:
-    """List all jobs of a destination, or all jobs in the journal, with phases and leases."""
-    if destination is not None and at_least:
+    """List all jobs of a destination, or the jobs in the journal page by page, with phases and leases."""
+    if destination is not None and (at_least or after or limit):
         raise InvalidInputError(
-            "--at-least applies to the journal, but a destination's jobs are listed from its store"
+            "--at-least, --after and --limit apply to the journal, but a destination's jobs are listed from "
+            "its store"
         )
     if destination is None:
-        _list_index(at_least, json=json)
+        _list_index(at_least, after, limit, json=json)
         return
     from lockgate.storage_core.commit.destination.location import refuse_unused
     from lockgate.storage_core.commit.job_summary import list_jobs
 
     refuse_unused(destination)
-    summaries = list(list_jobs(destination))
     if json:
-        print_json(summaries)
+        print_json_list(list_jobs(destination))
         return
+    summaries = list(list_jobs(destination))
     print_table(
         ("job", "phase", "lease", "created (UTC)", "mode", "files", "rows", "note"),
         [_summary_row(summary) for summary in summaries],
@@ -141,9 +155,10 @@ def commit(
     destination, job_id = locate(job)
     with progress_bar() as progress:
         attached = attach_job(destination, job_id, progress=progress)
-        if not take_over and attached.receipt is None and lease_of(attached) is JobLeaseState.LIVE:
+        alive = {JobLeaseState.LIVE, JobLeaseState.OVERDUE}
+        if not take_over and attached.receipt is None and lease_of(attached) in alive:
             raise ConflictError(
-                f"job {job_id} at {attached.destination}: its driver is alive and will commit it; nothing "
+                f"job {job_id} at {attached.destination}: its driver may be alive and commit it; nothing "
                 "was done; wait for it, or take the job over with --take-over"
             )
         receipt = attached.commit()
@@ -339,18 +354,23 @@ def _scan(
     return scan(url, dry_run=dry_run, progress=progress)
 
 
-def _list_index(at_least: str, *, json: bool) -> None:
-    from lockgate.storage_core.cli.jobs.job_index import index_reads, read_index
+def _list_index(at_least: str, after: str, limit: int | None, *, json: bool) -> None:
+    from lockgate.storage_core.cli.jobs.job_index import after_job, index_reads, read_pages
 
+    start = after_job(after)
     with index_reads("name a destination", at_least) as reads:
-        index = reads.read(read_index)
-    if json:
-        print_json(index)
-        return
+        if json:
+            pages = read_pages(reads, start, limit)
+            first = next(pages)
+            head = {"journal": first.journal, "stamp": first.stamp, "told_s": first.told_s}
+            print_json_list((job for page in chain([first], pages) for job in page.jobs), head, "jobs")
+            return
+        pages_shown = list(read_pages(reads, start, limit or SHOWN))
+    index, jobs = pages_shown[0], [job for page in pages_shown for job in page.jobs]
     print_table(
         ("job", "destination", "phase", "lease", "set up (UTC)", "updated (UTC)", "mode"),
-        [_index_row(found) for found in index.jobs],
-        empty="the journal has no jobs",
+        [_index_row(found) for found in jobs],
+        empty="the journal has no jobs" if start is None else "the journal has no more jobs",
     )
     updated = "never" if index.told_s is None else f"at {moment(index.told_s)}"
     print_line("")
@@ -358,6 +378,9 @@ def _list_index(at_least: str, *, json: bool) -> None:
         f"This is an index of the stores, in journal {index.journal} at {index.stamp}, last updated "
         f"{updated}; `lockgate jobs rescan DEST` rebuilds it."
     )
+    if len(jobs) == (limit or SHOWN):
+        last = jobs[-1].job
+        print_line(f"There may be more: `lockgate jobs list --after '{last.destination}#{last.job_id}'`.")
 
 
 def _index_row(found: IndexedJob) -> tuple[object, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final
 
 import msgspec
 
@@ -13,10 +15,12 @@ from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.ids import JobId, is_job_id, job_name, job_resource
 from lockgate.storage_core.journal import LeaseState, Reading, Stamp
 from lockgate.storage_core.journal.entries.leases import state_of
-from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.observers.process_reader import configured_reads
 from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.settings import load_settings
+
+PAGE: Final = 1_000
+"""Jobs that are read together."""
 
 
 class IndexedJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,14 +35,14 @@ class IndexedJob(msgspec.Struct, frozen=True, kw_only=True):
     lease: LeaseState | None
 
 
-class Index(msgspec.Struct, frozen=True, kw_only=True):
-    """The complete registry.
+class IndexPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the registry, at one state of the journal.
 
     Attributes:
         journal: URL of the journal without a password.
         stamp: Stamp of the newest entry.
         told_s: Time of the last change to a job; None if there are no jobs.
-        jobs: Jobs of all destinations.
+        jobs: Jobs in the order of their destinations and ids.
     """
 
     journal: str
@@ -46,22 +50,59 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
     told_s: float | None
     jobs: tuple[IndexedJob, ...]
 
+    @property
+    def next_after(self) -> tuple[str, str] | None:
+        """Where the next page begins; None after an empty page."""
+        return (self.jobs[-1].job.destination, self.jobs[-1].job.job_id) if self.jobs else None
 
-def read_index(reading: Reading) -> Index:
-    """Return the registry at one state of the journal."""
-    now_s = reading.now_s()
-    states = {lease.resource: state_of(lease, now_s) for lease in reading.where(Lease, {})}
 
-    def lease_state(job: Job) -> LeaseState | None:
-        return states.get(job_resource(job.destination, job.job_id)) if job.ended_s is None else None
+def read_page(reading: Reading, after: tuple[str, str] | None = None, limit: int = PAGE) -> IndexPage:
+    """Return a page of the registry at one state of the journal.
 
-    jobs = tuple(IndexedJob(job=job, lease=lease_state(job)) for job in registry.jobs(reading))
-    return Index(
+    Args:
+        reading: State of the journal.
+        after: Destination and id of the last job of the previous page.
+        limit: Maximum number of jobs.
+    """
+    now_s, page = reading.now_s(), registry.jobs(reading, after=after, limit=limit)
+    unended = [job for job in page if job.ended_s is None]
+    states = {name: state_of(lease, now_s) for name, lease in registry.leases_of(reading, unended).items()}
+    return IndexPage(
         journal=reading.database.name,
         stamp=reading.status().stamp,
-        told_s=max((found.job.changed_s for found in jobs), default=None),
-        jobs=jobs,
+        told_s=registry.last_change_s(reading),
+        jobs=tuple(
+            IndexedJob(
+                job=job,
+                lease=states.get(job_resource(job.destination, job.job_id)) if job.ended_s is None else None,
+            )
+            for job in page
+        ),
     )
+
+
+def read_pages(reads: Client, after: tuple[str, str] | None, limit: int | None) -> Iterator[IndexPage]:
+    """Yield pages up to `limit` jobs, at least one. A later page may be of a later state of the journal."""
+    while True:
+        wanted = PAGE if limit is None else min(PAGE, limit)
+        page = reads.read(partial(read_page, after=after, limit=wanted))
+        yield page
+        limit = None if limit is None else limit - len(page.jobs)
+        after = page.next_after
+        if len(page.jobs) < wanted or limit == 0:
+            return
+
+
+def after_job(text: str) -> tuple[str, str] | None:
+    """Parse the option `--after`: `DEST#JOB`, as the list prints it; None if it is empty.
+
+    Raises:
+        InvalidInputError: It contains no job id.
+    """
+    destination, separator, job_id = text.rpartition("#")
+    if text and not (separator and destination and job_id):
+        raise InvalidInputError(f"--after {text}: give DEST#JOB, as the end of the previous page prints it")
+    return (destination, job_id) if text else None
 
 
 def index_reads(remedy: str, at_least: str = "") -> Client:

@@ -205,6 +205,8 @@ def _opened() -> tuple[Journal, Checkpoints, Settings]:
 
 
 def _show(found: Overview) -> None:
+    from lockgate.storage_core.journal.read.snapshot_read import COUNTED
+
     status, newest = found.status, found.checkpoint
     safe = "no"
     if status.safe_since_s is not None:
@@ -228,7 +230,8 @@ def _show(found: Overview) -> None:
         ]
     )
     print_line("")
-    print_table(("leases", *found.leases), [("", *found.leases.values())], empty="")
+    counted = "leases" if sum(found.leases.values()) < COUNTED else f"first {COUNTED} leases"
+    print_table((counted, *found.leases), [("", *found.leases.values())], empty="")
     print_line("")
     print_table(
         ("epoch", "began (UTC)", "after entry", "why"),

@@ -5,14 +5,21 @@ Entries keep it up to date; `lockgate jobs rescan` rebuilds it from a destinatio
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
+
+from sqlalchemy import func, select
 
 from lockgate.storage_core.commit.registry.rows import Destination, Job
 from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
 from lockgate.storage_core.ids import job_of_resource, job_resource
+from lockgate.storage_core.journal.database.schema import table_of
 from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.read.snapshot_read import Reading
+from lockgate.storage_core.stores.pagination import in_pages
+
+PAGE: Final = 1_000
+"""Jobs whose leases are read together."""
 
 UNDECIDED: Final = frozenset({"open"})
 UNENDED: Final = frozenset({"open", "committing", "aborting"})
@@ -23,16 +30,46 @@ def destinations(reading: Reading) -> list[str]:
     return [destination.url for destination in reading.where(Destination, {})]
 
 
-def jobs(reading: Reading, destination: str | None = None) -> list[Job]:
-    """Return the jobs of one destination, or of all, by destination and id."""
-    return list(reading.where(Job, {} if destination is None else {"destination": destination}))
+def jobs(
+    reading: Reading,
+    destination: str | None = None,
+    *,
+    after: tuple[str, str] | None = None,
+    limit: int | None = None,
+) -> list[Job]:
+    """Return the jobs of one destination, or of all, by destination and id.
+
+    Args:
+        reading: State of the journal.
+        destination: URL of the destination; None for all.
+        after: Destination and id of the last job of the previous page.
+        limit: Maximum number of jobs.
+    """
+    columns = {} if destination is None else {"destination": destination}
+    return list(reading.where(Job, columns, after=after, limit=limit))
+
+
+def last_change_s(reading: Reading) -> float | None:
+    """Return when an entry about a job was last written; None if there are no destinations."""
+    table = table_of(Destination)
+    query = select(func.max(table.c.last_s)).where(table.c.journal == reading.journal)
+    newest_s: float | None = reading.connection.execute(query).scalar_one()
+    return newest_s
 
 
 def unended(reading: Reading) -> Iterator[tuple[Job, Lease | None]]:
     """Yield each job without a terminal marker and its lease, for recovery."""
     for phase in sorted(UNENDED):
-        for job in reading.where(Job, {"phase": phase}):
-            yield job, reading.get(Lease, job_resource(job.destination, job.job_id))
+        for page in in_pages(reading.where(Job, {"phase": phase}), PAGE):
+            leases = leases_of(reading, page)
+            for job in page:
+                yield job, leases.get(job_resource(job.destination, job.job_id))
+
+
+def leases_of(reading: Reading, page: Sequence[Job]) -> dict[str, Lease]:
+    """Return the leases of a page of jobs, by resource, in one statement."""
+    keys = [(job_resource(job.destination, job.job_id),) for job in page]
+    return {lease.resource: lease for lease in reading.find(Lease, keys)} if keys else {}
 
 
 def leased(reading: Reading) -> Iterator[tuple[str, str, Lease]]:

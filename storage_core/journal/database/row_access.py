@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, Final, TypeVar
 
 import msgspec
-from sqlalchemy import Column, Connection, select
+from sqlalchemy import Column, Connection, select, tuple_
 
 from lockgate.storage_core.errors import MalformedJournalError
 from lockgate.storage_core.journal.database import bulk
@@ -55,19 +55,30 @@ class SqlRows:
         (found,) = execute_pipelined(self.connection, [self.select_by_prefix(kind, prefixes)])
         return [row_of(kind, row) for row in found]
 
-    def where(self, kind: type[R], columns: Mapping[str, Any], *, limit: int | None = None) -> Sequence[R]:
+    def where(
+        self,
+        kind: type[R],
+        columns: Mapping[str, Any],
+        *,
+        limit: int | None = None,
+        after: tuple[Any, ...] | None = None,
+    ) -> Sequence[R]:
         """Return the rows whose columns have these values, by key.
 
         Args:
             kind: Kind of the rows.
             columns: Values by column name; empty: all rows.
             limit: Maximum number of rows.
+            after: Key after which to begin; the primary key's index finds it.
         """
         table = table_of(kind)
         query = select(*columns_of(kind)).where(
             table.c.journal == self.journal, *(table.c[name] == value for name, value in columns.items())
         )
-        query = query.order_by(*(table.c[column] for column in kind.KEY)).limit(limit)
+        key = [table.c[column] for column in kind.KEY]
+        if after is not None:
+            query = query.where(tuple_(*key) > tuple_(*after))
+        query = query.order_by(*key).limit(limit)
         return [row_of(kind, row) for row in self.connection.execute(query)]
 
     def write(self, changes: Mapping[Key, Row | None], absent: Container[Key] = ()) -> None:
