@@ -136,9 +136,15 @@ MUTANTS: Final = (
         OBSERVING,
     ),
     Mutant(
-        "renew-lapsed",
-        "a lease that has lapsed is not renewed",
-        [Edit(f"{JOURNAL}/leases/leases.py", "LEASE.c.renewed_s + LEASE.c.hard_s > now,", "")],
+        "take-what-was-renewed",
+        "a lease that was renewed after it was watched is not taken",
+        [
+            Edit(
+                f"{JOURNAL}/entries/leases.py",
+                "is_same = lease.stamp == self.seen.stamp and lease.renewed_s <= self.seen.renewed_s",
+                "is_same = lease.stamp == self.seen.stamp",
+            )
+        ],
     ),
     Mutant(
         "free-any-stamp",

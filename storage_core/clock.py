@@ -13,6 +13,9 @@ class Clock(Protocol):
     def now_s(self) -> float:
         """Return seconds since the epoch."""
 
+    def monotonic_s(self) -> float:
+        """Return seconds since any fixed moment; unlike `now_s` it never jumps. For durations."""
+
     def sleep(self, seconds: float) -> None:
         """Block for this many seconds."""
 
@@ -26,6 +29,10 @@ class SystemClock:
     def now_s(self) -> float:
         """Return seconds since the epoch."""
         return time.time()
+
+    def monotonic_s(self) -> float:
+        """Return seconds since any fixed moment; unlike `now_s` it never jumps. For durations."""
+        return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
         """Block for this many seconds."""

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self
 
-from lockgate.storage_core.clock import Clock
+from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS, current_step
 from lockgate.storage_core.forks import FORKS, Forkable
@@ -60,6 +60,7 @@ class Journal(Forkable):
         self.identity = identity
         self.acknowledged = acknowledged
         database.had_tables = True
+        self.clock = clock or SystemClock()
         self.seen_stamps = SeenStamps(clock)
         self._group = GroupCommit(self._write)
         FORKS.register(self)

@@ -31,8 +31,16 @@ BY_DAY = [[day, ROWS // DAYS] for day in range(DAYS)]
 class DaysLater(SystemClock):
     """A clock three days ahead, when every lease and every park has expired."""
 
+    slept_s = 0.0
+
     def now_s(self) -> float:
-        return super().now_s() + 3 * 86_400
+        return super().now_s() + 3 * 86_400 + self.slept_s
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.slept_s
+
+    def sleep(self, seconds: float) -> None:
+        self.slept_s += seconds
 
 
 @pytest.fixture(scope="module")

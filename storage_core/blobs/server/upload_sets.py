@@ -54,7 +54,7 @@ class UploadSets:
 
     def begin(self, job_id: str) -> UploadSetId:
         """Open a set for a job, or for any job if `job_id` is empty, and renew its lease until `drop`."""
-        since_s = self._clock.now_s()
+        since_s = self._clock.monotonic_s()
         upload_set, stamp = self.take(self.renewer.holder, job_id)
         self.renewer.keep(upload_resource(upload_set), stamp, since_s=since_s)
         return upload_set
@@ -127,7 +127,7 @@ class _OpenSet:
     """An open set of this process.
 
     Attributes:
-        since_s: Time when it was requested, by this process's clock.
+        since_s: Time when it was requested, by this process's monotonic clock.
         puts: Number of puts under way.
         lapses: Whether unrecorded bytes may still reach a store: the set is not completed, but lapses.
     """
@@ -185,8 +185,7 @@ class ServerUploadSet(Forkable):
         """Retire the set if it is old."""
         with self._changing:
             own = self._latest
-            # A negative age: the clock was set back, and the real age is unknown.
-            if own is None or 0 <= self._clock.now_s() - own.since_s < self._max_age_s:
+            if own is None or self._clock.monotonic_s() - own.since_s < self._max_age_s:
                 return
             self._latest = None
         self._end_if_over(own)
@@ -215,7 +214,7 @@ class ServerUploadSet(Forkable):
             self._end(own)
 
     def _begin(self) -> _OpenSet:
-        since_s = self._clock.now_s()
+        since_s = self._clock.monotonic_s()
         own = _OpenSet(self._sets.begin(""), since_s)
         self._open[own.upload_set] = own
         return own

@@ -119,8 +119,13 @@ def find_job(destination: str, text: str) -> JobId:
 
 
 def lease_of(job: Job) -> JobLeaseState:
-    """Return the current state of a job's lease."""
-    return LeasesByJob(load_settings(), SystemClock()).look(JobFolder(job.store, job.job_id)).state
+    """Return the current state of a job's lease; watch an overdue one until it is renewed or has lapsed."""
+    clock, folder = SystemClock(), JobFolder(job.store, job.job_id)
+    leases = LeasesByJob(load_settings(), clock)
+    view = leases.look(folder)
+    if view.state is JobLeaseState.OVERDUE:
+        view = leases.look_again(folder, job.record, view, "this command")
+    return view.state
 
 
 def _success(job: Job) -> SuccessSummary | None:

@@ -59,7 +59,7 @@ def take_turn(
             brought to its end now; nothing of this job was changed.
     """
     store, log = folder.store, DestinationLog(folder.store)
-    deadline_s = clock.now_s() + TURN_WAIT_S
+    deadline_s = clock.monotonic_s() + TURN_WAIT_S
     waiting_for, pause_s = 0, FIRST_PAUSE_S
     with step("turn"):
         while True:
@@ -72,7 +72,7 @@ def take_turn(
             elif highest.claim.job_id == folder.job_id:
                 return highest.number
             elif not _end_turn(store, highest, leases, clock, roll_forward_other):
-                if clock.now_s() >= deadline_s:
+                if clock.monotonic_s() >= deadline_s:
                     raise TurnBusyError(
                         f"job {highest.claim.job_id} holds turn {highest.number} at {store.url} and is "
                         f"alive, or its lease cannot be read here; waited {TURN_WAIT_S:.0f} s; nothing was "

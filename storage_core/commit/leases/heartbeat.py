@@ -18,6 +18,7 @@ from lockgate.storage_core.commit.records.job_folder import JobFolder, find
 from lockgate.storage_core.errors import FencedError, LockgateError, MalformedRecordError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import JobAttemptId, Token, new_token
+from lockgate.storage_core.lease_watch import LEASE_WATCH
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
 
@@ -45,11 +46,25 @@ class HeartbeatLeases:
             current = _find(folder)
         if current is None:
             return JobLeaseView(JobLeaseState.UNKNOWN)
-        if self.clock.now_s() >= current.deadline_s:
-            state = JobLeaseState.LAPSED
-        else:
-            state = JobLeaseState.PARKED if current.state == "parked" else JobLeaseState.LIVE
-        return JobLeaseView(state, current.stamp, current.job_attempt)
+        state = JobLeaseState.PARKED if current.state == "parked" else JobLeaseState.LIVE
+        lapses_in_s = self._lapses_in_s(folder, current)
+        if self._is_overdue(current) or not lapses_in_s:
+            state = JobLeaseState.OVERDUE if lapses_in_s else JobLeaseState.LAPSED
+        return JobLeaseView(state, current.stamp, current.job_attempt, lapses_in_s=lapses_in_s)
+
+    def _is_overdue(self, record: LeaseRecord) -> bool:
+        """Return whether the lease may have lapsed, by wall clocks that may differ or have jumped."""
+        now_s = self.clock.now_s()
+        is_future = record.state == "held" and now_s < 2 * record.renewed_s - record.deadline_s
+        return is_future or now_s >= record.deadline_s
+
+    def _lapses_in_s(self, folder: JobFolder, record: LeaseRecord) -> float:
+        if record.state == "parked":  # nobody renews it, and its deadline is a time of day
+            return max(0.0, record.deadline_s - self.clock.now_s())
+        name = f"{folder.store.url}#{folder.job_id}"
+        renewal = (record.holder, record.state, record.renewed_s)
+        unrenewed_s = LEASE_WATCH.unrenewed_s(name, renewal, self.clock.monotonic_s())
+        return max(0.0, record.deadline_s - record.renewed_s - unrenewed_s)
 
 
 class Heartbeat:
@@ -70,7 +85,7 @@ class Heartbeat:
         self._job_attempt = job_attempt
         self._settings = settings
         self._clock = clock
-        self._renewed_s = clock.now_s()
+        self._renewed_s = clock.monotonic_s()
         self._write("held", settings.lease_hard_s)
         self._lost: FencedError | None = None
         self._ended = threading.Event()
@@ -81,7 +96,7 @@ class Heartbeat:
         """Raise if the lease is lost; renew it unless it was renewed within `within_s`."""
         if self._lost is not None:
             raise self._lost
-        if self._clock.now_s() - self._renewed_s >= within_s:
+        if self._clock.monotonic_s() - self._renewed_s >= within_s:
             self._renew()
 
     def park(self, timeout_s: float) -> None:
@@ -97,7 +112,7 @@ class Heartbeat:
         self._thread.join()
 
     def _renew(self) -> None:
-        began_s = self._clock.now_s()  # before the call: a slow answer must not extend the lease
+        began_s = self._clock.monotonic_s()  # before the call: a slow answer must not extend the lease
         with step("lease"):
             self._check_holder()
             self._write("held", self._settings.lease_hard_s)

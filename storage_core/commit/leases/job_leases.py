@@ -44,6 +44,26 @@ class LeasesByJob:
             return JobLeaseView(JobLeaseState.UNKNOWN, unread=str(error))
         return leases.look(folder, job)
 
+    def look_again(self, folder: JobFolder, job: JobRecord, overdue: JobLeaseView, who: str) -> JobLeaseView:
+        """Wait until an overdue lease that nobody renews has lapsed, and return its state then.
+
+        Args:
+            folder: Folder of the job.
+            job: Record of the job.
+            overdue: Result of `look`.
+            who: Who waits, for the log.
+        """
+        LOG.warning(
+            "job %s at %s: its lease is overdue by the clock; %s watches it for %.0f s, because its driver "
+            "may be alive and a clock may have jumped",
+            folder.job_id,
+            folder.store.url,
+            who,
+            overdue.lapses_in_s,
+        )
+        self.clock.sleep(overdue.lapses_in_s)
+        return self.look(folder, job)
+
     def _of(self, folder: JobFolder, job: JobRecord) -> JobLeases:
         if not job.journal:
             return HeartbeatLeases(self.settings, self.clock)

@@ -40,10 +40,10 @@ SEEN_AS: Final[Mapping[journals.LeaseState, JobLeaseState]] = {
     journals.LeaseState.SOFT: JobLeaseState.LIVE,
     journals.LeaseState.RECOVERING: JobLeaseState.LIVE,
     journals.LeaseState.PARKED: JobLeaseState.PARKED,
-    journals.LeaseState.HARD: JobLeaseState.LAPSED,
+    journals.LeaseState.HARD: JobLeaseState.OVERDUE,
     journals.LeaseState.FREE: JobLeaseState.LAPSED,
 }
-"""State of a lease in the journal, as the commit protocol sees it."""
+"""State of a lease by the journal's clock, as the commit protocol sees it."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class JournalLeases:
             detail=job_attempt,
         )
         with step("lease"):
-            began_s = self.clock.now_s()
+            began_s = self.clock.monotonic_s()
             register = job_mutation(folder, job, JobPhase.OPEN, job_attempt)
             submit = submission(folder, job, job_attempt)
             taken, registered, *rest = self.journal.write(
@@ -97,7 +97,11 @@ class JournalLeases:
             return JobLeaseView(JobLeaseState.UNKNOWN, unread=str(error))
         if view is None:
             return JobLeaseView(JobLeaseState.UNKNOWN)
-        return JobLeaseView(SEEN_AS[view.state], view.lease.stamp, JobAttemptId(view.lease.detail) or None)
+        state = SEEN_AS[view.state]
+        if view.is_overdue or not view.lapses_in_s:
+            state = JobLeaseState.OVERDUE if view.lapses_in_s else JobLeaseState.LAPSED
+        attempt = JobAttemptId(view.lease.detail) or None
+        return JobLeaseView(state, view.lease.stamp, attempt, lapses_in_s=view.lapses_in_s)
 
 
 def look_at(journal: Journal, folder: JobFolder) -> journals.LeaseView | None:

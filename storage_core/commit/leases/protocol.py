@@ -25,7 +25,10 @@ class JobLeaseState(StrEnum):
     LIVE = "live"
     PARKED = "parked"
     """The job is between two steps; recovery ignores it until the deadline."""
+    OVERDUE = "overdue"
+    """Its limit is over by the clock, which may have jumped: a second look, `lapses_in_s` later, decides."""
     LAPSED = "lapsed"
+    """Released, or seen without a renewal for its whole limit on a monotonic clock."""
     UNKNOWN = "unknown"
     """No lease can be read."""
 
@@ -36,12 +39,14 @@ class JobLeaseView:
 
     Attributes:
         unread: Why this process cannot read a lease that may exist, and the remedy; else empty.
+        lapses_in_s: If it is overdue: when this process can find that it has lapsed.
     """
 
     state: JobLeaseState
     stamp: Stamp | None = None
     job_attempt: JobAttemptId | None = None
     unread: str = ""
+    lapses_in_s: float = 0.0
 
 
 class Hold(Protocol):

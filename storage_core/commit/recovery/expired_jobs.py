@@ -24,9 +24,8 @@ from lockgate.storage_core.commit.registry.rows import Job as RegisteredJob
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.ids import JobId
-from lockgate.storage_core.journal import LeaseState, Reading
-from lockgate.storage_core.journal.entries.leases import TAKES, state_of
-from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal import Leases, LeaseState, LeaseView, Reading
+from lockgate.storage_core.journal.entries.leases import is_overdue
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import open_store
 
@@ -48,8 +47,8 @@ class UnendedJobs(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs that have not ended.
 
     Attributes:
-        expired: Jobs to recover: with a lapsed lease, decided, or old without a lease; and ended jobs with
-            a lease.
+        expired: Jobs to recover: with a lapsed or overdue lease, decided, or old without a lease; and ended
+            jobs with a lease. Recovery watches an overdue lease first.
         left_alone: Number of other jobs, by the reason why they are left alone.
     """
 
@@ -77,10 +76,14 @@ def expired_jobs(settings: Settings, clock: Clock | None = None) -> UnendedJobs:
             "recovery of all destinations needs the journal, and LOCKGATE_JOURNAL_URL=none: there is none; "
             "nothing was done; name a destination, or scan a prefix"
         )
+    leases = Leases(journal)
     with journal.reading() as reading:
         now_s = reading.now_s()
         jobs = [
-            (JobAt(job.destination, JobId(job.job_id)), _why_left_alone(job, lease, now_s, settings))
+            (
+                JobAt(job.destination, JobId(job.job_id)),
+                _why_left_alone(job, None if lease is None else leases.watch(lease, now_s), now_s, settings),
+            )
             for job, lease in registry.unended(reading)
         ]
         jobs += [(job, None) for job in _ended_with_lease(reading, now_s)]
@@ -126,15 +129,19 @@ def recover_everything(
 def _ended_with_lease(reading: Reading, now_s: float) -> Iterator[JobAt]:
     """Yield ended jobs with an expired lease, which was taken while another process ended the job."""
     for destination, job_id, lease in registry.leased(reading):
-        if state_of(lease, now_s) in TAKES["recover"]:
+        if is_overdue(lease, now_s):
             job = reading.get(RegisteredJob, destination, job_id)
             if job is not None and job.ended_s is not None:
                 yield JobAt(destination, JobId(job_id))
 
 
-def _why_left_alone(job: RegisteredJob, lease: Lease | None, now_s: float, settings: Settings) -> str | None:
-    """Return why a job of the registry is left alone; None if it is to be recovered."""
-    state = None if lease is None else state_of(lease, now_s)
+def _why_left_alone(
+    job: RegisteredJob, lease: LeaseView | None, now_s: float, settings: Settings
+) -> str | None:
+    """Return why a job of the registry is left alone; None if it is to be recovered, or to be watched."""
+    state = None if lease is None else lease.state
+    if lease is not None and lease.is_overdue:
+        return None
     if state is LeaseState.RECOVERING:
         return RECOVERED
     if job.phase not in registry.UNDECIDED:

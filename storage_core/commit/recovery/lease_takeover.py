@@ -20,7 +20,6 @@ from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.errors import FencedError, LeaseHeldError, NotAppliedError, OutcomeUnknownError
 from lockgate.storage_core.ids import job_resource
 from lockgate.storage_core.journal import Journal, Leases, LeaseState
-from lockgate.storage_core.journal.entries.leases import TAKES
 from lockgate.storage_core.journal.leases.renewer import Renewer
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
 from lockgate.storage_core.settings import Settings
@@ -62,19 +61,20 @@ def recovery_lease(
     resource = job_resource(canonical_url(folder.store), folder.job_id)
     refuse_in_safe_mode(journal, f"recovery of {resource}")
     current = look_at(journal, folder)
-    if current is not None and current.state is LeaseState.RECOVERING:
+    is_driven = current is not None and current.lapses_in_s > 0
+    if current is not None and current.state is LeaseState.RECOVERING and is_driven:
         raise LeaseHeldError(
             f"another recovery has held its lease since stamp {current.lease.stamp}; nothing was changed"
         )
-    is_driven = current is not None and current.state not in TAKES["recover"]
-    if is_driven and not is_decided:
+    would_be_watched = dry_run and current is not None and current.is_overdue
+    if is_driven and not is_decided and not would_be_watched:
         raise LeaseHeldError("its driver has taken its lease again; nothing was changed")
     if dry_run or is_driven:
         yield lambda: None
         return
     leases = Leases(journal)
     renewer = Renewer(leases.renew, every_s=settings.lease_renew_s, clock=clock)
-    since_s = clock.now_s()
+    since_s = clock.monotonic_s()
     stamp = leases.take(
         resource,
         renewer.holder,
@@ -82,6 +82,7 @@ def recovery_lease(
         soft_s=min(settings.lease_soft_s, settings.lease_hard_s),
         hard_s=settings.lease_hard_s,
         detail="" if current is None else current.lease.detail,
+        seen=None if current is None else current.lease,
     )
     renewer.keep(resource, stamp, since_s=since_s)
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -122,13 +123,21 @@ def recover_job(
     clock = clock or SystemClock()
     store = open_store(destination, settings)
     folder = JobFolder(store, JobId(job_id))
-    lease = JobLeaseState.UNKNOWN
+    lease, watched = JobLeaseState.UNKNOWN, ""
     with step("recover"):
         try:
             record = folder.job()  # first, so that nothing is written to a mistyped destination
             folder = JobFolder(with_probed_capabilities(store, settings, clock), folder.job_id)
-            view = LeasesByJob(settings, clock).look(folder, record)
-            lease, found = view.state, folder.phase()
+            leases = LeasesByJob(settings, clock)
+            view, found = leases.look(folder, record), folder.phase()
+            if view.state is JobLeaseState.OVERDUE and found in UNDECIDED:
+                if dry_run:
+                    watched = f", if nobody renews its lease within {view.lapses_in_s:.0f} s"
+                    view = replace(view, state=JobLeaseState.LAPSED)
+                else:
+                    view = leases.look_again(folder, record, view, "recovery")
+                    found = folder.phase()
+            lease = view.state
         except MalformedRecordError as error:
             is_aside = is_quarantined(folder)
             return RecoveryResult(
@@ -147,6 +156,7 @@ def recover_job(
             on_lapse=record.spec.on_lapse,
             is_young=lambda: _younger_than(folder, settings.orphan_age_s, clock),
         )
+        detail += watched
         if view.unread and found in UNDECIDED:
             detail = f"{detail} ({view.unread})"
     if action is not RecoveryAction.LEAVE:
@@ -190,8 +200,10 @@ def recover_all(
     """
     settings, clock = settings or load_settings(), clock or SystemClock()
     store = open_store(destination, settings)
-    for job in list_job_folders(store).others:
-        summary = summarise(store, job, settings=settings, clock=clock)
+    # All at first, so that their leases are watched together and not one after another.
+    for summary in [
+        summarise(store, job, settings=settings, clock=clock) for job in list_job_folders(store).others
+    ]:
         if not summary.needs_recovery:
             continue
         try:

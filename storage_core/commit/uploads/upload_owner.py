@@ -185,7 +185,7 @@ class UploadOwnership:
             return SweepAction.KEEP, "its job's records cannot be read", f"`lockgate jobs show {address}`"
         if job.phase is not JobPhase.OPEN:
             return SweepAction.KEEP, *_of_decided(job.phase, address)
-        if job.lease is JobLeaseState.LAPSED:
+        if job.lease in {JobLeaseState.OVERDUE, JobLeaseState.LAPSED}:
             return SweepAction.KEEP, "its job lapsed: recovery must decide first", recover
         if job.lease is JobLeaseState.UNKNOWN:
             return SweepAction.KEEP, "its job is undecided and its lease cannot be read", recover

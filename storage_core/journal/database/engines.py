@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import select
 import sqlite3
 import threading
 import time
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import psycopg
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -81,10 +83,19 @@ def sqlite_engine(url: URL, busy_s: float) -> Engine:
                 "put it back, or restore the journal: `lockgate journal restore`"
             )
 
+    @event.listens_for(engine, "do_connect")
+    def _do_connect(dialect: Any, record: Any, args: Any, options: Any) -> sqlite3.Connection | None:  # noqa: ARG001
+        if not is_on_read_only_disk(path):
+            return None
+        _refuse_unread_log(path)
+        quoted = quote(str(path))
+        return sqlite3.connect(f"file:{quoted}?mode=ro&immutable=1", uri=True, check_same_thread=False)
+
     @event.listens_for(engine, "connect")
     def _connect(connection: sqlite3.Connection, record: Any) -> None:
         connection.isolation_level = None  # transactions begin in `_begin` below
-        _write_ahead(connection, path, busy_s)
+        if not is_on_read_only_disk(path):
+            _write_ahead(connection, path, busy_s)
         for pragma in ("synchronous=FULL", "foreign_keys=ON", f"journal_size_limit={WAL_BYTES}"):
             connection.execute(f"PRAGMA {pragma}").close()
         record.info["file"], record.info["log"] = file_at(path), None
@@ -256,6 +267,28 @@ def _write_ahead(connection: sqlite3.Connection, path: Path, busy_s: float) -> N
         raise JournalUnavailableError(
             f"journal {path}: its file system cannot keep a write-ahead log; nothing was applied; put it on "
             "a local disk (LOCKGATE_HOME), or use PostgreSQL"
+        )
+
+
+def is_on_read_only_disk(path: Path) -> bool:
+    """Return whether a file is on a disk that is mounted read-only, so that nobody can write it."""
+    try:
+        return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
+
+
+def _refuse_unread_log(path: Path) -> None:
+    """Raise if a file on a read-only disk cannot be read alone.
+
+    Raises:
+        JournalUnavailableError: Its write-ahead log has content, which SQLite cannot read without writing.
+    """
+    log = Path(f"{path}-wal")
+    if log.exists() and log.stat().st_size:
+        raise JournalUnavailableError(
+            f"journal {path} is on a read-only disk, and its newest entries are in {log.name}, which SQLite "
+            "cannot read there; nothing was applied; copy both files to a writable disk, and name the copy"
         )
 
 

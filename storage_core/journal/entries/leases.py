@@ -23,11 +23,11 @@ class LeaseState(StrEnum):
 
     HELD = "held"
     SOFT = "soft"
-    """Its renewal is overdue: another writer may pre-empt."""
+    """Its renewal is late; its holder may be in trouble."""
     PARKED = "parked"
     """Between two steps: kept without renewals until a deadline."""
     HARD = "hard"
-    """Lapsed: recovery may start."""
+    """Its limit is over by the journal's clock. It lapses once one process has seen it unrenewed so long."""
     RECOVERING = "recovering"
     FREE = "free"
 
@@ -42,11 +42,11 @@ NEXT: Final[Mapping[LeaseState, frozenset[LeaseState]]] = {
 }
 """Allowed transitions, by an entry, a renewal or the passing of time."""
 
-Purpose = Literal["write", "pre-empt", "recover", "take over"]
+Purpose = Literal["write", "recover", "take over"]
 
-TAKES: Final[Mapping[Purpose, frozenset[LeaseState]]] = {
+TAKES: Final[Mapping[Purpose | Literal["pre-empt"], frozenset[LeaseState]]] = {
     "write": frozenset({LeaseState.FREE}),
-    "pre-empt": frozenset({LeaseState.FREE, LeaseState.SOFT, LeaseState.HARD}),
+    "pre-empt": frozenset({LeaseState.FREE, LeaseState.SOFT, LeaseState.HARD}),  # only in old entries
     "recover": frozenset({LeaseState.FREE, LeaseState.HARD}),
     "take over": frozenset(LeaseState),
 }
@@ -67,6 +67,30 @@ def state_of(lease: Lease, now_s: float) -> LeaseState:
             if age_s < lease.soft_s:
                 return LeaseState.HELD
             return LeaseState.SOFT if age_s < lease.hard_s else LeaseState.HARD
+
+
+def is_overdue(lease: Lease, now_s: float) -> bool:
+    """Return whether a lease may have lapsed, by a wall clock that may have jumped in either direction.
+
+    A renewal that lies more than the limit in the future shows that the clock was set back.
+    """
+    match lease.standing:
+        case Standing.FREE | Standing.PARKED:
+            return state_of(lease, now_s) in TAKES["recover"]
+        case _:
+            return not -lease.hard_s <= now_s - lease.renewed_s < lease.hard_s
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """A lease as a process has seen it, unrenewed for the lease's limit on a monotonic clock.
+
+    Attributes:
+        stamp: Stamp with which it was taken.
+        renewed_s: Time of its last renewal, by the journal's clock.
+    """
+
+    stamp: Stamp
+    renewed_s: float
 
 
 class Granted(msgspec.Struct, frozen=True):
@@ -95,24 +119,28 @@ class TakeLease(_LeaseOp, frozen=True, tag="take-lease"):
 
     Attributes:
         holder: Name of the new holder, which renews it.
-        purpose: Determines the states from which it can be taken: see `TAKES`.
-        soft_s: Without a renewal for this long, another writer may pre-empt.
+        purpose: Determines the states from which it can be taken: see `TAKES`. Old entries may have
+            `pre-empt`.
+        soft_s: Without a renewal for this long, it is late.
         hard_s: Without a renewal for this long, recovery may start; at least `soft_s`.
         detail: Description of the holder.
+        seen: The lapsed lease that is recovered. It is refused if it was renewed or taken since. Without it,
+            as in old entries, the journal's clock alone decides.
     """
 
     RESULT: ClassVar = Granted
 
     holder: str
-    purpose: Purpose
+    purpose: Purpose | Literal["pre-empt"]
     soft_s: float
     hard_s: float
     detail: str = ""
+    seen: Seen | None = None
 
     def fold(self, state: State, moment: Moment) -> Granted:
         """Take the lease if its state allows the purpose."""
         lease = state.get(Lease, self.resource)
-        before = LeaseState.FREE if lease is None else state_of(lease, moment.at_s)
+        before = LeaseState.FREE if lease is None else self._state(lease, moment)
         if self.purpose == "recover" and moment.is_safe_mode:
             raise SafeModeError(f"{self.resource}: the journal is in safe mode: no lease is recovered in it")
         if lease is not None and before not in TAKES[self.purpose]:
@@ -135,6 +163,16 @@ class TakeLease(_LeaseOp, frozen=True, tag="take-lease"):
             )
         )
         return Granted(moment.stamp, before)
+
+    def _state(self, lease: Lease, moment: Moment) -> LeaseState:
+        """Return the lease's state; its time does not count if the taker has seen it lapse.
+
+        Renewals only increase `renewed_s`, so a replay, which does not know them, accepts what was accepted.
+        """
+        if self.seen is None or lease.standing in {Standing.FREE, Standing.PARKED}:
+            return state_of(lease, moment.at_s)
+        is_same = lease.stamp == self.seen.stamp and lease.renewed_s <= self.seen.renewed_s
+        return LeaseState.HARD if is_same else LeaseState(lease.standing)
 
 
 class ParkLease(_LeaseOp, frozen=True, tag="park-lease"):
@@ -225,4 +263,4 @@ def _why_lost(stamp: Stamp, lease: Lease | None) -> str:
         case Standing.PARKED:
             return "it was parked"
         case _:
-            return f"it has lapsed: it was not renewed for {lease.hard_s:g} s"
+            return f"it is {lease.standing} by {lease.holder}, another holder"

@@ -47,7 +47,7 @@ class Lease(Row, frozen=True):
         epoch: Epoch of the stamp with which it was taken.
         sequence: Sequence of that stamp.
         renewed_s: Time of the last renewal; the only column that no entry sets (`Leases.renew`).
-        soft_s: Age of the renewal at which another writer may pre-empt.
+        soft_s: Age of the renewal at which the lease is late.
         hard_s: Age of the renewal at which the lease has lapsed and recovery may start.
         parked_until_s: Deadline of a parked lease.
         detail: Description of the holder, such as its job attempt.

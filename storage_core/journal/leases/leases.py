@@ -25,14 +25,17 @@ from lockgate.storage_core.journal.entries.leases import (
     LeaseState,
     ParkLease,
     Purpose,
+    Seen,
     TakeLease,
     fenced,
+    is_overdue,
     state_of,
 )
 from lockgate.storage_core.journal.entries.rows import Lease, Standing
 from lockgate.storage_core.journal.journal import Journal
 from lockgate.storage_core.journal.read.same_journal import as_parameters, is_same, refuse_other_state
 from lockgate.storage_core.journal.read.snapshot_read import Reading
+from lockgate.storage_core.lease_watch import LEASE_WATCH
 from lockgate.storage_core.stamp import Stamp
 
 LEASE: Final = table_of(Lease)
@@ -41,11 +44,22 @@ _LEASES_A_STATEMENT: Final = 10_000
 """SQLite limits the parameters of a statement to 32,766, PostgreSQL to 65,535."""
 
 
+TICK_S: Final = 1e-6
+"""Least step of `renewed_s` at a renewal, for a clock that stands still or was set back."""
+
+
 class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
-    """A lease and its state at a time of the database's clock."""
+    """A lease and its state at a time of the database's clock.
+
+    Attributes:
+        lapses_in_s: 0 for a lease that is free or has lapsed. Otherwise the time after which a second look
+            can find that it has lapsed.
+    """
 
     lease: Lease
     state: LeaseState
+    is_overdue: bool
+    lapses_in_s: float
 
 
 class Leases:
@@ -63,6 +77,7 @@ class Leases:
         soft_s: float,
         hard_s: float,
         detail: str = "",
+        seen: Lease | None = None,
     ) -> Stamp:
         """Take a lease and return its new stamp, which is greater than every earlier holder's.
 
@@ -70,16 +85,23 @@ class Leases:
             resource: Resource to write.
             holder: Name of the holder, which renews the lease.
             purpose: Determines the states from which it may be taken: see `TAKES`.
-            soft_s: Without a renewal for this long, another writer may pre-empt.
+            soft_s: Without a renewal for this long, it is late.
             hard_s: Without a renewal for this long, recovery may start.
             detail: Description of the holder.
+            seen: The lapsed lease that is recovered (`LeaseView.lapses_in_s` is 0).
 
         Raises:
             LeaseHeldError: Its state does not allow this purpose.
             SafeModeError: The journal is in safe mode, and the purpose is to recover.
         """
         op = TakeLease(
-            resource=resource, holder=holder, purpose=purpose, soft_s=soft_s, hard_s=hard_s, detail=detail
+            resource=resource,
+            holder=holder,
+            purpose=purpose,
+            soft_s=soft_s,
+            hard_s=hard_s,
+            detail=detail,
+            seen=None if seen is None else Seen(seen.stamp, seen.renewed_s),
         )
         stamp: Stamp = self.journal.apply(op).result.stamp
         return stamp
@@ -87,8 +109,8 @@ class Leases:
     def renew(self, holder: str, held: Mapping[str, Stamp]) -> dict[str, str]:
         """Renew all leases of a holder in one statement; return a message for each lost one, by resource.
 
-        A lapsed lease (`HARD`) is lost even before its recovery: a recovery that is about to start would not
-        notice the renewal.
+        A lease that nobody has taken is renewed however late: the clock may have jumped. A recovery that is
+        about to take it notices the renewal (`TakeLease.seen`).
 
         Args:
             holder: Name under which they were taken.
@@ -123,7 +145,33 @@ class Leases:
         """Return a lease and its state, from the primary; None if it was never taken."""
         with self.journal.reading() as reading:
             lease, now_s = reading.get(Lease, resource), reading.now_s()
-        return None if lease is None else LeaseView(lease=lease, state=state_of(lease, now_s))
+        return None if lease is None else self.watch(lease, now_s)
+
+    def watch(self, lease: Lease, now_s: float) -> LeaseView:
+        """Return the state of a lease that was read just now, and remember when it was seen.
+
+        Args:
+            lease: Row of the primary.
+            now_s: Time of the database's clock.
+        """
+        return LeaseView(
+            lease=lease,
+            state=state_of(lease, now_s),
+            is_overdue=is_overdue(lease, now_s),
+            lapses_in_s=self._lapses_in_s(lease, now_s),
+        )
+
+    def _lapses_in_s(self, lease: Lease, now_s: float) -> float:
+        match lease.standing:
+            case Standing.FREE:
+                return 0.0
+            case Standing.PARKED:  # nobody renews it, and its deadline is a time of day
+                return max(0.0, (lease.parked_until_s or 0.0) - now_s)
+        name = f"{self.journal.identity}/{lease.resource}"
+        renewal = (lease.stamp, lease.standing, lease.renewed_s)
+        return max(
+            0.0, lease.hard_s - LEASE_WATCH.unrenewed_s(name, renewal, self.journal.clock.monotonic_s())
+        )
 
     def _renewed(self, holder: str, held: Mapping[str, Stamp]) -> dict[str, Stamp]:
         """Renew the leases that the holder still holds, and return their stamps."""
@@ -134,16 +182,15 @@ class Leases:
         began_s = time.perf_counter()
         with metrics.span("renew", journal), database.write() as connection:
             now = database.now()
-            # Never earlier, even if the clock was set back: replay could then refuse a `TakeLease` that was
-            # accepted.
-            renewed_s = case((LEASE.c.renewed_s > now, LEASE.c.renewed_s), else_=now)
+            # Always later, even if the clock was set back: a recovery must see the renewal, and replay could
+            # refuse a `TakeLease` that was accepted.
+            renewed_s = case((LEASE.c.renewed_s >= now, LEASE.c.renewed_s + TICK_S), else_=now)
             for resources in _slices(sorted(held)):
                 mine = select(LEASE.c.resource).where(
                     LEASE.c.journal == journal,
                     LEASE.c.resource.in_(resources),
                     LEASE.c.holder == holder,
                     LEASE.c.standing.in_([Standing.HELD, Standing.RECOVERING]),
-                    LEASE.c.renewed_s + LEASE.c.hard_s > now,
                     is_same(database.is_sqlite),
                 )
                 if not database.is_sqlite:

@@ -60,7 +60,7 @@ class Renewer(Forkable):
         Args:
             resource: Resource, taken in the name of `holder`.
             stamp: Stamp with which it was taken.
-            since_s: When the request to take it was sent, by this process's clock.
+            since_s: When the request to take it was sent, by this process's monotonic clock.
         """
         with self._changing:
             self._held[resource] = stamp
@@ -97,9 +97,9 @@ class Renewer(Forkable):
             JournalUnavailableError: It could not be renewed now.
         """
         with self._changing:
-            age_s = self._clock.now_s() - self._renewed_s.get(resource, 0.0)
+            age_s = self._clock.monotonic_s() - self._renewed_s.get(resource, float("-inf"))
             self._refuse_lost(resource)
-        if not 0 <= age_s < within_s:  # below 0 the clock was set back, so the age is unknown
+        if age_s >= within_s:
             self.renew()
             with self._changing:
                 self._refuse_lost(resource)
@@ -108,7 +108,7 @@ class Renewer(Forkable):
         """Renew all held leases now."""
         with self._changing:
             held = dict(self._held)
-        began_s = self._clock.now_s()  # before the call: a slow response must not make a lease look newer
+        began_s = self._clock.monotonic_s()  # before the call: a slow answer makes no lease look newer
         lost = self._renew(self.holder, held)
         with self._changing:
             for resource, stamp in held.items():

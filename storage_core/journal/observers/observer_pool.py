@@ -53,7 +53,7 @@ class ObserverPool(Forkable):
 
     def next(self) -> list[HotStandby]:
         """Return the available observers, starting with a different one each time to share the load."""
-        now_s = self._clock.now_s()
+        now_s = self._clock.monotonic_s()
         with self._changing:
             self._turn += 1
             turn = self._turn % max(1, len(self.observers))
@@ -62,7 +62,7 @@ class ObserverPool(Forkable):
 
     def mark_down(self, observer: HotStandby, error: LockgateError) -> None:
         """Skip an observer for a while after an error."""
-        now_s = self._clock.now_s()
+        now_s = self._clock.monotonic_s()
         with self._changing:
             known = self._down.get(observer.name)
             pause_s = FIRST_PROBE_S if known is None else min(LAST_PROBE_S, 2 * known.pause_s)

@@ -190,7 +190,7 @@ class Client:
                     self._pool.mark_down(observer, error)
             if not available:
                 break
-        self._gave_up_s = self._clock.now_s()
+        self._gave_up_s = self._clock.monotonic_s()
         raise BehindError("no observer holds in time what was seen")
 
     def _patience_s(self) -> float:
@@ -198,7 +198,7 @@ class Client:
 
         Otherwise each read would wait for an observer that has stopped replicating.
         """
-        rests = self._gave_up_s is not None and abs(self._clock.now_s() - self._gave_up_s) < REST_S
+        rests = self._gave_up_s is not None and self._clock.monotonic_s() - self._gave_up_s < REST_S
         return 0.0 if rests else self._wait_ms / 1000
 
     def _read_primary(self, query: Query[T]) -> T:

@@ -50,7 +50,7 @@ class SeenStamps:
     @property
     def since_contact_s(self) -> float | None:
         """Seconds since the primary last answered, None if it never has."""
-        return None if self._contact_s is None else abs(self._clock.now_s() - self._contact_s)
+        return None if self._contact_s is None else self._clock.monotonic_s() - self._contact_s
 
     def add(self, stamp: Stamp) -> None:
         """Add a stamp, unless a newer one of its epoch is known."""
@@ -62,7 +62,7 @@ class SeenStamps:
         with self._lock:
             self._add(stamp)
             self._from_primary = max(self._from_primary, stamp)
-        self._contact_s = self._clock.now_s()
+        self._contact_s = self._clock.monotonic_s()
 
     def replace(self, included: Collection[Stamp], by: Stamp) -> None:
         """Replace stamps by the stamp of a state that includes them.

@@ -25,7 +25,7 @@ from lockgate.storage_core.journal import (
 )
 from lockgate.storage_core.journal.database.schema import HEAD
 from lockgate.storage_core.journal.entries.family import known_families
-from lockgate.storage_core.journal.entries.leases import NEXT, Granted, TakeLease
+from lockgate.storage_core.journal.entries.leases import NEXT, Granted, Seen, TakeLease
 from lockgate.storage_core.journal.entries.rows import Lease, Row
 from lockgate.storage_core.journal.write.transaction import begin_epoch, lock_head
 from tests.model.journal.model import Accepted, Answer, JournalModel
@@ -156,6 +156,32 @@ class JournalMachine(RuleBasedStateMachine):
         }
         lost = Leases(self.journals[process]).renew(holder, held)
         assert set(lost) == self.model.renew(holder, held, self.clock.now)
+
+    @rule(process=processes, holder=holders, resource=resources, is_renewed=st.booleans())
+    def recover_what_was_watched(self, process: int, holder: str, resource: str, is_renewed: bool) -> None:
+        """A recovery that saw a lease unrenewed takes it, unless its holder has renewed it since."""
+        view = Leases(self.journals[process]).look(resource)
+        if view is None:
+            return
+        if is_renewed:
+            self.renew(process, view.lease.holder)
+        op = TakeLease(
+            resource=resource,
+            holder=holder,
+            purpose="recover",
+            soft_s=SOFT_S,
+            hard_s=HARD_S,
+            seen=Seen(view.lease.stamp, view.lease.renewed_s),
+        )
+        mutation = Mutation(op=op, asked_s=self.clock.now)
+        self.requests.append(mutation)
+        answers = self._write(process, [mutation])
+        assert answers == [self.model.ask(mutation, self.clock.now)]
+        self._take_note([(mutation, answers[0])])
+
+    @rule(seconds=st.sampled_from((-3600.0, 3600.0)))
+    def the_clock_jumps(self, seconds: float) -> None:
+        self.clock.jump(seconds)
 
     @rule(seconds=pauses)
     def time_passes(self, seconds: float) -> None:

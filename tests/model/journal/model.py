@@ -30,10 +30,10 @@ TABLES: Final = tuple(kind.TABLE for kind in known_families().rows)
 """Those of entries that the model does not know stay empty."""
 
 CLOCKS_APART_S: Final = 300.0
+TICK_S: Final = 1e-6
 ENDED: Final = {"committed", "failed"}
 TAKEN_FROM: Final = {
     "write": {"free"},
-    "pre-empt": {"free", "soft", "hard"},
     "recover": {"free", "hard"},
     "take over": {"free", "held", "soft", "parked", "hard", "recovering"},
 }
@@ -127,8 +127,9 @@ class JournalModel:
         """Renew all leases of a holder; return the resources that it has lost."""
         alive = {}
         for lease in self.tables["lease"].values():
-            if lease["holder"] == holder and state_of(lease, now_s) in {"held", "soft", "recovering"}:
-                lease["renewed_s"] = now_s
+            if lease["holder"] == holder and lease["standing"] in {"held", "recovering"}:
+                later_s = lease["renewed_s"] + TICK_S  # if the clock was set back, or stands still
+                lease["renewed_s"] = now_s if now_s > lease["renewed_s"] else later_s
                 alive[lease["resource"]] = _stamp(lease)
         return {resource for resource, stamp in held.items() if alive.get(resource) != stamp}
 
@@ -189,6 +190,9 @@ class JournalModel:
         before = "free" if lease is None else state_of(lease, now_s)
         if op.purpose == "recover" and self.is_safe:
             raise Refused(SafeModeError)
+        if op.seen is not None and lease is not None and lease["standing"] in {"held", "recovering"}:
+            was_seen = _stamp(lease) == op.seen.stamp and lease["renewed_s"] <= op.seen.renewed_s
+            before = "hard" if was_seen else lease["standing"]
         if before not in TAKEN_FROM[op.purpose]:
             raise Refused(LeaseHeldError)
         self.tables["lease"][op.resource,] = {

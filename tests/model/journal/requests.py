@@ -49,7 +49,7 @@ names = st.sampled_from(("COMMIT_STARTED", "_SUCCESS"))
 @st.composite
 def takes(draw: st.DrawFn) -> Wish:
     holder = draw(holders)
-    purpose = draw(st.sampled_from(("write", "pre-empt", "recover", "take over")))
+    purpose = draw(st.sampled_from(("write", "recover", "take over")))
     limits = draw(st.sampled_from(((SOFT_S, HARD_S), (SOFT_S / 3, HARD_S / 3))))
     detail = draw(st.sampled_from(("", "attempt 2")))
     op = TakeLease(

@@ -37,9 +37,18 @@ class ManualClock:
     """A clock that only sleeping and the test advance."""
 
     now: float = 1_800_000_000.0
+    jumped_s: float = 0.0
 
     def now_s(self) -> float:
         return self.now
+
+    def monotonic_s(self) -> float:
+        return self.now - self.jumped_s
+
+    def jump(self, seconds: float) -> None:
+        """Set the wall clock forward or back; no time passes."""
+        self.now += seconds
+        self.jumped_s += seconds
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds

@@ -26,8 +26,16 @@ from tests.support.spark.streaming_query import QUERY, SparkTask, Stream, TasksH
 class DaysLater(SystemClock):
     """A clock three days ahead: every lease and every park deadline has lapsed."""
 
+    slept_s = 0.0
+
     def now_s(self) -> float:
-        return super().now_s() + 3 * 86_400
+        return super().now_s() + 3 * 86_400 + self.slept_s
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.slept_s
+
+    def sleep(self, seconds: float) -> None:
+        self.slept_s += seconds
 
 
 @pytest.fixture

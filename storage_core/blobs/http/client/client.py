@@ -70,7 +70,7 @@ class BlobClient:
 
     def begin_set(self, job_id: str) -> UploadSetId:
         """Open an upload set, and renew its lease; see `Blobs.begin_set`."""
-        since_s = self._clock.now_s()
+        since_s = self._clock.monotonic_s()
         begin = messages.BeginSet(holder=self._renewer.holder)
         begun = self._post(_job(job_id, "sets"), messages.SetBegun, begin)
         self._renewer.keep(begun.upload_set, begun.stamp, since_s=since_s)

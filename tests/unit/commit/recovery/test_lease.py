@@ -96,6 +96,8 @@ def test_a_lease_that_is_not_renewed_lapses_after_its_hard_limit(either: World) 
     either.clock.sleep(either.settings.lease_hard_s - 1)
     assert leases.look(folder).state is JobLeaseState.LIVE
     either.clock.sleep(1)
+    assert leases.look(folder).state is JobLeaseState.OVERDUE
+    either.clock.sleep(either.settings.lease_hard_s - 1)
     assert leases.look(folder).state is JobLeaseState.LAPSED
     job.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockgate.storage_core.errors import ConflictError, MalformedJournalError, ObjectNotFoundError
-from lockgate.storage_core.journal import Stamp
+from lockgate.storage_core.journal import Leases, Stamp
 from lockgate.storage_core.journal.checkpoint.restore import restore, restore_in_place
 from tests.support.journal.checkpoints import DEST, JournalWorld, file_of, flip_a_byte, take
 
@@ -20,6 +20,19 @@ def test_surviving_entries_are_replayed_on_the_checkpoint(journals: JournalWorld
     assert (restored.entries, restored.stamp) == (13, Stamp(1000, 26))
     assert journals.rows(journals.spare_url) == journals.rows()
     assert journals.verify(journals.spare_url).findings == ()
+
+
+def test_a_lease_taken_after_the_checkpoint_is_lost_to_its_holder(journals: JournalWorld) -> None:
+    [before] = journals.apply(take("a"))
+    journals.checkpoint()
+    [after] = journals.apply(take("b"))
+    journals.restore()
+
+    with journals.open(journals.spare_url) as journal:
+        lost = Leases(journal).renew("h", {"a": before, "b": after})
+
+    assert list(lost) == ["b"]
+    assert "it does not exist any more; stop" in lost["b"]
 
 
 def test_entries_from_the_beginning_need_no_checkpoint(journals: JournalWorld) -> None:

@@ -207,3 +207,24 @@ def test_a_full_disk_for_temporary_files_is_reported(
 def write_tasks(journals: JournalWorld, count: int, *, job: int = 1) -> None:
     with journals.open() as journal:
         journal.write([Mutation(op=task(job, part), asked_s=journals.clock.now) for part in range(count)])
+
+
+@pytest.mark.parametrize("jump_s", [3600.0, -3600.0])
+def test_a_recovery_after_the_clock_jumped_leaves_entries_that_can_be_replayed(
+    journals: JournalWorld, jump_s: float
+) -> None:
+    [stamp] = journals.apply(take("a"))
+    journals.clock.jump(jump_s)
+    with journals.open() as journal:
+        leases = Leases(journal)
+        assert leases.renew("h", {"a": stamp}) == {}
+        view = leases.look("a")
+        assert view is not None
+        journals.clock.sleep(view.lapses_in_s)
+        view = leases.look("a")
+        assert view is not None
+        assert view.lapses_in_s == 0
+        leases.take("a", "g", purpose="recover", soft_s=30, hard_s=120, seen=view.lease)
+
+    assert journals.verify().findings == ()
+    assert journals.restore(with_entries=True).entries == 2
