@@ -8,12 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from sqlalchemy import func, select
-
 from lockgate.storage_core.commit.registry.rows import Destination, Job
 from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
 from lockgate.storage_core.ids import job_of_resource, job_resource
-from lockgate.storage_core.journal.database.schema import table_of
 from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.stores.pagination import in_pages
@@ -51,9 +48,7 @@ def jobs(
 
 def last_change_s(reading: Reading) -> float | None:
     """Return when an entry about a job was last written; None if there are no destinations."""
-    table = table_of(Destination)
-    query = select(func.max(table.c.last_s)).where(table.c.journal == reading.journal)
-    newest_s: float | None = reading.connection.execute(query).scalar_one()
+    newest_s: float | None = reading.greatest(Destination, "last_s")
     return newest_s
 
 

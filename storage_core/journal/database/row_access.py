@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, Final, TypeVar
 
 import msgspec
-from sqlalchemy import Column, Connection, select, tuple_
+from sqlalchemy import Column, Connection, func, select, tuple_
 
 from lockgate.storage_core.errors import MalformedJournalError
 from lockgate.storage_core.journal.database import bulk
@@ -80,6 +80,12 @@ class SqlRows:
             query = query.where(tuple_(*key) > tuple_(*after))
         query = query.order_by(*key).limit(limit)
         return [row_of(kind, row) for row in self.connection.execute(query)]
+
+    def greatest(self, kind: type[Row], column: str) -> Any:
+        """Return the greatest value of a column, None if there are no rows. It reads all of them."""
+        table = table_of(kind)
+        query = select(func.max(table.c[column])).where(table.c.journal == self.journal)
+        return self.connection.execute(query).scalar_one()
 
     def write(self, changes: Mapping[Key, Row | None], absent: Container[Key] = ()) -> None:
         """Write rows, and delete those that are None.
