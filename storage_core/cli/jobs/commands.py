@@ -279,10 +279,13 @@ def rescan(
     json: JsonFlag = False,
 ) -> None:
     """Update the journal's index of jobs from a destination's folders; changes no job."""
+    from lockgate.storage_core.commit.destination.location import refuse_unused
     from lockgate.storage_core.commit.recovery.registry_rebuild import rescan as compare
 
     with progress_bar() as progress:
         found = list(compare(destination, dry_run=dry_run, progress=progress))
+    if not found:  # a destination that was deleted still has jobs in the journal
+        refuse_unused(destination)
     if json:
         print_json(found)
     else:

@@ -108,6 +108,7 @@ def test_help_shows_every_command_in_a_section(run: Run) -> None:
         ["uploads", "abort", "DEST", "--yes"],
         ["jobs", "list", "DEST"],
         ["jobs", "recover", "DEST", "--all"],
+        ["jobs", "rescan", "DEST"],
         ["manifest", "DEST"],
         ["store", "check", "DEST"],
     ],

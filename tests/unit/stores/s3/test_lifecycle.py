@@ -149,3 +149,6 @@ def test_store_check_shows_such_a_rule_and_still_reports_the_store_as_usable(
     result = run("store", "check", "s3://lake/sales")
 
     assert (result.exit_code, word in result.stdout) == (0, True)
+    assert "deleted all that was written there" in result.stdout
+    assert "Contents" not in bucket.list_objects_v2(Bucket="lake")
+    assert "Uploads" not in bucket.list_multipart_uploads(Bucket="lake")
