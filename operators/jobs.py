@@ -157,6 +157,7 @@ class JobCommitOperator(BaseOperator):
         complete_by: What completes the uploads: `threads` of this task, or Celery `workers`.
         timeout_s: How long workers may take.
         park_timeout_s: How long recovery leaves the job alone if this task fails before the decision.
+        allow_empty: Commit a job without a task list of which no task has committed.
     """
 
     template_fields: Sequence[str] = ("job", "complete_by")
@@ -169,6 +170,7 @@ class JobCommitOperator(BaseOperator):
         complete_by: CompleteBy = "threads",
         timeout_s: float = 3600.0,
         park_timeout_s: float | None = None,
+        allow_empty: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -176,13 +178,14 @@ class JobCommitOperator(BaseOperator):
         self.complete_by = complete_by
         self.timeout_s = timeout_s
         self.park_timeout_s = park_timeout_s
+        self.allow_empty = allow_empty
 
     @fail_without_retry()
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit the job, emit the Asset events, and return the receipt."""
         job = attach(self.job, progress=LoggedProgress(self.log))
         with parked_on_failure(job, self.park_timeout_s, self.log):
-            receipt = flat(job.commit(complete=self._completer()))
+            receipt = flat(job.commit(complete=self._completer(), allow_empty=self.allow_empty))
         drop_artefacts(job)
         announce(context, job.destination, receipt, self.outlets)
         self.log.info("committed: %s", receipt)

@@ -40,7 +40,7 @@ from lockgate.storage_core.commit.records.task import (
 )
 from lockgate.storage_core.commit.staged_files.attempt_directories import staging_dir
 from lockgate.storage_core.commit.task.attempt import Attempt
-from lockgate.storage_core.commit.task.expected_tasks import expected_digest, freeze_tasks
+from lockgate.storage_core.commit.task.expected_tasks import expected_digest, freeze_tasks, refuse_empty
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import (
     ConflictError,
@@ -85,6 +85,7 @@ class Job:
         settings: Settings,
         clock: Clock,
         progress: Progress = no_progress,
+        is_driver: bool = False,
     ) -> None:
         self._folder = folder
         self._record = record
@@ -92,6 +93,7 @@ class Job:
         self._settings = settings
         self._clock = clock
         self._progress = progress
+        self._is_driver = is_driver
         self._leases = LeasesByJob(settings, clock)
         self._lease: Hold | None = None
         self._token: Token = new_token()
@@ -315,7 +317,11 @@ class Job:
         return claim(self.store, self._folder.audit_key(chosen), verdict)
 
     def commit(
-        self, *, winners: Mapping[TaskId, AttemptId] | None = None, complete: ShardCompleter | None = None
+        self,
+        *,
+        winners: Mapping[TaskId, AttemptId] | None = None,
+        complete: ShardCompleter | None = None,
+        allow_empty: bool = False,
     ) -> Receipt:
         """Make all files of the job visible, or none. A repeated call returns the same receipt.
 
@@ -324,8 +330,11 @@ class Job:
         Args:
             winners: Attempt to commit for each task, if the driver knows it (Spark).
             complete: Completes shards elsewhere, such as on Celery workers; by default in threads.
+            allow_empty: Commit a job of which no task has committed and that has no task list. The process
+                that opened the job may always do so.
 
         Raises:
+            ConflictError: No task has committed, and `allow_empty` is not set; the job stays undecided.
             JobFailedError: The job was aborted, or was reverted because a file was lost for good.
             FencedError: Another driver has taken the job over; this one changed nothing.
             OutcomeUnknownError: Nothing was deleted; recovery brings the job to its end.
@@ -334,6 +343,8 @@ class Job:
         """
         # In a fork, the thread that held the lock is gone.
         with self._committing if self._fork_guard.is_this else nullcontext():
+            if winners is None and not (allow_empty or self._is_driver):
+                refuse_empty(self._folder, self.job_attempt)
             return self._commit(winners, complete)
 
     def _commit(self, winners: Mapping[TaskId, AttemptId] | None, complete: ShardCompleter | None) -> Receipt:

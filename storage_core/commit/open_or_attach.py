@@ -133,6 +133,7 @@ def open_job(
             settings=settings,
             clock=clock,
             progress=progress or no_progress,
+            is_driver=True,
         )
         if job.phase() is JobPhase.OPEN:
             _begin(job, is_shared=shared is not None)

@@ -144,6 +144,9 @@ def commit(
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Commit even if its driver is alive, and fence the driver.")
     ] = False,
+    allow_empty: Annotated[
+        bool, typer.Option("--allow-empty", help="Commit even if no task has committed.")
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
     """Commit a job whose tasks have committed; can be repeated safely."""
@@ -161,7 +164,7 @@ def commit(
                 f"job {job_id} at {attached.destination}: its driver may be alive and commit it; nothing "
                 "was done; wait for it, or take the job over with --take-over"
             )
-        receipt = attached.commit()
+        receipt = attached.commit(allow_empty=allow_empty)
     _drop_artefacts(attached.spec.artefacts)
     if json:
         print_json(receipt)

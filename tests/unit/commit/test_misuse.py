@@ -16,8 +16,9 @@ import pytest
 
 from lockgate.storage_core.commit.committers import COMMITTERS
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.errors import InvalidInputError, JobFailedError, LockgateError
+from lockgate.storage_core.errors import ConflictError, InvalidInputError, JobFailedError, LockgateError
 from lockgate.storage_core.failpoints import FAILPOINTS
+from tests.support.cli import Run
 from tests.support.commit.destination import World, write
 
 THREADS = 40
@@ -185,3 +186,35 @@ def test_a_repeated_commit_after_a_failure_names_the_failure(world: World) -> No
     job.abort("a reason")
     with pytest.raises(JobFailedError, match="a reason"):
         job.commit()
+
+
+def test_another_process_publishes_a_job_without_any_task_only_if_that_is_allowed(world: World) -> None:
+    world.run("old", {"old.csv": b"0"})
+    job = world.open_job("sales", mode="replace")
+    started = job.attempt("t")
+    with started.open("a.csv") as file:
+        file.write(b"1")
+    job.close()  # as if the driver was killed before the task committed
+    with pytest.raises(ConflictError, match=r"no task has committed.*driver may have died.*--allow-empty"):
+        world.attach(job.job_id).commit()
+    assert (job.phase(), world.visible()) == (JobPhase.OPEN, {"old.csv": b"0"})
+    assert world.attach(job.job_id).commit(allow_empty=True).files == 0
+    assert world.visible() == {}
+
+
+def test_a_driver_or_an_empty_task_list_may_publish_a_job_without_data(world: World) -> None:
+    with world.open_job("by-driver") as job:
+        assert job.commit().files == 0
+    with world.open_job("by-list") as job:
+        job.expect([])
+        job.park()
+        assert world.attach(job.job_id).commit().files == 0
+
+
+def test_the_command_publishes_an_empty_job_only_if_that_is_allowed(world: World, run: Run) -> None:
+    world.clock.now = 1_000_000_000.0  # long before the time of the command: the lease has lapsed
+    job = world.open_job("sales")
+    job.close()
+    refused = run("jobs", "commit", world.url, job.job_id)
+    assert (refused.exit_code, job.phase()) == (ConflictError.exit_code, JobPhase.OPEN)
+    assert run("jobs", "commit", world.url, job.job_id, "--allow-empty").exit_code == 0
