@@ -69,7 +69,7 @@ def checkpoint(json: JsonFlag = False) -> None:
 
 @commands.command("verify")
 def verify(json: JsonFlag = False) -> None:
-    """Replay entries and compare with checkpoints and tables; exits with 3 if they differ."""
+    """Check pages, replay entries, compare with checkpoints and tables; exits with 3 if they differ."""
     from lockgate.storage_core.journal.checkpoint.verify import verify as verify_journal
 
     journal, checkpoints, _ = _opened()
@@ -82,6 +82,11 @@ def verify(json: JsonFlag = False) -> None:
         print_line(f"replayed {found.entries} entries from {since} to {found.stamp}")
         for stamp in found.checkpoints:
             print_line(f"checkpoint {stamp} is equal to their result")
+        print_line(
+            f"pages and indexes were checked by {found.pages}"
+            if found.pages
+            else f"pages and indexes were not checked: {found.pages_unchecked}"
+        )
         for finding in found.findings:
             print_line(f"wrong: {finding}")
         print_line(f"{len(found.findings)} findings")

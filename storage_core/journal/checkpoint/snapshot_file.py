@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import IO, Any, Final
 
 import msgspec
 import zstandard
-from sqlalchemy import Select, Table, select, union_all
+from sqlalchemy import ColumnElement, Table, select, union_all
 
 from lockgate.storage_core.errors import MalformedJournalError
 from lockgate.storage_core.journal.database.row_access import columns_of, row_of
@@ -100,7 +100,7 @@ def write_snapshot(reading: Reading, file: IO[bytes]) -> None:
             out.write(text)
 
         put(header)
-        for row in chain(table_rows(reading), _kept_requests(reading)):
+        for row in chain(table_rows(reading), kept_requests(reading)):
             put((row.TABLE, row))
             lines += 1
         put((_END, End(lines=lines, sha256=digest.hexdigest())))
@@ -209,14 +209,23 @@ def table_rows(reading: Reading) -> Iterator[Row]:
         yield from _fetched(reading, kind, query.order_by(*(table.c[name] for name in kind.KEY)))
 
 
-def _kept_requests(reading: Reading) -> Iterator[Row]:
-    kept = union_all(*(_requests(table, reading.journal) for table in (REQUEST, ENTRY)))
-    yield from _fetched(reading, Request, kept)
+def kept_requests(reading: Reading, *conditions: Callable[[Table], ColumnElement[bool]]) -> Iterator[Row]:
+    """Yield the request ids that the journal keeps, as a stream.
 
-
-def _requests(table: Table, journal: str) -> Select[Any]:
+    Args:
+        reading: State of the journal.
+        conditions: Select some of the rows of a table.
+    """
     names = [field.name for field in msgspec.structs.fields(Request)]
-    return select(*(table.c[name] for name in names)).where(table.c.journal == journal)
+    kept = union_all(
+        *(
+            select(*(table.c[name] for name in names)).where(
+                table.c.journal == reading.journal, *(condition(table) for condition in conditions)
+            )
+            for table in (REQUEST, ENTRY)
+        )
+    )
+    yield from _fetched(reading, Request, kept)
 
 
 def _fetched(reading: Reading, kind: type[Row], query: Any) -> Iterator[Row]:

@@ -1,6 +1,7 @@
 """Rows in a temporary database, to compare any number of them in little memory.
 
-It contains two sets: the rows that entries fold into, and the rows to compare with them. SQLite keeps them in
+It contains two sets: the rows that entries fold into, and the rows to compare with them. Request ids are
+compared with those of a checkpoint in the same way. SQLite keeps them in
 an unnamed temporary file (`TMPDIR`) that disappears with the process.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
@@ -21,7 +22,7 @@ from lockgate.storage_core.journal.checkpoint.replay import load
 from lockgate.storage_core.journal.database.row_access import SqlRows, columns_of, row_of
 from lockgate.storage_core.journal.database.schema import table_of
 from lockgate.storage_core.journal.entries.family import known_families
-from lockgate.storage_core.journal.entries.rows import Lease, Row
+from lockgate.storage_core.journal.entries.rows import Lease, Request, Row
 
 CACHE_KIB: Final = 16 * 1024
 """Memory for pages; the rest is on disk."""
@@ -31,24 +32,37 @@ _FOUND: Final = "found"
 _FETCH: Final = 1000
 
 
+class _Origin(NamedTuple):
+    """Phrases about where the expected row is from."""
+
+    has: str
+    lacks: str
+    gives: str
+
+
+_ENTRIES: Final = _Origin("entries made it", "no entry made it", "entries give")
+_CHECKPOINT: Final = _Origin("the checkpoint has it", "the checkpoint lacks it", "the checkpoint has")
+
+
 class Difference(NamedTuple):
-    """A row that was found, and the folded row of the same key; None where it does not exist."""
+    """A row that was found, and the expected row of the same key; None where it does not exist."""
 
     found: Row | None
     folded: Row | None
+    origin: _Origin
 
     def __str__(self) -> str:
         if self.found is None:
-            return f"{_name(self.folded)} is missing, and entries made it"
+            return f"{_name(self.folded)} is missing, and {self.origin.has}"
         if self.folded is None:
-            return f"{_name(self.found)} is there, and no entry made it"
+            return f"{_name(self.found)} is there, and {self.origin.lacks}"
         column = next(
             name
             for name in _compared(type(self.found))
             if getattr(self.found, name) != getattr(self.folded, name)
         )
         found, folded = getattr(self.found, column), getattr(self.folded, column)
-        return f"{_name(self.found)}: {column} is {found!r}, and entries give {folded!r}"
+        return f"{_name(self.found)}: {column} is {found!r}, and {self.origin.gives} {folded!r}"
 
 
 class TempDatabase:
@@ -65,25 +79,35 @@ class TempDatabase:
 
     def clear(self) -> None:
         """Delete the folded rows."""
-        self._empty(self.folded)
+        self._empty(self.folded, known_families().rows)
 
     def differences(self, found: Iterable[Row]) -> Iterator[Difference]:
         """Yield the differences of rows, by table: first rows that differ or were added, then missing ones.
 
         `Lease.renewed_s` is not compared, because no entry sets it.
         """
-        self._empty(self._found)
+        return self._differences(found, known_families().rows, _ENTRIES)
+
+    def request_differences(self, found: Iterable[Row], kept: Iterable[Row]) -> Iterator[Difference]:
+        """Yield the differences of request ids from those that a checkpoint has."""
+        load(self.folded, kept)
+        return self._differences(found, [Request], _CHECKPOINT)
+
+    def _differences(
+        self, found: Iterable[Row], kinds: Sequence[type[Row]], origin: _Origin
+    ) -> Iterator[Difference]:
+        self._empty(self._found, kinds)
         load(self._found, found)
-        for kind in known_families().rows:
+        for kind in kinds:
             count = len(columns_of(kind))
             for values in self._fetched(_differing(kind)):
                 folded = None if values[count] is None else row_of(kind, values[count:])
-                yield Difference(row_of(kind, values[:count]), folded)
+                yield Difference(row_of(kind, values[:count]), folded, origin)
             for values in self._fetched(_missing(kind)):
-                yield Difference(None, row_of(kind, values))
+                yield Difference(None, row_of(kind, values), origin)
 
-    def _empty(self, rows: SqlRows) -> None:
-        for kind in known_families().rows:
+    def _empty(self, rows: SqlRows, kinds: Iterable[type[Row]]) -> None:
+        for kind in kinds:
             table = table_of(kind)
             self._connection.execute(delete(table).where(table.c.journal == rows.journal))
 
@@ -102,7 +126,8 @@ def temp_database() -> Iterator[TempDatabase]:
     engine = create_engine("sqlite+pysqlite://", creator=_connect, poolclass=NullPool)
     event.listen(engine, "handle_error", _explain)
     with engine.connect() as connection:
-        for kind in known_families().rows:
+        kinds: tuple[type[Row], ...] = (*known_families().rows, Request)
+        for kind in kinds:
             table_of(kind).create(connection)
         yield TempDatabase(connection)
 

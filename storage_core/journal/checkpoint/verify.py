@@ -1,4 +1,4 @@
-"""Verify a journal: fold its entries again, and compare the rows with the checkpoints and the tables.
+"""Verify a journal: check its pages, fold its entries again, compare the rows with checkpoints and tables.
 
 Verification begins at the oldest kept entry, not at the newest checkpoint, so that each new checkpoint is
 checked against the one before, and pruning can use it. The folded rows are in a temporary database, so that a
@@ -7,18 +7,30 @@ journal of any size is verified in little memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import zip_longest
 from typing import Final
 
 import msgspec
+from sqlalchemy.exc import DBAPIError
 
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import MalformedJournalError, ObjectNotFoundError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
+from lockgate.storage_core.journal.checkpoint.physical_check import check_pages
+from lockgate.storage_core.journal.checkpoint.prune import CLOCKS_APART_S
 from lockgate.storage_core.journal.checkpoint.replay import batches, load, replay
-from lockgate.storage_core.journal.checkpoint.snapshot_file import End, table_rows
-from lockgate.storage_core.journal.checkpoint.temp_database import TempDatabase, temp_database
+from lockgate.storage_core.journal.checkpoint.snapshot_file import (
+    End,
+    Header,
+    SnapshotReader,
+    kept_requests,
+    table_rows,
+)
+from lockgate.storage_core.journal.checkpoint.temp_database import Difference, TempDatabase, temp_database
+from lockgate.storage_core.journal.database.driver_errors import is_damage, to_lockgate_error
 from lockgate.storage_core.journal.entries.rows import Request, Row
 from lockgate.storage_core.journal.read.epochs import read_epochs, survived
 from lockgate.storage_core.journal.read.snapshot_read import Reading
@@ -37,13 +49,17 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
         stamp: Stamp of the newest entry.
         entries: Number of folded entries.
         checkpoints: Verified checkpoints; pruning may delete entries up to the newest of them.
-        findings: Messages, each about a wrong entry, row or checkpoint; empty in a sound journal.
+        pages: What checked the pages and indexes: `PRAGMA integrity_check`, `amcheck`, or empty.
+        pages_unchecked: Why pages and indexes were not checked, and what to do.
+        findings: Messages, each about a wrong page, entry, row or checkpoint; empty in a sound journal.
     """
 
     since: Stamp
     stamp: Stamp
     entries: int
     checkpoints: tuple[Stamp, ...]
+    pages: str
+    pages_unchecked: str
     findings: tuple[str, ...]
 
     def check(self) -> None:
@@ -57,9 +73,10 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verify(reading: Reading, checkpoints: Checkpoints, progress: Progress = no_progress) -> Verification:
-    """Fold the entries again; compare the rows with each checkpoint on the way, then with the tables.
+    """Check the pages, fold the entries again, compare the rows with each checkpoint, then with the tables.
 
-    Checkpoints with the same rows are marked as verified. Nothing else is written.
+    Epochs and request ids are compared with those of the newest checkpoint. Checkpoints that equal the
+    journal are marked as verified, unless pages are damaged. Nothing else is written.
 
     Args:
         reading: State of the journal, on the primary or on an observer.
@@ -74,9 +91,10 @@ def verify(reading: Reading, checkpoints: Checkpoints, progress: Progress = no_p
     with step("verify"), temp_database() as database:
         reading.stay_open()
         verifying = _Verifying(reading, checkpoints, database, progress)
+        now_s = reading.now_s()
         verification = verifying.run()
         for stamp, end in verifying.good.items():  # each time, as an earlier record may be of another file
-            checkpoints.mark_verified(stamp, end, reading.now_s())
+            checkpoints.mark_verified(stamp, end, now_s)
     return verification
 
 
@@ -98,6 +116,9 @@ class _Verifying:
         self._epochs = read_epochs(reading)
         self._database = database
         self._folded = 0
+        self._since_s = self._status.requests_since_s - CLOCKS_APART_S  # pruning may have deleted older ids
+        self._header: Header | None = None
+        self._requests = 0
         self.findings: list[str] = []
         self.good: dict[Stamp, End] = {}
 
@@ -107,8 +128,12 @@ class _Verifying:
             (stamp for stamp in found if self._is_followed(stamp)), key=lambda stamp: stamp.sequence
         )
         aside = [stamp for stamp in found if stamp not in ahead]
+        newest = ahead[-1] if ahead else None
         since = Stamp()
+        pages = check_pages(self._reading, self._progress)
+        self.findings += pages.findings
         try:
+            self._check_pruned()
             if self._status.pruned_sequence:
                 since = self._begin(ahead)
             while ahead:
@@ -116,16 +141,26 @@ class _Verifying:
                 self._compare_checkpoint(ahead.pop(0))
             self._fold_up_to(self._status.stamp.sequence)
             self._check_head()
-            self._compare("the tables", table_rows(self._reading))
+            self._report("the tables", self._database.differences(table_rows(self._reading)))
+            if newest in self.good:
+                self._compare_others(newest)
         except MalformedJournalError as error:
             self.findings.append(str(error))
+        except DBAPIError as error:
+            if not is_damage(error):
+                raise
+            self.findings.append(str(to_lockgate_error(self._reading.database.name, error)))
         for stamp in (*aside, *ahead):
             self._check_digest(stamp)
+        if pages.findings:
+            self.good.clear()  # so that no entry is pruned
         return Verification(
             since=since,
             stamp=self._status.stamp,
             entries=self._folded - since.sequence,
             checkpoints=tuple(sorted(self.good)),
+            pages=pages.by,
+            pages_unchecked=pages.why_not,
             findings=tuple(self.findings),
         )
 
@@ -141,10 +176,7 @@ class _Verifying:
             self._database.clear()
             try:
                 with self._checkpoints.open(stamp, self._status.identity) as snapshot:
-                    load(
-                        self._database.folded,
-                        (row for row in snapshot.rows() if not isinstance(row, Request)),
-                    )
+                    load(self._database.folded, self._rows(snapshot))
                     if stamp.sequence == self._status.pruned_sequence:  # otherwise it is unverified
                         self.good[stamp] = snapshot.end
             except MalformedJournalError as error:
@@ -168,13 +200,56 @@ class _Verifying:
     def _compare_checkpoint(self, stamp: Stamp) -> None:
         try:
             with self._checkpoints.open(stamp, self._status.identity) as snapshot:
-                rows = (row for row in snapshot.rows() if not isinstance(row, Request))
-                if self._compare(snapshot.name, rows):
+                if self._report(snapshot.name, self._database.differences(self._rows(snapshot))):
                     self.good[stamp] = snapshot.end
         except MalformedJournalError as error:
             self.findings.append(str(error))
         except ObjectNotFoundError:
             return  # pruned meanwhile
+
+    def _rows(self, snapshot: SnapshotReader) -> Iterator[Row]:
+        """Yield a checkpoint's rows that entries make; keep its header and a digest of its request ids."""
+        self._header, self._requests = snapshot.header, 0
+        for row in snapshot.rows():
+            if not isinstance(row, Request):
+                yield row
+            elif row.at_s >= self._since_s:
+                self._requests += hash(row)
+
+    def _compare_others(self, stamp: Stamp) -> None:
+        """Compare what no entry makes with the checkpoint that was read last: epochs and request ids."""
+        where = f"checkpoint {stamp}"
+        is_same = self._report(where, self._header_differences())
+        if sum(map(hash, self._kept_requests(stamp))) != self._requests:
+            is_same = self._report(where, self._request_differences(stamp)) and is_same
+        if not is_same:
+            del self.good[stamp]
+
+    def _kept_requests(self, stamp: Stamp) -> Iterator[Row]:
+        return kept_requests(
+            self._reading,
+            lambda table: table.c.sequence <= stamp.sequence,
+            lambda table: table.c.at_s >= self._since_s,
+        )
+
+    def _request_differences(self, stamp: Stamp) -> Iterator[Difference]:
+        with suppress(ObjectNotFoundError), self._checkpoints.open(stamp) as snapshot:  # or pruned meanwhile
+            kept = (row for row in snapshot.rows() if isinstance(row, Request) and row.at_s >= self._since_s)
+            yield from self._database.request_differences(self._kept_requests(stamp), kept)
+
+    def _header_differences(self) -> Iterator[str]:
+        header = self._header
+        if header is None:
+            return
+        epochs = [epoch for epoch in self._epochs if epoch.epoch <= header.stamp.epoch]
+        for found, kept in zip_longest(epochs, header.epochs):
+            if found != kept:
+                yield f"the journal has {found or 'no epoch'}, and the checkpoint has {kept or 'none'}"
+        if self._status.requests_since_s < header.requests_since_s:
+            yield (
+                f"the journal keeps request ids from {self._status.requests_since_s} on, and the checkpoint "
+                f"from {header.requests_since_s} on"
+            )
 
     def _check_digest(self, stamp: Stamp) -> None:
         try:
@@ -189,10 +264,18 @@ class _Verifying:
         for entry in self._reading.entries(self._folded, 1):
             raise MalformedJournalError(f"entry {entry.stamp}: the journal's head is at {self._status.stamp}")
 
-    def _compare(self, where: str, rows: Iterable[Row]) -> bool:
-        """Compare rows with the folded ones; return whether they are equal."""
+    def _check_pruned(self) -> None:
+        for entry in self._reading.entries(0, 1):
+            if entry.sequence <= self._status.pruned_sequence:
+                self.findings.append(
+                    f"entry {entry.stamp} is there, and by the journal's head entries up to "
+                    f"{self._status.pruned_sequence} were pruned"
+                )
+
+    def _report(self, where: str, differences: Iterable[Difference | str]) -> bool:
+        """Add differences to the findings; return whether there are none."""
         differing = 0
-        for differing, difference in enumerate(self._database.differences(rows), start=1):
+        for differing, difference in enumerate(differences, start=1):
             if differing <= _NAMED:
                 self.findings.append(f"{where}: {difference}")
         if differing > _NAMED:

@@ -184,7 +184,7 @@ class Database(Forkable):
                         connection.close()
                     else:
                         leave_to_parent(connection)
-            except (DBAPIError, TimeoutError) as error:
+            except (DBAPIError, TimeoutError, UnicodeDecodeError) as error:
                 if self.had_tables and lacks_table(error):
                     raise StateLostError(
                         f"journal {self.name}: its tables are gone, the database was replaced under this "

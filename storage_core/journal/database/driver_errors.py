@@ -25,7 +25,18 @@ _UNDONE: Final = frozenset({"40001", "40P01"})
 
 _UNDEFINED_TABLE: Final = "42P01"
 
+_DAMAGED: Final = frozenset({"XX001", "XX002"})
+"""SQLSTATEs of damaged data and of a damaged index."""
+
 _RESTORE: Final = "name another file, or restore the journal: `lockgate journal restore`"
+
+_DAMAGE_WORDS: Final = (
+    "malformed",
+    "Could not decode to UTF-8",
+    "unsupported file format",
+    "codec can't decode",  # Python's, for a message of SQLite that quotes a damaged schema
+)
+"""Words of SQLite about damage."""
 
 _REMEDIES: Final[Sequence[tuple[tuple[str, ...], type[NotAppliedError], str]]] = (
     (
@@ -49,7 +60,7 @@ _REMEDIES: Final[Sequence[tuple[tuple[str, ...], type[NotAppliedError], str]]] =
         "free space on its disk, then try again",
     ),
     (("permission denied",), JournalUnavailableError, "give its user the right to make and to write tables"),
-    (("is not a database", "malformed", "no such table"), MalformedJournalError, _RESTORE),
+    (("is not a database", "no such table", *_DAMAGE_WORDS), MalformedJournalError, _RESTORE),
     (
         ('relation "', 'column "'),
         MalformedJournalError,
@@ -98,6 +109,8 @@ def to_lockgate_error(name: str, error: Exception, holder: int | None = None) ->
         kind, remedy = InvalidInputError, "the database cannot store such a value; use another"
     elif isinstance(error, IntegrityError):
         kind, remedy = MalformedJournalError, "it contradicts itself: see `lockgate journal verify`"
+    elif is_damage(error):
+        kind, remedy = MalformedJournalError, f"see `lockgate journal verify`; {_RESTORE}"
     else:
         for words, known_kind, known_remedy in _REMEDIES:
             if any(word in message for word in words):
@@ -112,6 +125,14 @@ def lacks_table(error: Exception) -> bool:
     """Return whether a table does not exist."""
     cause = getattr(error, "orig", None)
     return getattr(cause, "sqlstate", None) == _UNDEFINED_TABLE or "no such table" in str(cause)
+
+
+def is_damage(error: Exception) -> bool:
+    """Return whether the database reports a damaged page, table or index."""
+    cause = getattr(error, "orig", None)
+    if isinstance(cause, sqlite3.DatabaseError):
+        return any(words in str(cause) for words in _DAMAGE_WORDS)
+    return getattr(cause, "sqlstate", None) in _DAMAGED
 
 
 def refused_commit(error: SQLAlchemyError) -> bool:

@@ -69,7 +69,7 @@ def check_versions(connection: Connection, database: Database) -> dict[str, int]
     """
     if not inspect(connection).has_table(VERSION_TABLE.name):
         return {}
-    revisions = sorted(connection.execute(select(VERSION_TABLE.c.version_num)).scalars())
+    revisions = sorted(map(str, connection.execute(select(VERSION_TABLE.c.version_num)).scalars()))
     named = [revision.rpartition("_") for revision in revisions]
     found = {name: int(number) for name, _, number in named if name and number.isdecimal()}
     if len(found) < len(revisions) or JOURNAL.name not in found:

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from sqlalchemy import Connection, Select, bindparam, select, text
 
-from lockgate.storage_core.errors import ObjectNotFoundError
+from lockgate.storage_core.errors import MalformedJournalError, ObjectNotFoundError
 from lockgate.storage_core.journal.database.bulk import JOURNAL
 from lockgate.storage_core.journal.database.database import Database
 from lockgate.storage_core.journal.database.pipeline import Statement, execute_pipelined
@@ -109,7 +109,11 @@ class Reading(SqlRows):
         return next(iter(self.find(kind, [key])), None)
 
     def entries(self, after: int, limit: int) -> Sequence[Entry]:
-        """Return at most `limit` entries with a greater sequence, in order."""
+        """Return at most `limit` entries with a greater sequence, in order.
+
+        Raises:
+            MalformedJournalError: A column has a value of another type; the message names the entry.
+        """
         names = Entry.__struct_fields__
         query = (
             select(*(ENTRY.c[name] for name in names))
@@ -117,7 +121,14 @@ class Reading(SqlRows):
             .order_by(ENTRY.c.sequence)
             .limit(limit)
         )
-        return [Entry(**dict(zip(names, row, strict=True))) for row in self.connection.execute(query)]
+        rows = [dict(zip(names, row, strict=True)) for row in self.connection.execute(query)]
+        try:
+            return msgspec.convert(rows, list[Entry])
+        except msgspec.ValidationError as error:
+            raise MalformedJournalError(
+                f"one of the {len(rows)} entries after {after} cannot be read: {error}; restore the journal: "
+                "`lockgate journal restore`"
+            ) from None
 
     def _read_status(self) -> Status:
         # Together with BEGIN, if it is the first statement: that costs no round trip of its own.
