@@ -5,9 +5,10 @@ Source: journal, "Leases".
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, final
 
 import msgspec
 
@@ -175,36 +176,61 @@ class TakeLease(_LeaseOp, frozen=True, tag="take-lease"):
         return LeaseState.HARD if is_same else LeaseState(lease.standing)
 
 
-class ParkLease(_LeaseOp, frozen=True, tag="park-lease"):
-    """Keep a resource's lease without renewals, until its next step.
+class FencedOp(_LeaseOp, frozen=True):
+    """A mutation that only the holder of a resource's lease may write: the base for every family.
+
+    The fold refuses it, before anything else, if the lease was taken with a newer stamp or freed. A lapsed
+    lease that nobody has taken still holds.
 
     Attributes:
-        stamp: Stamp with which it was taken.
-        for_s: How long it does not lapse.
+        stamp: Stamp with which the lease was taken.
     """
 
     stamp: Stamp
+
+    @final
+    def fold(self, state: State, moment: Moment) -> Any:
+        """Check the lease, then apply the mutation.
+
+        Raises:
+            FencedError: The lease is lost.
+        """
+        return self.fold_held(state, moment, held(state, self.resource, self.stamp))
+
+    @abstractmethod
+    def fold_held(self, state: State, moment: Moment, lease: Lease) -> Any:
+        """Apply the mutation of a holder to the state and return its result.
+
+        Args:
+            state: The tables.
+            moment: Context in which the entry is accepted.
+            lease: The holder's lease.
+
+        Raises:
+            LockgateError: The state does not allow it.
+        """
+
+
+class ParkLease(FencedOp, frozen=True, tag="park-lease"):
+    """Keep a resource's lease without renewals, until its next step.
+
+    Attributes:
+        for_s: How long it does not lapse.
+    """
+
     for_s: float
 
-    def fold(self, state: State, moment: Moment) -> None:
-        """Park the lease if the stamp still holds it."""
-        lease = held(state, self.resource, self.stamp)
+    def fold_held(self, state: State, moment: Moment, lease: Lease) -> None:
+        """Park the lease."""
         until_s = moment.at_s + self.for_s
         state.put(msgspec.structs.replace(lease, standing=Standing.PARKED, parked_until_s=until_s))
 
 
-class FreeLease(_LeaseOp, frozen=True, tag="free-lease"):
-    """Free a resource's lease.
+class FreeLease(FencedOp, frozen=True, tag="free-lease"):
+    """Free a resource's lease."""
 
-    Attributes:
-        stamp: Stamp with which it was taken.
-    """
-
-    stamp: Stamp
-
-    def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
-        """Free the lease if the stamp still holds it."""
-        lease = held(state, self.resource, self.stamp)
+    def fold_held(self, state: State, moment: Moment, lease: Lease) -> None:  # noqa: ARG002 - of the base
+        """Free the lease."""
         state.put(msgspec.structs.replace(lease, standing=Standing.FREE, parked_until_s=None))
 
 

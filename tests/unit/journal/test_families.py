@@ -12,13 +12,15 @@ from lockgate.storage_core.blobs.registry.references import SubmitBlobJob
 from lockgate.storage_core.commit.registry.entries import ForgetJob
 from lockgate.storage_core.errors import FencedError, JournalVersionError
 from lockgate.storage_core.ids import job_resource
-from lockgate.storage_core.journal import Journal, open_journal
+from lockgate.storage_core.journal import Journal, Leases, open_journal
 from lockgate.storage_core.journal.checkpoint.restore import open_survivor, restore
 from lockgate.storage_core.journal.checkpoint.verify import verify
 from lockgate.storage_core.journal.database.schema import VERSION_TABLE
 from lockgate.storage_core.journal.entries import family as family_module
 from lockgate.storage_core.journal.entries.events import ArtefactsTaken, ResourceEnded
 from lockgate.storage_core.journal.entries.family import FAMILIES, Families, Family, known_families
+from lockgate.storage_core.journal.entries.leases import DropLease, FencedOp, FreeLease, ParkLease
+from tests.support.commit.destination import ManualClock
 from tests.support.journal.checkpoints import DEST, JournalWorld, job
 from tests.support.journal.fruit_family import FRUIT, Eat, Fruit
 
@@ -158,3 +160,34 @@ def test_reactions_run_in_the_order_of_the_families_names() -> None:
     assert [family.name for family in families] == ["a", "fruit"]
     assert list(families.reactions(ResourceEnded)) == [first.reactions[0], FRUIT.reactions[0]]
     assert list(families.reactions(ArtefactsTaken)) == []
+
+
+def test_every_entry_that_names_its_writers_stamp_is_fenced_by_the_one_base() -> None:
+    ops = [op for family in known_families() for op in family.ops]
+    with_stamp = {op for op in ops if "stamp" in op.__struct_fields__}
+    assert with_stamp == {op for op in ops if issubclass(op, FencedOp)} != set()
+
+
+@pytest.mark.parametrize("standing", ["newer", "freed", "gone"])
+def test_a_fenced_entry_at_a_lost_stamp_is_refused_before_its_own_fold(
+    timed_journal: Journal, standing: str
+) -> None:
+    leases = Leases(timed_journal)
+    old = leases.take("r", "h", purpose="write", soft_s=1, hard_s=2)
+    if standing == "newer":
+        leases.take("r", "g", purpose="take over", soft_s=1, hard_s=2)
+    else:
+        leases.free("r", old)
+    if standing == "gone":
+        timed_journal.apply(DropLease(resource="r"))
+    for op in (FreeLease(resource="r", stamp=old), ParkLease(resource="r", stamp=old, for_s=1)):
+        with pytest.raises(FencedError, match="change nothing more"):
+            timed_journal.apply(op)
+
+
+def test_a_lapsed_lease_that_nobody_has_taken_still_fences_nobody(
+    timed_journal: Journal, clock: ManualClock
+) -> None:
+    stamp = Leases(timed_journal).take("r", "h", purpose="write", soft_s=1, hard_s=2)
+    clock.sleep(1_000)
+    timed_journal.apply(ParkLease(resource="r", stamp=stamp, for_s=1))
