@@ -39,7 +39,7 @@ def empty(page: bytearray, rng: random.Random) -> None:
 
 def used(page: bytearray, rng: random.Random) -> int:
     """Return the place of a byte that is not 0: most of a small table's page is."""
-    return rng.choice([place for place, byte in enumerate(page) if byte])
+    return rng.choice([place for place, byte in enumerate(page) if byte] or [0])
 
 
 DAMAGES: Final[Sequence[tuple[Damage, int]]] = ((flip_a_bit, 7), (scribble, 9), (empty, 14))
