@@ -158,6 +158,21 @@ def test_a_journal_on_a_read_only_disk_can_be_read(open_dir: Path, monkeypatch: 
     assert {path.name for path in open_dir.iterdir()} == names
 
 
+def test_a_copy_on_a_read_only_disk_is_read_and_reported(
+    open_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = open_dir / "journal.db"
+    with open_journal(f"sqlite:///{path}") as journal:
+        journal.apply(take("a"))
+    copy = path.read_bytes()
+    with open_journal(f"sqlite:///{path}") as journal:
+        journal.apply(take("b"))
+    path.write_bytes(copy)
+    with on_a_read_only_disk(open_dir, monkeypatch), open_journal(f"sqlite:///{path}") as journal:
+        assert journal.status().stamp == Stamp(1, 1)
+    assert "it is at 1.1, and 1.2 was acknowledged; its disk is read-only" in caplog.text
+
+
 def test_a_journal_on_a_read_only_disk_is_refused_if_its_newest_entries_are_in_its_log(
     open_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
