@@ -48,9 +48,9 @@ def with_database(url: str) -> str:
 class BrokerKeysStep(bootsteps.Step):  # type: ignore[misc]
     """Checks the broker's keys before a worker takes its first message."""
 
-    def __init__(self, parent: Any, **options: Any) -> None:
-        """Raise if another application has keys under the prefix."""
-        super().__init__(parent, **options)
+    def create(self, parent: Any) -> None:
+        """Start the broker if none is configured; raise if another application has keys under the prefix."""
+        parent.app.use_broker()
         refuse_foreign_keys(parent.app)
 
 

@@ -1,4 +1,4 @@
-"""The Celery application; settings are read, and the broker is found or started, on first use.
+"""The Celery application; settings are read on first use, and the broker is started by the first task.
 
 This module is not named `app`: a submodule of that name would hide the attribute `app` of `lockgate.workers`,
 which `celery -A lockgate.workers` uses.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from celery import Celery
+from celery import signals
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import load_settings
 from lockgate.workers.broker_keys import with_database
-from lockgate.workers.embedded_broker import broker_url
+from lockgate.workers.embedded_broker import known_broker_url
+from lockgate.workers.lazy_broker import LazyBrokerCelery
 from lockgate.workers.offload import install_offload
 
 COMMIT_QUEUE: Final = "commit"
@@ -39,10 +40,9 @@ def configuration() -> dict[str, Any]:
 
     Raises:
         InvalidInputError: A setting is invalid, or the broker cannot store results.
-        MissingPartError: There is no broker, and none can be started.
     """
     settings = load_settings()
-    url = with_database(broker_url(settings))
+    url = with_database(known_broker_url(settings))
     prefix = {"global_keyprefix": settings.broker_prefix} if settings.broker_prefix else {}
     return {
         "broker_url": url,
@@ -91,13 +91,28 @@ def result_backend(url: str) -> str:
     return url
 
 
-app = Celery("lockgate", include=["lockgate.workers.tasks"])
+app = LazyBrokerCelery("lockgate", include=["lockgate.workers.tasks"])
 app.add_defaults(configuration)
 app.steps["worker"].update(
     {
         "lockgate.workers.broker_keys:BrokerKeysStep",
         "lockgate.workers.metrics.endpoint:MetricsStep",
-        "lockgate.workers.libraries:WorkerCacheStep",
     }
 )
 install_offload(app)
+
+
+def _start_for_beat(sender: Any, **_: Any) -> None:
+    """Start the embedded broker for Celery's scheduler, which connects before it sends."""
+    if sender.app is app:
+        app.use_broker()
+
+
+def _start_for_worker(instance: Any, **_: Any) -> None:
+    """Start the embedded broker for a worker, which takes a connection before its first bootstep."""
+    if instance.app is app:
+        app.use_broker()
+
+
+signals.beat_init.connect(_start_for_beat, weak=False)
+signals.celeryd_init.connect(_start_for_worker, weak=False)

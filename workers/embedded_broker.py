@@ -34,6 +34,9 @@ STOP_TIMEOUT_S: Final = 15.0
 POLL_S: Final = 0.02
 PORT_TRIES: Final = 3
 
+NEVER_STARTED: Final = "redis://127.0.0.1:0/0"
+"""URL of an embedded broker that was never started: no port has this number."""
+
 CONFIGURATION: Final = """\
 bind 127.0.0.1
 port {port}
@@ -60,6 +63,14 @@ class BrokerRecord(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     url: str
     started_s: float
+
+
+def known_broker_url(settings: Settings) -> str:
+    """Return `LOCKGATE_BROKER_URL`, else the URL that the embedded broker last had; start nothing."""
+    if settings.broker_url is not None:
+        return settings.broker_url
+    record = _read_record(broker_dir(settings))
+    return NEVER_STARTED if record is None else record.url
 
 
 def broker_url(settings: Settings) -> str:

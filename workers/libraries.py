@@ -100,10 +100,13 @@ class WorkerCache:
 class WorkerCacheStep(bootsteps.StartStopStep):  # type: ignore[misc]
     """Opens a worker's cache before its pool has processes, and deletes it as the worker exits."""
 
+    settings: Settings | None = None
+    """Settings of the application; None: those of the environment."""
+
     def create(self, parent: Any) -> WorkerCache | None:  # noqa: ARG002 - Celery's
         """Open the cache, including files that a killed worker left; without one, tasks that need it fail."""
         try:
-            return WorkerCache(load_settings())
+            return WorkerCache(self.settings or load_settings())
         except LockgateError as error:
             LOG.warning("blob cache: %s; tasks that need blobs will fail", error)
             return None

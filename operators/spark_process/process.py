@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
@@ -21,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Protocol
 
+from lockgate.operators.spark_process.answer_folder import answer_folder
 from lockgate.storage_core import errors
 from lockgate.storage_core.errors import LockgateError
 
@@ -74,8 +74,8 @@ class SparkChild:
             SparkChildError: The work raised another error, or the child was killed.
         """
         payload = pickled(work)
-        with tempfile.TemporaryDirectory(prefix="lockgate-spark-") as folder:
-            answer = Path(folder, "answer.json")
+        with answer_folder() as folder:
+            answer = folder / "answer.json"
             with subprocess.Popen(
                 [sys.executable, "-m", "lockgate.operators.spark_process.child", str(answer)],
                 stdin=subprocess.PIPE,

@@ -16,7 +16,8 @@ from lockgate.storage_core.blobs.cache.process_cache import configured_cache
 from lockgate.storage_core.errors import ObjectNotFoundError
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.celery_app import app
-from tests.support.workers import message_tasks
+from lockgate.workers.embedded_broker import broker_url
+from tests.support.workers import message_tasks, offloading_app
 from tests.support.workers.celery_worker import embedded_broker, wait_until, worker_process
 
 pytestmark = pytest.mark.integration
@@ -112,3 +113,22 @@ def test_arguments_of_a_killed_task_are_kept_for_its_redelivery(
             # The replacement process was forked from a worker with an open journal.
             assert len(got(sent(message_tasks.grow, BIG, 2))) == 10_000
             arguments_are_let_go(settings)
+
+
+def test_a_worker_of_an_application_with_only_install_offload_deletes_its_cache_as_it_exits(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    url = broker_url(settings)
+    monkeypatch.setattr(offloading_app.app.conf, "broker_url", url)
+    monkeypatch.setattr(offloading_app.app.conf, "result_backend", url)
+    with worker_process(
+        tmp_path / "log",
+        queues=[offloading_app.QUEUE],
+        application="tests.support.workers.offloading_app",
+        environment={"GUEST_URL": url, "LOCKGATE_BLOB_CACHE_DIR": str(cache)},
+    ):
+        assert got(sent(offloading_app.length, "x" * 5_000)) == 5_000
+        assert (cache / "blobs" / "no_job").is_dir()
+    assert not cache.exists()
+    offloading_app.app.close()

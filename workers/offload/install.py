@@ -5,6 +5,8 @@
     sender     `app.amqp`, which publishes every task message: see `lockgate.workers.offload.sender`
     receiver   each task's `Request` and `before_start`: see `lockgate.workers.offload.receiver`
     results    the result backend and `app.AsyncResult`: see `lockgate.workers.offload.results`
+
+A worker opens the machine's cache of blobs at its start, and deletes it at its end.
 """
 
 from __future__ import annotations
@@ -39,9 +41,11 @@ def install_offload(app: Celery, settings: Settings | None = None) -> None:
     offload_results(app, offload)
 
     def receive(sender: Any, **_: Any) -> None:
-        from lockgate.workers.offload.receiver import receive_offloaded  # noqa: PLC0415 - only workers receive
+        from lockgate.workers.libraries import WorkerCacheStep  # noqa: PLC0415 - only workers receive
+        from lockgate.workers.offload.receiver import receive_offloaded  # noqa: PLC0415
 
         if sender.app is app:
+            app.steps["worker"].add(type("WorkerCacheStep", (WorkerCacheStep,), {"settings": settings}))
             for task in list(app.tasks.values()):
                 receive_offloaded(task, offload)
 

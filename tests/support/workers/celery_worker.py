@@ -35,6 +35,7 @@ READY = " ready."
 def connect_again() -> None:
     """Reload the settings of this process's Celery application, like a new process."""
     app.close()
+    app.forget_broker()
     app._local = threading.local()
     app._backend_cache = None
     for name in ("amqp", "control"):  # both keep producers of the earlier broker

@@ -1,0 +1,81 @@
+"""A Celery application that starts the embedded broker when it first sends or receives a task.
+
+Commands that only look, such as `celery report`, `inspect` or `status`, start nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import Celery
+
+from lockgate.storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.settings import load_settings
+from lockgate.workers.embedded_broker import find_broker, start_broker
+
+
+class LazyBrokerCelery(Celery):  # type: ignore[misc]
+    """An application whose broker is the embedded one if none is configured."""
+
+    _uses_broker = False
+
+    def use_broker(self) -> None:
+        """Start the embedded broker, once, if none is configured: this process sends or receives tasks.
+
+        Raises:
+            MissingPartError: There is no Redis program.
+            StoreUnavailableError: It does not start or does not answer.
+        """
+        if not self._uses_broker:
+            settings = load_settings()
+            if settings.broker_url is None:
+                self._adopt(start_broker(settings).url)
+            self._uses_broker = True
+
+    def send_task(self, *arguments: Any, **options: Any) -> Any:
+        """Send a task, to a broker that runs."""
+        self.use_broker()
+        return super().send_task(*arguments, **options)
+
+    def producer_or_acquire(self, producer: Any = None) -> Any:
+        """Return a producer, of a broker that runs."""
+        if producer is None:
+            self.use_broker()
+        return super().producer_or_acquire(producer)
+
+    def forget_broker(self) -> None:
+        """Look for the broker again at the next use, by settings that have changed."""
+        self._uses_broker = False
+
+    def _connection(self, url: str, **options: Any) -> Any:
+        if not self._uses_broker:
+            url = self._running_url(url)
+        return super()._connection(url, **options)
+
+    def _get_backend(self) -> Any:
+        if not self._uses_broker:
+            self._running_url("")
+        return super()._get_backend()
+
+    def _running_url(self, url: str) -> str:
+        """Return the URL of the embedded broker if it is used; the given URL if another one is configured.
+
+        Raises:
+            StoreUnavailableError: It does not run.
+        """
+        settings = load_settings()
+        if settings.broker_url is not None:
+            return url
+        record = find_broker(settings)
+        if record is None:
+            raise StoreUnavailableError(
+                "embedded broker: it does not run, and a command that only looks does not start it; start it "
+                "with `lockgate broker start`, or name another broker in LOCKGATE_BROKER_URL"
+            )
+        self._adopt(record.url)
+        return record.url
+
+    def _adopt(self, url: str) -> None:
+        """Use the address that the embedded broker has now."""
+        if self.conf.broker_url != url:
+            self.conf.broker_url = self.conf.result_backend = url
