@@ -74,8 +74,8 @@ def found_by_another(s3: S3World, left: Left) -> World:
     close_journals()
     s3.fake.restore(left.store)
     file = _file_of(s3.other)
-    for beside in ("-wal", "-shm"):
-        Path(f"{file}{beside}").unlink(missing_ok=True)
+    for beside in file.parent.glob(f"{file.name}-*"):  # also what says which head was acknowledged
+        beside.unlink()
     file.write_bytes(left.journal)
     s3.other.clock.now = left.now_s
     return s3.other
