@@ -333,7 +333,7 @@ def test_the_spark_child_calls_a_function_of_the_projects_operators(project: Pro
 
     assert done.returncode == 0, done.stdout + done.stderr
     staged = json.loads(done.stdout)
-    assert [Path(project.root, "staging", path).read_text() for path, _ in staged] == [
+    assert [Path(project.root, "staging", path).read_text() for path, *_ in staged] == [
         '{"greeting":"hello"}\n'
     ]
 
