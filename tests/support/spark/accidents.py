@@ -26,7 +26,7 @@ Step = Callable[["Iterator[pa.RecordBatch]"], "Iterator[pa.RecordBatch]"]
 FIRST_TRY: Final = "first-try.json"
 """The processes of the first try, and its open uploads."""
 SECOND_TRY: Final = "second-try.json"
-"""Which processes of the first try still lived when the second one sent its rows."""
+"""Which processes of the first try still lived when the next one sent its rows."""
 PATIENCE_S: Final = 120.0
 
 
@@ -42,7 +42,7 @@ def accident(how: Accident, destination: str, notes: str, uploads: int) -> Step:
 
     def passed_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tried = _tries_of_the_first_task()
-        if tried == 1:
+        if tried:  # not only 1: Spark may give the first retry to the dying executor, and count it
             pids = _first_try(notes)["pids"]
             if how == "killed":
                 await_that(lambda: not any(map(psutil.pid_exists, pids)), "the killed executor's end")
