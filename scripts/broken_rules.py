@@ -525,7 +525,7 @@ MUTANTS: Final = (
         f"{JOB_IDS}a_put_begun_after_the_end_of_its_job_is_whole_if_it_completes_after_the_end_is_forgotten",
     ),
     Mutant(
-        "audit-what-nobody-uploads",
+        "audit-other-bytes-than-uploaded",
         "an audit verdict counts only if the staged files have the bytes that were uploaded",
         [Edit("operators/audits/staged_rows.py", "if found != uploaded:", "if len(found) != len(uploaded):")],
         f"{STAGED}an_audit_refuses_a_staged_file_whose_bytes_are_not_those_that_were_uploaded",

@@ -29,7 +29,7 @@ def answer_folder() -> Iterator[Path]:
 def delete_abandoned() -> None:
     """Delete folders of this user that no process has locked."""
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        # Another task may delete it meanwhile; what belongs to somebody else, and links, cannot be opened.
+        # Another task may delete it meanwhile; a file of another user, or a link, cannot be opened.
         with suppress(OSError), _opened(path) as folder:
             status = os.fstat(folder)
             if status.st_uid != os.getuid() or abs(time.time() - status.st_mtime) < LEAST_AGE_S:

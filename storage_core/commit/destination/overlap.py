@@ -2,7 +2,7 @@
 
 If two destinations overlap, a file can lie in both: a `replace` of one may delete what the other has
 published, whose log still names it. A folder counts as a destination here if its log has a publication or an
-open turn, whatever its name is; a set-up that never published is in nobody's way.
+open turn, whatever its name is; a set-up that never published does not count.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class HeartbeatLeases:
         return is_future or now_s >= record.deadline_s
 
     def _lapses_in_s(self, folder: JobFolder, record: LeaseRecord) -> float:
-        if record.state == "parked":  # nobody renews it, and its deadline is a time of day
+        if record.state == "parked":  # it is not renewed, and its deadline is a time of day
             return max(0.0, record.deadline_s - self.clock.now_s())
         name = f"{folder.store.url}#{folder.job_id}"
         renewal = (record.holder, record.state, record.renewed_s)

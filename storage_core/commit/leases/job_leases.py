@@ -45,7 +45,7 @@ class LeasesByJob:
         return leases.look(folder, job)
 
     def look_again(self, folder: JobFolder, job: JobRecord, overdue: JobLeaseView, who: str) -> JobLeaseView:
-        """Wait until an overdue lease that nobody renews has lapsed, and return its state then.
+        """Watch an overdue lease until it is renewed or has lapsed, and return its state then.
 
         Args:
             folder: Folder of the job.

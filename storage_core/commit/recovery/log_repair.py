@@ -174,7 +174,8 @@ class _Repair:
         if success is not None and success.receipt is not None and success.receipt.turn == turn:
             receipt = success.receipt
             live = self._published_files(folder, receipt)
-            removed = [fate.key for fate in read_file_fates(folder) if fate.fate in LISTED_FATES]
+            # Files are removed in parallel, so the report has them in any order; a list has them by key.
+            removed = sorted(fate.key for fate in read_file_fates(folder) if fate.fate in LISTED_FATES)
             if len(removed) != receipt.removed_files:
                 raise _UncertainError(
                     f"the report of job {job} has {len(removed)} removed files, its receipt "

@@ -1,6 +1,6 @@
 """Quarantine: set a job aside whose records cannot be read, so that others can commit at its destination.
 
-The job's turn is passed first. From then on nobody can publish the job, whatever its records say. Then
+The job's turn is passed first. From then on no process can publish the job, whatever its records say. Then
 `COMMIT_STARTED` is replaced by a decision with the verdict `quarantined`, and its bytes are kept beside it.
 All other records, uploads and objects stay. A repeated call continues where the first one stopped.
 """
@@ -160,11 +160,11 @@ def _refuse(folder: JobFolder, found: Quarantine, names: set[str]) -> None:
         )
     ended = sorted(names & {"COMMIT_SUCCESS", "COMMIT_FAIL"})
     if ended:
-        raise ConflictError(f"{where} has ended ({ended[0]}): it blocks nobody; nothing was changed")
+        raise ConflictError(f"{where} has ended ({ended[0]}): it blocks no other job; nothing was changed")
     for outcome in DestinationLog(folder.store).outcomes():
         if outcome.job_id == folder.job_id and outcome.verdict == "published":
             raise ConflictError(
-                f"{where} was published in turn {outcome.turn}: its data are live and it blocks nobody; "
+                f"{where} was published in turn {outcome.turn}: its data are live and it blocks no job; "
                 "nothing was changed; restore its record from a version or a backup of the store, then "
                 "recover the job"
             )
@@ -175,7 +175,7 @@ def _refuse_live(folder: JobFolder, record: JobRecord | None, settings: Settings
     try:
         state = leases.look(folder, record).state
     except MalformedRecordError:
-        return  # nobody can renew a lease that cannot be read
+        return  # a lease that cannot be read is not renewed
     if state is JobLeaseState.LIVE:
         raise ConflictError(
             f"job {folder.job_id} at {folder.store.url}: its driver is alive; nothing was changed; stop it, "

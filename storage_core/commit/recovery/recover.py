@@ -132,7 +132,7 @@ def recover_job(
             view, found = leases.look(folder, record), folder.phase()
             if view.state is JobLeaseState.OVERDUE and found in UNDECIDED:
                 if dry_run:
-                    watched = f", if nobody renews its lease within {view.lapses_in_s:.0f} s"
+                    watched = f", if its lease is not renewed within {view.lapses_in_s:.0f} s"
                     view = replace(view, state=JobLeaseState.LAPSED)
                 else:
                     view = leases.look_again(folder, record, view, "recovery")

@@ -45,7 +45,7 @@ def expected_digest(folder: JobFolder, job_attempt: JobAttemptId, task: TaskId) 
 
 
 def refuse_empty(folder: JobFolder, job_attempt: JobAttemptId) -> None:
-    """Refuse to commit a job of which nobody knows that it has no data: its driver may have died first.
+    """Refuse to commit an empty job that may be incomplete: its driver may have died before its first task.
 
     Raises:
         ConflictError: The job is undecided, no task of this job attempt has committed, and none is expected.

@@ -55,7 +55,7 @@ def refuse_unclosed(
     opened: Mapping[str, BinaryIO],
     writers: Iterable[PendingFileWriter],
 ) -> None:
-    """Refuse to commit an attempt with an open file: nobody knows whether its writer has finished.
+    """Refuse to commit an attempt with an open file, because its writer may not have finished.
 
     Raises:
         InvalidInputError: A file is open.

@@ -41,7 +41,7 @@ Every role may. Other values are kept, because they only concern standbys.
 _FSYNC: Final = (
     "current_setting('fsync'), coalesce(current_setting('lockgate.may_lose_entries', true), '') = 'on'"
 )
-"""Whether the server syncs, and whether somebody has set that its databases may lose entries."""
+"""Whether the server syncs, and whether its settings permit lost entries."""
 
 WAL_BYTES: Final = 4 * 2**20
 """Size to which SQLite truncates its write-ahead log after a checkpoint."""
@@ -271,7 +271,7 @@ def _write_ahead(connection: sqlite3.Connection, path: Path, busy_s: float) -> N
 
 
 def is_on_read_only_disk(path: Path) -> bool:
-    """Return whether a file is on a disk that is mounted read-only, so that nobody can write it."""
+    """Return whether a file is on a disk that is mounted read-only, so that no process can write it."""
     try:
         return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
     except OSError:

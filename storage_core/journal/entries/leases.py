@@ -180,7 +180,7 @@ class FencedOp(_LeaseOp, frozen=True):
     """A mutation that only the holder of a resource's lease may write: the base for every family.
 
     The fold refuses it, before anything else, if the lease was taken with a newer stamp or freed. A lapsed
-    lease that nobody has taken still holds.
+    lease still holds until another holder takes it.
 
     Attributes:
         stamp: Stamp with which the lease was taken.

@@ -109,8 +109,8 @@ class Leases:
     def renew(self, holder: str, held: Mapping[str, Stamp]) -> dict[str, str]:
         """Renew all leases of a holder in one statement; return a message for each lost one, by resource.
 
-        A lease that nobody has taken is renewed however late: the clock may have jumped. A recovery that is
-        about to take it notices the renewal (`TakeLease.seen`).
+        A lease that no other holder has taken is renewed however late: the clock may have jumped. A recovery
+        that is about to take it notices the renewal (`TakeLease.seen`).
 
         Args:
             holder: Name under which they were taken.
@@ -165,7 +165,7 @@ class Leases:
         match lease.standing:
             case Standing.FREE:
                 return 0.0
-            case Standing.PARKED:  # nobody renews it, and its deadline is a time of day
+            case Standing.PARKED:  # it is not renewed, and its deadline is a time of day
                 return max(0.0, (lease.parked_until_s or 0.0) - now_s)
         name = f"{self.journal.identity}/{lease.resource}"
         renewal = (lease.stamp, lease.standing, lease.renewed_s)

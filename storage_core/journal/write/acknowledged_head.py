@@ -61,7 +61,7 @@ class AcknowledgedHead:
             finally:
                 os.close(file)
         except OSError as error:
-            if not self._has_warned and error.errno != errno.EROFS:  # there nobody writes an entry, either
+            if not self._has_warned and error.errno != errno.EROFS:  # no entry is written there either
                 LOG.warning(
                     "journal %s: %s cannot be written (%s); entries are safe, but a copy of the database "
                     "that is put back in its place would not be noticed; make it writable for this user",

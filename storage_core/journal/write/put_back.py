@@ -1,4 +1,4 @@
-"""Notice a SQLite file that was put back from a copy while nobody had it open.
+"""Notice a SQLite file that was put back from a copy while no process had it open.
 
 It continues in a new epoch, so that no stamp is issued twice, and in safe mode, because it has forgotten
 entries that were acknowledged.

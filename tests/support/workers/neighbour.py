@@ -1,4 +1,4 @@
-"""A Celery application of somebody else, in the Redis that Lockgate uses: it is named by `NEIGHBOUR_URL`."""
+"""A foreign Celery application in the Redis that Lockgate uses, whose URL is `NEIGHBOUR_URL`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Celery application of somebody else that has only `install_offload`: its broker is `GUEST_URL`."""
+"""A foreign Celery application that has only `install_offload`: its broker is `GUEST_URL`."""
 
 from __future__ import annotations
 

@@ -152,4 +152,4 @@ def test_a_dry_run_says_how_long_recovery_would_watch(world: World) -> None:
     found = recover_job(world.url, folder.job_id, dry_run=True, settings=world.settings, clock=world.clock)
 
     assert (found.action, folder.phase()) == (RecoveryAction.ABORT, JobPhase.OPEN)
-    assert "if nobody renews its lease within 120 s" in found.detail
+    assert "if its lease is not renewed within 120 s" in found.detail

@@ -22,6 +22,7 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from tests.support.cli import Run
 from tests.support.commit.destination import World, crash_at, plain
 from tests.support.commit.malformed_records import NEW, OLD, RECORDS, Stage, died_at
+from tests.support.commit.snapshots import one_by_one
 
 BLOCKING = ["COMMIT_STARTED", "plan", "plan shard"]
 
@@ -43,7 +44,7 @@ def damaged(record: str, world: World) -> Stage:
 
 def half_completed(world: World) -> Stage:
     """Return a job that died with one of two files completed, and whose decision is cut."""
-    job = died_at(world, "complete.complete.after")
+    job = died_at(one_by_one(world), "complete.complete.after")
     key = job._folder.key("COMMIT_STARTED")
     world.store.put(key, b"{")
     world.clock.sleep(1_000)

@@ -1,4 +1,4 @@
-"""A SQLite file that is put back from a copy while nobody has it open issues no stamp twice."""
+"""A SQLite file that is put back from a copy while no process has it open issues no stamp twice."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def side_file(path: Path) -> Path:
 
 
 def copy_of(path: Path) -> Path:
-    """Copy a database that nobody has open, with `cp`."""
+    """Copy a database that no process has open, with `cp`."""
     return Path(shutil.copyfile(path, path.with_name("copy.db")))
 
 
