@@ -25,8 +25,10 @@ from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints, ta
 from lockgate.storage_core.journal.checkpoint.prune import prune
 from lockgate.storage_core.journal.checkpoint.verify import verify
 from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.journal.maintenance import maintenance
 from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.journal.read.snapshot_read import count_leases
+from lockgate.storage_core.journal.safe_mode import enter_safe_mode, leave_safe_mode
 from lockgate.storage_core.journal.status import overview
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import open_store
@@ -103,6 +105,9 @@ def run(url: str, root: Path, number: int, leases: int) -> None:
         measure("recovery beside these leases", lambda: len(expired_jobs(settings).expired))
         with journal.reading() as reading:
             measure("metrics scrape beside these leases", lambda: count_leases(reading)[LeaseState.HELD])
+        with maintenance(journal, "safe") as (connection, head):
+            enter_safe_mode(connection, journal.name, "measured", head.now_s)
+        measure("leave safe mode beside these leases", lambda: leave_safe_mode(journal))
 
         measure("checkpoint", lambda: _checkpoint(journal, checkpoints))
         measure("verify", lambda: _verify(journal, checkpoints))

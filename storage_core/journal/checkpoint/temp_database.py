@@ -22,7 +22,7 @@ from lockgate.storage_core.journal.checkpoint.replay import load
 from lockgate.storage_core.journal.database.row_access import SqlRows, columns_of, row_of
 from lockgate.storage_core.journal.database.schema import table_of
 from lockgate.storage_core.journal.entries.family import known_families
-from lockgate.storage_core.journal.entries.rows import Lease, Request, Row
+from lockgate.storage_core.journal.entries.rows import Request, Row
 
 CACHE_KIB: Final = 16 * 1024
 """Memory for pages; the rest is on disk."""
@@ -84,7 +84,7 @@ class TempDatabase:
     def differences(self, found: Iterable[Row]) -> Iterator[Difference]:
         """Yield the differences of rows, by table: first rows that differ or were added, then missing ones.
 
-        `Lease.renewed_s` is not compared, because no entry sets it.
+        Columns that no entry sets (`Row.SOFT`) are not compared.
         """
         return self._differences(found, known_families().rows, _ENTRIES)
 
@@ -179,7 +179,7 @@ def _missing(kind: type[Row]) -> Select[Any]:
 
 def _compared(kind: type[Row]) -> list[str]:
     """Return the columns that entries set, without the key."""
-    outside = {*kind.KEY, *(["renewed_s"] if kind is Lease else [])}
+    outside = {*kind.KEY, *kind.SOFT}
     return [at.name for at in columns_of(kind) if at.name not in outside]
 
 

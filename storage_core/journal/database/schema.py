@@ -127,5 +127,13 @@ ENTRY: Final = _table(
     UniqueConstraint("journal", "request_id", name="entry_request"),
 )
 
+HOLDER: Final = _table(
+    "holder",
+    Column("holder", Text, primary_key=True),
+    Column("renewed_s", Double, nullable=False),
+    Index("holder_by_renewed_s", "journal", "renewed_s"),
+)
+"""`renewed_s`: time of a holder's last renewal of all its leases, 0 before the first."""
+
 REQUEST: Final = table_of(Request)
 """Requests whose entries were pruned."""

@@ -17,9 +17,9 @@ from lockgate.storage_core.journal.entries.rows import Claim, Lease, Request
 
 JOURNAL: Final = Family(
     name="journal",
-    version=1,
+    version=2,
     rows=(Lease, Claim),
     ops=(TakeLease, ParkLease, FreeLease, DropLease, RearmLeases, ClaimName, ReleaseName),
     migrations="lockgate.storage_core.journal.database.migrations.versions",
-    other_tables=("head", "epoch", "entry", Request.TABLE),
+    other_tables=("head", "epoch", "entry", "holder", Request.TABLE),
 )

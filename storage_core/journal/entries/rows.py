@@ -17,11 +17,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         TABLE: Name of the table.
         KEY: Columns of the primary key.
         INDEXES: Columns of each other index.
+        SOFT: Columns that no entry sets, so that entries alone do not give them.
     """
 
     TABLE: ClassVar[str]
     KEY: ClassVar[tuple[str, ...]]
     INDEXES: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    SOFT: ClassVar[tuple[str, ...]] = ()
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -46,16 +48,19 @@ class Lease(Row, frozen=True):
         holder: Name of the process that renews it.
         epoch: Epoch of the stamp with which it was taken.
         sequence: Sequence of that stamp.
-        renewed_s: Time of the last renewal; the only column that no entry sets (`Leases.renew`).
+        renewed_s: Time of the last renewal. Renewals of all leases of a holder are stored once, in the table
+            `holder`; the later of the two times counts.
         soft_s: Age of the renewal at which the lease is late.
         hard_s: Age of the renewal at which the lease has lapsed and recovery may start.
         parked_until_s: Deadline of a parked lease.
         detail: Description of the holder, such as its job attempt.
+        dropped_s: When its holder renewed others without it; None while each of its renewals renews it.
     """
 
     TABLE: ClassVar = "lease"
     KEY: ClassVar = ("resource",)
-    INDEXES: ClassVar = (("holder",), ("standing",))
+    INDEXES: ClassVar = (("holder",), ("standing", "dropped_s"))
+    SOFT: ClassVar = ("renewed_s", "dropped_s")
 
     resource: str
     holder: str
@@ -67,6 +72,7 @@ class Lease(Row, frozen=True):
     hard_s: float
     parked_until_s: float | None = None
     detail: str = ""
+    dropped_s: float | None = None
 
     @property
     def stamp(self) -> Stamp:

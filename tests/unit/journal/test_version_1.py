@@ -11,14 +11,18 @@ from typing import Final
 
 import msgspec
 import pytest
-from sqlalchemy import insert, update
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, column, insert, select, table, update
 
-from lockgate.storage_core.journal import Journal, open_journal
+from lockgate.storage_core.journal import Journal, Leases, open_journal
 from lockgate.storage_core.journal.checkpoint.replay import replay
+from lockgate.storage_core.journal.database import migrate
+from lockgate.storage_core.journal.database.database import Database, parse_url
 from lockgate.storage_core.journal.database.row_access import SqlRows
-from lockgate.storage_core.journal.database.schema import ENTRY, HEAD
+from lockgate.storage_core.journal.database.schema import ENTRY, HEAD, HOLDER, VERSION_TABLE
 from lockgate.storage_core.journal.entries.family import Family, known_families, tag_of
-from lockgate.storage_core.journal.entries.rows import Row
+from lockgate.storage_core.journal.entries.rows import Lease, Row
 from lockgate.storage_core.journal.maintenance import maintenance
 from lockgate.storage_core.journal.read.epochs import read_epochs
 from lockgate.storage_core.journal.read.snapshot_read import Entry, Reading
@@ -62,6 +66,52 @@ def insert_entries(journal: Journal, entries: list[Entry]) -> None:
         connection.execute(head.values(sequence=entries[-1].sequence))
         epochs = read_epochs(Reading(connection, journal.database, journal.name))
         replay(SqlRows(connection, journal.name), entries, epochs)
+
+
+def make_database(url: str) -> None:
+    """Create a database with the first migration of each family only, and fill it."""
+    database = Database(parse_url(url))
+    try:
+        with database.write() as connection:
+            migrate_to(connection, [f"{family.name}_1" for family in known_families()])
+            migrate._begin_journal(connection, database, "main")
+            put(connection, "entry", [msgspec.json.decode(line) for line in lines("entries.jsonl")])
+            for name, row in (msgspec.json.decode(line) for line in lines("rows.jsonl")):
+                put(connection, name, [row])
+            connection.execute(update(HEAD).values(sequence=len(kept_entries())))
+    finally:
+        database.close()
+
+
+def migrate_to(connection: Connection, revisions: list[str]) -> None:
+    config = Config()
+    config.set_main_option("script_location", "lockgate.storage_core.journal.database:migrations")
+    config.set_main_option("path_separator", "newline")
+    config.set_main_option("version_locations", "\n".join(migrate._folders()))
+    config.attributes["connection"] = connection
+    for revision in revisions:
+        command.upgrade(config, revision)
+
+
+def put(connection: Connection, name: str, rows: list[dict[str, object]]) -> None:
+    """Insert rows with the columns that version 1 had."""
+    into = table(name, column("journal"), *map(column, rows[0]))
+    connection.execute(insert(into), [{"journal": "main", **row} for row in rows])
+
+
+def test_a_database_of_version_1_is_upgraded_and_keeps_its_rows(journals: JournalWorld) -> None:
+    make_database(journals.url)
+    with journals.open() as journal:
+        with journal.reading() as reading:
+            assert by_key(rows_of(reading)) == by_key(kept_rows())
+            versions = reading.connection.execute(select(VERSION_TABLE)).scalars()
+            assert sorted(versions) == [family.revision for family in known_families()]
+            holders = set(reading.connection.execute(select(HOLDER.c.holder)).scalars())
+            live = [lease for lease in reading.where(Lease, {}) if lease.standing in {"held", "recovering"}]
+        assert holders == {lease.holder for lease in live}
+        for lease in live:
+            assert Leases(journal).renew(lease.holder, {lease.resource: lease.stamp}) == {}
+    assert journals.verify().findings == ()
 
 
 def test_the_stored_entries_fold_into_the_stored_rows(journals: JournalWorld) -> None:

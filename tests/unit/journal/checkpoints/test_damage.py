@@ -47,7 +47,8 @@ DAMAGES: Final[Sequence[tuple[Damage, int]]] = ((flip_a_bit, 7), (scribble, 9), 
 
 
 NO_COPY: Final[Mapping[bytes, Sequence[str]]] = {
-    b"lease": ["renewed_s"],
+    b"lease": ["renewed_s", "dropped_s"],
+    b"holder": ["journal", "holder", "renewed_s"],
     b"head": ["safe_since_s", "safe_reason", "timeline"],
     b"entry": ["payload", "at_s"],  # of an entry whose rows a later one replaced
 }
