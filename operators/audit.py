@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from airflow.sdk import BaseOperator
-
 from lockgate.operators.audits.suites import Suite, Validation
 from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, parked_after
+from lockgate.operators.dag_run.operator import LockgateOperator
+from lockgate.operators.dag_run.parameters import seconds_or_none
 from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.operators.spark_process.process import SparkChild, SparkWork
 from lockgate.storage_core.errors import AuditFailedError, InvalidInputError
@@ -25,7 +25,7 @@ ENGINES: Final = ("pandas", "spark")
 FORMATS: Final = ("parquet", "orc", "json", "csv")
 
 
-class AuditOperator(BaseOperator):
+class AuditOperator(LockgateOperator):
     """Validates the staged rows and records a verdict on exactly the pending sets that the commit takes.
 
     The staged files must have the names and sizes that the workers committed, and as many rows as the workers
@@ -35,7 +35,7 @@ class AuditOperator(BaseOperator):
     Args:
         job: Handle of the job: `write.output["job"]`.
         suite: `suite.to_json_dict()`, path of a JSON file that holds it, or `(great_expectations) -> suite`;
-            None: check only sizes and counts.
+            None or an empty text: check only sizes and counts.
         format: Format of the staged files; CSV files have a header.
         engine: `pandas` reads all rows into memory; `spark` does not.
         columns: Columns to read with pandas; None: all.
@@ -54,8 +54,15 @@ class AuditOperator(BaseOperator):
         "options",
         "master",
         "spark_config",
+        "park_timeout_s",
     )
-    template_fields_renderers = {"suite": "json", "options": "json", "spark_config": "json"}  # noqa: RUF012 - Airflow's way
+    template_fields_renderers = {  # noqa: RUF012 - as Airflow declares it
+        "job": "json",
+        "suite": "json",
+        "columns": "json",
+        "options": "json",
+        "spark_config": "json",
+    }
     ui_color = "#fce8e6"
 
     def __init__(
@@ -94,8 +101,9 @@ class AuditOperator(BaseOperator):
 
         _check_choice("engine", self.engine, ENGINES)
         _check_choice("format", self.format, FORMATS)
+        park_timeout_s = seconds_or_none("park_timeout_s", self.park_timeout_s)
         job = attach_open(self.job)
-        with parked_after(job, self.park_timeout_s, self.log):
+        with parked_after(job, park_timeout_s, self.log):
             staged = staged_rows(job)
             verdict = self._validate(job, staged)
             summary = _summary(verdict, staged)
@@ -123,7 +131,7 @@ class AuditOperator(BaseOperator):
         self._child.kill()
 
     def _validate(self, job: Job, staged: StagedRows) -> Validation:
-        if self.suite is None:
+        if self.suite is None or self.suite == "":
             return _counted(staged)
         try:
             verdict = (

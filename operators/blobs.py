@@ -7,10 +7,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
-from lockgate.operators.dag_run.destinations import check_bool
+from lockgate.operators.dag_run.operator import LockgateOperator
+from lockgate.operators.dag_run.parameters import check_bool, filled_in, seconds
 from lockgate.operators.dag_run.progress import LoggedProgress, aligned
 from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.storage_core.errors import InvalidInputError
@@ -30,7 +30,7 @@ def sweep_interval() -> timedelta:
     return timedelta(seconds=load_settings().retention_interval_s)
 
 
-class BlobUploadOperator(BaseOperator):
+class BlobUploadOperator(LockgateOperator):
     """Uploads files that a job's tasks need, such as libraries and jars: all of them, or none.
 
     Returns the handle of the artefacts, `job_id`, `blob_keys`, `names` and `uses`, for
@@ -39,13 +39,14 @@ class BlobUploadOperator(BaseOperator):
 
     Args:
         files: Paths of files, or of directories whose files are all uploaded, on the machine that runs this
-            task. None: upload nothing and return no handle.
+            task. None or empty: upload nothing and return no handle.
         job_id: Id of the job in the blob stores; None: a new one.
         recreatable: Keep the files in the local store only, and release them when the job fails.
         use: Purpose of the files: `library` puts them on the import path of the job's tasks.
     """
 
-    template_fields: Sequence[str] = ("files", "job_id", "use")
+    template_fields: Sequence[str] = ("files", "job_id", "recreatable", "use")
+    template_fields_renderers = {"files": "json"}  # noqa: RUF012 - as Airflow declares it
     ui_color = "#fff4e5"
 
     def __init__(
@@ -70,12 +71,12 @@ class BlobUploadOperator(BaseOperator):
         from lockgate.storage_core.blobs.server_or_client import open_blobs  # noqa: PLC0415 - opens a journal
         from lockgate.storage_core.blobs.upload import files_below, upload  # noqa: PLC0415
 
-        if self.files is None:
-            return None
         check_bool("recreatable", self.recreatable)
         if self.use not in {"library", "other"}:
             raise InvalidInputError(f"use={self.use!r}: must be `library` or `other`; nothing was uploaded")
-        paths = [self.files] if isinstance(self.files, str) else self.files
+        paths = filled_in(self.files)
+        if not paths:
+            return None
         files = files_below(Path(path) for path in paths)
         job_id = self.job_id or job_name(f"{context['ti'].dag_id}-{new_token()}")
         with open_blobs(load_settings()) as blobs:
@@ -95,7 +96,7 @@ class BlobUploadOperator(BaseOperator):
         return Artefacts(job_id=job_id, blobs=artefacts).handle()
 
 
-class BlobSweepOperator(BaseOperator):
+class BlobSweepOperator(LockgateOperator):
     """Deletes the blobs that had no reference for a whole retention interval.
 
     Returns how many blobs were deleted for each reason, and their bytes. Fails, so that Airflow retries it,
@@ -111,7 +112,7 @@ class BlobSweepOperator(BaseOperator):
         grace_s: How long to wait for a worker if none listens.
     """
 
-    template_fields: Sequence[str] = ("report_only", "orphans", "sweep_by")
+    template_fields: Sequence[str] = ("report_only", "orphans", "sweep_by", "timeout_s", "grace_s")
     ui_color = "#fff4e5"
 
     def __init__(
@@ -163,7 +164,10 @@ class BlobSweepOperator(BaseOperator):
         from lockgate.workers.dispatch import sweep_blobs  # noqa: PLC0415 - imports Celery
 
         return sweep_blobs(
-            dry_run=self.report_only, orphans=self.orphans, timeout_s=self.timeout_s, grace_s=self.grace_s
+            dry_run=self.report_only,
+            orphans=self.orphans,
+            timeout_s=seconds("timeout_s", self.timeout_s),
+            grace_s=seconds("grace_s", self.grace_s),
         )
 
     def _here(self, settings: Settings) -> BlobSweepReport:

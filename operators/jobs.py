@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow.sdk import BaseOperator
-
 from lockgate.operators.dag_run.job_handle import (
     JobHandle,
     attach,
@@ -17,6 +15,8 @@ from lockgate.operators.dag_run.job_handle import (
     parked_on_failure,
     run_name,
 )
+from lockgate.operators.dag_run.operator import LockgateOperator
+from lockgate.operators.dag_run.parameters import check_bool, seconds, seconds_or_none
 from lockgate.operators.dag_run.progress import LoggedProgress
 from lockgate.operators.dag_run.receipts import announce, flat
 from lockgate.operators.dag_run.retries import fail_without_retry
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 CompleteBy = Literal["threads", "workers"]
 
 
-class JobSetupOperator(BaseOperator):
+class JobSetupOperator(LockgateOperator):
     """Sets a job up: the tasks after it write to a destination, and readers see nothing before the commit.
 
     A DAG run, this task and its map index identify the job, so a retry finds its earlier work. Running the
@@ -71,11 +71,15 @@ class JobSetupOperator(BaseOperator):
         "committer",
         "description",
         "columns",
+        "evolve_schema",
+        "audit",
         "staging",
         "on_lapse",
         "rerun",
         "artefacts",
+        "park_timeout_s",
     )
+    template_fields_renderers = {"columns": "json", "artefacts": "json"}  # noqa: RUF012 - as Airflow declares it
     ui_color = "#e8f0fe"
 
     def __init__(
@@ -116,11 +120,12 @@ class JobSetupOperator(BaseOperator):
     @fail_without_retry()
     def execute(self, context: Context) -> JobHandle:
         """Set the job up, park it, and return its handle."""
+        park_timeout_s = seconds_or_none("park_timeout_s", self.park_timeout_s)
         job = self._open(context)
         if job.phase() is not JobPhase.OPEN:
             self.log.info("job %s was decided by an earlier try and is finished: %s", job.job_id, job.phase())
             job = self._open(context)
-        with parked_after(job, self.park_timeout_s, self.log):
+        with parked_after(job, park_timeout_s, self.log):
             self.log.info("job %s at %s, mode %s", job.job_id, job.destination, self.mode)
         return handle_of(job)
 
@@ -133,9 +138,9 @@ class JobSetupOperator(BaseOperator):
             committer=self.committer or _committer(self.destination),
             description=self.description or f"{context['ti'].dag_id}, run {context['ti'].run_id}",
             columns=self.columns,
-            evolve_schema=self.evolve_schema,
+            evolve_schema=check_bool("evolve_schema", self.evolve_schema),
             staging=self.staging,
-            audit=self.audit,
+            audit=check_bool("audit", self.audit),
             on_lapse=self.on_lapse,
             rerun=self.rerun,
             artefacts=self.artefacts,
@@ -146,7 +151,7 @@ def _committer(destination: str) -> str:
     return configured_committer(parse_destination(destination), load_settings(), "staging")
 
 
-class JobCommitOperator(BaseOperator):
+class JobCommitOperator(LockgateOperator):
     """Makes everything that a job's tasks wrote visible, by one decision, and returns the receipt.
 
     Succeeds only if the job is committed, so an Asset event of this task always means COMMIT_SUCCESS; its
@@ -160,7 +165,8 @@ class JobCommitOperator(BaseOperator):
         allow_empty: Commit a job without a task list of which no task has committed.
     """
 
-    template_fields: Sequence[str] = ("job", "complete_by")
+    template_fields: Sequence[str] = ("job", "complete_by", "timeout_s", "park_timeout_s", "allow_empty")
+    template_fields_renderers = {"job": "json"}  # noqa: RUF012 - as Airflow declares it
     ui_color = "#e6f4ea"
 
     def __init__(
@@ -183,15 +189,18 @@ class JobCommitOperator(BaseOperator):
     @fail_without_retry()
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit the job, emit the Asset events, and return the receipt."""
+        park_timeout_s = seconds_or_none("park_timeout_s", self.park_timeout_s)
+        allow_empty = check_bool("allow_empty", self.allow_empty)
+        timeout_s = seconds("timeout_s", self.timeout_s)
         job = attach(self.job, progress=LoggedProgress(self.log))
-        with parked_on_failure(job, self.park_timeout_s, self.log):
-            receipt = flat(job.commit(complete=self._completer(), allow_empty=self.allow_empty))
+        with parked_on_failure(job, park_timeout_s, self.log):
+            receipt = flat(job.commit(complete=self._completer(timeout_s), allow_empty=allow_empty))
         drop_artefacts(job)
         announce(context, job.destination, receipt, self.outlets)
         self.log.info("committed: %s", receipt)
         return receipt
 
-    def _completer(self) -> ShardCompleter | None:
+    def _completer(self, timeout_s: float) -> ShardCompleter | None:
         if self.complete_by == "threads":
             return None
         if self.complete_by != "workers":
@@ -200,10 +209,10 @@ class JobCommitOperator(BaseOperator):
             )
         from lockgate.workers.dispatch import complete_by_workers  # noqa: PLC0415 - imports Celery
 
-        return partial(complete_by_workers, timeout_s=self.timeout_s, progress=LoggedProgress(self.log))
+        return partial(complete_by_workers, timeout_s=timeout_s, progress=LoggedProgress(self.log))
 
 
-class JobAbortOperator(BaseOperator):
+class JobAbortOperator(LockgateOperator):
     """Aborts the job of a failed run; use it as the DAG's teardown: `.as_teardown(setups=setup)`.
 
     A teardown runs after all tasks before it have ended, also if they failed. After the decision to commit it
@@ -215,6 +224,7 @@ class JobAbortOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("job", "reason")
+    template_fields_renderers = {"job": "json"}  # noqa: RUF012 - as Airflow declares it
     ui_color = "#f1f3f4"
 
     def __init__(

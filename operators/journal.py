@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
-from lockgate.operators.dag_run.destinations import check_bool
+from lockgate.operators.dag_run.operator import LockgateOperator
+from lockgate.operators.dag_run.parameters import check_bool
 from lockgate.operators.dag_run.progress import LoggedProgress
 from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints, take_checkpoint
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class JournalCheckpointOperator(BaseOperator):
+class JournalCheckpointOperator(LockgateOperator):
     """Takes a checkpoint of the journal, verifies it by folding the entries, and prunes what it covers.
 
     Returns the checkpoint's stamp and how much was folded, pruned and forgotten. Fails, without pruning, if

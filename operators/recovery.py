@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
 from lockgate.operators.dag_run.destinations import (
     as_destinations,
-    check_bool,
     configured_destinations,
     watched_destinations,
 )
 from lockgate.operators.dag_run.job_handle import drop_blobs
+from lockgate.operators.dag_run.operator import LockgateOperator
+from lockgate.operators.dag_run.parameters import check_bool, seconds
 from lockgate.operators.dag_run.progress import LoggedProgress, aligned
 from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult, settle
@@ -39,7 +39,7 @@ def recovery_interval() -> timedelta:
     return timedelta(minutes=load_settings().recovery_minutes)
 
 
-class JobRecoveryOperator(BaseOperator):
+class JobRecoveryOperator(LockgateOperator):
     """Settles every job whose driver is gone, by the protocol's recovery table.
 
     The journal's registry lists jobs with expired leases at all destinations. The watched destinations are
@@ -60,7 +60,8 @@ class JobRecoveryOperator(BaseOperator):
         grace_s: How long to wait for a worker if none listens, before threads do the work.
     """
 
-    template_fields: Sequence[str] = ("destinations", "report_only", "settle_by")
+    template_fields: Sequence[str] = ("destinations", "report_only", "settle_by", "timeout_s", "grace_s")
+    template_fields_renderers = {"destinations": "json"}  # noqa: RUF012 - as Airflow declares it
     ui_color = "#e6f4ea"
 
     def __init__(
@@ -138,8 +139,8 @@ class JobRecoveryOperator(BaseOperator):
             jobs,
             settings=settings,
             dry_run=self.report_only,
-            timeout_s=self.timeout_s,
-            grace_s=self.grace_s,
+            timeout_s=seconds("timeout_s", self.timeout_s),
+            grace_s=seconds("grace_s", self.grace_s),
             progress=LoggedProgress(self.log),
         )
 

@@ -7,9 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.sdk import BaseOperator
-
 from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, handle_of, park, parked_after
+from lockgate.operators.dag_run.operator import LockgateOperator
+from lockgate.operators.dag_run.parameters import filled_in, positive, seconds_or_none
 from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.operators.spark_process.process import SparkChild, SparkWork
 from lockgate.storage_core.commit.records.task import StagedFile
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MIB: Final = 1024 * 1024
 
 
-class SparkWriteOperator(BaseOperator):
+class SparkWriteOperator(LockgateOperator):
     """Runs a function in Spark and stages the DataFrame that it returns, as the job's task list.
 
     Spark runs in a child process with a clean JVM that ends with the task. Every run of this task is a new
@@ -36,7 +36,7 @@ class SparkWriteOperator(BaseOperator):
     Args:
         job: Handle from the set-up: `setup.output`.
         python_callable: `(spark, **op_kwargs) -> DataFrame`: a function, or `package.module:name`.
-        op_kwargs: Keyword arguments of the function; templated.
+        op_kwargs: Keyword arguments of the function.
         format: Format of the files: `parquet`, `orc`, `json` or `csv`.
         partition_by: Columns that become folders, in Hive layout.
         options: Options of Spark's writer for this format.
@@ -52,6 +52,7 @@ class SparkWriteOperator(BaseOperator):
 
     template_fields: Sequence[str] = (
         "job",
+        "python_callable",
         "op_kwargs",
         "format",
         "partition_by",
@@ -60,8 +61,17 @@ class SparkWriteOperator(BaseOperator):
         "spark_config",
         "artefacts",
         "task_mib",
+        "chunks",
+        "park_timeout_s",
     )
-    template_fields_renderers = {"op_kwargs": "json", "options": "json", "spark_config": "json"}  # noqa: RUF012 - as Airflow declares it
+    template_fields_renderers = {  # noqa: RUF012 - as Airflow declares it
+        "job": "json",
+        "op_kwargs": "json",
+        "partition_by": "json",
+        "options": "json",
+        "spark_config": "json",
+        "artefacts": "json",
+    }
     ui_color = "#fef7e0"
 
     def __init__(
@@ -102,16 +112,18 @@ class SparkWriteOperator(BaseOperator):
     @fail_without_retry()
     def execute(self, context: Context) -> list[list[str]]:
         """Stage the DataFrame, freeze its files as the job's task list, and return the task ids in chunks."""
+        target_bytes, chunks = positive("task_mib", self.task_mib) * MIB, positive("chunks", self.chunks)
+        park_timeout_s = seconds_or_none("park_timeout_s", self.park_timeout_s)
         job = attach_open(self.job, job_attempt=new_job_attempt_id())
-        park(job, self.park_timeout_s, self.log)
-        with parked_after(job, self.park_timeout_s, self.log):
+        park(job, park_timeout_s, self.log)
+        with parked_after(job, park_timeout_s, self.log):
             # A new directory, so that files of an earlier run that was killed are never included.
             staging = Path(job.staging_dir, job.job_attempt)
-            tasks = group_into_tasks(self._stage(job, staging), target_bytes=self.task_mib * MIB)
+            tasks = group_into_tasks(self._stage(job, staging), target_bytes=target_bytes)
             job.expect(tasks, staging=str(staging))
         context["ti"].xcom_push("job", handle_of(job))
         self.log.info("job %s, attempt %s: staged %d tasks", job.job_id, job.job_attempt, len(tasks))
-        return chunked([task.task_id for task in tasks], self.chunks)
+        return chunked([task.task_id for task in tasks], chunks)
 
     def _stage(self, job: Job, staging: Path) -> list[StagedFile]:
         artefacts = job.spec.artefacts
@@ -123,7 +135,7 @@ class SparkWriteOperator(BaseOperator):
                     "op_kwargs": dict(self.op_kwargs or {}),
                     "staging": str(staging),
                     "format": self.format,
-                    "partition_by": list(self.partition_by or ()),
+                    "partition_by": filled_in(self.partition_by),
                     "options": writer_options(self.format, self.options or {}),
                 },
                 master=self.master,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-
 from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, parked_after
+from lockgate.operators.dag_run.operator import LockgateOperator
+from lockgate.operators.dag_run.parameters import seconds, seconds_or_none
 from lockgate.operators.dag_run.progress import LoggedProgress
 from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.storage_core.errors import InvalidInputError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lockgate.storage_core.commit.job import Job
 
 
-class TaskCommitOperator(BaseOperator):
+class TaskCommitOperator(LockgateOperator):
     """Sends the staged files of tasks to Celery workers, which upload them as pending uploads, and waits.
 
     Mapped, each map index takes a chunk: `.partial(job=write.output["job"]).expand(task_ids=write.output)`;
@@ -33,7 +33,8 @@ class TaskCommitOperator(BaseOperator):
         park_timeout_s: How long recovery leaves the job alone; None: `LOCKGATE_PARK_TIMEOUT_S`.
     """
 
-    template_fields: Sequence[str] = ("job", "task_ids")
+    template_fields: Sequence[str] = ("job", "task_ids", "timeout_s", "grace_s", "park_timeout_s")
+    template_fields_renderers = {"job": "json", "task_ids": "json"}  # noqa: RUF012 - as Airflow declares it
     ui_color = "#e8f0fe"
 
     def __init__(
@@ -58,15 +59,17 @@ class TaskCommitOperator(BaseOperator):
         """Commit the tasks and return their totals."""
         from lockgate.workers.dispatch import commit_tasks  # noqa: PLC0415 - imports Celery
 
+        timeout_s, grace_s = seconds("timeout_s", self.timeout_s), seconds("grace_s", self.grace_s)
+        park_timeout_s = seconds_or_none("park_timeout_s", self.park_timeout_s)
         job = attach_open(self.job)
-        with parked_after(job, self.park_timeout_s, self.log):
+        with parked_after(job, park_timeout_s, self.log):
             rows = commit_tasks(
                 job.destination,
                 job.job_id,
                 job.job_attempt,
                 self._tasks(job),
-                timeout_s=self.timeout_s,
-                grace_s=self.grace_s,
+                timeout_s=timeout_s,
+                grace_s=grace_s,
                 progress=LoggedProgress(self.log),
             )
         return _totals(rows)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from airflow.sdk import BaseOperator
 
-from lockgate.operators.dag_run.destinations import check_bool, for_each_destination, watched_destinations
+from lockgate.operators.dag_run.destinations import for_each_destination, watched_destinations
+from lockgate.operators.dag_run.operator import LockgateOperator
+from lockgate.operators.dag_run.parameters import check_bool
 from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
 from lockgate.storage_core.commit.uploads.upload_owner import SweepAction
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 ORPHANS: Final = frozenset({SweepAction.STAGE, SweepAction.ABORT})
 
 
-class UploadSweepOperator(BaseOperator):
+class UploadSweepOperator(LockgateOperator):
     """Aborts the uploads of jobs that have ended, and uploads without an owner that two sweeps have found.
 
     Returns the number of uploads, their bytes and their cost a month in USD, for each destination and action.
@@ -33,6 +34,7 @@ class UploadSweepOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("destinations", "report_only")
+    template_fields_renderers = {"destinations": "json"}  # noqa: RUF012 - as Airflow declares it
 
     def __init__(
         self,

@@ -65,19 +65,6 @@ def for_each_destination(destinations: Iterable[str], work: Callable[[str], R], 
     return results
 
 
-def check_bool(name: str, value: object) -> None:
-    """Refuse text: a template renders to text, and "False" would count as true.
-
-    Raises:
-        InvalidInputError: The value is neither true nor false.
-    """
-    if not isinstance(value, bool):
-        raise InvalidInputError(
-            f"{name}={value!r} is neither true nor false; pass dag.param(…) instead of a template; "
-            "nothing was done"
-        )
-
-
 def _variable_destinations() -> list[str]:
     from airflow.sdk import Variable  # noqa: PLC0415 - calls Airflow's API server
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from lockgate.operators.dag_run.parameters import filled_in
 from lockgate.storage_core.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def read_files(
         frame = spark.read.format(source_format).options(**dict(source_options or {})).load(source)
         if where:
             frame = frame.where(where)
-        frame = frame.selectExpr(*columns) if columns else frame
+        expressions = filled_in(columns)
+        frame = frame.selectExpr(*expressions) if expressions else frame
         return resolve(transform)(frame) if transform else frame
     except AnalysisException as error:
         reason = str(error).strip().partition("\n")[0].rstrip("; ")

@@ -94,7 +94,7 @@ def test_a_failed_upload_leaves_no_referenced_blob(library: Path) -> None:
         assert blobs.sweep(dry_run=True, orphans=True).swept == {}
 
 
-@pytest.mark.parametrize("options", [{"files": []}, {"files": ["/gone"]}, {"files": [], "use": "log"}])
+@pytest.mark.parametrize("options", [{"files": ["/gone"]}, {"files": [], "use": "log"}])
 def test_a_file_that_cannot_be_uploaded_fails_the_task_without_retry(options: dict[str, Any]) -> None:
     with pytest.raises(AirflowFailException, match="nothing was"):
         upload(**options)

@@ -1,0 +1,49 @@
+"""Base class of the operators: parameters that are templates, and a readable task log."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from airflow.sdk import BaseOperator
+
+CLIENT_LOGGERS: Final = ("awscrt", "boto3", "botocore", "s3transfer", "urllib3")
+"""Loggers of clients that report each call, credential and connection below the level WARNING."""
+
+
+class LockgateOperator(BaseOperator):
+    """Base of Lockgate's operators: each parameter is a template field.
+
+    A function stays a function: Airflow calls a callable in a template field and keeps what it returns, but
+    these operators want the function itself.
+    """
+
+    def pre_execute(self, context: Any) -> None:
+        """Keep the chatter of store clients out of the task's log."""
+        quiet_clients()
+        super().pre_execute(context)
+
+    def _do_render_template_fields(
+        self, parent: Any, template_fields: Iterable[str], *arguments: Any, **named: Any
+    ) -> None:
+        # Airflow calls this for mapped tasks, too; `render_template_fields` only for unmapped ones.
+        rendered = [name for name in template_fields if not callable(getattr(parent, name, None))]
+        super()._do_render_template_fields(parent, rendered, *arguments, **named)
+
+
+def quiet_clients() -> None:
+    """Set the loggers of store clients to WARNING, unless the user has set their level.
+
+    Users set it in Python's logging configuration, or name the logger in Airflow's `[logging]
+    namespace_levels`.
+    """
+    from airflow.sdk.configuration import conf  # noqa: PLC0415 - read when a task runs
+
+    pairs = re.split(r"[\s,]+", conf.get("logging", "namespace_levels", fallback=None) or "")
+    asked = {pair.partition("=")[0].partition(".")[0] for pair in pairs}
+    for name in CLIENT_LOGGERS:
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET and name not in asked:
+            logger.setLevel(logging.WARNING)

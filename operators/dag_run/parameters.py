@@ -1,0 +1,66 @@
+"""Check operator parameters after their templates are rendered: a template renders to text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from lockgate.storage_core.errors import InvalidInputError
+
+
+def check_bool(name: str, value: object) -> bool:
+    """Return the value, and refuse text: "False" would count as true.
+
+    Raises:
+        InvalidInputError: The value is neither true nor false.
+    """
+    if not isinstance(value, bool):
+        raise InvalidInputError(
+            f"{name}={value!r} is neither true nor false; pass dag.param(…) instead of a template; "
+            "nothing was done"
+        )
+    return value
+
+
+def seconds(name: str, value: float | str) -> float:
+    """Return a time in seconds, also from the text of a template.
+
+    Raises:
+        InvalidInputError: It is not a number, is negative, or is not finite.
+    """
+    number = _number(name, value)
+    if number < 0 or not math.isfinite(number):
+        raise InvalidInputError(f"{name}={value!r} must be seconds, 0 or more; nothing was done")
+    return number
+
+
+def seconds_or_none(name: str, value: float | str | None) -> float | None:
+    """Return a time in seconds; None for None, and for its text in a template."""
+    return None if value is None or value in ("", "None") else seconds(name, value)
+
+
+def positive(name: str, value: int | str) -> int:
+    """Return a whole number of 1 or more, also from the text of a template.
+
+    Raises:
+        InvalidInputError: It is not a whole number, or less than 1.
+    """
+    number = _number(name, value)
+    if number < 1 or number % 1:
+        raise InvalidInputError(f"{name}={value!r} must be a whole number, 1 or more; nothing was done")
+    return int(number)
+
+
+def filled_in(lines: Iterable[str] | str | None) -> list[str]:
+    """Return texts without blank ones: a list that was emptied in Airflow's form is `[""]`."""
+    listed = [lines] if isinstance(lines, str) else lines or ()
+    return [str(line) for line in listed if str(line).strip()]
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise InvalidInputError(f"{name}={value!r} is not a number; nothing was done")
+    try:
+        return float(value)
+    except ValueError:
+        raise InvalidInputError(f"{name}={value!r} is not a number; nothing was done") from None
