@@ -14,6 +14,7 @@ from lockgate.storage_core.blobs.registry.references import (
     artefacts_touched,
     end_blobs,
     fail_blobs,
+    submitted_with,
     take_artefacts,
 )
 from lockgate.storage_core.blobs.registry.removals import (
@@ -57,8 +58,8 @@ BLOBS: Final = Family(
     migrations="lockgate.storage_core.blobs.registry.migrations",
     reactions=(
         Reaction(event=ArtefactsTaken, fold=take_artefacts, touches=artefacts_touched),
-        Reaction(event=DriverReplaced, fold=fail_blobs),
-        Reaction(event=ResourceEnded, fold=end_blobs),
+        Reaction(event=DriverReplaced, fold=fail_blobs, spans=submitted_with),
+        Reaction(event=ResourceEnded, fold=end_blobs, spans=submitted_with),
     ),
     rearm="lockgate.storage_core.blobs.registry.queries:restaged",
 )

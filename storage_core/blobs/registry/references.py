@@ -27,7 +27,7 @@ from lockgate.storage_core.journal.entries.events import (
 )
 from lockgate.storage_core.journal.entries.family import announce
 from lockgate.storage_core.journal.entries.op import Moment, Op
-from lockgate.storage_core.journal.entries.state import Key, Span, State
+from lockgate.storage_core.journal.entries.state import Key, Span, State, prefix
 
 if TYPE_CHECKING:
     from lockgate.storage_core.journal.read.snapshot_read import Reading
@@ -146,7 +146,7 @@ class DropReference(Op, frozen=True, tag="drop-reference"):
 
     def spans(self) -> Iterable[Span]:
         """Name the references to the blob."""
-        return [(Reference, (self.job_id, self.blob_key))]
+        return [prefix(Reference, self.job_id, self.blob_key)]
 
     def fold(self, state: State, moment: Moment) -> bool:
         """Delete the reference, and stage the blob after the last; return whether it is unreferenced."""
@@ -219,6 +219,12 @@ def take_artefacts(state: State, moment: Moment, event: ArtefactsTaken) -> None:
     op = _submission(event)
     if op is not None:
         op.fold(state, moment)
+
+
+def submitted_with(event: Event) -> Iterable[Span]:
+    """Return the span of the rows that `end_blobs` and `fail_blobs` read."""
+    job = job_of_resource(event.resource)
+    return [] if job is None else [(BlobJob, ("destination", "commit_job"), job)]
 
 
 def end_blobs(state: State, moment: Moment, event: ResourceEnded) -> None:

@@ -14,7 +14,7 @@ from lockgate.storage_core.blobs.registry.references import is_ended, references
 from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Guarantee, Reference, UploadSet
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.journal.entries.op import Moment, Op
-from lockgate.storage_core.journal.entries.state import Key, Span, State
+from lockgate.storage_core.journal.entries.state import Key, Span, State, prefix
 
 
 class AdoptBlob(Op, frozen=True, tag="adopt-blob"):
@@ -70,7 +70,7 @@ class _Removal(Op, frozen=True):
 
     def spans(self) -> Iterable[Span]:
         """Return the references to the blob."""
-        return [(Reference, (self.job_id, self.blob_key))]
+        return [prefix(Reference, self.job_id, self.blob_key)]
 
 
 class MarkDeleting(_Removal, frozen=True, tag="mark-deleting"):

@@ -18,7 +18,7 @@ from lockgate.storage_core.errors import ConflictError, FencedError
 from lockgate.storage_core.journal.entries.leases import LeaseState, state_of
 from lockgate.storage_core.journal.entries.op import Moment, Op
 from lockgate.storage_core.journal.entries.rows import Lease
-from lockgate.storage_core.journal.entries.state import Key, State
+from lockgate.storage_core.journal.entries.state import Key, State, prefix
 
 
 def upload_resource(upload_set: str) -> str:
@@ -135,7 +135,7 @@ class _Closing(Op, frozen=True):
         """Stage the set's unreferenced blobs, delete it and its lease; return the number of its blobs."""
         blobs = state.where(Blob, upload_set=self.upload_set)
         # In one query for any number of blobs, because all writers wait for it.
-        state.load_spans((Reference, blob.key) for blob in blobs)
+        state.load_spans(prefix(Reference, *blob.key) for blob in blobs)
         for blob in blobs:
             staged_s = None if references_to(state, blob) else moment.at_s
             state.put(msgspec.structs.replace(blob, upload_set="", staged_s=staged_s))

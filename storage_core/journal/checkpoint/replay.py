@@ -46,37 +46,44 @@ def batches(reading: Reading, after: int, last: int) -> Iterator[Sequence[Entry]
         after = entries[-1].sequence
 
 
-def replay(rows: SqlRows, entries: Sequence[Entry], epochs: Sequence[Epoch]) -> None:
+def replay(rows: SqlRows, entries: Sequence[Entry], epochs: Sequence[Epoch]) -> State:
     """Fold entries into rows, and check that each has the same result as before.
+
+    Returns:
+        The rows that were read and written.
 
     Raises:
         MalformedJournalError: An entry is unknown, has a wrong epoch, is refused or has another result; the
             message names it. None of these entries was written to the rows.
     """
     families = known_families()
-    ops = [decode_op(entry.op, entry.payload, _name(entry)) for entry in entries]
+    ops = [decode_op(entry.op, entry.payload, entry) for entry in entries]
     state = State(rows)
     state.load(key for op in ops for key in families.touches(op))
+    state.load_spans(span for op in ops for span in families.spans(op))
+    epoch = epoch_of(epochs, entries[0].sequence)
+    is_one_epoch = epoch == epoch_of(epochs, entries[-1].sequence)
     for entry, op in zip(entries, ops, strict=True):
-        if entry.epoch != epoch_of(epochs, entry.sequence):
-            raise MalformedJournalError(
-                f"{_name(entry)}: by the journal's epochs it belongs to {epoch_of(epochs, entry.sequence)}"
-            )
+        if not is_one_epoch:
+            epoch = epoch_of(epochs, entry.sequence)
+        if entry.epoch != epoch:
+            raise MalformedJournalError(f"{entry}: by the journal's epochs it belongs to {epoch}")
         _fold(state, entry, op)
-    rows.write(state.changes)
+    rows.write(state.changes, state.absent)
+    return state
 
 
 def _fold(state: State, entry: Entry, op: Op) -> None:
-    stored = decode_result(op, entry.result, _name(entry))
+    stored = decode_result(op, entry.result, entry)
     try:
         result = op.fold(state, Moment(stamp=entry.stamp, at_s=entry.at_s))
     except LockgateError as error:
         raise MalformedJournalError(
-            f"{_name(entry)}: {entry.op} was accepted once, and is refused on replay: {error}"
+            f"{entry}: {entry.op} was accepted once, and is refused on replay: {error}"
         ) from None
     if _comparable(result) != _comparable(stored):
         raise MalformedJournalError(
-            f"{_name(entry)}: {entry.op} gives {result!r} on replay, where {stored!r} was answered"
+            f"{entry}: {entry.op} gives {result!r} on replay, where {stored!r} was answered"
         )
 
 
@@ -90,10 +97,6 @@ def _comparable(result: Any) -> Any:
 def _gap(first: int, last: int) -> MalformedJournalError:
     missing = f"entry {first} is" if first >= last else f"entries {first} to {last} are"
     return MalformedJournalError(f"{missing} missing: the journal has a gap; what follows cannot be replayed")
-
-
-def _name(entry: Entry) -> str:
-    return f"entry {entry.stamp}"
 
 
 def load(rows: SqlRows, loaded: Iterable[Row]) -> None:

@@ -18,7 +18,7 @@ import zstandard
 from sqlalchemy import ColumnElement, Table, select, union_all
 
 from lockgate.storage_core.errors import MalformedJournalError
-from lockgate.storage_core.journal.database.row_access import columns_of, row_of
+from lockgate.storage_core.journal.database.row_access import columns_of, rows_of
 from lockgate.storage_core.journal.database.schema import ENTRY, REQUEST, table_of
 from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.rows import Request, Row
@@ -74,6 +74,12 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
+_FORMAT_DECODER: Final = msgspec.json.Decoder(_Format)
+_HEADER_DECODER: Final = msgspec.json.Decoder(Header)
+_END_DECODER: Final = msgspec.json.Decoder(End)
+_LINE: Final = msgspec.json.Decoder(tuple[str, msgspec.Raw])
+
+
 def write_snapshot(reading: Reading, file: IO[bytes]) -> None:
     """Write a snapshot of one state of a journal.
 
@@ -121,13 +127,14 @@ class SnapshotReader:
     def __init__(self, file: IO[bytes], name: str) -> None:
         self.name = name
         self._lines = io.BufferedReader(_decompressed(file))
-        self._digest = hashlib.sha256()
+        self._digest = hashlib.sha256()  # of all lines before the one that was read last
+        self._last = b""
         self._end: End | None = None
         first = self._line()
-        found = self._decode(first, _Format).format
+        found = self._decode(first, _FORMAT_DECODER).format
         if found != FORMAT:
             raise self._wrong(f"is of format {found}, and this program reads {FORMAT}")
-        self.header = self._decode(first, Header)
+        self.header = self._decode(first, _HEADER_DECODER)
         known_families().refuse_unknown(self.header.families, name)
 
     def rows(self) -> Iterator[Row]:
@@ -137,17 +144,14 @@ class SnapshotReader:
             MalformedJournalError: The file was truncated or changed; the message names it.
         """
         count = 0
-        while True:
-            digest = self._digest.hexdigest()
-            table, rest = self._decode(self._line(), tuple[str, msgspec.Raw])
-            if table == _END:
-                break
-            kind = Request if table == Request.TABLE else known_families().row(table)
-            if kind is None:
-                raise self._wrong(f"has rows of {table[:40]!r}, which this program does not know")
-            yield self._decode(bytes(rest), kind)
+        decoders = _row_decoders()
+        while decoder := decoders.get((line := self._line()).partition(b",")[0]):
+            yield self._decode(line, decoder)[1]
             count += 1
-        end = self._decode(bytes(rest), End)
+        table, rest = self._decode(line, _LINE)
+        if table != _END:
+            raise self._wrong(f"has rows of {table[:40]!r}, which this program does not know")
+        end, digest = self._decode(bytes(rest), _END_DECODER), self._digest.hexdigest()
         if (end.lines, end.sha256) != (count, digest):
             raise self._wrong(
                 f"has {count} rows of digest {digest}, where {end.lines} of {end.sha256} were written"
@@ -182,12 +186,13 @@ class SnapshotReader:
             raise self._wrong(f"cannot be decompressed: {error}") from None
         if not line.endswith(b"\n"):
             raise self._wrong("ends in the middle")
-        self._digest.update(line)
+        self._digest.update(self._last)
+        self._last = line
         return line
 
-    def _decode(self, text: bytes, kind: Any) -> Any:
+    def _decode(self, text: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
         try:
-            return msgspec.json.decode(text, type=kind)
+            return decoder.decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise self._wrong(f"has a line that cannot be read: {error}") from None
 
@@ -195,6 +200,13 @@ class SnapshotReader:
         return MalformedJournalError(
             f"{self.name} {what}; nothing was changed; do not trust this checkpoint, name another"
         )
+
+
+def _row_decoders() -> dict[bytes, msgspec.json.Decoder[Any]]:
+    """Return the decoder of each kind of row, by the beginning of its lines."""
+    pair: Any = tuple
+    kinds: list[type[Row]] = [*known_families().rows, Request]
+    return {f'["{kind.TABLE}"'.encode(): msgspec.json.Decoder(pair[str, kind]) for kind in kinds}
 
 
 def _decompressed(file: IO[bytes]) -> Any:
@@ -230,5 +242,5 @@ def kept_requests(reading: Reading, *conditions: Callable[[Table], ColumnElement
 
 def _fetched(reading: Reading, kind: type[Row], query: Any) -> Iterator[Row]:
     with reading.connection.execute(query.execution_options(yield_per=_FETCH)) as found:
-        for row in found:
-            yield row_of(kind, row)
+        for rows in found.partitions():
+            yield from rows_of(kind, rows)

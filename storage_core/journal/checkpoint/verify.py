@@ -2,11 +2,13 @@
 
 Verification begins at the oldest kept entry, not at the newest checkpoint, so that each new checkpoint is
 checked against the one before, and pruning can use it. The folded rows are in a temporary database, so that a
-journal of any size is verified in little memory.
+journal of any size is verified in little memory. Sums of hashes show whether rows are the same; only if they
+are not, the rows are compared one by one.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import zip_longest
@@ -22,6 +24,7 @@ from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
 from lockgate.storage_core.journal.checkpoint.physical_check import check_pages
 from lockgate.storage_core.journal.checkpoint.prune import CLOCKS_APART_S
 from lockgate.storage_core.journal.checkpoint.replay import batches, load, replay
+from lockgate.storage_core.journal.checkpoint.row_sums import RowSums
 from lockgate.storage_core.journal.checkpoint.snapshot_file import (
     End,
     Header,
@@ -116,6 +119,7 @@ class _Verifying:
         self._epochs = read_epochs(reading)
         self._database = database
         self._folded = 0
+        self._sums = RowSums()
         self._since_s = self._status.requests_since_s - CLOCKS_APART_S  # pruning may have deleted older ids
         self._header: Header | None = None
         self._requests = 0
@@ -141,7 +145,8 @@ class _Verifying:
                 self._compare_checkpoint(ahead.pop(0))
             self._fold_up_to(self._status.stamp.sequence)
             self._check_head()
-            self._report("the tables", self._database.differences(table_rows(self._reading)))
+            if not self._equals(table_rows(self._reading)):
+                self._report_rows("the tables", table_rows(self._reading))
             if newest in self.good:
                 self._compare_others(newest)
         except MalformedJournalError as error:
@@ -174,9 +179,10 @@ class _Verifying:
         while ahead:
             stamp = ahead.pop(0)
             self._database.clear()
+            self._sums = RowSums()
             try:
                 with self._checkpoints.open(stamp, self._status.identity) as snapshot:
-                    load(self._database.folded, self._rows(snapshot))
+                    load(self._database.folded, self._sums.added(self._rows(snapshot)))
                     if stamp.sequence == self._status.pruned_sequence:  # otherwise it is unverified
                         self.good[stamp] = snapshot.end
             except MalformedJournalError as error:
@@ -193,15 +199,18 @@ class _Verifying:
 
     def _fold_up_to(self, sequence: int) -> None:
         for entries in batches(self._reading, self._folded, sequence):
-            replay(self._database.folded, entries, self._epochs)
+            self._sums.replace(replay(self._database.folded, entries, self._epochs).replacements)
             self._folded = entries[-1].sequence
             self._progress("fold entries", self._folded, self._status.stamp.sequence)
 
     def _compare_checkpoint(self, stamp: Stamp) -> None:
         try:
             with self._checkpoints.open(stamp, self._status.identity) as snapshot:
-                if self._report(snapshot.name, self._database.differences(self._rows(snapshot))):
+                if self._equals(self._rows(snapshot)):
                     self.good[stamp] = snapshot.end
+                    return
+            with self._checkpoints.open(stamp, self._status.identity) as snapshot:
+                self._report_rows(snapshot.name, self._rows(snapshot))
         except MalformedJournalError as error:
             self.findings.append(str(error))
         except ObjectNotFoundError:
@@ -271,6 +280,17 @@ class _Verifying:
                     f"entry {entry.stamp} is there, and by the journal's head entries up to "
                     f"{self._status.pruned_sequence} were pruned"
                 )
+
+    def _equals(self, rows: Iterable[Row]) -> bool:
+        """Return whether these are the folded rows, read once and not kept."""
+        sums = RowSums()
+        deque(sums.added(rows), maxlen=0)
+        return sums == self._sums
+
+    def _report_rows(self, where: str, rows: Iterable[Row]) -> None:
+        """Add the differences from the folded rows to the findings. There is at least one."""
+        if self._report(where, self._database.differences(rows)):
+            self.findings.append(f"{where}: a row is there twice")
 
     def _report(self, where: str, differences: Iterable[Difference | str]) -> bool:
         """Add differences to the findings; return whether there are none."""

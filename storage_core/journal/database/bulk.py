@@ -87,24 +87,23 @@ def select_by_key(
     return Statement(_find(table, is_sqlite(connection), lock), given, keeps_plan=_has_one_index(table))
 
 
-def select_by_prefix(
+def select_by_columns(
     connection: Connection,
     table: Table,
     journal: str,
-    key: Sequence[str],
-    prefixes: Sequence[tuple[Any, ...]],
+    by: tuple[str, ...],
+    values: Sequence[tuple[Any, ...]],
 ) -> Statement:
-    """Return the statement that selects the rows with these key prefixes, without the column `journal`.
+    """Return the statement that selects rows by some of their columns, without the column `journal`.
 
     Args:
         connection: Connection that will execute it.
         table: Table of the rows.
         journal: Name of the journal.
-        key: Names of the primary key's other columns.
-        prefixes: Values of the first of these columns; all have the same length.
+        by: Names of the columns; the primary key or an index begins with the journal and these.
+        values: Values of these columns.
     """
-    by = tuple(key[: len(prefixes[0])])
-    given = parameters(journal, [table.c[name] for name in by], prefixes)
+    given = parameters(journal, [table.c[name] for name in by], values)
     return Statement(_find_in(table, by, is_sqlite(connection)), given, keeps_plan=_has_one_index(table))
 
 

@@ -39,21 +39,25 @@ class SqlRows:
     def find(self, kind: type[R], keys: Sequence[tuple[Any, ...]]) -> Sequence[R]:
         """Return the existing rows with these keys."""
         (found,) = execute_pipelined(self.connection, [self.select_by_key(kind, keys)])
-        return [row_of(kind, row) for row in found]
+        return rows_of(kind, found)
 
     def select_by_key(self, kind: type[Row], keys: Sequence[tuple[Any, ...]]) -> Statement:
         """Return the statement that selects rows by key; `row_of` converts its result."""
         lock = self._lock and kind in _RENEWED
         return bulk.select_by_key(self.connection, table_of(kind), self.journal, keys, lock=lock)
 
-    def select_by_prefix(self, kind: type[Row], prefixes: Sequence[tuple[Any, ...]]) -> Statement:
-        """Return the statement that selects rows by key prefix; `row_of` converts its result."""
-        return bulk.select_by_prefix(self.connection, table_of(kind), self.journal, kind.KEY, prefixes)
+    def select_by_columns(
+        self, kind: type[Row], columns: tuple[str, ...], values: Sequence[tuple[Any, ...]]
+    ) -> Statement:
+        """Return the statement that selects rows by indexed columns; `row_of` converts its result."""
+        return bulk.select_by_columns(self.connection, table_of(kind), self.journal, columns, values)
 
-    def within(self, kind: type[R], prefixes: Sequence[tuple[Any, ...]]) -> Sequence[R]:
-        """Return the rows whose keys have one of these prefixes, which are equally long."""
-        (found,) = execute_pipelined(self.connection, [self.select_by_prefix(kind, prefixes)])
-        return [row_of(kind, row) for row in found]
+    def within(
+        self, kind: type[R], columns: tuple[str, ...], values: Sequence[tuple[Any, ...]]
+    ) -> Sequence[R]:
+        """Return the rows whose columns have one of these sets of values; an index finds them."""
+        (found,) = execute_pipelined(self.connection, [self.select_by_columns(kind, columns, values)])
+        return rows_of(kind, found)
 
     def where(
         self,
@@ -79,7 +83,7 @@ class SqlRows:
         if after is not None:
             query = query.where(tuple_(*key) > tuple_(*after))
         query = query.order_by(*key).limit(limit)
-        return [row_of(kind, row) for row in self.connection.execute(query)]
+        return rows_of(kind, self.connection.execute(query))
 
     def greatest(self, kind: type[Row], column: str) -> Any:
         """Return the greatest value of a column, None if there are no rows. It reads all of them."""
@@ -128,9 +132,29 @@ def row_of(kind: type[R], values: Iterable[Any]) -> R:
     Raises:
         MalformedJournalError: A value is invalid; the message names the row.
     """
-    row = dict(zip(_fields(kind), values, strict=True))
+    (row,) = rows_of(kind, [values])
+    return row
+
+
+def rows_of(kind: type[R], many: Iterable[Iterable[Any]]) -> list[R]:
+    """Return the rows with these values of `columns_of`.
+
+    Raises:
+        MalformedJournalError: A value is invalid; the message names the row.
+    """
+    names = _fields(kind)
+    rows = [dict(zip(names, values, strict=True)) for values in many]
     try:
-        return msgspec.convert(row, kind)
+        return msgspec.convert(rows, list[kind])  # type: ignore[valid-type]
+    except msgspec.ValidationError:
+        for row in rows:
+            _check(row, kind)
+        raise
+
+
+def _check(row: Mapping[str, Any], kind: type[Row]) -> None:
+    try:
+        msgspec.convert(row, kind)
     except msgspec.ValidationError as error:
         name = "/".join(str(row[column]) for column in kind.KEY)
         raise MalformedJournalError(

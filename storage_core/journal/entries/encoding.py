@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ def encode_op(op: Op) -> tuple[str, str]:
     return tag_of(op), msgspec.json.encode(op, order="deterministic").decode()
 
 
-def decode_op(name: str, payload: str, where: str) -> Op:
+def decode_op(name: str, payload: str, where: object) -> Op:
     """Decode an entry.
 
     Raises:
@@ -26,20 +27,26 @@ def decode_op(name: str, payload: str, where: str) -> Op:
     if kind is None:
         raise MalformedJournalError(f"{where}: {name[:60]!r} is no kind of entry that this version knows")
     try:
-        return msgspec.json.decode(payload, type=kind)
+        op: Op = _decoder(kind).decode(payload)
     except msgspec.DecodeError as error:
         raise MalformedJournalError(f"{where}: not a readable {name}: {error}") from None
+    return op
 
 
-def decode_result(op: Op, result: str, where: str) -> Any:
+def decode_result(op: Op, result: str, where: object) -> Any:
     """Decode the return value of an entry's fold.
 
     Raises:
         MalformedJournalError: It does not have the type that this kind of entry returns.
     """
     try:
-        return msgspec.json.decode(result, type=op.RESULT)
+        return _decoder(op.RESULT).decode(result)
     except msgspec.DecodeError as error:
         raise MalformedJournalError(
             f"{where}: not a readable result of {type(op).__name__}: {error}"
         ) from None
+
+
+@cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)

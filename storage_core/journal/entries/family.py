@@ -42,7 +42,7 @@ class Reaction(msgspec.Struct, frozen=True, kw_only=True):
         event: Type of the events.
         fold: Changes the state; refuses the whole entry by raising a `LockgateError`.
         touches: Returns the rows that `fold` reads. They are loaded together with those of the entry.
-        spans: Returns the key prefixes whose rows `fold` reads.
+        spans: Returns the spans whose rows `fold` reads.
     """
 
     event: type[Event]

@@ -55,7 +55,7 @@ class Op(
         return ()
 
     def spans(self) -> Iterable[Span]:
-        """Return the key prefixes whose rows the fold reads. They are loaded together, too."""
+        """Return the spans whose rows the fold reads. They are loaded together, too."""
         return ()
 
     def announces(self) -> Iterable[Event]:

@@ -28,7 +28,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> tuple[Any, ...]:
         """The values of `KEY`."""
-        return tuple(getattr(self, column) for column in self.KEY)
+        return tuple([getattr(self, column) for column in self.KEY])
 
 
 class Standing(StrEnum):

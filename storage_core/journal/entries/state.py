@@ -6,7 +6,7 @@ undone without the database.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 from lockgate.storage_core.journal.entries.rows import Row
@@ -14,8 +14,9 @@ from lockgate.storage_core.journal.entries.rows import Row
 R = TypeVar("R", bound=Row)
 Key = tuple[type[Row], tuple[Any, ...]]
 """A kind of row, and the key of one."""
-Span = tuple[type[Row], tuple[Any, ...]]
-"""A kind of row, and a key prefix that several rows share, such as all references to one blob."""
+Span = tuple[type[Row], tuple[str, ...], tuple[Any, ...]]
+"""A kind of row, first columns of its key or of an index, and values of them that several rows share, such as
+those of all references to one blob."""
 
 
 class Rows(Protocol):
@@ -27,8 +28,10 @@ class Rows(Protocol):
     def where(self, kind: type[R], columns: Mapping[str, Any], *, limit: int | None = None) -> Sequence[R]:
         """Return the rows whose columns have these values, at most `limit`."""
 
-    def within(self, kind: type[R], prefixes: Sequence[tuple[Any, ...]]) -> Sequence[R]:
-        """Return the rows whose keys have one of these prefixes, which are equally long."""
+    def within(
+        self, kind: type[R], columns: tuple[str, ...], values: Sequence[tuple[Any, ...]]
+    ) -> Sequence[R]:
+        """Return the rows whose columns have one of these sets of values."""
 
 
 class State:
@@ -40,7 +43,7 @@ class State:
         self._changed: dict[Key, Row | None] = {}
         self._undo: list[tuple[Key, bool, Row | None]] = []
         self._spans: dict[Span, set[tuple[Any, ...]]] = {}
-        self._lengths: dict[type[Row], set[int]] = {}
+        self._columns: dict[type[Row], set[tuple[str, ...]]] = {}
 
     def load(self, keys: Iterable[Key]) -> None:
         """Read rows that will be needed, in one query for each table."""
@@ -48,10 +51,10 @@ class State:
             self.add(kind, missing, self._rows.find(kind, missing))
 
     def load_spans(self, spans: Iterable[Span]) -> None:
-        """Read spans that `where` will need, in one query for each table and length."""
+        """Read spans that `where` will need, in one query for each table and its columns."""
         unread = (span for span in spans if span not in self._spans)
-        for (kind, _), prefixes in by_length(unread).items():
-            self.add_spans([(kind, prefix) for prefix in prefixes], self._rows.within(kind, prefixes))
+        for (kind, columns), values in by_columns(unread).items():
+            self.add_spans([(kind, columns, one) for one in values], self._rows.within(kind, columns, values))
 
     def add(self, kind: type[R], keys: Iterable[tuple[Any, ...]], rows: Iterable[R]) -> None:
         """Add the rows found for these keys; the other keys have no row."""
@@ -60,14 +63,14 @@ class State:
 
     def add_spans(self, spans: Iterable[Span], rows: Iterable[Row]) -> None:
         """Add all rows found in these spans."""
-        for kind, prefix in spans:
-            self._spans[kind, prefix] = set()
-            self._lengths.setdefault(kind, set()).add(len(prefix))
-        for at in self._changed:
-            self._note_in_spans(at)
+        for kind, columns, values in spans:
+            self._spans[kind, columns, values] = set()
+            self._columns.setdefault(kind, set()).add(columns)
+        for changed in self._changed.values():
+            self._note_in_spans(changed)
         for row in rows:
             self._read.setdefault((type(row), row.key), row)
-            self._note_in_spans((type(row), row.key))
+            self._note_in_spans(row)
 
     def get(self, kind: type[R], *key: Any) -> R | None:
         """Return the current row with this key, None if it does not exist."""
@@ -78,11 +81,10 @@ class State:
 
     def where(self, kind: type[R], **columns: Any) -> list[R]:
         """Return the rows whose columns currently have these values, by key."""
-        if tuple(columns) == kind.KEY[: len(columns)]:
-            keys = self._spans.get((kind, tuple(columns.values())))
-            if keys is not None:
-                rows = [self._current((kind, key)) for key in sorted(keys)]
-                return [cast("R", row) for row in rows if row is not None]
+        keys = self._spans.get((kind, tuple(columns), tuple(columns.values())))
+        if keys is not None:
+            rows = [self._current((kind, key)) for key in sorted(keys)]
+            return [cast("R", row) for row in rows if row is not None and _has(row, columns)]
         found: dict[tuple[Any, ...], R] = {}
         for row in self._rows.where(kind, columns):
             self._read.setdefault((kind, row.key), row)
@@ -128,6 +130,13 @@ class State:
         return self._changed
 
     @property
+    def replacements(self) -> Iterator[tuple[Row | None, Row | None]]:
+        """The stored row and the new one of each change; None where there is none."""
+        self.load(self._changed)
+        for at, row in self._changed.items():
+            yield self._read[at], row
+
+    @property
     def absent(self) -> Container[Key]:
         """Keys that were read and have no stored row."""
         return {at for at, row in self._read.items() if row is None}
@@ -135,18 +144,20 @@ class State:
     def _set(self, at: Key, row: Row | None) -> None:
         self._undo.append((at, at in self._changed, self._changed.get(at)))
         self._changed[at] = row
-        self._note_in_spans(at)
+        self._note_in_spans(row)
 
     def _current(self, at: Key) -> Row | None:
         return self._changed[at] if at in self._changed else self._read.get(at)
 
-    def _note_in_spans(self, at: Key) -> None:
-        """Add a key to the spans that contain it. Keys of deleted rows may stay there."""
-        kind, key = at
-        for length in self._lengths.get(kind, ()):
-            span = self._spans.get((kind, key[:length]))
+    def _note_in_spans(self, row: Row | None) -> None:
+        """Add a row's key to the spans that contain it. Keys of deleted and changed rows may stay there."""
+        kind = type(row)
+        if row is None or kind not in self._columns:
+            return
+        for columns in self._columns[kind]:
+            span = self._spans.get((kind, columns, tuple(getattr(row, column) for column in columns)))
             if span is not None:
-                span.add(key)
+                span.add(row.key)
 
 
 def by_kind(keys: Iterable[Key]) -> dict[type[Row], list[tuple[Any, ...]]]:
@@ -161,9 +172,16 @@ def _has(row: Row, columns: Mapping[str, Any]) -> bool:
     return all(getattr(row, column) == value for column, value in columns.items())
 
 
-def by_length(spans: Iterable[Span]) -> dict[tuple[type[Row], int], list[tuple[Any, ...]]]:
-    """Return the distinct prefixes of the spans, by kind of row and length, in their order."""
-    grouped: dict[tuple[type[Row], int], list[tuple[Any, ...]]] = {}
-    for kind, prefix in dict.fromkeys(spans):
-        grouped.setdefault((kind, len(prefix)), []).append(prefix)
+def prefix(kind: type[Row], *values: Any) -> Span:
+    """Return the span of the rows whose keys begin with these values."""
+    return kind, kind.KEY[: len(values)], values
+
+
+def by_columns(
+    spans: Iterable[Span],
+) -> dict[tuple[type[Row], tuple[str, ...]], list[tuple[Any, ...]]]:
+    """Return the distinct values of the spans, by kind of row and columns, in their order."""
+    grouped: dict[tuple[type[Row], tuple[str, ...]], list[tuple[Any, ...]]] = {}
+    for kind, columns, values in dict.fromkeys(spans):
+        grouped.setdefault((kind, columns), []).append(values)
     return grouped

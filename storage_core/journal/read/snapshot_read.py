@@ -65,6 +65,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     result: str
     at_s: float
 
+    def __str__(self) -> str:
+        return f"entry {self.stamp}"
+
     @property
     def stamp(self) -> Stamp:
         """Stamp of the entry."""

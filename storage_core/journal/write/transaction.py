@@ -26,7 +26,7 @@ from lockgate.storage_core.journal.entries.encoding import decode_result, encode
 from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.op import Moment
 from lockgate.storage_core.journal.entries.rows import Request
-from lockgate.storage_core.journal.entries.state import State, by_kind, by_length
+from lockgate.storage_core.journal.entries.state import State, by_columns, by_kind
 from lockgate.storage_core.journal.read.same_journal import (
     Known,
     gone_back,
@@ -120,21 +120,21 @@ def _lock_and_load(
     """Lock the head, then load the known requests and the rows that the mutations touch."""
     connection, journal, families = rows.connection, rows.journal, known_families()
     keys_of = by_kind(key for mutation in mutations for key in families.touches(mutation.op))
-    spans = by_length(span for mutation in mutations for span in families.spans(mutation.op))
+    spans = by_columns(span for mutation in mutations for span in families.spans(mutation.op))
     locked, repeated, *found = execute_pipelined(
         connection,
         [
             _lock_statement(database, journal, keeps_plans=not database.is_sqlite),
             _known_statement(database, journal, [mutation.request_id for mutation in mutations]),
             *(rows.select_by_key(kind, keys) for kind, keys in keys_of.items()),
-            *(rows.select_by_prefix(kind, prefixes) for (kind, _), prefixes in spans.items()),
+            *(rows.select_by_columns(*span, values) for span, values in spans.items()),
         ],
     )
     head = _head(connection, database, known, locked)
     for (kind, keys), values in zip(keys_of.items(), found[: len(keys_of)], strict=True):
         state.add(kind, keys, [row_of(kind, row) for row in values])
-    for ((kind, _), prefixes), values in zip(spans.items(), found[len(keys_of) :], strict=True):
-        state.add_spans([(kind, prefix) for prefix in prefixes], [row_of(kind, row) for row in values])
+    for ((kind, columns), shared), values in zip(spans.items(), found[len(keys_of) :], strict=True):
+        state.add_spans([(kind, columns, one) for one in shared], [row_of(kind, row) for row in values])
     requests = [row_of(Request, row) for row in repeated]
     return head, {request.request_id: request for request in requests}
 

@@ -36,9 +36,11 @@ class MemoryRows:
         found = [row for row in rows if all(getattr(row, name) == value for name, value in columns.items())]
         return found[:limit]  # type: ignore[return-value]
 
-    def within(self, kind: type[R], beginnings: Sequence[tuple[Any, ...]]) -> Sequence[R]:
+    def within(
+        self, kind: type[R], columns: tuple[str, ...], values: Sequence[tuple[Any, ...]]
+    ) -> Sequence[R]:
         rows = self._rows[kind].values()
-        return [row for row in rows if any(row.key[: len(one)] == one for one in beginnings)]  # type: ignore[misc]
+        return [row for row in rows if tuple(getattr(row, name) for name in columns) in values]  # type: ignore[misc]
 
     def change(self, changes: Mapping[tuple[type[Row], tuple[Any, ...]], Row | None]) -> None:
         for (kind, key), row in changes.items():

@@ -14,11 +14,12 @@ from lockgate.storage_core.blobs.registry.references import FailBlobJob
 from lockgate.storage_core.blobs.registry.removals import ForgetBlobJob
 from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
 from lockgate.storage_core.blobs.registry.upload_sets import CompleteUpload
+from lockgate.storage_core.commit.registry.entries import RecordJob
 from lockgate.storage_core.commit.registry.rows import Destination
 from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.op import Moment, Op
 from lockgate.storage_core.journal.entries.rows import Claim, Row
-from lockgate.storage_core.journal.entries.state import State, by_length
+from lockgate.storage_core.journal.entries.state import State, by_columns, prefix
 from lockgate.storage_core.stamp import Stamp
 
 R = TypeVar("R", bound=Row)
@@ -46,10 +47,12 @@ class Memory:
         self.answered += len(found)
         return found
 
-    def within(self, kind: type[R], beginnings: Sequence[tuple[Any, ...]]) -> Sequence[R]:
+    def within(
+        self, kind: type[R], columns: tuple[str, ...], values: Sequence[tuple[Any, ...]]
+    ) -> Sequence[R]:
         self.questions += 1
         of_kind = [row for row in self.rows.values() if isinstance(row, kind)]
-        return [row for row in of_kind if any(row.key[: len(one)] == one for one in beginnings)]
+        return [row for row in of_kind if tuple(getattr(row, name) for name in columns) in values]
 
 
 def claim(name: str, body: str = "") -> Claim:
@@ -139,7 +142,7 @@ def test_every_kind_of_entry_must_define_how_it_folds() -> None:
 def test_a_span_that_was_read_follows_what_is_put_deleted_and_undone() -> None:
     rows = Memory()
     state = State(rows)
-    state.add_spans([(Claim, ("s3://lake",))], [claim("kept"), claim("gone")])
+    state.add_spans([prefix(Claim, "s3://lake")], [claim("kept"), claim("gone")])
 
     def names() -> list[str]:
         return [row.name for row in state.where(Claim, store="s3://lake")]
@@ -186,9 +189,9 @@ def test_spans_of_any_length_give_the_same_answers_as_the_rows_themselves(
     rows = Memory(*model.values())
     state = State(rows)
     state.add(Reference, touched, rows.find(Reference, touched))
-    for (_, length), beginnings in by_length((Reference, key[:size]) for key, size in spans).items():
-        found = [row for key, row in model.items() if key[:length] in beginnings]
-        state.add_spans([(Reference, one) for one in beginnings], found)
+    for (_, columns), values in by_columns(prefix(Reference, *key[:size]) for key, size in spans).items():
+        found = [row for key, row in model.items() if key[: len(columns)] in values]
+        state.add_spans([(Reference, columns, one) for one in values], found)
     marks = [(state.mark(), dict(model))]
     for step, key, taken_s in steps:
         match step:
@@ -205,9 +208,9 @@ def test_spans_of_any_length_give_the_same_answers_as_the_rows_themselves(
                 state.undo(mark)
         assert state.get(Reference, *key) == model.get(key)
         for length in (1, 2, 3):
-            prefix = dict(zip(Reference.KEY[:length], key, strict=False))
+            shared = dict(zip(Reference.KEY[:length], key, strict=False))
             expected = [model[other] for other in sorted(model) if other[:length] == key[:length]]
-            assert state.where(Reference, **prefix) == expected
+            assert state.where(Reference, **shared) == expected
     assert not any((Reference, key) in state.absent for key in stored)
 
 
@@ -226,6 +229,42 @@ def test_the_blobs_that_a_failed_job_releases_are_read_in_one_query_however_many
     ]
     staged = {row.blob_key for row in state.where(Blob, job_id="j") if row.staged_s == 5.0}
     assert staged == set(keys) - {"k7"}
+
+
+def test_the_end_of_any_number_of_jobs_needs_no_query_of_its_own() -> None:
+    jobs = [f"job{number}-g1" for number in range(50)]
+    ends = [
+        RecordJob(
+            destination="s3://lake", job_id=job, name=job, short_id="", committer="", mode="append",
+            phase="committed", job_attempt="", set_up_s=1.0,
+        )
+        for job in jobs
+    ]  # fmt: skip
+    rows = Memory(
+        *(BlobJob(job_id=job, destination="s3://lake", commit_job=job, submitted_s=0.0) for job in jobs)
+    )
+    state, families = State(rows), known_families()
+    state.load(key for end in ends for key in families.touches(end))
+    state.load_spans(span for end in ends for span in families.spans(end))
+    loaded = rows.questions
+    for number, end in enumerate(ends, start=1):
+        end.fold(state, Moment(stamp=Stamp(1, number), at_s=5.0))
+    assert rows.questions == loaded == 3
+    assert [state.get(BlobJob, job) for job in jobs] == [
+        BlobJob(job_id=job, destination="s3://lake", commit_job=job, submitted_s=0.0, final_s=5.0)
+        for job in jobs
+    ]
+
+
+def test_a_row_that_leaves_or_enters_a_span_of_an_index_is_followed() -> None:
+    state = State(Memory(blob("k1", "s"), blob("k2", "s"), blob("k3", "other")))
+    state.load_spans([(Blob, ("upload_set",), ("s",))])
+    mark = state.mark()
+    state.put(blob("k1"))
+    state.put(blob("k3", "s"))
+    assert [row.blob_key for row in state.where(Blob, upload_set="s")] == ["k2", "k3"]
+    state.undo(mark)
+    assert [row.blob_key for row in state.where(Blob, upload_set="s")] == ["k1", "k2"]
 
 
 def test_closing_a_set_takes_the_same_number_of_queries_for_any_number_of_blobs() -> None:
@@ -248,11 +287,11 @@ def test_spans_read_late_include_earlier_changes() -> None:
     state = State(rows)
     state.delete(claim("gone"))
     state.put(claim("new"))
-    state.load_spans([(Claim, ("s3://lake",)), (Claim, ("s3://other",)), (Claim, ("s3://none",))])
+    state.load_spans(prefix(Claim, f"s3://{store}") for store in ("lake", "other", "none"))
     assert rows.questions == 1
     for store, names in {"s3://lake": ["kept", "new"], "s3://other": ["x"], "s3://none": []}.items():
         assert [row.name for row in state.where(Claim, store=store)] == names
-    state.load_spans([(Claim, ("s3://lake",))])
+    state.load_spans([prefix(Claim, "s3://lake")])
     assert rows.questions == 1
 
 

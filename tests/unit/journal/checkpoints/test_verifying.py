@@ -10,7 +10,7 @@ import pytest
 
 from lockgate.storage_core.errors import JournalUnavailableError, LeaseHeldError, MalformedJournalError
 from lockgate.storage_core.journal import Leases, Mutation, Stamp
-from lockgate.storage_core.journal.checkpoint import temp_database
+from lockgate.storage_core.journal.checkpoint import snapshot_file, temp_database
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoint, Checkpoints
 from lockgate.storage_core.journal.checkpoint.replay import BATCH
 from lockgate.storage_core.journal.entries.leases import TakeLease
@@ -143,6 +143,22 @@ def test_a_checkpoint_of_wrong_tables_is_not_marked_verified(journals: JournalWo
 
     assert found.checkpoints == ()
     assert journals.prune().up_to is None
+
+
+def test_a_checkpoint_with_a_row_twice_is_not_verified(
+    journals: JournalWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journals.live()
+    with monkeypatch.context() as patched:
+        once = snapshot_file.table_rows
+        patched.setattr(snapshot_file, "table_rows", lambda reading: (*once(reading), next(once(reading))))
+        journals.checkpoint()
+
+    found = journals.verify()
+
+    assert found.checkpoints == ()
+    [finding] = found.findings
+    assert finding.endswith(": a row is there twice")
 
 
 def test_some_of_many_differing_rows_are_named_and_the_rest_are_counted(journals: JournalWorld) -> None:
