@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, Param
 
+from lockgate.operators import JobAnnounceOperator
 from lockgate.operators.recovery import JobRecoveryOperator, recovery_interval
 
 with DAG(
@@ -21,15 +22,45 @@ with DAG(
             description="URLs or paths, separated by commas. Empty: all in the journal, and those of "
             "LOCKGATE_DESTINATIONS or the Airflow Variable lockgate_destinations.",
         ),
+        "destination": Param(
+            None,
+            type=["null", "string"],
+            title="Destination of one job",
+            description="s3://bucket/prefix, file:///directory or a path.",
+            section="One job",
+        ),
+        "job_id": Param(
+            None,
+            type=["null", "string"],
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9._=+-]*$",
+            title="Job",
+            description="Id of the job, such as sales-g1. Without a destination the journal finds it.",
+            section="One job",
+        ),
         "dry_run": Param(False, type="boolean", title="Only report what would be done"),
     },
     doc_md="""
 Runs every five minutes (`LOCKGATE_RECOVERY_MINUTES`). Finishes decided jobs, and aborts or resumes undecided
 jobs whose lease has expired; running and parked jobs are left alone. Concurrent runs are harmless. A table in
 the log lists what was done with each job. Fails only if an operator must act: a job's records contradict each
-other, or a destination cannot be reached.
+other, or a destination cannot be reached. **announce** then emits the Asset events of jobs whose commit task
+was killed after the decision, so that DAGs scheduled by these Assets start. To settle one job, give its
+**destination** and **job**.
 """,
 ) as dag:
-    JobRecoveryOperator(
-        task_id="recover", destinations=dag.param("destinations"), report_only=dag.param("dry_run")
+    one_job = {"destination": dag.param("destination"), "job_id": dag.param("job_id")}
+    recover = JobRecoveryOperator(
+        task_id="recover",
+        destinations=dag.param("destinations"),
+        report_only=dag.param("dry_run"),
+        **one_job,
     )
+    # A teardown, because a failed task emits no events: also when one of many jobs needs an operator.
+    announce = JobAnnounceOperator(
+        task_id="announce",
+        destinations=dag.param("destinations"),
+        report_only=dag.param("dry_run"),
+        **one_job,
+    ).as_teardown()
+
+    recover >> announce

@@ -9,8 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from lockgate.operators.asset_events.announce import JobAnnounceOperator
     from lockgate.operators.audit import AuditOperator
     from lockgate.operators.blobs import BlobSweepOperator, BlobUploadOperator
+    from lockgate.operators.dag_run.notifier import JobNotifier
     from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
     from lockgate.operators.journal import JournalCheckpointOperator
     from lockgate.operators.recovery import JobRecoveryOperator
@@ -23,7 +25,9 @@ __all__ = [
     "BlobSweepOperator",
     "BlobUploadOperator",
     "JobAbortOperator",
+    "JobAnnounceOperator",
     "JobCommitOperator",
+    "JobNotifier",
     "JobRecoveryOperator",
     "JobSetupOperator",
     "JournalCheckpointOperator",
@@ -37,7 +41,9 @@ _MODULES: Final = {
     "BlobSweepOperator": "blobs",
     "BlobUploadOperator": "blobs",
     "JobAbortOperator": "jobs",
+    "JobAnnounceOperator": "asset_events.announce",
     "JobCommitOperator": "jobs",
+    "JobNotifier": "dag_run.notifier",
     "JobRecoveryOperator": "recovery",
     "JobSetupOperator": "jobs",
     "JournalCheckpointOperator": "journal",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+from lockgate.operators.asset_events.emitted import emit_once
+from lockgate.operators.asset_events.pending_events import drop_pending, save_pending
 from lockgate.operators.dag_run.job_handle import (
     JobHandle,
     attach,
@@ -18,7 +20,7 @@ from lockgate.operators.dag_run.job_handle import (
 from lockgate.operators.dag_run.operator import LockgateOperator
 from lockgate.operators.dag_run.parameters import check_bool, seconds, seconds_or_none
 from lockgate.operators.dag_run.progress import LoggedProgress
-from lockgate.operators.dag_run.receipts import announce, flat
+from lockgate.operators.dag_run.receipts import flat
 from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.storage_core.commit.committers import configured_committer
 from lockgate.storage_core.commit.open_or_attach import open_job
@@ -28,13 +30,21 @@ from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores.open_store import parse_destination
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperator, Context
+    from airflow.sdk.definitions.mappedoperator import MappedOperator
 
     from lockgate.storage_core.commit.job import Job
-    from lockgate.storage_core.commit.publish.shard_completion import ShardCompleter
+    from lockgate.storage_core.commit.publish.shard_completion import ShardCompleter, ShardReport
     from lockgate.storage_core.commit.records.job import Mode, OnLapse, Rerun, ScopeName
+    from lockgate.storage_core.ids import JobId
 
 CompleteBy = Literal["threads", "workers"]
+
+DECIDED: Final = (
+    "job %s at %s is decided: its data will be visible. If this log ends here, the task was killed, and "
+    "nothing is lost: a retry of this task or the DAG job_recovery finishes the job and emits its Asset "
+    "events; do not run the job again. To look: `lockgate jobs show %s %s`"
+)
 
 
 class JobSetupOperator(LockgateOperator):
@@ -127,7 +137,15 @@ class JobSetupOperator(LockgateOperator):
             job = self._open(context)
         with parked_after(job, park_timeout_s, self.log):
             self.log.info("job %s at %s, mode %s", job.job_id, job.destination, self.mode)
+            if self.on_lapse == "resume":  # recovery may commit the job before its commit task begins
+                for commit in self._commits():
+                    save_pending(job, context["ti"], commit.outlets, task_id=commit.task_id)
         return handle_of(job)
+
+    def _commits(self) -> list[BaseOperator | MappedOperator]:
+        """Return the commit task after this task; none if it is not in this DAG."""
+        after = self.get_flat_relatives(upstream=False) if self.get_dag() is not None else []
+        return [task for task in after if issubclass(_class_of(task), JobCommitOperator)][:1]
 
     def _open(self, context: Context) -> Job:
         return open_job(
@@ -147,6 +165,11 @@ class JobSetupOperator(LockgateOperator):
         )
 
 
+def _class_of(task: BaseOperator | MappedOperator) -> type:
+    found: type = getattr(task, "operator_class", type(task))
+    return found
+
+
 def _committer(destination: str) -> str:
     return configured_committer(parse_destination(destination), load_settings(), "staging")
 
@@ -155,7 +178,8 @@ class JobCommitOperator(LockgateOperator):
     """Makes everything that a job's tasks wrote visible, by one decision, and returns the receipt.
 
     Succeeds only if the job is committed, so an Asset event of this task always means COMMIT_SUCCESS; its
-    `extra` is the receipt. Running it again returns the same receipt.
+    `extra` is the receipt. Running it again returns the same receipt, and emits no event that Airflow has. If
+    it is killed after the decision, `job_recovery` finishes the job and emits its events.
 
     Args:
         job: Handle of the job: `write.output["job"]`.
@@ -193,23 +217,41 @@ class JobCommitOperator(LockgateOperator):
         allow_empty = check_bool("allow_empty", self.allow_empty)
         timeout_s = seconds("timeout_s", self.timeout_s)
         job = attach(self.job, progress=LoggedProgress(self.log))
+        completer = self._completer(timeout_s)
         with parked_on_failure(job, park_timeout_s, self.log):
-            receipt = flat(job.commit(complete=self._completer(timeout_s), allow_empty=allow_empty))
+            if is_first := job.phase() is JobPhase.OPEN:
+                save_pending(job, context["ti"], self.outlets)
+            receipt = flat(job.commit(complete=completer, allow_empty=allow_empty))
         drop_artefacts(job)
-        announce(context, job.destination, receipt, self.outlets)
+        emit_once(self, context, job, receipt, is_first=is_first)
         self.log.info("committed: %s", receipt)
         return receipt
 
-    def _completer(self, timeout_s: float) -> ShardCompleter | None:
-        if self.complete_by == "threads":
-            return None
-        if self.complete_by != "workers":
+    def _completer(self, timeout_s: float) -> ShardCompleter:
+        if self.complete_by not in {"threads", "workers"}:
             raise InvalidInputError(
                 f"complete_by={self.complete_by!r}: must be `threads` or `workers`; nothing was decided"
             )
+        return partial(self._complete, timeout_s)
+
+    def _complete(
+        self, timeout_s: float, destination: str, job_id: JobId, plan: str, shard_count: int
+    ) -> Iterable[ShardReport]:
+        """Begin the completion of a decided plan; threads complete what this does not yield."""
+        # In advance, because a process that is killed logs nothing, and its page shows this log.
+        self.log.info(DECIDED, job_id, destination, destination, job_id)
+        if self.complete_by == "threads":
+            return ()
         from lockgate.workers.dispatch import complete_by_workers  # noqa: PLC0415 - imports Celery
 
-        return partial(complete_by_workers, timeout_s=timeout_s, progress=LoggedProgress(self.log))
+        return complete_by_workers(
+            destination,
+            job_id,
+            plan,
+            shard_count,
+            timeout_s=timeout_s,
+            progress=LoggedProgress(self.log),
+        )
 
 
 class JobAbortOperator(LockgateOperator):
@@ -244,5 +286,14 @@ class JobAbortOperator(LockgateOperator):
         finally:
             job.close()
         drop_artefacts(job)
-        self.log.info("job %s is %s", job.job_id, phase)
+        if phase == JobPhase.FAILED:
+            drop_pending(job.store, job.job_id)
+        if phase in {JobPhase.DECIDED, JobPhase.PUBLISHED}:
+            self.log.warning(
+                "job %s at %s is %s: its commit was interrupted after the decision, so it is not aborted; "
+                "a retry of the commit task or the DAG job_recovery finishes it",
+                *(job.job_id, job.destination, phase),
+            )
+        else:
+            self.log.info("job %s at %s is %s", job.job_id, job.destination, phase)
         return phase

@@ -19,10 +19,13 @@ from lockgate.operators.dag_run.operator import LockgateOperator
 from lockgate.operators.dag_run.parameters import check_bool, seconds
 from lockgate.operators.dag_run.progress import LoggedProgress, aligned
 from lockgate.operators.dag_run.retries import fail_without_retry
+from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult, settle
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
+from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.printable import printable
 from lockgate.storage_core.settings import Settings, load_settings
+from lockgate.storage_core.stores import open_store
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -53,6 +56,8 @@ class JobRecoveryOperator(LockgateOperator):
         destinations: Settle only jobs at these destinations (list, or text with commas). None: all jobs in
             the registry, and those at `LOCKGATE_DESTINATIONS`, or else at the destinations of the Airflow
             Variable `lockgate_destinations`. Read when the task runs.
+        destination: One more destination, such as that of `job_id`.
+        job_id: Settle only this job. Without a destination, the journal's registry finds it, by id or name.
         report_only: Change nothing, only report what would be done.
         settle_by: Who settles: `workers` (Celery, queue `recovery`), `threads` (of this task) or `auto`
             (workers if `LOCKGATE_BROKER_URL` is set).
@@ -60,7 +65,15 @@ class JobRecoveryOperator(LockgateOperator):
         grace_s: How long to wait for a worker if none listens, before threads do the work.
     """
 
-    template_fields: Sequence[str] = ("destinations", "report_only", "settle_by", "timeout_s", "grace_s")
+    template_fields: Sequence[str] = (
+        "destinations",
+        "destination",
+        "job_id",
+        "report_only",
+        "settle_by",
+        "timeout_s",
+        "grace_s",
+    )
     template_fields_renderers = {"destinations": "json"}  # noqa: RUF012 - as Airflow declares it
     ui_color = "#e6f4ea"
 
@@ -68,6 +81,8 @@ class JobRecoveryOperator(LockgateOperator):
         self,
         *,
         destinations: Sequence[str] | str | None = None,
+        destination: str | None = None,
+        job_id: str | None = None,
         report_only: bool = False,
         settle_by: SettleBy = "auto",
         timeout_s: float = 3600.0,
@@ -76,6 +91,8 @@ class JobRecoveryOperator(LockgateOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.destinations = destinations
+        self.destination = destination
+        self.job_id = job_id
         self.report_only = report_only
         self.settle_by = settle_by
         self.timeout_s = timeout_s
@@ -111,12 +128,18 @@ class JobRecoveryOperator(LockgateOperator):
             UnendedJobs,
             expired_jobs,
             expired_jobs_at,
+            registered_job,
         )
 
+        given = as_destinations(self.destinations) + as_destinations(self.destination)
+        if self.job_id and not given:
+            return UnendedJobs(expired=(registered_job(settings, self.job_id),)), []
+        if self.job_id:
+            return UnendedJobs(expired=tuple(_job_at(url, self.job_id, settings) for url in given)), []
         found, unreached = UnendedJobs(), []
         if not settings.has_journal:
-            watched = watched_destinations(self.destinations)
-        elif not (watched := as_destinations(self.destinations)):
+            watched = watched_destinations(given)
+        elif not (watched := given):
             found, watched = expired_jobs(settings), configured_destinations()
         for destination in watched:
             try:
@@ -153,6 +176,12 @@ class JobRecoveryOperator(LockgateOperator):
             problems.append(f"{len(jobs)} jobs need attention and were not changed: {'; '.join(jobs)}")
         if problems:
             raise AirflowException("; ".join(problems))
+
+
+def _job_at(destination: str, job_id: str, settings: Settings) -> JobAt:
+    folder = JobFolder(open_store(destination, settings), JobId(job_id))
+    folder.job()  # a mistyped id is an error, not a job without work
+    return JobAt(folder.store.url, folder.job_id)
 
 
 def counts(results: Iterable[RecoveryResult], unended: UnendedJobs) -> dict[str, int]:

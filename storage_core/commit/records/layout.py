@@ -3,7 +3,7 @@
 DEST/_lockgate/
     log/00000007.turn  log/00000007.json  log/00000100.checkpoint
     shards/<digest>.json  checkpoint.json
-    ids/<short id>  store.json  sweep.json
+    ids/<short id>  store.json  sweep.json  asset-events/<job id>.json
     jobs/<job id>/
         job.json  lease.json  COMMIT_STARTED  COMMIT_SUCCESS  COMMIT_FAIL  report.json
         attempts/<job attempt>.json
@@ -23,6 +23,7 @@ from lockgate.storage_core.ids import JobId, ShortId, check_id, split_job_id
 ROOT: Final = "_lockgate/"
 LOG: Final = f"{ROOT}log/"
 JOBS: Final = f"{ROOT}jobs/"
+ASSET_EVENTS: Final = f"{ROOT}asset-events/"
 SUCCESS: Final = "_SUCCESS"
 SWEEP_STATE: Final = f"{ROOT}sweep.json"
 PROBED: Final = f"{ROOT}store.json"

@@ -24,7 +24,7 @@ from lockgate.storage_core.commit.registry.rows import Job as RegisteredJob
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.ids import JobId
-from lockgate.storage_core.journal import Leases, LeaseState, LeaseView, Reading
+from lockgate.storage_core.journal import Journal, Leases, LeaseState, LeaseView, Reading
 from lockgate.storage_core.journal.entries.leases import is_overdue
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import open_store
@@ -70,12 +70,7 @@ def expired_jobs(settings: Settings, clock: Clock | None = None) -> UnendedJobs:
         InvalidInputError: There is no journal, so there is no index of all jobs.
         JournalUnavailableError: The journal cannot be read.
     """
-    journal = own_journal(settings, clock or SystemClock())
-    if journal is None:
-        raise InvalidInputError(
-            "recovery of all destinations needs the journal, and LOCKGATE_JOURNAL_URL=none: there is none; "
-            "nothing was done; name a destination, or scan a prefix"
-        )
+    journal = _registry(settings, clock)
     leases = Leases(journal)
     with journal.reading() as reading:
         now_s = reading.now_s()
@@ -107,6 +102,25 @@ def expired_jobs_at(
     )
 
 
+def registered_job(settings: Settings, text: str, clock: Clock | None = None) -> JobAt:
+    """Return the job of the registry with an id, or the newest generation of a name.
+
+    Raises:
+        InvalidInputError: There is no journal, so there is no index of all jobs.
+        ObjectNotFoundError: The registry has no such job.
+        ConflictError: Several destinations have such a job; the message names them.
+    """
+    with _registry(settings, clock).reading() as reading:
+        job = registry.find_job(reading, text)
+    return JobAt(job.destination, JobId(job.job_id))
+
+
+def recent_destinations(settings: Settings, within_s: float, clock: Clock | None = None) -> list[str]:
+    """Return the destinations of the registry at which a job has changed in the last `within_s` seconds."""
+    with _registry(settings, clock).reading() as reading:
+        return registry.destinations(reading, changed_since_s=reading.now_s() - within_s)
+
+
 def recover_everything(
     settings: Settings, *, dry_run: bool = False, clock: Clock | None = None, progress: Progress = no_progress
 ) -> Iterator[RecoveryResult]:
@@ -124,6 +138,16 @@ def recover_everything(
     for done, result in enumerate(results, start=1):
         progress("recover", done, len(jobs))
         yield result
+
+
+def _registry(settings: Settings, clock: Clock | None) -> Journal:
+    journal = own_journal(settings, clock or SystemClock())
+    if journal is None:
+        raise InvalidInputError(
+            "recovery of all destinations needs the journal, and LOCKGATE_JOURNAL_URL=none: there is none; "
+            "nothing was done; name a destination, or scan a prefix"
+        )
+    return journal
 
 
 def _ended_with_lease(reading: Reading, now_s: float) -> Iterator[JobAt]:

@@ -22,9 +22,10 @@ UNDECIDED: Final = frozenset({"open"})
 UNENDED: Final = frozenset({"open", "committing", "aborting"})
 
 
-def destinations(reading: Reading) -> list[str]:
-    """Return the URLs of all known destinations."""
-    return [destination.url for destination in reading.where(Destination, {})]
+def destinations(reading: Reading, *, changed_since_s: float = 0.0) -> list[str]:
+    """Return the URLs of the destinations at which a job has changed since a time; by default of all."""
+    found = reading.where(Destination, {})
+    return [destination.url for destination in found if destination.last_s >= changed_since_s]
 
 
 def jobs(

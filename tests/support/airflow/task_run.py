@@ -25,6 +25,13 @@ class TaskRun:
         """Store a pushed value."""
         self.pushed[key] = value
 
+    @staticmethod
+    def get_task_states(**of: Any) -> dict[str, Any]:
+        """Ask the supervisor for states of task instances."""
+        from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+        return RuntimeTaskInstance.get_task_states(**of)
+
     def context(self) -> dict[str, Any]:
         """Return the context that Airflow would pass to `execute`."""
         return {"ti": self, "outlet_events": defaultdict(OutletEvent)}
