@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from lockgate.storage_core.journal.entries.rows import Lease, Row
+from lockgate.storage_core.journal.entries.rows import Row
 
 
 class RowSums:
     """The sum of the rows' hashes, for each kind of row. Two equal sums are of the same rows.
 
-    `Lease.renewed_s` does not count, because no entry sets it.
+    Columns that no entry sets (`Row.SOFT`) do not count.
     """
 
     def __init__(self) -> None:
@@ -40,4 +40,4 @@ class RowSums:
 
 
 def _hash(row: Row) -> int:
-    return hash(msgspec.structs.replace(row, renewed_s=0.0) if isinstance(row, Lease) else row)
+    return hash(msgspec.structs.replace(row, **dict.fromkeys(row.SOFT)) if row.SOFT else row)

@@ -45,11 +45,11 @@ def test_a_replaced_row_counts_as_the_new_one_alone(
     assert sums == summed(*rows, *([] if new is None else [new]))
 
 
-def test_the_time_of_a_renewal_does_not_count() -> None:
-    def lease(renewed_s: float, holder: str = "h") -> Lease:
+def test_the_columns_that_no_entry_sets_do_not_count() -> None:
+    def lease(time_s: float, holder: str = "h") -> Lease:
         return Lease(
-            resource="r", holder=holder, epoch=1, sequence=1, standing=Standing.HELD, renewed_s=renewed_s,
-            soft_s=1.0, hard_s=2.0,
+            resource="r", holder=holder, epoch=1, sequence=1, standing=Standing.HELD, soft_s=1.0,
+            hard_s=2.0, **dict.fromkeys(Lease.SOFT, time_s),
         )  # fmt: skip
 
     assert summed(lease(1.0)) == summed(lease(2.0))
