@@ -23,6 +23,7 @@ BLOBS: Final = "tests/model/blobs/test_blob_properties.py::test_blobs_are_kept_a
 FULL_DISK: Final = "tests/unit/blobs/test_outages.py::test_a_full_disk_fails_the_put_and_leaves_nothing"
 LAST_ATTEMPT: Final = "tests/unit/commit/test_last_attempt.py::test_"
 JOB_IDS: Final = "tests/unit/blobs/test_job_ids.py::test_"
+CLOCK_JUMPS: Final = "tests/unit/blobs/test_clock_jumps.py::test_"
 RACES: Final = "tests/unit/blobs/test_races.py::test_"
 LATE: Final = "tests/unit/blobs/test_late_puts.py::test_"
 OWNERS: Final = "tests/unit/blobs/test_store_owner.py::test_"
@@ -141,8 +142,8 @@ MUTANTS: Final = (
         [
             Edit(
                 f"{JOURNAL}/entries/leases.py",
-                "is_same = lease.stamp == self.seen.stamp and lease.renewed_s <= self.seen.renewed_s",
-                "is_same = lease.stamp == self.seen.stamp",
+                "is_same = lease.stamp == seen.stamp and lease.renewed_s <= seen.renewed_s",
+                "is_same = lease.stamp == seen.stamp",
             )
         ],
     ),
@@ -294,6 +295,30 @@ MUTANTS: Final = (
             ),
         ],
         BLOBS,
+    ),
+    Mutant(
+        "close-sets-by-the-clock",
+        "a clock that jumps closes no live upload set",
+        [
+            Edit(
+                "storage_core/blobs/sweep/lapsed_sets.py",
+                "        if lapses_in_s:",
+                "        if lapses_in_s and now_s - lease.renewed_s < lease.hard_s:",
+            )
+        ],
+        f"{CLOCK_JUMPS}a_clock_that_jumps_an_hour_forward_leaves_a_live_uploader_its_set[sqlite]",
+    ),
+    Mutant(
+        "close-a-renewed-set",
+        "a set that was renewed after it was seen to lapse stays open",
+        [
+            Edit(
+                f"{BLOB_REGISTRY}/upload_sets.py",
+                "state_for(self.seen, lease, moment.at_s)",
+                "state_for(None, lease, moment.at_s)",
+            )
+        ],
+        f"{CLOCK_JUMPS}a_renewal_between_the_second_look_and_the_entry_keeps_the_set[sqlite]",
     ),
     Mutant(
         "refer-to-what-goes",

@@ -30,23 +30,27 @@ class LeaseWatch(Forkable):
         """Keep what was seen and replace the lock, which a thread of the parent may hold."""
         self._changing = threading.Lock()
 
-    def unrenewed_s(self, lease: str, renewal: Hashable, monotonic_s: float) -> float:
-        """Return for how many seconds this process has seen a lease without a renewal; 0 at first sight.
+    def unrenewed_s(
+        self, lease: str, renewal: Hashable, monotonic_s: float, since_s: float | None = None
+    ) -> float:
+        """Return for how many seconds a lease was seen without a renewal; 0 at first sight.
 
         Args:
             lease: Name of the lease, unique in this process.
             renewal: A value that each taking and each renewal of the lease changes.
             monotonic_s: Time of the monotonic clock (`Clock.monotonic_s`).
+            since_s: When another process of this machine saw the same renewal; only counts at first sight.
         """
         with self._changing:
-            seen, since_s = self._seen.get(lease, (None, monotonic_s))
-            if seen == renewal and since_s <= monotonic_s:
-                return monotonic_s - since_s
+            seen, first_s = self._seen.get(lease, (None, monotonic_s))
+            if seen == renewal and first_s <= monotonic_s:
+                return monotonic_s - first_s
+            first_s = monotonic_s if since_s is None else min(since_s, monotonic_s)
             self._seen.pop(lease, None)
-            self._seen[lease] = (renewal, monotonic_s)
+            self._seen[lease] = (renewal, first_s)
             if len(self._seen) > MOST:
                 del self._seen[next(iter(self._seen))]
-            return 0.0
+            return monotonic_s - first_s
 
 
 LEASE_WATCH: Final = LeaseWatch()

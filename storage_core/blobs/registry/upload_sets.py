@@ -15,7 +15,7 @@ import msgspec
 from lockgate.storage_core.blobs.registry.references import references_to, refuse_ended, refuse_safe_mode
 from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, BlobUse, Guarantee, Reference, UploadSet
 from lockgate.storage_core.errors import ConflictError, FencedError
-from lockgate.storage_core.journal.entries.leases import LeaseState, state_of
+from lockgate.storage_core.journal.entries.leases import LeaseState, Seen, state_for
 from lockgate.storage_core.journal.entries.op import Moment, Op
 from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.entries.state import Key, State, prefix
@@ -162,13 +162,20 @@ class CompleteUpload(_Closing, frozen=True, tag="complete-upload"):
 
 
 class AbandonUpload(_Closing, frozen=True, tag="abandon-upload"):
-    """Abandon a set whose uploader has failed: its blobs are staged, and it takes no more."""
+    """Abandon a set whose uploader has failed: its blobs are staged, and it takes no more.
+
+    Attributes:
+        seen: Its lapsed lease. It is refused if it was renewed since.
+    """
+
+    seen: Seen | None = None
 
     def fold(self, state: State, moment: Moment) -> int:
         """Close the set if its lease has lapsed; return the number of its blobs."""
         refuse_safe_mode(moment, f"upload set {self.upload_set}")
         lease = state.get(Lease, upload_resource(self.upload_set))
-        if lease is not None and state_of(lease, moment.at_s) not in {LeaseState.HARD, LeaseState.FREE}:
+        before = LeaseState.FREE if lease is None else state_for(self.seen, lease, moment.at_s)
+        if lease is not None and before not in {LeaseState.HARD, LeaseState.FREE}:
             raise ConflictError(
                 f"upload set {self.upload_set}: its uploader {lease.holder} lives; nothing was changed"
             )

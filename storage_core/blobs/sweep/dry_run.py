@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator
 
 from lockgate.storage_core.blobs.registry.queries import (
     blobs_of,
@@ -11,20 +10,14 @@ from lockgate.storage_core.blobs.registry.queries import (
     every_staged,
     final_jobs,
     lapsed_count,
-    upload_sets,
 )
-from lockgate.storage_core.blobs.registry.rows import Blob, UploadSet
-from lockgate.storage_core.blobs.registry.upload_sets import upload_resource
+from lockgate.storage_core.blobs.registry.rows import Blob
 from lockgate.storage_core.blobs.reports import BlobSweepReport, Tally, Why
 from lockgate.storage_core.blobs.storage.holdings import Holdings
+from lockgate.storage_core.blobs.sweep.lapsed_sets import lapsed_sets
 from lockgate.storage_core.blobs.sweep.orphans import find_orphans
 from lockgate.storage_core.concurrency import Progress
-from lockgate.storage_core.journal.entries.leases import LeaseState, state_of
-from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.read.snapshot_read import Reading
-
-GONE: Final = frozenset({LeaseState.HARD, LeaseState.FREE})
-"""States of a set's lease that show that its uploader is gone."""
 
 
 def dry_run_sweep(holdings: Holdings, *, orphans: bool | None, progress: Progress) -> BlobSweepReport:
@@ -40,7 +33,7 @@ def dry_run_sweep(holdings: Holdings, *, orphans: bool | None, progress: Progres
         _count(tally, Why.STAGED, every_staged(reading, now_s - holdings.retention_s), excluded=ended_jobs)
         _count(tally, Why.MARKED, _marked(reading), excluded=ended_jobs)
         lapsed = lapsed_count(reading, now_s)
-        abandoned = len(lapsed_sets(reading))
+        abandoned = len(lapsed_sets(holdings, reading)[0])
         epoch = reading.status().stamp.epoch
     is_due = orphans
     if is_due is None:
@@ -57,22 +50,6 @@ def dry_run_sweep(holdings: Holdings, *, orphans: bool | None, progress: Progres
         sought_orphans=is_due,
         blobs=tuple(tally.blobs),
     )
-
-
-def lapsed_sets(reading: Reading) -> Sequence[UploadSet]:
-    """Return the upload sets whose uploaders are gone."""
-    opened = upload_sets(reading)
-    leases = {
-        lease.resource: lease
-        for lease in reading.find(Lease, [(upload_resource(row.upload_set),) for row in opened])
-    }
-    now_s = reading.now_s()
-
-    def is_gone(upload_set: str) -> bool:
-        lease = leases.get(upload_resource(upload_set))
-        return lease is None or state_of(lease, now_s) in GONE
-
-    return [row for row in opened if is_gone(row.upload_set)]
 
 
 def _count(tally: Tally, why: Why, blobs: Iterator[Blob], *, excluded: frozenset[str] = frozenset()) -> None:

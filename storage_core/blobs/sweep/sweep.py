@@ -40,11 +40,11 @@ from lockgate.storage_core.blobs.registry.removals import (
     RestageBlob,
 )
 from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
-from lockgate.storage_core.blobs.registry.upload_sets import AbandonUpload
 from lockgate.storage_core.blobs.reports import BlobSweepReport, Tally, Why
 from lockgate.storage_core.blobs.storage.holdings import Holdings
-from lockgate.storage_core.blobs.sweep.dry_run import dry_run_sweep, lapsed_sets
+from lockgate.storage_core.blobs.sweep.dry_run import dry_run_sweep
 from lockgate.storage_core.blobs.sweep.ended_jobs import deletable
+from lockgate.storage_core.blobs.sweep.lapsed_sets import lapsed_sets, remember
 from lockgate.storage_core.blobs.sweep.orphans import find_orphans
 from lockgate.storage_core.concurrency import Progress, in_parallel, no_progress
 from lockgate.storage_core.errors import (
@@ -168,10 +168,11 @@ class _Sweep:
         return dropped
 
     def _abandon_sets(self) -> int:
-        lapsed = self._read(lapsed_sets)
+        lapsed, overdue = self._read(partial(lapsed_sets, self._holdings))
+        remember(self._holdings, overdue)
         if lapsed:  # first: a sweep that dies in between must not leave their bytes to the daily listing
             self._holdings.listing_time.forget()
-        abandoned = [self._write([AbandonUpload(upload_set=row.upload_set)]) for row in lapsed]
+        abandoned = [self._write([op]) for op in lapsed]
         return sum(result is not None for (result,) in abandoned)
 
     def _end_jobs(self) -> tuple[int, int]:

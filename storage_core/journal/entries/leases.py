@@ -93,6 +93,28 @@ class Seen(msgspec.Struct, frozen=True):
     stamp: Stamp
     renewed_s: float
 
+    @classmethod
+    def of(cls, lease: Lease) -> Seen:
+        """Return what a process sees when it reads this row."""
+        return cls(lease.stamp, lease.renewed_s)
+
+
+def state_for(seen: Seen | None, lease: Lease, at_s: float) -> LeaseState:
+    """Return a lease's state for an entry that ends it; its time does not count if it was seen to lapse.
+
+    Renewals only increase `renewed_s`, so a replay, which does not know them, accepts what was accepted.
+
+    Args:
+        seen: The lease as the writer of the entry has seen it lapse. None, as in old entries: the journal's
+            clock alone decides.
+        lease: The lease.
+        at_s: Time of the database's clock.
+    """
+    if seen is None or lease.standing in {Standing.FREE, Standing.PARKED}:
+        return state_of(lease, at_s)
+    is_same = lease.stamp == seen.stamp and lease.renewed_s <= seen.renewed_s
+    return LeaseState.HARD if is_same else LeaseState(lease.standing)
+
 
 class Granted(msgspec.Struct, frozen=True):
     """A lease that was taken.
@@ -125,8 +147,7 @@ class TakeLease(_LeaseOp, frozen=True, tag="take-lease"):
         soft_s: Without a renewal for this long, it is late.
         hard_s: Without a renewal for this long, recovery may start; at least `soft_s`.
         detail: Description of the holder.
-        seen: The lapsed lease that is recovered. It is refused if it was renewed or taken since. Without it,
-            as in old entries, the journal's clock alone decides.
+        seen: The lapsed lease that is recovered. It is refused if it was renewed or taken since.
     """
 
     RESULT: ClassVar = Granted
@@ -141,7 +162,7 @@ class TakeLease(_LeaseOp, frozen=True, tag="take-lease"):
     def fold(self, state: State, moment: Moment) -> Granted:
         """Take the lease if its state allows the purpose."""
         lease = state.get(Lease, self.resource)
-        before = LeaseState.FREE if lease is None else self._state(lease, moment)
+        before = LeaseState.FREE if lease is None else state_for(self.seen, lease, moment.at_s)
         if self.purpose == "recover" and moment.is_safe_mode:
             raise SafeModeError(f"{self.resource}: the journal is in safe mode: no lease is recovered in it")
         if lease is not None and before not in TAKES[self.purpose]:
@@ -164,16 +185,6 @@ class TakeLease(_LeaseOp, frozen=True, tag="take-lease"):
             )
         )
         return Granted(moment.stamp, before)
-
-    def _state(self, lease: Lease, moment: Moment) -> LeaseState:
-        """Return the lease's state; its time does not count if the taker has seen it lapse.
-
-        Renewals only increase `renewed_s`, so a replay, which does not know them, accepts what was accepted.
-        """
-        if self.seen is None or lease.standing in {Standing.FREE, Standing.PARKED}:
-            return state_of(lease, moment.at_s)
-        is_same = lease.stamp == self.seen.stamp and lease.renewed_s <= self.seen.renewed_s
-        return LeaseState.HARD if is_same else LeaseState(lease.standing)
 
 
 class FencedOp(_LeaseOp, frozen=True):

@@ -101,7 +101,7 @@ class Leases:
             soft_s=soft_s,
             hard_s=hard_s,
             detail=detail,
-            seen=None if seen is None else Seen(seen.stamp, seen.renewed_s),
+            seen=None if seen is None else Seen.of(seen),
         )
         stamp: Stamp = self.journal.apply(op).result.stamp
         return stamp
@@ -147,21 +147,22 @@ class Leases:
             lease, now_s = reading.get(Lease, resource), reading.now_s()
         return None if lease is None else self.watch(lease, now_s)
 
-    def watch(self, lease: Lease, now_s: float) -> LeaseView:
+    def watch(self, lease: Lease, now_s: float, since_s: float | None = None) -> LeaseView:
         """Return the state of a lease that was read just now, and remember when it was seen.
 
         Args:
             lease: Row of the primary.
             now_s: Time of the database's clock.
+            since_s: When another process of this machine saw the same renewal, by the monotonic clock.
         """
         return LeaseView(
             lease=lease,
             state=state_of(lease, now_s),
             is_overdue=is_overdue(lease, now_s),
-            lapses_in_s=self._lapses_in_s(lease, now_s),
+            lapses_in_s=self._lapses_in_s(lease, now_s, since_s),
         )
 
-    def _lapses_in_s(self, lease: Lease, now_s: float) -> float:
+    def _lapses_in_s(self, lease: Lease, now_s: float, since_s: float | None) -> float:
         match lease.standing:
             case Standing.FREE:
                 return 0.0
@@ -169,9 +170,8 @@ class Leases:
                 return max(0.0, (lease.parked_until_s or 0.0) - now_s)
         name = f"{self.journal.identity}/{lease.resource}"
         renewal = (lease.stamp, lease.standing, lease.renewed_s)
-        return max(
-            0.0, lease.hard_s - LEASE_WATCH.unrenewed_s(name, renewal, self.journal.clock.monotonic_s())
-        )
+        monotonic_s = self.journal.clock.monotonic_s()
+        return max(0.0, lease.hard_s - LEASE_WATCH.unrenewed_s(name, renewal, monotonic_s, since_s))
 
     def _renewed(self, holder: str, held: Mapping[str, Stamp]) -> dict[str, Stamp]:
         """Renew the leases that the holder still holds, and return their stamps."""

@@ -6,7 +6,7 @@ import hashlib
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
@@ -59,6 +59,8 @@ class BlobServerUnderTest(RuleBasedStateMachine):
         data: Bytes of every blob that was ever put.
         adopted: Blobs whose bytes were found without a row.
         renewed: Time of the last lease renewal of each client's set by this server.
+        watched: The renewal of each set that sweeps have seen, since when at the earliest, and since when at
+            the latest: an interrupted sweep may have seen it.
     """
 
     url: ClassVar[str]
@@ -72,6 +74,7 @@ class BlobServerUnderTest(RuleBasedStateMachine):
         self.model = BlobsModel()
         self.data: dict[Key, bytes] = {}
         self.renewed: dict[str, float] = {}
+        self.watched: dict[str, tuple[float, float, float]] = {}
         self.adopted: set[Key] = set()
         self.ha_is_down = False
         self._begin()
@@ -125,7 +128,10 @@ class BlobServerUnderTest(RuleBasedStateMachine):
         """
         seen = self._seen()
         self._adopt(seen, now_s)
-        lapsed = [one for one in before.sets if now_s - self.renewed[one] >= HARD_S]
+        lapsed = set(before.sets) - set(seen.sets)
+        must_lapse, may_lapse = self._watched(before.sets, now_s, is_whole=is_whole)
+        assert lapsed <= may_lapse
+        assert must_lapse <= lapsed or not is_whole
         late = before.changed(lambda model: model.lapse(now_s))
         stages = [before, late, late.changed(lambda model: model.abandon(lapsed, now_s))]
         own_since_s = self._own_since_s()
@@ -139,7 +145,6 @@ class BlobServerUnderTest(RuleBasedStateMachine):
                 assert is_due, "a blob is marked that is not due"
             else:
                 assert blob in [stage.blobs[key] for stage in stages]
-        assert set(before.sets) - set(seen.sets) <= set(lapsed)
         assert seen.final.items() <= before.final.items()
         assert set(before.final) - set(seen.final) <= set(before.final) - set(after.final)
         if is_whole:
@@ -148,6 +153,20 @@ class BlobServerUnderTest(RuleBasedStateMachine):
             for job_id in before.final:
                 self._assert_no_bytes_of(job_id)
         self.model = seen
+
+    def _watched(self, sets: Iterable[str], now_s: float, *, is_whole: bool) -> tuple[set[str], set[str]]:
+        """Return the sets that a sweep must give up and those that it may, and note what it has seen."""
+        must_lapse, may_lapse = set(), set()
+        for one in sets:
+            renewal_s, first_s, last_s = self.watched.get(one, (math.nan, now_s, math.inf))
+            if renewal_s != self.renewed[one]:
+                first_s, last_s = now_s, math.inf
+            self.watched[one] = self.renewed[one], first_s, min(last_s, now_s if is_whole else math.inf)
+            if now_s - first_s >= HARD_S:
+                may_lapse.add(one)
+            if now_s - last_s >= HARD_S:
+                must_lapse.add(one)
+        return must_lapse, may_lapse
 
     def _keeps_elsewhere(self, key: Key, owner: str, *, is_dropped: bool) -> bool:
         """Refer to a blob as another process; return whether it was allowed."""

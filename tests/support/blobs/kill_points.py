@@ -25,6 +25,7 @@ from lockgate.storage_core.blobs.server.upload_sets import HARD_S
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
 from lockgate.storage_core.blobs.storage.local import INCOMING, LocalBlobs
 from lockgate.storage_core.blobs.storage.server_liveness import SERVERS
+from lockgate.storage_core.blobs.sweep.lapsed_sets import lapsed_sets, remember
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.journal import open_journal
@@ -91,6 +92,8 @@ def prepare(root: Path) -> list[BlobInfo]:
             f"sales/{new_blob_key('0' * 64, server.sets.own.latest)}", new_token()
         )
         (root / "blobs" / ".incoming" / ("0" * 32)).write_bytes(b"half")
+        with world.journal.reading() as reading:  # an earlier sweep has seen the open sets
+            remember(server.holdings, lapsed_sets(server.holdings, reading)[1])
     return kept
 
 

@@ -152,6 +152,7 @@ def test_a_set_lapses_if_the_journal_is_unavailable_at_its_end(world: BlobWorld)
     world.server.sets.own.end_old()
     assert upload_set_of(world.server.put(b"after").blob_key) != upload_set
     assert upload_set in open_sets(world)
+    world.server.sweep(dry_run=False)
     world.clock.sleep(HARD_S)
     world.server.sets.renewer.renew()
     world.server.sweep(dry_run=False)
@@ -163,6 +164,7 @@ def test_a_server_that_was_suspended_keeps_its_set_unless_a_sweep_has_given_it_u
     world: BlobWorld, is_swept: bool
 ) -> None:
     before = upload_set_of(world.server.put(b"before").blob_key)
+    world.server.sweep(dry_run=False)
     world.clock.sleep(HARD_S)
     if is_swept:
         world.server.sweep(dry_run=False)
@@ -180,6 +182,7 @@ def test_a_put_whose_set_was_given_up_leaves_nothing_although_the_journal_cannot
     new = NewBlob(owners=("viewer:1",))
     with world.server.ingest.receiving("sales", new) as arriving:
         arriving.write(DATA)
+        world.server.sweep(dry_run=False)
         world.clock.sleep(HARD_S)
         world.server.sweep(dry_run=False)
         FAILPOINTS.arm({"blob-put.journal-read.before": "refuse"})

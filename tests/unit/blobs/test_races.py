@@ -98,6 +98,7 @@ def test_a_put_suspended_past_its_sets_lease_is_refused_and_leaves_nothing(plain
 
     def slow() -> Iterator[bytes]:
         yield DATA
+        plain.server.sweep(dry_run=False)
         plain.clock.sleep(INTERVAL_S)
         assert plain.server.sweep(dry_run=False).abandoned_sets == 1
         yield DATA
@@ -117,6 +118,7 @@ def test_a_put_suspended_after_its_bytes_were_stored_is_refused_and_leaves_nothi
     def sleep(point: str) -> None:
         if point == "blob-ha.put.before" and not slept:
             slept.append(point)
+            plain.server.sweep(dry_run=False)
             plain.clock.sleep(INTERVAL_S)
             assert plain.server.sweep(dry_run=False).abandoned_sets == 1
             sweep_twice(plain)

@@ -133,6 +133,8 @@ def test_a_set_of_a_dead_uploader_is_given_up_and_its_blobs_are_deleted(world: B
     upload_set = world.server.begin_set("sales")
     blob = world.server.put(b"half of it", job_id="sales", upload_set=upload_set)
     world.clock.sleep(1_199.0)
+    assert sweep(world).abandoned_sets == 0  # it is seen for the first time
+    world.clock.sleep(1_199.0)
     assert sweep(world).abandoned_sets == 0
     world.clock.sleep(1.0)
     assert sweep(world).abandoned_sets == 1
@@ -261,6 +263,7 @@ def test_a_dry_run_changes_nothing_and_names_the_blobs_that_would_be_deleted(wor
     final = world.server.put(b"library", job_id="sales", owners=["job"])
     world.server.put(b"message", owners=["receiver:1"], lapse_s=60.0)
     world.server.begin_set("later")
+    assert sweep(world, dry_run=True).abandoned_sets == 0
     world.clock.sleep(INTERVAL_S)
     world.server.finish("sales")
     before = world.journal.status().stamp

@@ -1,0 +1,89 @@
+"""Find the upload sets whose uploaders are gone: seen without a renewal twice, their limit apart.
+
+A sweep is often a process of its own, which looks only once. So the local store keeps what the sweeps of this
+machine have seen, by its monotonic clock, until the machine is started again.
+
+Source: docs/internals/adr/0020-leases-lapse-on-a-monotonic-clock.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from lockgate.storage_core.blobs.registry.queries import upload_sets
+from lockgate.storage_core.blobs.registry.upload_sets import AbandonUpload, upload_resource
+from lockgate.storage_core.blobs.storage.holdings import Holdings
+from lockgate.storage_core.journal import Leases
+from lockgate.storage_core.journal.entries.leases import Seen
+from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.read.snapshot_read import Reading
+
+SEEN: Final = ".sets-seen"
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Sighting(msgspec.Struct, frozen=True):
+    """A set's lease, and since when it was seen so, by the machine's monotonic clock."""
+
+    seen: Seen
+    since_s: float
+
+
+class _Sightings(msgspec.Struct, frozen=True):
+    """What was seen since the machine was started."""
+
+    boot: str
+    sets: Mapping[str, Sighting]
+
+
+def lapsed_sets(holdings: Holdings, reading: Reading) -> tuple[list[AbandonUpload], dict[str, Sighting]]:
+    """Return the entries that give up the sets of dead uploaders, and what was seen of the other sets."""
+    leases, before, now_s = Leases(holdings.journal), _remembered(holdings), reading.now_s()
+    opened = {upload_resource(row.upload_set): row.upload_set for row in upload_sets(reading)}
+    found = {lease.resource: lease for lease in reading.find(Lease, [(resource,) for resource in opened])}
+    lapsed, alive = list[AbandonUpload](), dict[str, Sighting]()
+    for resource, upload_set in opened.items():
+        lease = found.get(resource)
+        if lease is None:
+            lapsed.append(AbandonUpload(upload_set=upload_set))
+            continue
+        seen, sighting = Seen.of(lease), before.get(upload_set)
+        since_s = sighting.since_s if sighting is not None and sighting.seen == seen else None
+        lapses_in_s = leases.watch(lease, now_s, since_s).lapses_in_s
+        if lapses_in_s:
+            unrenewed_s = lease.hard_s - lapses_in_s
+            alive[upload_set] = Sighting(seen, holdings.journal.clock.monotonic_s() - unrenewed_s)
+        else:
+            lapsed.append(AbandonUpload(upload_set=upload_set, seen=seen))
+    return lapsed, alive
+
+
+def remember(holdings: Holdings, alive: Mapping[str, Sighting]) -> None:
+    """Keep what was seen for the sweeps of other processes. A lost or damaged file costs only time."""
+    path, boot = holdings.local.path / SEEN, _boot_id()
+    with suppress(OSError):  # such as a full disk
+        if alive and boot:
+            path.write_bytes(msgspec.json.encode(_Sightings(boot, alive)))
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _remembered(holdings: Holdings) -> Mapping[str, Sighting]:
+    """Return what the sweeps of this machine have seen; nothing if the file is missing or damaged."""
+    with suppress(OSError, msgspec.DecodeError):
+        kept = msgspec.json.decode((holdings.local.path / SEEN).read_bytes(), type=_Sightings)
+        if kept.boot == _boot_id():
+            return kept.sets
+    return {}
+
+
+def _boot_id() -> str:
+    """Return the id of the machine's run; empty where a monotonic clock of another process means nothing."""
+    with suppress(OSError):
+        return _BOOT_ID.read_text().strip()
+    return ""
