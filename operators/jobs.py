@@ -17,6 +17,7 @@ from lockgate.operators.dag_run.job_handle import (
     parked_on_failure,
     run_name,
 )
+from lockgate.operators.dag_run.lineage import lineage_of_commit
 from lockgate.operators.dag_run.operator import LockgateOperator
 from lockgate.operators.dag_run.parameters import check_bool, seconds, seconds_or_none
 from lockgate.operators.dag_run.progress import LoggedProgress
@@ -30,6 +31,7 @@ from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores.open_store import parse_destination
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import BaseOperator, Context
     from airflow.sdk.definitions.mappedoperator import MappedOperator
 
@@ -226,6 +228,10 @@ class JobCommitOperator(LockgateOperator):
         emit_once(self, context, job, receipt, is_first=is_first)
         self.log.info("committed: %s", receipt)
         return receipt
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002 - its
+        """Return the destination with rows, bytes, columns and turn, for the OpenLineage provider."""
+        return lineage_of_commit(self.job)
 
     def _completer(self, timeout_s: float) -> ShardCompleter:
         if self.complete_by not in {"threads", "workers"}:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, handle_of, park, parked_after
+from lockgate.operators.dag_run.lineage import lineage_of_write, parquet_columns
 from lockgate.operators.dag_run.operator import LockgateOperator
 from lockgate.operators.dag_run.parameters import filled_in, positive, seconds_or_none
 from lockgate.operators.dag_run.retries import fail_without_retry
@@ -17,6 +18,7 @@ from lockgate.storage_core.commit.staged_files.listing import group_into_tasks
 from lockgate.storage_core.ids import new_job_attempt_id
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
     from lockgate.storage_core.commit.job import Job
@@ -104,6 +106,7 @@ class SparkWriteOperator(LockgateOperator):
         self.task_mib = task_mib
         self.chunks = chunks
         self.park_timeout_s = park_timeout_s
+        self._staged_in: Path | None = None
 
     @cached_property
     def _child(self) -> SparkChild:
@@ -118,7 +121,7 @@ class SparkWriteOperator(LockgateOperator):
         park(job, park_timeout_s, self.log)
         with parked_after(job, park_timeout_s, self.log):
             # A new directory, so that files of an earlier run that was killed are never included.
-            staging = Path(job.staging_dir, job.job_attempt)
+            self._staged_in = staging = Path(job.staging_dir, job.job_attempt)
             tasks = group_into_tasks(self._stage(job, staging), target_bytes=target_bytes)
             job.expect(tasks, staging=str(staging))
         context["ti"].xcom_push("job", handle_of(job))
@@ -145,6 +148,20 @@ class SparkWriteOperator(LockgateOperator):
             )
         )
         return [StagedFile(*file) for file in staged]
+
+    def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any]:
+        """Return the sources and the destination, for the OpenLineage provider."""
+        return lineage_of_write(self.job, op_kwargs=self.op_kwargs or {}, inlets=self.inlets)
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002 - its
+        """Return the sources, and the destination with the columns of the staged files."""
+        staged = self._staged_in if self.format == "parquet" else None
+        return lineage_of_write(
+            self.job,
+            op_kwargs=self.op_kwargs or {},
+            inlets=self.inlets,
+            columns=() if staged is None else parquet_columns(staged, filled_in(self.partition_by)),
+        )
 
     def on_kill(self) -> None:
         """End the Spark child with the task."""

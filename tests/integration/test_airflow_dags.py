@@ -34,7 +34,21 @@ def run(airflow: Airflow, name: str, **conf: Any) -> tuple[str, DagRun]:
     source.write_text("".join(json.dumps({"row": n, "half": n % 2}) + "\n" for n in range(10)))
     destination = str(airflow.root / name)
     conf = {"source": str(source), "source_format": "json", "destination": destination, **conf}
-    return destination, airflow.home.run("dataset_commit", {"partition_by": ["half"], **conf})
+    transport = {"type": "file", "log_file_path": str(airflow.root / f"{name}.lineage"), "append": True}
+    environment = {"AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(transport)}
+    conf = {"partition_by": ["half"], **conf}
+    return destination, airflow.home.run("dataset_commit", conf, environment=environment)
+
+
+def lineage(airflow: Airflow, name: str, task_id: str) -> dict[str, Any]:
+    """Return the last OpenLineage event of a task that has inputs or outputs."""
+    events = map(json.loads, (airflow.root / f"{name}.lineage").read_text().splitlines())
+    found = [event for event in events if event["job"]["name"] == f"dataset_commit.{task_id}"]
+    return [event for event in found if event["inputs"] or event["outputs"]][-1]
+
+
+def dataset(found: dict[str, Any]) -> tuple[str, str]:
+    return found["namespace"], found["name"]
 
 
 def states(run: DagRun) -> Mapping[str, str]:
@@ -65,6 +79,14 @@ def test_wrong_data_is_never_visible_and_the_teardown_aborts_the_job(airflow: Ai
     assert [upload for page in open_store(destination).upload_pages() for upload in page] == []
     assert list((airflow.root / "home" / "staging").iterdir()) == []
 
+    event = lineage(airflow, "wrong", "write")
+    assert event["eventType"] == "COMPLETE"
+    assert [dataset(found) for found in event["inputs"]] == [("file", str(airflow.root / "wrong.json"))]
+    [output] = event["outputs"]
+    assert dataset(output) == ("file", destination)
+    fields = [(field["name"], field["type"]) for field in output["facets"]["schema"]["fields"]]
+    assert fields == [("row", "int64"), ("half", "string")]
+
 
 def test_workers_complete_a_run_in_another_format_and_emit_an_asset_event(airflow: Airflow) -> None:
     destination, ended = run(airflow, "right", format="json", complete_by="workers", columns=["row", "half"])
@@ -78,6 +100,12 @@ def test_workers_complete_a_run_in_another_format_and_emit_an_asset_event(airflo
     assert uri == open_store(destination).url
     assert extra["rows"] == 10
     assert extra["job_id"] == ended.tasks["commit"].returned[0]["job_id"]
+
+    [output] = lineage(airflow, "right", "commit")["outputs"]
+    assert dataset(output) == ("file", destination)
+    statistics = output["outputFacets"]["outputStatistics"]
+    assert (statistics["rowCount"], statistics["fileCount"]) == (10, len(manifest.files))
+    assert statistics["size"] == ended.tasks["commit"].returned[0]["size"]
 
 
 def asset_events(airflow: Airflow) -> list[tuple[str, dict[str, Any]]]:

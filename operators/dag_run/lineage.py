@@ -1,0 +1,120 @@
+"""Describe what operators read and write for OpenLineage. Its provider is imported only when it asks.
+
+Source: OpenLineage, "Naming conventions" and "Dataset facets".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.sdk import Asset
+
+from lockgate.operators.dag_run.job_handle import check_handle
+from lockgate.storage_core.commit.records.job import Column, JobId
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.settings import load_settings
+from lockgate.storage_core.stores import open_store
+
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
+    from openlineage.client.event_v2 import OutputDataset
+
+PARTITION_TYPE: Final = "string"
+"""Type of a partition column: it is text in the folder's name."""
+
+
+def lineage_of_write(
+    handle: object,
+    *,
+    op_kwargs: Mapping[str, Any],
+    inlets: Iterable[object],
+    columns: Iterable[Column] = (),
+) -> OperatorLineage[Any, Any]:
+    """Return the lineage of a write: its sources, and the destination with the columns that were staged.
+
+    Args:
+        handle: Handle of the job.
+        op_kwargs: Arguments of the function; `source` is a path or URL, if it has one.
+        inlets: Inlets of the task; the Assets are inputs, too.
+        columns: Columns of the staged files, if they are known.
+    """
+    from airflow.providers.openlineage.extractors import OperatorLineage  # noqa: PLC0415 - optional
+    from openlineage.client.event_v2 import InputDataset  # noqa: PLC0415
+
+    urls = [asset.uri for asset in inlets if isinstance(asset, Asset)]
+    if isinstance(source := op_kwargs.get("source"), str):
+        urls.append(source)
+    inputs = [InputDataset(*name) for url in dict.fromkeys(urls) if (name := _name(url)) is not None]
+    return OperatorLineage(inputs=inputs, outputs=_outputs(handle, tuple(columns)))
+
+
+def lineage_of_commit(handle: object) -> OperatorLineage[Any, Any]:
+    """Return the lineage of a job commit: the destination with the job's rows, bytes, columns and turn."""
+    from airflow.providers.openlineage.extractors import OperatorLineage  # noqa: PLC0415 - optional
+    from openlineage.client.facet_v2 import (  # noqa: PLC0415
+        dataset_version_dataset,
+        output_statistics_output_dataset,
+    )
+
+    known = check_handle(handle)
+    folder = JobFolder(open_store(known["destination"], load_settings()), JobId(known["job_id"]))
+    outcome = folder.outcome(folder.decision())
+    if outcome is None or outcome.receipt is None:
+        return OperatorLineage(outputs=_outputs(handle, ()))
+    receipt = outcome.receipt
+    outputs = _outputs(handle, outcome.columns or ())
+    for output in outputs:
+        version = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(receipt.turn))
+        output.facets = {**(output.facets or {}), "version": version}
+        output.outputFacets = {
+            "outputStatistics": output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
+                rowCount=receipt.rows, size=receipt.size, fileCount=receipt.files
+            )
+        }
+    return OperatorLineage(outputs=outputs)
+
+
+def parquet_columns(staging: Path, partition_by: Iterable[str]) -> tuple[Column, ...]:
+    """Return the columns of staged Parquet files by the footer of one of them; none if there is no file."""
+    from pyarrow import parquet  # noqa: PLC0415 - half a second
+
+    file = next(iter(sorted(staging.rglob("*.parquet"))), None)
+    if file is None:
+        return ()
+    schema = parquet.read_schema(file)
+    inside = [Column(name=field.name, type=str(field.type)) for field in schema]
+    return (*inside, *(Column(name=name, type=PARTITION_TYPE) for name in partition_by))
+
+
+def _outputs(handle: object, columns: tuple[Column, ...]) -> list[OutputDataset]:
+    from openlineage.client.event_v2 import OutputDataset  # noqa: PLC0415 - optional
+    from openlineage.client.facet_v2 import schema_dataset  # noqa: PLC0415
+
+    name = _name(check_handle(handle)["destination"])
+    if name is None:
+        return []
+    fields = [
+        schema_dataset.SchemaDatasetFacetFields(name=column.name, type=column.type)
+        for column in columns
+        if not column.dropped
+    ]
+    facets: dict[str, Any] = {"schema": schema_dataset.SchemaDatasetFacet(fields=fields)} if fields else {}
+    return [OutputDataset(*name, facets=facets)]
+
+
+def _name(url: str) -> tuple[str, str] | None:
+    """Return namespace and name of a dataset, by OpenLineage's conventions; None if it is no location."""
+    scheme, _, rest = url.partition("://")
+    if not rest:
+        scheme, rest = "file", str(Path(url).absolute())
+    bucket, _, key = rest.partition("/")
+    match scheme:
+        case "file":
+            return "file", f"/{rest.strip('/')}"
+        case "s3" | "s3a" | "s3n":
+            return f"s3://{bucket}", key.strip("/") or "/"
+        case "gs" | "abfss" | "hdfs":
+            return f"{scheme}://{bucket}", key.strip("/") or "/"
+    return None
