@@ -25,6 +25,7 @@ LAST_ATTEMPT: Final = "tests/unit/commit/test_last_attempt.py::test_"
 JOB_IDS: Final = "tests/unit/blobs/test_job_ids.py::test_"
 CLOCK_JUMPS: Final = "tests/unit/blobs/test_clock_jumps.py::test_"
 RACES: Final = "tests/unit/blobs/test_races.py::test_"
+SWEEP: Final = "tests/unit/blobs/test_sweep.py::test_"
 LATE: Final = "tests/unit/blobs/test_late_puts.py::test_"
 OWNERS: Final = "tests/unit/blobs/test_store_owner.py::test_"
 STAGED: Final = "tests/unit/workers/test_staged.py::test_"
@@ -176,7 +177,7 @@ MUTANTS: Final = (
             Edit(
                 f"{JOURNAL}/entries/leases.py",
                 '"recover": frozenset({LeaseState.FREE, LeaseState.HARD})',
-                '"recover": frozenset({LeaseState.FREE, LeaseState.SOFT, LeaseState.HARD})',
+                '"recover": frozenset({LeaseState.FREE, LeaseState.HELD, LeaseState.HARD})',
             )
         ],
     ),
@@ -277,7 +278,7 @@ MUTANTS: Final = (
         "delete-before-an-interval",
         "an unreferenced blob lives a whole interval",
         [Edit(f"{BLOB_REGISTRY}/removals.py", "blob.staged_s + self.staged_for_s > moment.at_s", "False")],
-        BLOBS,
+        f"{SWEEP}a_job_removed_by_a_concurrent_sweep_costs_a_new_job_of_its_id_no_blobs",
     ),
     Mutant(
         "delete-what-is-kept",
@@ -407,7 +408,7 @@ MUTANTS: Final = (
                 "[ForgetBlob(job_id=blob.job_id, blob_key=blob.blob_key) for blob in page]",
             )
         ],
-        BLOBS,
+        f"{SWEEP}an_object_that_the_ha_store_does_not_delete_stays_marked_for_the_next_sweep",
     ),
     Mutant(
         "leave-what-a-listing-finds",
