@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import argparse
 import os
+import sqlite3
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from functools import partial
 from itertools import islice
 from pathlib import Path
+
+import psycopg
 
 from benchmarks.journal_load import record
 from lockgate.storage_core.cli.jobs.job_index import read_page, read_pages
@@ -35,6 +41,15 @@ from lockgate.storage_core.stores import open_store
 from tests.support.postgres import postgres_bin, primary
 
 GROUP = 512
+COMMAND = """
+import sys
+from lockgate.storage_core.cli.app import main
+sys.argv[0] = "lockgate"
+try:
+    main()
+finally:
+    print(*(line.split()[1] for line in open("/proc/self/status") if "VmHWM" in line), file=sys.stderr)
+"""
 
 
 def entries(number: int) -> Iterator[Mutation]:
@@ -68,10 +83,49 @@ def write_all(journal: Journal, mutations: Iterable[Mutation]) -> None:
 
 
 def measure(name: str, call: Callable[[], object]) -> None:
-    """Print how long a call takes."""
-    began_s = time.perf_counter()
+    """Print how long a call takes, and the processor time of this process."""
+    began_s, began_cpu_s = time.perf_counter(), time.process_time()
     found = call()
-    print(f"{name:<58} {time.perf_counter() - began_s:9.3f} s  {found}", flush=True)
+    took_s, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
+    print(f"{name:<58} {took_s:9.3f} s  CPU {cpu_s:8.3f} s  {found}", flush=True)
+
+
+def run_command(url: str, *words: str) -> str:
+    """Run `lockgate` in a process of its own; return the size of its output and its peak memory."""
+    run = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "LOCKGATE_JOURNAL_URL": url},
+    )
+    assert run.stdout is not None
+    assert run.stderr is not None
+    printed = sum(len(part) for part in iter(lambda: run.stdout.read(2**20), b""))  # type: ignore[union-attr]
+    peak_kib = int(run.stderr.read().split()[-1])
+    return f"{printed:,} bytes, peak {peak_kib // 1024} MiB, exit {run.wait()}"
+
+
+def size_of(url: str) -> str:
+    """Return the size of a journal's database on disk."""
+    if url.startswith("sqlite"):
+        path = url.removeprefix("sqlite:///")
+        size = sum(Path(path + end).stat().st_size for end in ("", "-wal") if Path(path + end).exists())
+    else:
+        with psycopg.connect(url) as connection:
+            size = connection.execute("SELECT pg_database_size(current_database())").fetchone()[0]  # type: ignore[index]
+    return f"{size / 2**20:,.0f} MiB"
+
+
+def vacuum(url: str) -> str:
+    """Give the space of pruned entries back, as the guide says; return the size after it."""
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file:
+            file.execute("VACUUM")
+            file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    else:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("VACUUM FULL entry, request")
+    return size_of(url)
 
 
 def run(url: str, root: Path, number: int, leases: int) -> None:
@@ -90,6 +144,13 @@ def run(url: str, root: Path, number: int, leases: int) -> None:
             "jobs list --json: all pages",
             lambda: sum(len(page.jobs) for page in read_pages(client, None, None)),
         )
+        for words in (
+            ["jobs", "list"],
+            ["jobs", "list", "--limit", str(number)],
+            ["jobs", "list", "--json"],
+            ["journal", "status"],
+        ):
+            measure(f"lockgate {' '.join(words)}", partial(run_command, url, *words))
         measure("recovery: find lapsed jobs", lambda: len(expired_jobs(settings).expired))
         held = {}
         for first in range(0, leases, GROUP):
@@ -111,8 +172,11 @@ def run(url: str, root: Path, number: int, leases: int) -> None:
 
         measure("checkpoint", lambda: _checkpoint(journal, checkpoints))
         measure("verify", lambda: _verify(journal, checkpoints))
+        print(f"size before the prune: {size_of(url)}", flush=True)
         measure("prune", lambda: prune(journal, checkpoints, kept=1, request_retention_s=0).entries)
         measure("status after the prune", lambda: _status(journal, checkpoints))
+        print(f"size after the prune: {size_of(url)}", flush=True)
+    measure("vacuum", lambda: vacuum(url))
 
 
 def _checkpoint(journal: Journal, checkpoints: Checkpoints) -> str:

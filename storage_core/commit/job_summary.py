@@ -54,16 +54,22 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_jobs(
-    destination: str, *, settings: Settings | None = None, clock: Clock | None = None
+    destination: str, *, after: str = "", settings: Settings | None = None, clock: Clock | None = None
 ) -> Iterator[JobSummary]:
-    """Yield all jobs that have a folder at a destination, also unreadable ones.
+    """Yield all jobs that have a folder at a destination, also unreadable ones, while they are read.
+
+    Args:
+        destination: URL of the destination.
+        after: Id of the job after which to begin; empty: with the first.
+        settings: Settings; by default those of the environment.
+        clock: Clock for leases, for tests.
 
     Raises:
         InvalidInputError: The destination is not valid.
     """
     settings = settings or load_settings()
     store = open_store(destination, settings)
-    for job in job_ids(store):
+    for job in job_ids(store, after_job=after):
         yield summarise(store, job, settings=settings, clock=clock or SystemClock())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -30,6 +30,7 @@ from lockgate.storage_core.errors import (
     MalformedRecordError,
     OutcomeUnknownError,
 )
+from lockgate.storage_core.ids import is_job_id
 
 if TYPE_CHECKING:
     from lockgate.storage_core.cli.jobs.job_index import IndexedJob
@@ -47,7 +48,7 @@ JOB_HELP = (
     "journal determines the destination."
 )
 SHOWN: Final = 1_000
-"""Jobs of the journal in one table."""
+"""Jobs in one table."""
 JobWords = Annotated[list[str], typer.Argument(metavar="[DEST] JOB", help=JOB_HELP)]
 
 
@@ -59,38 +60,40 @@ def list_all(
     *,
     limit: Annotated[
         int | None,
-        typer.Option(
-            min=1, help=f"Of the journal: list at most so many jobs; by default {SHOWN}, with --json all."
-        ),
+        typer.Option(min=1, help=f"List at most so many jobs; by default {SHOWN}, with --json all."),
     ] = None,
     after: Annotated[
-        str, typer.Option(metavar="DEST#JOB", help="Of the journal: begin after this job.")
+        str, typer.Option(metavar="[DEST#]JOB", help="Begin after this job; without DEST give both.")
     ] = "",
     at_least: AtLeast = "",
     json: JsonFlag = False,
 ) -> None:
-    """List all jobs of a destination, or the jobs in the journal page by page, with phases and leases."""
-    if destination is not None and (at_least or after or limit):
-        raise InvalidInputError(
-            "--at-least, --after and --limit apply to the journal, but a destination's jobs are listed from "
-            "its store"
-        )
+    """List the jobs of a destination, or those in the journal, page by page, with phases and leases."""
     if destination is None:
         _list_index(at_least, after, limit, json=json)
         return
+    if at_least:
+        raise InvalidInputError(
+            "--at-least applies to the journal, but a destination's jobs are listed from its store"
+        )
     from lockgate.storage_core.commit.destination.location import refuse_unused
     from lockgate.storage_core.commit.job_summary import list_jobs
 
     refuse_unused(destination)
+    start = after.removeprefix(f"{destination}#")
+    if start and not is_job_id(start):
+        raise InvalidInputError(f"--after {after}: give a job id, as the end of the previous page prints it")
     if json:
-        print_json_list(list_jobs(destination))
+        print_json_list(islice(list_jobs(destination, after=start), limit))
         return
-    summaries = list(list_jobs(destination))
+    summaries = list(islice(list_jobs(destination, after=start), limit or SHOWN))
     print_table(
         ("job", "phase", "lease", "created (UTC)", "mode", "files", "rows", "note"),
         [_summary_row(summary) for summary in summaries],
-        empty=f"no jobs at {destination}",
+        empty=f"no {'more ' if start else ''}jobs at {destination}",
     )
+    if len(summaries) == (limit or SHOWN):
+        _print_more(f"{destination} --after {summaries[-1].job_id}")
 
 
 @commands.command("show")
@@ -386,7 +389,11 @@ def _list_index(at_least: str, after: str, limit: int | None, *, json: bool) -> 
     )
     if len(jobs) == (limit or SHOWN):
         last = jobs[-1].job
-        print_line(f"There may be more: `lockgate jobs list --after '{last.destination}#{last.job_id}'`.")
+        _print_more(f"--after '{last.destination}#{last.job_id}'")
+
+
+def _print_more(arguments: str) -> None:
+    print_line(f"There may be more: `lockgate jobs list {arguments}`.")
 
 
 def _index_row(found: IndexedJob) -> tuple[object, ...]:

@@ -319,9 +319,15 @@ class JobFolder:
             raise MalformedRecordError(f"{key}: field job_id is {owner}, not {self.job_id}")
 
 
-def job_ids(store: Store, prefix: str = layout.JOBS) -> Iterator[JobId]:
-    """Yield the ids of a destination's jobs in the store's order, skipping the rest of large folders."""
-    after = ""
+def job_ids(store: Store, prefix: str = layout.JOBS, *, after_job: str = "") -> Iterator[JobId]:
+    """Yield the ids of a destination's jobs in the store's order, skipping the rest of large folders.
+
+    Args:
+        store: Store at the destination.
+        prefix: Beginning of the jobs' keys.
+        after_job: Id of the job after which to begin; empty: with the first.
+    """
+    after = after_job and f"{layout.JOBS}{after_job}0"
     while page := next(iter(store.pages(prefix, after=after)), ()):
         found = dict.fromkeys(info.key.removeprefix(layout.JOBS).partition("/")[0] for info in page)
         yield from (JobId(job) for job in found if is_job_id(job))

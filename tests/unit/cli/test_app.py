@@ -50,7 +50,7 @@ def test_an_unexpected_error_is_one_line_unless_debugging(
 ) -> None:
     committed_job(destination, settings)
 
-    def broken(_destination: str) -> None:
+    def broken(_destination: str, **_: object) -> None:
         raise KeyError("surprise")
 
     monkeypatch.setattr("lockgate.storage_core.commit.job_summary.list_jobs", broken)

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from lockgate import attach_job, open_job
+from lockgate.storage_core.cli.jobs import commands
+from lockgate.storage_core.commit import job_summary
 from lockgate.storage_core.commit.publish import file_report
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.settings import Settings
@@ -29,6 +31,34 @@ def test_jobs_list_shows_every_job_with_its_phase(run: Run, destination: str, se
         "returns-g1": ("open", "lapsed"),
         "sales-g1": ("committed", "unknown"),
     }
+
+
+def test_jobs_of_a_destination_are_listed_page_by_page(
+    run: Run, destination: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        committed_job(destination, settings, name)
+    monkeypatch.setattr(commands, "SHOWN", 2)
+    read = list[str]()
+    summarise = job_summary.summarise
+    monkeypatch.setattr(
+        job_summary, "summarise", lambda *args, **named: read.append(args[1]) or summarise(*args, **named)
+    )
+
+    first = run("jobs", "list", destination)
+    second = run("jobs", "list", destination, "--after", "b-g1")
+    only = run("jobs", "list", destination, "--after", f"{destination}#a-g1", "--limit", "1", "--json")
+    none = run("jobs", "list", destination, "--after", "c-g1")
+    wrong = run("jobs", "list", destination, "--after", "no id")
+
+    assert ("a-g1" in first.stdout, "c-g1" in first.stdout) == (True, False)
+    assert f"lockgate jobs list {destination} --after b-g1" in first.stdout
+    assert ("b-g1" in second.stdout, "c-g1" in second.stdout) == (False, True)
+    assert "There may be more" not in second.stdout
+    assert [job["job_id"] for job in document(only)] == ["b-g1"]
+    assert none.stdout.strip() == f"no more jobs at {destination}"
+    assert (wrong.exit_code, "give a job id" in wrong.stderr) == (2, True)
+    assert read == ["a-g1", "b-g1", "c-g1", "b-g1"]
 
 
 def test_jobs_show_prints_the_records_of_the_store(run: Run, destination: str, settings: Settings) -> None:
