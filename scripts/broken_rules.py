@@ -438,7 +438,7 @@ MUTANTS: Final = (
     Mutant(
         "drop-before-the-lock",
         "an incoming file is not taken for a dead writer's",
-        [Edit("storage_core/blobs/storage/file_locks.py", "if _is_at(path, file):", "if file:")],
+        [Edit("storage_core/file_locks.py", "if _is_at(path, file):", "if file:")],
         f"{RACES}a_sweep_does_not_drop_an_incoming_file_before_it_is_locked",
     ),
     Mutant(

@@ -17,7 +17,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -26,11 +26,14 @@ import msgspec
 import redis
 
 from lockgate.storage_core.errors import MissingPartError, StoreUnavailableError
+from lockgate.storage_core.file_locks import lock_exclusive, wait_for
 from lockgate.storage_core.settings import Settings
 
 ANSWER_TIMEOUT_S: Final = 5.0
 START_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 15.0
+LOCK_WAIT_S: Final = 300.0
+"""Maximum time for another process that starts or stops the broker, beside the loading of messages."""
 POLL_S: Final = 0.02
 PORT_TRIES: Final = 3
 
@@ -150,12 +153,14 @@ def redis_program() -> Path:
 def _locked(settings: Settings) -> Iterator[Path]:
     folder = broker_dir(settings)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    lock = os.open(folder / "broker.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with lock_exclusive(folder / "broker.lock", limit_s=LOCK_WAIT_S):
         yield folder
-    finally:
-        os.close(lock)
+
+
+def _loads(folder: Path) -> None:
+    """Show processes that wait for the broker's lock that Redis still loads its messages."""
+    with suppress(OSError):
+        os.utime(folder / "broker.lock")
 
 
 def _record_path(folder: Path) -> Path:
@@ -195,6 +200,7 @@ def _running(folder: Path) -> BrokerRecord | None:
             if record is not None and _answering_pid(record.url) == record.pid:
                 return record
         except redis.exceptions.BusyLoadingError:
+            _loads(folder)
             deadline = time.monotonic() + ANSWER_TIMEOUT_S
         except redis.exceptions.RedisError:
             pass
@@ -239,7 +245,7 @@ def _launch(program: Path, folder: Path, port: int, password: str, url: str) -> 
     """Start Redis as a daemon that holds `redis.lock`; return its pid when it answers, None if it ended."""
     _write_private(folder / "redis.conf", CONFIGURATION.format(port=port, password=password).encode())
     with _redis_lock(folder).open("ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        wait_for(_redis_lock(folder)).until_locked(lock.fileno())  # `_is_held` may have it for a moment
         started = subprocess.run(
             [program, "redis.conf"], check=False, pass_fds=[lock.fileno()], cwd=folder, umask=0o077
         )
@@ -250,6 +256,7 @@ def _launch(program: Path, folder: Path, port: int, password: str, url: str) -> 
         try:
             return _answering_pid(url)
         except redis.exceptions.BusyLoadingError:
+            _loads(folder)
             deadline = time.monotonic() + START_TIMEOUT_S
         except redis.exceptions.RedisError:
             time.sleep(POLL_S)

@@ -27,7 +27,6 @@ import msgspec
 from lockgate.storage_core.blobs.cache.extracted import Unpack, UnpackedBlobs, remove_atomically
 from lockgate.storage_core.blobs.cache.pins import CachePins, IdleBlob
 from lockgate.storage_core.blobs.keys import BlobKey, check_blob_job, check_blob_key
-from lockgate.storage_core.blobs.storage.file_locks import lock_shared, try_lock_exclusive
 from lockgate.storage_core.blobs.storage.local import ListedBlob, LocalBlobs
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.errors import (
@@ -37,6 +36,7 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.file_locks import lock_shared, touch, try_lock_exclusive
 from lockgate.storage_core.forks import FORKS, Forkable
 from lockgate.storage_core.stores.os_errors import translated
 
@@ -93,9 +93,11 @@ class CacheFolder(Forkable):
         self, path: Path, *, limit_bytes: int, interval_s: float, clock: Clock | None = None
     ) -> None:
         self.path = path.absolute()
-        self.local = LocalBlobs(self.path / "blobs", is_durable=False)
         self._clock = clock or SystemClock()
         self._pins = CachePins(self.path / "held", self._clock)
+        self.local = LocalBlobs(
+            self.path / "blobs", is_durable=False, on_write=lambda _: self._pins.show_progress()
+        )
         self._unpacked = UnpackedBlobs(self.path / "unpacked")
         self._limit_bytes = limit_bytes
         self._interval_s = interval_s
@@ -209,10 +211,10 @@ class CacheFolder(Forkable):
             lock = try_lock_exclusive(self._owners)
             if lock is not None:
                 with lock:
-                    self._recover()
+                    self._recover(lock)
             return lock_shared(self._owners)
 
-    def _recover(self) -> None:
+    def _recover(self, lock: FileIO) -> None:
         """Verify the blobs that a killed process had in use; others are verified at their first use."""
         now_s = self._clock.now_s()
         jobs = self._jobs()
@@ -222,6 +224,7 @@ class CacheFolder(Forkable):
                     remove_atomically(path)
         for job_id in jobs:
             for blob in self.local.blobs(job_id):
+                touch(lock)  # others wait for it
                 if self._pins.was_in_use(job_id, blob.blob_key) and self._is_whole(blob):
                     self._pins.idle([blob], now_s)
 

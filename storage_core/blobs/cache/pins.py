@@ -21,13 +21,16 @@ from pathlib import Path
 from typing import Final
 
 from lockgate.storage_core.blobs.keys import BlobKey
-from lockgate.storage_core.blobs.storage.file_locks import lock_exclusive, lock_shared, try_lock_exclusive
 from lockgate.storage_core.blobs.storage.local import ListedBlob
 from lockgate.storage_core.clock import Clock
+from lockgate.storage_core.file_locks import lock_exclusive, lock_shared, touch, try_lock_exclusive
 from lockgate.storage_core.stores.os_errors import translated
 
 AHEAD_S: Final = 3_600.0
 """A last use this far ahead of the clock is not believed."""
+
+FETCH_WAIT_S: Final = 300.0
+"""Maximum time for which a fetch by another thread or process may write nothing."""
 
 JOB: Final = "job"
 """Name of the lock of a whole job, which is no blob key."""
@@ -72,11 +75,25 @@ class CachePins:
 
     @contextmanager
     def fetching(self, job_id: str, blob_key: BlobKey) -> Iterator[None]:
-        """Lock a blob against fetching by other threads and processes until the block ends."""
+        """Lock a blob against fetching by other threads and processes until the block ends.
+
+        Raises:
+            StoreUnavailableError: Another one fetches it, and has written nothing for `FETCH_WAIT_S`.
+        """
         with translated("lock", str(self.path), changes=False):
-            lock = lock_exclusive(self._fetch_lock_of(job_id, blob_key))
-        with lock:
-            yield
+            lock = lock_exclusive(self._fetch_lock_of(job_id, blob_key), limit_s=FETCH_WAIT_S)
+        fetches = self._fetches
+        fetches.add(lock)
+        try:
+            with lock:
+                yield
+        finally:
+            fetches.discard(lock)
+
+    def show_progress(self) -> None:
+        """Show processes that wait for a fetch of this process that it makes progress."""
+        for lock in tuple(self._fetches):
+            touch(lock)
 
     def jobs(self) -> set[str]:
         """Return the ids of the jobs with lock files."""
@@ -153,6 +170,7 @@ class CachePins:
     def _reset(self) -> None:
         self._lock = threading.Lock()
         self._pins = {}
+        self._fetches: set[FileIO] = set()
 
     def _lock_of(self, job_id: str, name: str) -> Path:
         return self.path / job_id / name

@@ -12,8 +12,8 @@ from contextlib import closing, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
-from lockgate.storage_core.blobs.storage.file_locks import lock_exclusive, unlocked
 from lockgate.storage_core.blobs.storage.hashing import Hashing
+from lockgate.storage_core.file_locks import lock_exclusive, unlocked
 from lockgate.storage_core.stores.os_errors import translated
 
 OnWrite = Callable[[int], None]

@@ -18,8 +18,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Final
 
-from lockgate.storage_core.blobs.storage.file_locks import lock_exclusive, unlocked
 from lockgate.storage_core.blobs.storage.listing_time import ListingTime
+from lockgate.storage_core.file_locks import lock_exclusive, unlocked
 from lockgate.storage_core.forks import FORKS, Forkable
 from lockgate.storage_core.stores.os_errors import translated
 

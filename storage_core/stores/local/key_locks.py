@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import logging
 import os
 import re
 import socket
@@ -20,17 +19,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
 from lockgate.storage_core.errors import OutcomeUnknownError
+from lockgate.storage_core.file_locks import LockWait
 from lockgate.storage_core.printable import printable
 from lockgate.storage_core.stores.local.listing import LOCKS
 from lockgate.storage_core.stores.local.rooted_dir import RootedDir
 
-LOG: Final = logging.getLogger("lockgate.locks")
-
 LOCK_WAIT_S: Final = 10.0
 """A holder needs milliseconds; a disk that hangs may need seconds."""
 WARN_AFTER_S: Final = 2.0
-_FIRST_PAUSE_S: Final = 0.001
-_LONGEST_PAUSE_S: Final = 0.05
 _HOLDER: Final = re.compile(r"pid [0-9]{1,10} on [\w.-]{1,255}")
 _OPEN: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -62,7 +58,7 @@ def drop_abandoned(tree: RootedDir, *, older_than_s: float) -> None:
 @contextmanager
 def _locked(tree: RootedDir, key: str) -> Iterator[None]:
     name = hashlib.sha256(os.fsencode(key)).hexdigest()
-    wait = _Wait(f"file://{tree.root}/{printable(key)}")
+    wait = _wait_for(f"file://{tree.root}/{printable(key)}")
     while True:
         with tree.folder(LOCKS, make=True) as folder, _opened(folder, name) as lock:
             wait.until_locked(lock)
@@ -78,38 +74,19 @@ def _locked(tree: RootedDir, key: str) -> Iterator[None]:
             return
 
 
-class _Wait:
-    """The wait for one lock, also if its file changes meanwhile."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._began_s = time.monotonic()
-        self._warned = False
-
-    def until_locked(self, lock: int) -> None:
-        """Lock a file.
-
-        Raises:
-            OutcomeUnknownError: Another process has held the lock for `LOCK_WAIT_S`.
-        """
-        pause_s = _FIRST_PAUSE_S
-        while True:
-            with suppress(BlockingIOError):
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            waited_s = time.monotonic() - self._began_s
-            if waited_s >= LOCK_WAIT_S:
-                raise OutcomeUnknownError(
-                    f"{self._url}: {_holder(lock)} has its lock, and did not release it in "
-                    f"{LOCK_WAIT_S:g} s; this call changed nothing, but that process may still change the "
-                    "file; nothing was deleted; continue that process if it is stopped (kill -CONT), or end "
-                    "it (kill -9), which releases the lock, then try again or run recovery"
-                )
-            if waited_s >= WARN_AFTER_S and not self._warned:
-                self._warned = True
-                LOG.warning("%s: waiting for its lock, which %s has", self._url, _holder(lock))
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+def _wait_for(url: str) -> LockWait:
+    return LockWait(
+        url,
+        limit_s=LOCK_WAIT_S,
+        warn_after_s=WARN_AFTER_S,
+        refusal=lambda holder: OutcomeUnknownError(
+            f"{url}: {holder} has its lock, and did not release it in "
+            f"{LOCK_WAIT_S:g} s; this call changed nothing, but that process may still change the "
+            "file; nothing was deleted; continue that process if it is stopped (kill -CONT), or end "
+            "it (kill -9), which releases the lock, then try again or run recovery"
+        ),
+        holder=_holder,
+    )
 
 
 @contextmanager

@@ -14,9 +14,9 @@ import pytest
 
 from lockgate.storage_core.blobs.cache.cache import REST_S
 from lockgate.storage_core.blobs.cache.pins import JOB
-from lockgate.storage_core.blobs.storage.file_locks import lock_exclusive, try_lock_exclusive
 from lockgate.storage_core.blobs.storage.incoming_file import IncomingFile
 from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnavailableError
+from lockgate.storage_core.file_locks import lock_exclusive, try_lock_exclusive
 from lockgate.storage_core.settings import MIB
 from tests.support.blobs.cache import CacheWorld, DownStore, cache_world, killed, references
 from tests.support.blobs.server import INTERVAL_S, damage, key_of

@@ -1,0 +1,128 @@
+"""A wait for a file's lock ends: with the lock, or with an error that names the process that has it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core import file_locks
+from lockgate.storage_core.blobs.cache.pins import FETCH_WAIT_S, CachePins
+from lockgate.storage_core.blobs.keys import new_blob_key, new_upload_set
+from lockgate.storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.file_locks import WAIT_S, WARN_AFTER_S, lock_exclusive, lock_shared, touch
+from lockgate.storage_core.settings import Settings
+from lockgate.workers import embedded_broker
+from lockgate.workers.embedded_broker import broker_dir, start_broker, stop_broker
+from tests.support.commit.destination import ManualClock
+
+
+class WaitingClock(ManualClock):
+    """A clock that sleeps whole seconds at once, and lets the holder of a lock do something meanwhile."""
+
+    meanwhile: Callable[[], object] = bool
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(1.0)
+        self.meanwhile()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> WaitingClock:
+    clock = WaitingClock()
+    monkeypatch.setattr(file_locks, "CLOCK", clock)
+    return clock
+
+
+@pytest.mark.parametrize("lock", [lock_shared, lock_exclusive])
+def test_a_wait_ends_with_an_error_that_names_the_process_and_the_way_out(
+    tmp_path: Path, clock: WaitingClock, caplog: pytest.LogCaptureFixture, lock: Callable[[Path], object]
+) -> None:
+    path, began_s = tmp_path / "lock", clock.monotonic_s()
+    with lock_exclusive(path), pytest.raises(StoreUnavailableError) as refused:
+        lock(path)
+    assert f"{path}: the process with pid {os.getpid()} has locked it" in str(refused.value)
+    assert "kill -CONT" in str(refused.value)
+    assert clock.monotonic_s() - began_s == WAIT_S
+    assert f"waiting for its lock, which the process with pid {os.getpid()} has" in caplog.text
+    assert len(caplog.records) == 1
+
+
+def test_a_shared_lock_is_named_too(tmp_path: Path, clock: WaitingClock) -> None:
+    with lock_shared(tmp_path / "lock"), pytest.raises(StoreUnavailableError, match=f"pid {os.getpid()} "):
+        lock_exclusive(tmp_path / "lock")
+
+
+def test_without_the_kernels_list_of_locks_the_wait_ends_the_same(
+    tmp_path: Path, clock: WaitingClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_locks, "_LOCKS", tmp_path / "none")
+    with lock_shared(tmp_path / "lock"), pytest.raises(StoreUnavailableError, match="another process has"):
+        lock_exclusive(tmp_path / "lock")
+
+
+def test_a_holder_that_makes_progress_is_waited_for_however_long(tmp_path: Path, clock: WaitingClock) -> None:
+    held = lock_exclusive(tmp_path / "lock")
+    ends_s = clock.monotonic_s() + 5 * WAIT_S
+    touched_s = 0.0
+
+    def work() -> None:
+        nonlocal touched_s
+        if clock.monotonic_s() >= ends_s:
+            held.close()
+        elif clock.monotonic_s() - touched_s >= WAIT_S - 1:
+            touched_s = clock.monotonic_s()
+            os.utime(held.fileno(), (touched_s, touched_s))
+
+    clock.meanwhile = work
+    with lock_exclusive(tmp_path / "lock"):
+        assert clock.monotonic_s() >= ends_s
+
+
+def test_a_lock_that_is_released_soon_is_waited_for_without_a_word(
+    tmp_path: Path, clock: WaitingClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = lock_exclusive(tmp_path / "lock")
+    frees_s = clock.monotonic_s() + WARN_AFTER_S - 1
+    clock.meanwhile = lambda: held.close() if clock.monotonic_s() >= frees_s else None
+    lock_shared(tmp_path / "lock").close()
+    assert caplog.records == []
+
+
+def test_progress_of_a_closed_lock_is_ignored(tmp_path: Path) -> None:
+    held = lock_exclusive(tmp_path / "lock")
+    held.close()
+    touch(held)
+
+
+def test_a_fetch_of_another_process_is_waited_for_while_it_writes(
+    tmp_path: Path, clock: WaitingClock
+) -> None:
+    key = new_blob_key("0" * 64, new_upload_set())
+    fetching, waiting = CachePins(tmp_path, clock), CachePins(tmp_path, clock)
+    writes_until_s = clock.monotonic_s() + 2 * FETCH_WAIT_S
+    clock.meanwhile = lambda: fetching.show_progress() if clock.monotonic_s() < writes_until_s else None
+    with (
+        fetching.fetching("sales", key),
+        pytest.raises(StoreUnavailableError, match=f"without progress for {FETCH_WAIT_S:g} s"),
+        waiting.fetching("sales", key),
+    ):
+        pytest.fail("both fetch it")
+    assert clock.monotonic_s() >= writes_until_s + FETCH_WAIT_S - 2
+    with waiting.fetching("sales", key):
+        pass
+
+
+@pytest.mark.parametrize("call", [start_broker, stop_broker])
+def test_the_broker_is_not_waited_for_without_a_limit(
+    tmp_path: Path, clock: WaitingClock, call: Callable[[Settings], object]
+) -> None:
+    settings, began_s = Settings(home=tmp_path), clock.monotonic_s()
+    with (
+        lock_exclusive(broker_dir(settings) / "broker.lock"),
+        pytest.raises(StoreUnavailableError, match=r"broker\.lock: the process with pid"),
+    ):
+        call(settings)
+    assert clock.monotonic_s() - began_s == embedded_broker.LOCK_WAIT_S
