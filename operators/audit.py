@@ -7,8 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from lockgate.operators.audits.suites import Suite, Validation
+from lockgate.operators.connections.connected import with_connections
 from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, parked_after
-from lockgate.operators.dag_run.operator import LockgateOperator
+from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
 from lockgate.operators.dag_run.parameters import seconds_or_none
 from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.operators.spark_process.process import SparkChild, SparkWork
@@ -46,6 +47,7 @@ class AuditOperator(LockgateOperator):
     """
 
     template_fields: Sequence[str] = (
+        *CONNECTIONS,
         "job",
         "suite",
         "format",
@@ -95,6 +97,7 @@ class AuditOperator(LockgateOperator):
         return SparkChild(self.log)
 
     @fail_without_retry()
+    @with_connections
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow passes it by name
         """Validate, record the verdict, and return its summary."""
         from lockgate.operators.audits.staged_rows import staged_rows  # noqa: PLC0415 - at run time only

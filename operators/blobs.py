@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk.exceptions import AirflowException
 
-from lockgate.operators.dag_run.operator import LockgateOperator
+from lockgate.operators.connections.connected import with_connections
+from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
 from lockgate.operators.dag_run.parameters import check_bool, filled_in, seconds
 from lockgate.operators.dag_run.progress import LoggedProgress, aligned
 from lockgate.operators.dag_run.retries import fail_without_retry
@@ -45,7 +46,7 @@ class BlobUploadOperator(LockgateOperator):
         use: Purpose of the files: `library` puts them on the import path of the job's tasks.
     """
 
-    template_fields: Sequence[str] = ("files", "job_id", "recreatable", "use")
+    template_fields: Sequence[str] = (*CONNECTIONS, "files", "job_id", "recreatable", "use")
     template_fields_renderers = {"files": "json"}  # noqa: RUF012 - as Airflow declares it
     ui_color = "#fff4e5"
 
@@ -65,6 +66,7 @@ class BlobUploadOperator(LockgateOperator):
         self.use = use
 
     @fail_without_retry()
+    @with_connections
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Upload the files and return their handle."""
         from lockgate.storage_core.blobs.protocol import ArtefactFile, Artefacts  # noqa: PLC0415
@@ -112,7 +114,14 @@ class BlobSweepOperator(LockgateOperator):
         grace_s: How long to wait for a worker if none listens.
     """
 
-    template_fields: Sequence[str] = ("report_only", "orphans", "sweep_by", "timeout_s", "grace_s")
+    template_fields: Sequence[str] = (
+        *CONNECTIONS,
+        "report_only",
+        "orphans",
+        "sweep_by",
+        "timeout_s",
+        "grace_s",
+    )
     ui_color = "#fff4e5"
 
     def __init__(
@@ -133,6 +142,7 @@ class BlobSweepOperator(LockgateOperator):
         self.grace_s = grace_s
 
     @fail_without_retry()
+    @with_connections
     def execute(self, context: Context) -> dict[str, dict[str, int]]:  # noqa: ARG002 - Airflow's
         """Sweep, and return what was deleted."""
         check_bool("report_only", self.report_only)

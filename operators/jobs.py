@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from lockgate.operators.asset_events.emitted import emit_once
 from lockgate.operators.asset_events.pending_events import drop_pending, save_pending
+from lockgate.operators.connections.connected import with_connections
 from lockgate.operators.dag_run.job_handle import (
     JobHandle,
     attach,
@@ -18,7 +19,7 @@ from lockgate.operators.dag_run.job_handle import (
     run_name,
 )
 from lockgate.operators.dag_run.lineage import lineage_of_commit
-from lockgate.operators.dag_run.operator import LockgateOperator
+from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
 from lockgate.operators.dag_run.parameters import check_bool, seconds, seconds_or_none
 from lockgate.operators.dag_run.progress import LoggedProgress
 from lockgate.operators.dag_run.receipts import flat
@@ -76,6 +77,7 @@ class JobSetupOperator(LockgateOperator):
     """
 
     template_fields: Sequence[str] = (
+        *CONNECTIONS,
         "destination",
         "write_name",
         "mode",
@@ -130,6 +132,7 @@ class JobSetupOperator(LockgateOperator):
         self.park_timeout_s = park_timeout_s
 
     @fail_without_retry()
+    @with_connections
     def execute(self, context: Context) -> JobHandle:
         """Set the job up, park it, and return its handle."""
         park_timeout_s = seconds_or_none("park_timeout_s", self.park_timeout_s)
@@ -191,7 +194,14 @@ class JobCommitOperator(LockgateOperator):
         allow_empty: Commit a job without a task list of which no task has committed.
     """
 
-    template_fields: Sequence[str] = ("job", "complete_by", "timeout_s", "park_timeout_s", "allow_empty")
+    template_fields: Sequence[str] = (
+        *CONNECTIONS,
+        "job",
+        "complete_by",
+        "timeout_s",
+        "park_timeout_s",
+        "allow_empty",
+    )
     template_fields_renderers = {"job": "json"}  # noqa: RUF012 - as Airflow declares it
     ui_color = "#e6f4ea"
 
@@ -213,6 +223,7 @@ class JobCommitOperator(LockgateOperator):
         self.allow_empty = allow_empty
 
     @fail_without_retry()
+    @with_connections
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit the job, emit the Asset events, and return the receipt."""
         park_timeout_s = seconds_or_none("park_timeout_s", self.park_timeout_s)
@@ -229,6 +240,7 @@ class JobCommitOperator(LockgateOperator):
         self.log.info("committed: %s", receipt)
         return receipt
 
+    @with_connections
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002 - its
         """Return the destination with rows, bytes, columns and turn, for the OpenLineage provider."""
         return lineage_of_commit(self.job)
@@ -271,7 +283,7 @@ class JobAbortOperator(LockgateOperator):
         reason: Reason in the job's report.
     """
 
-    template_fields: Sequence[str] = ("job", "reason")
+    template_fields: Sequence[str] = (*CONNECTIONS, "job", "reason")
     template_fields_renderers = {"job": "json"}  # noqa: RUF012 - as Airflow declares it
     ui_color = "#f1f3f4"
 
@@ -283,6 +295,7 @@ class JobAbortOperator(LockgateOperator):
         self.reason = reason
 
     @fail_without_retry()
+    @with_connections
     def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow passes it by name
         """Abort the job unless it is decided, and return its phase."""
         job = attach(self.job)

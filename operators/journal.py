@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from lockgate.operators.dag_run.operator import LockgateOperator
+from lockgate.operators.connections.connected import with_connections
+from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
 from lockgate.operators.dag_run.parameters import check_bool
 from lockgate.operators.dag_run.progress import LoggedProgress
 from lockgate.operators.dag_run.retries import fail_without_retry
@@ -32,13 +33,17 @@ class JournalCheckpointOperator(LockgateOperator):
         report_only: Take and verify the checkpoint, and only report what would be pruned.
     """
 
-    template_fields: Sequence[str] = ("report_only",)
+    template_fields: Sequence[str] = (
+        *CONNECTIONS,
+        "report_only",
+    )
 
     def __init__(self, *, report_only: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.report_only = report_only
 
     @fail_without_retry()
+    @with_connections
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow's
         """Maintain the configured journal; skip the task if there is none."""
         check_bool("report_only", self.report_only)

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow.sdk.exceptions import AirflowException
 
+from lockgate.operators.connections.connected import with_connections
 from lockgate.operators.dag_run.destinations import (
     as_destinations,
     configured_destinations,
     watched_destinations,
 )
 from lockgate.operators.dag_run.job_handle import drop_blobs
-from lockgate.operators.dag_run.operator import LockgateOperator
+from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
 from lockgate.operators.dag_run.parameters import check_bool, seconds
 from lockgate.operators.dag_run.progress import LoggedProgress, aligned
 from lockgate.operators.dag_run.retries import fail_without_retry
@@ -66,6 +67,7 @@ class JobRecoveryOperator(LockgateOperator):
     """
 
     template_fields: Sequence[str] = (
+        *CONNECTIONS,
         "destinations",
         "destination",
         "job_id",
@@ -99,6 +101,7 @@ class JobRecoveryOperator(LockgateOperator):
         self.grace_s = grace_s
 
     @fail_without_retry()
+    @with_connections
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's
         """Find the jobs, settle them, and return how each ended."""
         check_bool("report_only", self.report_only)

@@ -7,9 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from lockgate.operators.connections.connected import child_settings, with_connections
 from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, handle_of, park, parked_after
 from lockgate.operators.dag_run.lineage import lineage_of_write, parquet_columns
-from lockgate.operators.dag_run.operator import LockgateOperator
+from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
 from lockgate.operators.dag_run.parameters import filled_in, positive, seconds_or_none
 from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.operators.spark_process.process import SparkChild, SparkWork
@@ -53,6 +54,7 @@ class SparkWriteOperator(LockgateOperator):
     """
 
     template_fields: Sequence[str] = (
+        *CONNECTIONS,
         "job",
         "python_callable",
         "op_kwargs",
@@ -113,6 +115,7 @@ class SparkWriteOperator(LockgateOperator):
         return SparkChild(self.log)
 
     @fail_without_retry()
+    @with_connections
     def execute(self, context: Context) -> list[list[str]]:
         """Stage the DataFrame, freeze its files as the job's task list, and return the task ids in chunks."""
         target_bytes, chunks = positive("task_mib", self.task_mib) * MIB, positive("chunks", self.chunks)
@@ -145,6 +148,7 @@ class SparkWriteOperator(LockgateOperator):
                 app_name=f"lockgate {self.dag_id}.{self.task_id}",
                 config=dict(self.spark_config or {}),
                 artefacts=self.artefacts or (None if artefacts is None else artefacts.handle()),
+                settings=child_settings(),
             )
         )
         return [StagedFile(*file) for file in staged]

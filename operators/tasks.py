@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from lockgate.operators.connections.connected import with_connections
 from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, parked_after
-from lockgate.operators.dag_run.operator import LockgateOperator
+from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
 from lockgate.operators.dag_run.parameters import seconds, seconds_or_none
 from lockgate.operators.dag_run.progress import LoggedProgress
 from lockgate.operators.dag_run.retries import fail_without_retry
@@ -33,7 +34,14 @@ class TaskCommitOperator(LockgateOperator):
         park_timeout_s: How long recovery leaves the job alone; None: `LOCKGATE_PARK_TIMEOUT_S`.
     """
 
-    template_fields: Sequence[str] = ("job", "task_ids", "timeout_s", "grace_s", "park_timeout_s")
+    template_fields: Sequence[str] = (
+        *CONNECTIONS,
+        "job",
+        "task_ids",
+        "timeout_s",
+        "grace_s",
+        "park_timeout_s",
+    )
     template_fields_renderers = {"job": "json", "task_ids": "json"}  # noqa: RUF012 - as Airflow declares it
     ui_color = "#e8f0fe"
 
@@ -55,6 +63,7 @@ class TaskCommitOperator(LockgateOperator):
         self.park_timeout_s = park_timeout_s
 
     @fail_without_retry()
+    @with_connections
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow passes it by name
         """Commit the tasks and return their totals."""
         from lockgate.workers.dispatch import commit_tasks  # noqa: PLC0415 - imports Celery

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lockgate.operators.connections.connected import with_connections
 from lockgate.operators.dag_run.destinations import for_each_destination, watched_destinations
-from lockgate.operators.dag_run.operator import LockgateOperator
+from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
 from lockgate.operators.dag_run.parameters import check_bool
 from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
@@ -33,7 +34,7 @@ class UploadSweepOperator(LockgateOperator):
         report_only: Change nothing, only report what would be done.
     """
 
-    template_fields: Sequence[str] = ("destinations", "report_only")
+    template_fields: Sequence[str] = (*CONNECTIONS, "destinations", "report_only")
     template_fields_renderers = {"destinations": "json"}  # noqa: RUF012 - as Airflow declares it
 
     def __init__(
@@ -48,6 +49,7 @@ class UploadSweepOperator(LockgateOperator):
         self.report_only = report_only
 
     @fail_without_retry()
+    @with_connections
     def execute(self, context: Context) -> dict[str, dict[str, dict[str, float]]]:  # noqa: ARG002 - Airflow's
         """Sweep every destination; fail at the end if one could not be swept."""
         check_bool("report_only", self.report_only)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from lockgate.storage_core.errors import InvalidInputError
@@ -234,6 +237,25 @@ class Settings(BaseSettings):
                 )
         return self
 
+    # Not a field: fields are read from the environment, shown in the settings' text, and dumped as JSON.
+    _s3_credentials: Callable[[], Any] | None = PrivateAttr(default=None)
+
+    @property
+    def s3_credentials(self) -> Callable[[], Any] | None:
+        """Returns botocore's credentials for S3, which refresh themselves; None: those of boto3's chain."""
+        return self._s3_credentials
+
+    def with_s3_credentials(self, credentials: Callable[[], Any], **changes: Any) -> Self:
+        """Return a copy with these credentials, and without a profile.
+
+        Args:
+            credentials: Returns botocore's credentials, or None if there are none.
+            changes: Other settings to change.
+        """
+        copy = self.model_copy(update={"s3_profile": None, "s3_anonymous": False, **changes})
+        copy._s3_credentials = credentials  # noqa: SLF001 - of its own class
+        return copy
+
     @property
     def has_journal(self) -> bool:
         """Whether a journal is configured: `journal_url` is not `none`."""
@@ -245,12 +267,33 @@ class Settings(BaseSettings):
         return self.home.expanduser()
 
 
+_IN_EFFECT: Final[ContextVar[Settings | None]] = ContextVar("lockgate-settings", default=None)
+
+
+@contextmanager
+def settings_in_effect(settings: Settings | None) -> Iterator[None]:
+    """Make `load_settings` return these settings within the block, in this context only; None: no change."""
+    token = _IN_EFFECT.set(settings or _IN_EFFECT.get())
+    try:
+        yield
+    finally:
+        _IN_EFFECT.reset(token)
+
+
+def given_settings() -> Settings | None:
+    """Return the settings of the enclosing `settings_in_effect`; None if there is none."""
+    return _IN_EFFECT.get()
+
+
 def load_settings() -> Settings:
-    """Read the settings from the environment.
+    """Return the settings of the enclosing `settings_in_effect`, else read them from the environment.
 
     Raises:
         InvalidInputError: Variables have invalid values; the message contains each.
     """
+    given = given_settings()
+    if given is not None:
+        return given
     try:
         return Settings()
     except ValidationError as error:

@@ -17,8 +17,10 @@ from urllib.parse import urlsplit
 import msgspec
 import redis
 from celery import Celery, bootsteps
+from kombu.connection import Connection
+from kombu.exceptions import OperationalError
 
-from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableError
 
 DATABASE: Final = 7
 """Redis database of a URL that names none: not 0, which every other application uses by default."""
@@ -34,6 +36,8 @@ _SCANS: Final = 500
 _MESSAGES: Final = 100
 """Messages looked at in each queue, and of those that are unacknowledged."""
 
+_ANSWER_S: Final = 5.0
+
 LOG = logging.getLogger("lockgate.worker")
 
 
@@ -43,6 +47,43 @@ def with_database(url: str) -> str:
     if parts.scheme in {"redis", "rediss"} and parts.path in {"", "/"}:
         return parts._replace(path=f"/{DATABASE}").geturl()
     return url
+
+
+def result_backend(url: str) -> str:
+    """Return the URL of the result backend: the broker, which must be a Redis (or memory, in tests).
+
+    Raises:
+        InvalidInputError: The broker cannot store results.
+    """
+    scheme = url.partition("://")[0]
+    if scheme == "memory":
+        return "cache+memory://"
+    if scheme not in {"redis", "rediss", "redis+socket"}:
+        raise InvalidInputError(
+            f"LOCKGATE_BROKER_URL: {scheme}://… is not a Redis, and results are read from the broker; "
+            "nothing was sent; set it to redis://host:port/db or rediss://…"
+        )
+    return url
+
+
+def check_broker(url: str) -> str:
+    """Connect to a broker and return its URL without the password.
+
+    Raises:
+        StoreUnavailableError: It does not answer.
+        InvalidInputError: It cannot store results.
+    """
+    url = with_database(url)
+    result_backend(url)
+    once = {"socket_connect_timeout": _ANSWER_S, "socket_timeout": _ANSWER_S, "max_retries": 0}
+    with Connection(url, transport_options=once) as connection:  # type: ignore[no-untyped-call]
+        try:
+            connection.default_channel.client.ping()
+        except (OperationalError, redis.RedisError, OSError) as error:
+            raise StoreUnavailableError(
+                f"broker {connection.as_uri()}: it does not answer ({error}); check the URL and the password"
+            ) from None
+        return str(connection.as_uri())
 
 
 class BrokerKeysStep(bootsteps.Step):  # type: ignore[misc]

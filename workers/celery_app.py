@@ -10,9 +10,8 @@ from typing import Any, Final
 
 from celery import signals
 
-from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import load_settings
-from lockgate.workers.broker_keys import with_database
+from lockgate.workers.broker_keys import result_backend, with_database
 from lockgate.workers.embedded_broker import known_broker_url
 from lockgate.workers.lazy_broker import LazyBrokerCelery
 from lockgate.workers.offload import install_offload
@@ -72,23 +71,6 @@ def configuration() -> dict[str, Any]:
         "worker_log_format": "%(asctime)s %(levelname)s %(processName)s %(message)s",
         "worker_task_log_format": "%(asctime)s %(levelname)s %(task_name)s %(task_id)s %(message)s",
     }
-
-
-def result_backend(url: str) -> str:
-    """Return the URL of the result backend: the broker, which must be a Redis (or memory, in tests).
-
-    Raises:
-        InvalidInputError: The broker cannot store results.
-    """
-    scheme = url.partition("://")[0]
-    if scheme == "memory":
-        return "cache+memory://"
-    if scheme not in {"redis", "rediss", "redis+socket"}:
-        raise InvalidInputError(
-            f"LOCKGATE_BROKER_URL: {scheme}://… is not a Redis, and results are read from the broker; "
-            "nothing was sent; set it to redis://host:port/db or rediss://…"
-        )
-    return url
 
 
 app = LazyBrokerCelery("lockgate", include=["lockgate.workers.tasks"])

@@ -5,32 +5,42 @@ Commands that only look, such as `celery report`, `inspect` or `status`, start n
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from typing import Any, Final
 
 from celery import Celery
 
 from lockgate.storage_core.errors import StoreUnavailableError
-from lockgate.storage_core.settings import load_settings
+from lockgate.storage_core.settings import Settings, given_settings, load_settings
+from lockgate.workers.broker_keys import result_backend, with_database
 from lockgate.workers.embedded_broker import find_broker, start_broker
+
+_NOT_USED: Final = object()
 
 
 class LazyBrokerCelery(Celery):  # type: ignore[misc]
     """An application whose broker is the embedded one if none is configured."""
 
-    _uses_broker = False
+    _used_for: object = _NOT_USED
+    """The given settings (`settings_in_effect`) for which the broker was looked up."""
 
     def use_broker(self) -> None:
         """Start the embedded broker, once, if none is configured: this process sends or receives tasks.
 
+        Within `settings_in_effect` the broker of those settings is used.
+
         Raises:
+            InvalidInputError: The configured broker cannot store results.
             MissingPartError: There is no Redis program.
             StoreUnavailableError: It does not start or does not answer.
         """
-        if not self._uses_broker:
+        if not self._uses_broker():
             settings = load_settings()
             if settings.broker_url is None:
                 self._adopt(start_broker(settings).url)
-            self._uses_broker = True
+            else:
+                self._adopt_configured(settings.broker_url)
+            self._used_for = given_settings()
 
     def send_task(self, *arguments: Any, **options: Any) -> Any:
         """Send a task, to a broker that runs."""
@@ -45,15 +55,18 @@ class LazyBrokerCelery(Celery):  # type: ignore[misc]
 
     def forget_broker(self) -> None:
         """Look for the broker again at the next use, by settings that have changed."""
-        self._uses_broker = False
+        self._used_for = _NOT_USED
+
+    def _uses_broker(self) -> bool:
+        return self._used_for is given_settings()
 
     def _connection(self, url: str, **options: Any) -> Any:
-        if not self._uses_broker:
+        if not self._uses_broker():
             url = self._running_url(url)
         return super()._connection(url, **options)
 
     def _get_backend(self) -> Any:
-        if not self._uses_broker:
+        if not self._uses_broker():
             self._running_url("")
         return super()._get_backend()
 
@@ -65,7 +78,8 @@ class LazyBrokerCelery(Celery):  # type: ignore[misc]
         """
         settings = load_settings()
         if settings.broker_url is not None:
-            return url
+            self._adopt_configured(settings.broker_url)
+            return url if given_settings() is None else str(self.conf.broker_url)
         record = find_broker(settings)
         if record is None:
             raise StoreUnavailableError(
@@ -75,7 +89,15 @@ class LazyBrokerCelery(Celery):  # type: ignore[misc]
         self._adopt(record.url)
         return record.url
 
+    def _adopt_configured(self, url: str) -> None:
+        # Without given settings the application is configured already, perhaps by its own program.
+        if given_settings() is not None or isinstance(self._used_for, Settings):
+            self._adopt(url)
+
     def _adopt(self, url: str) -> None:
-        """Use the address that the embedded broker has now."""
+        """Use the broker at this address, and no connection to an earlier one."""
+        url = with_database(url)
         if self.conf.broker_url != url:
-            self.conf.broker_url = self.conf.result_backend = url
+            self.conf.broker_url, self.conf.result_backend = url, result_backend(url)
+            self._after_fork()  # forgets the pools
+            self._backend_cache, self._local = None, threading.local()

@@ -9,12 +9,13 @@ from airflow.sdk import AssetAlias
 
 from lockgate.operators.asset_events.emitted import emit_as, was_emitted
 from lockgate.operators.asset_events.pending_events import PendingEvents, drop_pending, pending_events
+from lockgate.operators.connections.connected import with_connections
 from lockgate.operators.dag_run.destinations import (
     as_destinations,
     configured_destinations,
     watched_destinations,
 )
-from lockgate.operators.dag_run.operator import LockgateOperator
+from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
 from lockgate.operators.dag_run.parameters import check_bool
 from lockgate.operators.dag_run.receipts import flat
 from lockgate.operators.dag_run.retries import fail_without_retry
@@ -55,7 +56,7 @@ class JobAnnounceOperator(LockgateOperator):
         report_only: Emit nothing, only report.
     """
 
-    template_fields: Sequence[str] = ("destinations", "destination", "job_id", "report_only")
+    template_fields: Sequence[str] = (*CONNECTIONS, "destinations", "destination", "job_id", "report_only")
     template_fields_renderers = {"destinations": "json"}  # noqa: RUF012 - as Airflow declares it
     ui_color = "#e6f4ea"
 
@@ -75,6 +76,7 @@ class JobAnnounceOperator(LockgateOperator):
         self.report_only = report_only
 
     @fail_without_retry()
+    @with_connections
     def execute(self, context: Context) -> list[str]:
         """Emit the events, and return the jobs' ids."""
         check_bool("report_only", self.report_only)

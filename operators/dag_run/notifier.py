@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseNotifier
+from airflow.sdk.exceptions import AirflowNotFoundException
 
+from lockgate.operators.connections.connected import connections
 from lockgate.operators.dag_run.job_handle import check_handle
+from lockgate.operators.dag_run.operator import CONNECTIONS
 from lockgate.storage_core.commit.recovery.recover import recover_job
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
 from lockgate.storage_core.settings import load_settings
@@ -42,14 +45,18 @@ def describe(context: Context) -> str:
     """Return the state of a task's job as text; an error while it is read becomes part of the text."""
     ti, reason = context["ti"], context.get("exception")
     failed = f"task {ti.task_id} of {ti.dag_id}, run {ti.run_id}, failed" + (f": {reason}" if reason else "")
+    task = context.get("task")
     try:
-        handle = check_handle(getattr(context.get("task"), "job", None))
+        handle = check_handle(getattr(task, "job", None))
     except InvalidInputError:
         return f"{failed}\nIt has no job yet."
     address = f"{handle['destination']} {handle['job_id']}"
     try:
-        found = recover_job(handle["destination"], handle["job_id"], dry_run=True, settings=load_settings())
-    except LockgateError as error:
+        with connections(*(getattr(task, name, None) for name in CONNECTIONS)):
+            found = recover_job(
+                handle["destination"], handle["job_id"], dry_run=True, settings=load_settings()
+            )
+    except (LockgateError, AirflowNotFoundException) as error:
         state = f"its state cannot be read: {type(error).__name__}: {error}"
     else:
         turn = "has no turn" if found.receipt is None else f"has turn {found.receipt.turn}"

@@ -11,6 +11,8 @@ from airflow.sdk import BaseOperator
 
 CLIENT_LOGGERS: Final = ("awscrt", "boto3", "botocore", "s3transfer", "urllib3")
 """Loggers of clients that report each call, credential and connection below the level WARNING."""
+CONNECTIONS: Final = ("aws_conn_id", "lockgate_conn_id")
+"""Template fields of every operator."""
 
 
 class LockgateOperator(BaseOperator):
@@ -18,7 +20,20 @@ class LockgateOperator(BaseOperator):
 
     A function stays a function: Airflow calls a callable in a template field and keeps what it returns, but
     these operators want the function itself.
+
+    Args:
+        aws_conn_id: Airflow connection of type `aws`, from which S3's credentials, endpoint and region are
+            taken; None: the one that the Lockgate connection names, else those of the environment.
+        lockgate_conn_id: Airflow connection of type `lockgate`; None: `lockgate_default` if it exists. What
+            it leaves empty is taken from the environment.
     """
+
+    def __init__(
+        self, *, aws_conn_id: str | None = None, lockgate_conn_id: str | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.aws_conn_id = aws_conn_id
+        self.lockgate_conn_id = lockgate_conn_id
 
     def pre_execute(self, context: Any) -> None:
         """Keep the chatter of store clients out of the task's log."""

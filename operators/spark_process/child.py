@@ -19,7 +19,7 @@ from lockgate.storage_core.blobs.cache.process_cache import configured_cache
 from lockgate.storage_core.blobs.libraries.library import NO_LIBRARIES, Libraries, LibraryCache
 from lockgate.storage_core.blobs.protocol import Artefacts
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
-from lockgate.storage_core.settings import load_settings
+from lockgate.storage_core.settings import load_settings, settings_in_effect
 from lockgate.storage_core.spark.libraries import add_libraries, library_config
 from lockgate.storage_core.spark.session import spark_session
 
@@ -49,7 +49,7 @@ def resolve(reference: str | Callable[..., Any]) -> Callable[..., Any]:
 
 def _do(work: SparkWork) -> Any:
     run = resolve(work.run)
-    with _libraries(work.artefacts) as libraries:
+    with settings_in_effect(work.settings), _libraries(work.artefacts) as libraries:
         config = {**library_config(libraries), **work.config}
         spark = spark_session(work.app_name, master=work.master, config=config)
         try:

@@ -23,6 +23,7 @@ from typing import Any, Final, Protocol
 from lockgate.operators.spark_process.answer_folder import answer_folder
 from lockgate.storage_core import errors
 from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.settings import Settings
 
 LENGTH_BYTES: Final = 8
 
@@ -38,6 +39,7 @@ class SparkWork:
         app_name: Name of the Spark application.
         config: Spark settings.
         artefacts: Handle of the artefacts whose libraries the session gets.
+        settings: Settings of the child, with the credentials of a connection; None: those of its environment.
     """
 
     run: str | Callable[..., Any]
@@ -46,6 +48,7 @@ class SparkWork:
     app_name: str = "lockgate"
     config: Mapping[str, str] = field(default_factory=dict)
     artefacts: Mapping[str, Any] | None = None
+    settings: Settings | None = field(default=None, repr=False)
 
 
 class LineLog(Protocol):

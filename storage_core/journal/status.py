@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
 import msgspec
 
+from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoint, Checkpoints
+from lockgate.storage_core.journal.database.database import Database, parse_url
+from lockgate.storage_core.journal.database.migrate import check_versions
 from lockgate.storage_core.journal.entries.leases import LeaseState
 from lockgate.storage_core.journal.read.epochs import Epoch, read_epochs
 from lockgate.storage_core.journal.read.snapshot_read import Reading, Status, count_leases
+
+_ANSWER_S: Final = 5.0
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +43,26 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: Checkpoint | None
     checkpoint_age_s: float | None
     entries_since_checkpoint: int
+
+
+def check_journal(url: str) -> str:
+    """Read which tables a journal has, and return its URL without the password; create and change nothing.
+
+    Raises:
+        InvalidInputError: The URL is invalid, or there is no such file.
+        JournalVersionError: The database has a newer version than this program.
+        JournalUnavailableError: It cannot be reached, or is a standby.
+    """
+    parsed = parse_url(url)
+    with closing(Database(parsed, busy_s=_ANSWER_S, is_primary=True)) as database:
+        if database.is_sqlite and not Path(parsed.database or "").is_file():
+            raise InvalidInputError(
+                f"journal {database.name}: there is no such file on this machine; the first job creates it; "
+                "a file serves the processes of one machine only"
+            )
+        with database.snapshot() as connection:
+            check_versions(connection, database)
+        return database.name
 
 
 def overview(reading: Reading, checkpoints: Checkpoints) -> Overview:

@@ -62,13 +62,13 @@ class _ProcessCaches(Forkable):
     """Open caches of this process, by their settings; a fork keeps using them."""
 
     def __init__(self) -> None:
-        self._caches: dict[str, BlobCache] = {}
+        self._caches: dict[object, BlobCache] = {}
         self._stack = ExitStack()
         self._lock = threading.Lock()
         FORKS.register(self)
 
     def get(self, settings: Settings) -> BlobCache:
-        key = settings.model_dump_json()
+        key = settings.model_dump_json(), settings.s3_credentials
         with self._lock:
             if key not in self._caches:
                 self._caches[key] = self._stack.enter_context(_open_cache(settings))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,6 +19,7 @@ import boto3
 import botocore.session
 from botocore import UNSIGNED
 from botocore.config import Config
+from botocore.credentials import CredentialProvider, CredentialResolver, Credentials
 from botocore.exceptions import BotoCoreError, ClientError, ProfileNotFound
 from botocore.httpsession import get_cert_path
 from botocore.utils import parse_timestamp
@@ -46,7 +48,22 @@ class _Connection(NamedTuple):
     s3_timeout_s: float
     s3_max_attempts: int
     s3_client: str
+    s3_credentials: Callable[[], Credentials | None] | None
     parallelism: int
+
+
+class GivenCredentials(CredentialProvider):
+    """Credentials that the settings contain, in place of boto3's chain."""
+
+    METHOD = "lockgate"
+
+    def __init__(self, source: Callable[[], Credentials | None]) -> None:
+        super().__init__()
+        self._source = source
+
+    def load(self) -> Credentials | None:
+        """Return the credentials, which refresh themselves."""
+        return self._source()
 
 
 class LostTries(threading.local):
@@ -139,6 +156,9 @@ def _clients(connection: _Connection, _process_id: int, _environment: tuple[tupl
 
 def _new_clients(connection: _Connection) -> Clients:
     core = botocore.session.Session(profile=connection.s3_profile)
+    if connection.s3_credentials is not None:
+        given = GivenCredentials(connection.s3_credentials)
+        core.register_component("credential_provider", CredentialResolver([given]))
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_timestamp)
     session = boto3.Session(botocore_session=core)
     region = connection.s3_region or _first_set(_REGION_VARIABLES) or session.region_name or "us-east-1"

@@ -153,7 +153,9 @@ def test_the_example_in_the_documentation_parses(tmp_path: Path) -> None:
 
     [dag] = parse(example)
 
-    assert (dag["dag_id"], dag["heavy"], dag["teardowns"]) == ("sales", [], ["abort"])
+    assert (dag["dag_id"], dag["teardowns"]) == ("sales", ["abort"])
+    # For an Asset with an s3:// URI, Airflow imports its Amazon provider, which imports boto3.
+    assert set(dag["heavy"]) <= {"boto3", "botocore"}
 
 
 def test_dag_files_hold_no_logic() -> None:

@@ -31,7 +31,10 @@ def test_importing_the_package_imports_no_airflow_and_no_operator() -> None:
 
 
 def test_accessing_an_operator_imports_its_module_and_no_other_operator() -> None:
-    assert modules_after("TaskCommitOperator") == {"airflow": True, "ours": ["dag_run", "tasks"]}
+    assert modules_after("TaskCommitOperator") == {
+        "airflow": True,
+        "ours": ["connections", "dag_run", "tasks"],
+    }
 
 
 def test_every_exported_name_is_the_operator_or_notifier_of_that_name_in_order() -> None:

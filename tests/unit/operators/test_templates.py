@@ -30,10 +30,18 @@ UNTEMPLATED = {"deferrable"}
 """Airflow decides where a task waits before it renders templates."""
 
 
-def parameters(operator: Any) -> list[str]:
-    return [
-        name for name in inspect.signature(operator.__init__).parameters if name not in {"self", "kwargs"}
-    ]
+def initialisers(operator: Any) -> list[Any]:
+    """Return `__init__` of the operator and of its bases in Lockgate."""
+    return [found.__init__ for found in operator.__mro__ if issubclass(found, LockgateOperator)]
+
+
+def parameters(operator: Any) -> dict[str, inspect.Parameter]:
+    return {
+        name: parameter
+        for initialiser in initialisers(operator)
+        for name, parameter in inspect.signature(initialiser).parameters.items()
+        if name not in {"self", "kwargs"}
+    }
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.__name__)
@@ -44,10 +52,10 @@ def test_every_parameter_is_a_template_field(operator: Any) -> None:
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.__name__)
 def test_every_template_field_is_assigned_plainly(operator: Any) -> None:
     """Airflow renders after `__init__`, so code there would see the template."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(operator.__init__)))
     assigned = {
         target.attr: ast.unparse(node.value)
-        for node in ast.walk(tree)
+        for initialiser in initialisers(operator)
+        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(initialiser))))
         if isinstance(node, ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Attribute)
@@ -59,7 +67,7 @@ def test_every_template_field_is_assigned_plainly(operator: Any) -> None:
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.__name__)
 def test_mappings_and_lists_are_shown_as_json(operator: Any) -> None:
-    annotations = inspect.signature(operator.__init__).parameters
+    annotations = parameters(operator)
     nested = {
         name
         for name in operator.template_fields
