@@ -576,6 +576,13 @@ MUTANTS: Final = (
         "test_an_audit_during_which_a_task_attempt_commits_gets_no_verdict",
     ),
     Mutant(
+        "take-a-refusal-for-a-failure",
+        "a task that a worker of another version refuses is sent to another worker",
+        [Edit("workers/gather.py", 'if isinstance(meta.get("result"), REFUSALS):', "if not meta:")],
+        "tests/unit/workers/test_gather.py::"
+        "test_a_task_that_a_worker_of_another_version_refuses_is_sent_to_another",
+    ),
+    Mutant(
         "order-attempts-by-id",
         "a task commit is numbered after those before it",
         [

@@ -68,6 +68,10 @@ class MalformedRecordError(NotAppliedError):
     exit_code = 3
 
 
+class RecordVersionError(MalformedRecordError):
+    """A record has a version or a field that this program does not know; a newer Lockgate reads it."""
+
+
 class MalformedLogError(MalformedRecordError):
     """The destination's log cannot be read; until it is repaired, no job there commits or is aborted."""
 
@@ -82,6 +86,10 @@ class CorruptBlobError(MalformedRecordError):
 
 class JournalVersionError(InvalidInputError):
     """The journal's database has a version that this program does not know; nothing was changed."""
+
+
+class MessageVersionError(InvalidInputError):
+    """A worker received a task with arguments that it does not know; the task was not begun."""
 
 
 class ObjectNotFoundError(NotAppliedError):

@@ -9,18 +9,26 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from celery import states
 from celery.canvas import Signature
+from celery.exceptions import NotRegistered
 from celery.result import denied_join_result
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
-from lockgate.storage_core.errors import LockgateError, MissingPartError, OutcomeUnknownError
+from lockgate.storage_core.errors import (
+    JournalVersionError,
+    LockgateError,
+    MessageVersionError,
+    MissingPartError,
+    OutcomeUnknownError,
+    RecordVersionError,
+)
 from lockgate.workers.celery_app import QUEUES, app
 from lockgate.workers.session.token import HEADER, extract
 
@@ -29,6 +37,10 @@ logger = logging.getLogger(__name__)
 BROKER_ERRORS: Final = (OperationalError, RedisError)
 WINDOW: Final = 256
 """Maximum number of unfinished messages: enough for many workers, few enough to withdraw."""
+REFUSALS: Final = (JournalVersionError, MessageVersionError, RecordVersionError, NotRegistered)
+"""Errors of a worker of another version: it did not begin the task, and one of this version can do it."""
+REFUSED_S: Final = 1.0
+"""Pause before refused tasks are sent again."""
 POLL_S: Final = 0.1
 PING_S: Final = 2.0
 BROKER_POLL_S: Final = 0.5
@@ -42,7 +54,8 @@ def gather(
 ) -> Generator[tuple[int, Row | LockgateError]]:
     """Run tasks on the workers and yield the position of each and its result or error, as they end.
 
-    A task that a worker's shutdown interrupted has not failed: it is sent again, as often as that happens.
+    A task that a worker's shutdown interrupted has not failed: it is sent again, as often as that happens. So
+    is one that a worker of another version refused, unless no worker does any of these tasks for `grace_s`.
     Closing the generator early withdraws the tasks that no worker has begun. Begun tasks continue; every
     task's effect is idempotent.
 
@@ -55,7 +68,7 @@ def gather(
             answer is called again for as long, and its workers then have as long to reconnect.
 
     Raises:
-        MissingPartError: No worker listens on the queue.
+        MissingPartError: No worker listens on the queue, or each is of another version.
         OutcomeUnknownError: The time limit has passed, or the broker does not answer; begun tasks may still
             succeed.
     """
@@ -65,18 +78,26 @@ def gather(
     patience = _Patience(work, queue, grace_s, since=time.monotonic())
     try:
         while waiting or sent:
+            is_refused = False
             try:
                 _send(waiting, sent, expires_s=deadline - time.monotonic())
                 for task_id, meta in app.backend.get_many(set(sent), interval=POLL_S, max_iterations=1):
-                    patience.renew()
                     position = sent.pop(task_id)
+                    if isinstance(meta.get("result"), REFUSALS):
+                        waiting.append((position, signatures[position]))
+                        patience.refusal, is_refused = meta["result"], True
+                        continue
+                    patience.renew()
                     if meta.get("status") == states.REVOKED:
                         # Its worker was shut down while it ran; the task has not failed.
                         logger.warning("%s: task %d was preempted; it is sent again", work, position + 1)
                         waiting.append((position, signatures[position]))
                     else:
                         yield position, _outcome(work, meta)
-                patience.check()
+                if is_refused:
+                    logger.warning("%s: tasks are sent to another worker: %s", work, patience.refusal)
+                    time.sleep(REFUSED_S)
+                patience.check(sent)
             except BROKER_ERRORS as error:
                 patience.wait_for_broker(error, sent=len(sent))
             else:
@@ -127,10 +148,12 @@ class _Patience:
     queue: str
     grace_s: float
     since: float
+    refusal: Exception | None = None
     _broker_gone_since: float | None = None
 
     def renew(self) -> None:
         self.since = time.monotonic()
+        self.refusal = None
 
     def wait_for_broker(self, error: Exception, *, sent: int) -> None:
         """Sleep before the next call to the broker, which may be restarting.
@@ -153,7 +176,7 @@ class _Patience:
             self._broker_gone_since = None
             self.renew()  # the workers lost it too, and may reconnect later than this process
 
-    def check(self) -> None:
+    def check(self, sent: Collection[str]) -> None:
         if time.monotonic() - self.since < self.grace_s:
             return
         if not _listeners(self.queue) and self._broker_gone_since is None:
@@ -161,7 +184,17 @@ class _Patience:
                 f"{self.work}: no worker listens on queue {self.queue!r}; the messages were withdrawn; "
                 f"start one with `celery -A lockgate.workers worker -Q {','.join(QUEUES)}`"
             )
+        if self.refusal is not None and not _are_running(sent):
+            raise MissingPartError(
+                f"{self.work}: no worker on queue {self.queue!r} knows these tasks; they were withdrawn; "
+                f"upgrade the workers to the version of this process: {self.refusal}"
+            )
         self.renew()
+
+
+def _are_running(sent: Collection[str]) -> bool:
+    answers = app.control.inspect(timeout=PING_S).active() or {}
+    return any(task["id"] in sent for tasks in answers.values() for task in tasks)
 
 
 def _listeners(queue: str) -> list[str]:

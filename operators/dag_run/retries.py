@@ -13,7 +13,9 @@ from lockgate.storage_core.errors import (
     AuditFailedError,
     InvalidInputError,
     JobFailedError,
+    JournalVersionError,
     MalformedRecordError,
+    RecordVersionError,
     UnsupportedStoreError,
 )
 
@@ -39,5 +41,7 @@ def fail_without_retry() -> Iterator[None]:
     """
     try:
         yield
+    except (JournalVersionError, RecordVersionError):
+        raise  # during an upgrade; another machine may have the newer version
     except NOT_RETRYABLE as error:
         raise AirflowFailException(f"{type(error).__name__}: {error}") from error

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from lockgate.storage_core.errors import InvalidInputError, MalformedRecordError
+from lockgate.storage_core.errors import InvalidInputError, MalformedRecordError, RecordVersionError
 
 MAX_RECORD_BYTES: Final = 64 * 1024 * 1024
 
@@ -49,17 +49,20 @@ def decode(kind: type[R], data: bytes, where: str) -> R:
         where: Key that the bytes were read from, for the error message.
 
     Raises:
-        MalformedRecordError: The record is truncated, too large, of another type or version, or has an
-            invalid field; the message names the key and the field.
+        MalformedRecordError: The record is truncated, too large, of another type, or has an invalid field;
+            the message names the key and the field.
+        RecordVersionError: A newer Lockgate wrote it.
     """
     if len(data) > MAX_RECORD_BYTES:
         raise MalformedRecordError(f"{where}: {len(data)} bytes is more than a record may have")
     try:
         record = msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedRecordError(f"{where}: not a readable {kind.__name__}: {error}") from None
+        is_newer = "unknown field" in str(error)  # of msgspec; it has no type for this error
+        kind_of_error = RecordVersionError if is_newer else MalformedRecordError
+        raise kind_of_error(f"{where}: not a readable {kind.__name__}: {error}") from None
     if record.version != 1:
-        raise MalformedRecordError(
+        raise RecordVersionError(
             f"{where}: field version is {record.version}; this Lockgate reads version 1: upgrade it"
         )
     return record

@@ -196,14 +196,26 @@ def worker_process(
     pool: str = "prefork",
     application: str = "lockgate.workers",
     environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
 ) -> Iterator[WorkerProcess]:
-    """Run a worker until the block ends; yields when it is ready."""
+    """Run a worker until the block ends; yields when it is ready.
+
+    Args:
+        log: File for its output.
+        name: Its name, without the host's.
+        queues: Queues that it takes messages from.
+        pool: Kind of its pool.
+        application: Module of the Celery application.
+        environment: Additional environment.
+        folder: Folder in which it runs: Celery imports the application from there first.
+    """
     command = [sys.executable, "-m", "celery", "-A", application, "worker", "-Q", ",".join(queues)]
     command += ["-n", f"{name}@%h", "-c", "2", "-P", pool, "--without-gossip", "--without-mingle"]
     with log.open("w") as out:
         process = subprocess.Popen(
             [*command, "-l", "INFO"],
             env={**os.environ, **(environment or {})},
+            cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

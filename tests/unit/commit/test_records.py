@@ -19,6 +19,7 @@ from lockgate.storage_core.errors import (
     InvalidInputError,
     LockgateError,
     MalformedRecordError,
+    RecordVersionError,
     UploadGoneError,
 )
 from lockgate.storage_core.ids import split_job_id, with_short_id
@@ -63,6 +64,8 @@ def test_a_malformed_pending_set_fails_the_job_before_anything_is_visible(world:
     with pytest.raises(MalformedRecordError, match=word) as raised:
         job.commit()
     assert key in str(raised.value)
+    is_newer = fault in {"another version", "an unknown field"}
+    assert isinstance(raised.value, RecordVersionError) == is_newer
     assert job.phase() is JobPhase.FAILED
     assert (world.visible(), world.live(), world.open_uploads()) == ({}, {}, [])
 

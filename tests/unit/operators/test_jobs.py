@@ -17,7 +17,7 @@ from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.recover import recover_all
-from lockgate.storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.errors import RecordVersionError, StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import Journal, Stamp
 from lockgate.storage_core.journal.process_journal import close_journals, configured_journal
@@ -217,6 +217,20 @@ def test_a_commit_without_its_audit_fails_without_retry_and_publishes_nothing(wo
 
     assert world.visible() == {}
     assert world.open_uploads() == []
+
+
+def test_a_job_of_a_newer_version_may_be_committed_by_a_retry_on_another_machine(world: World) -> None:
+    handle = set_up(world)
+    write(handle, {"a.txt": b"1"})
+    key = f"_lockgate/jobs/{handle['job_id']}/job.json"
+    record = json.loads(world.store.get(key))
+    world.store.put(key, json.dumps({**record, "version": 2}).encode())
+
+    with pytest.raises(RecordVersionError, match="field version is 2"):
+        commit(handle)
+
+    world.store.put(key, json.dumps(record).encode())
+    assert commit(handle)["files"] == 1
 
 
 def test_an_unknown_completer_is_refused_before_the_decision(world: World) -> None:

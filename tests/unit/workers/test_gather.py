@@ -13,7 +13,12 @@ from celery.canvas import Signature
 from celery.exceptions import TaskRevokedError
 from redis.exceptions import ConnectionError as NoBroker
 
-from lockgate.storage_core.errors import LockgateError, MissingPartError, OutcomeUnknownError
+from lockgate.storage_core.errors import (
+    JournalVersionError,
+    LockgateError,
+    MissingPartError,
+    OutcomeUnknownError,
+)
 from lockgate.workers import gather
 from lockgate.workers.celery_app import app
 from tests.support.workers.celery_worker import memory_broker
@@ -29,12 +34,16 @@ class Workers:
         broker_away: Start and end of the broker's outage.
         workers_away: Start and end of the time in which the workers are disconnected.
         answer_s: Time at which the task's result is available.
+        refuse_until_s: Time until which workers of another version refuse the task.
+        is_running: Whether a worker says that it runs the task.
         preemptions: Number of times that a worker's shutdown interrupts the task before that.
     """
 
     broker_away: tuple[float, float] = (0.0, 0.0)
     workers_away: tuple[float, float] = (0.0, 0.0)
     answer_s: float = 10.0
+    refuse_until_s: float = 0.0
+    is_running: bool = False
     preemptions: int = 0
     now_s: float = 0.0
     sent: deque[str] = field(default_factory=deque)
@@ -52,6 +61,8 @@ class Workers:
             self.preemptions -= 1
             cut_off = TaskRevokedError("terminated")
             yield from ((task, {"status": states.REVOKED, "result": cut_off}) for task in ids)
+        elif self.now_s < self.refuse_until_s:
+            yield from ((task, {"status": states.FAILURE, "result": self.refusal}) for task in ids)
         elif self.now_s >= self.answer_s:
             yield from ((task, {"result": {"task": task}}) for task in ids)
 
@@ -59,6 +70,13 @@ class Workers:
         self.now_s += gather.PING_S
         self._ask_broker()
         return [] if _within(self.now_s, self.workers_away) else ["worker"]
+
+    def are_running(self, _ids: Iterable[str]) -> bool:
+        return self.is_running
+
+    @property
+    def refusal(self) -> Exception:
+        return JournalVersionError("the journal has version 2")
 
     def _ask_broker(self) -> None:
         if _within(self.now_s, self.broker_away):
@@ -86,6 +104,7 @@ def gathered(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gather]:
         monkeypatch.setattr(gather, "time", workers)
         monkeypatch.setattr(gather, "_send", send)
         monkeypatch.setattr(gather, "_listeners", workers.listeners)
+        monkeypatch.setattr(gather, "_are_running", workers.are_running)
         monkeypatch.setattr(type(app), "backend", workers)
         monkeypatch.setattr(app.control, "revoke", lambda _ids: None)
         task = app.signature("task")
@@ -100,6 +119,22 @@ def test_a_task_interrupted_by_a_worker_shutdown_is_sent_again_and_is_not_a_fail
     gathered: Gather,
 ) -> None:
     assert gathered(Workers(preemptions=3)) == [(0, {"task": "task-0"})]
+
+
+def test_a_task_that_a_worker_of_another_version_refuses_is_sent_to_another(gathered: Gather) -> None:
+    assert gathered(Workers(refuse_until_s=GRACE_S - 1)) == [(0, {"task": "task-0"})]
+
+
+def test_workers_that_all_refuse_are_reported_as_of_another_version(gathered: Gather) -> None:
+    workers = Workers(refuse_until_s=10_000.0)
+    with pytest.raises(MissingPartError, match=r"upgrade the workers .*: the journal has version 2"):
+        gathered(workers)
+    assert workers.now_s < 2 * GRACE_S
+
+
+def test_a_task_that_was_refused_and_runs_elsewhere_is_waited_for(gathered: Gather) -> None:
+    workers = Workers(refuse_until_s=5.0, answer_s=5 * GRACE_S, is_running=True)
+    assert gathered(workers) == [(0, {"task": "task-0"})]
 
 
 @pytest.mark.parametrize("broker_is_back_s", [50.0, 70.0])

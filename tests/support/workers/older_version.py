@@ -1,0 +1,23 @@
+"""Lockgate's workers as of an earlier release: `celery -A tests.support.workers.older_version worker`.
+
+It knows the journal up to the version before this tree's. Its tasks take what the present tree's take: see
+`newer_version`, whose clients send one argument more.
+"""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from lockgate.storage_core.journal.database import migrate
+from lockgate.storage_core.journal.entries.family import Families, known_families
+from lockgate.storage_core.journal.entries.journal_family import JOURNAL
+from lockgate.workers import app
+
+__all__ = ["app"]
+
+EARLIER = Families(
+    structs.replace(family, version=JOURNAL.version - 1) if family.name == JOURNAL.name else family
+    for family in known_families()
+)
+
+migrate.known_families = lambda: EARLIER  # type: ignore[assignment]
