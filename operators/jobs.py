@@ -19,6 +19,7 @@ from lockgate.operators.dag_run.job_handle import (
     run_name,
 )
 from lockgate.operators.dag_run.lineage import lineage_of_commit
+from lockgate.operators.dag_run.log_tables import receipt_table
 from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
 from lockgate.operators.dag_run.parameters import check_bool, seconds, seconds_or_none
 from lockgate.operators.dag_run.progress import LoggedProgress
@@ -237,7 +238,7 @@ class JobCommitOperator(LockgateOperator):
             receipt = flat(job.commit(complete=completer, allow_empty=allow_empty))
         drop_artefacts(job)
         emit_once(self, context, job, receipt, is_first=is_first)
-        self.log.info("committed: %s", receipt)
+        self.log.info("committed:\n%s", receipt_table(job.destination, receipt))
         return receipt
 
     @with_connections

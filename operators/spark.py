@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lockgate.operators.connections.connected import child_settings, with_connections
 from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, handle_of, park, parked_after
 from lockgate.operators.dag_run.lineage import lineage_of_write, parquet_columns
+from lockgate.operators.dag_run.log_tables import log_table
 from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
 from lockgate.operators.dag_run.parameters import filled_in, positive, seconds_or_none
 from lockgate.operators.dag_run.retries import fail_without_retry
@@ -128,7 +129,11 @@ class SparkWriteOperator(LockgateOperator):
             tasks = group_into_tasks(self._stage(job, staging), target_bytes=target_bytes)
             job.expect(tasks, staging=str(staging))
         context["ti"].xcom_push("job", handle_of(job))
-        self.log.info("job %s, attempt %s: staged %d tasks", job.job_id, job.job_attempt, len(tasks))
+        shown = [(task.task_id, len(task.files), sum(file.size for file in task.files)) for task in tasks]
+        table = log_table(("task", "files", "bytes"), shown)
+        self.log.info(
+            "job %s, attempt %s: staged %d tasks\n%s", job.job_id, job.job_attempt, len(tasks), table
+        )
         return chunked([task.task_id for task in tasks], chunks)
 
     def _stage(self, job: Job, staging: Path) -> list[StagedFile]:

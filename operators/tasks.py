@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockgate.operators.connections.connected import with_connections
 from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, parked_after
+from lockgate.operators.dag_run.log_tables import log_table
 from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
 from lockgate.operators.dag_run.parameters import seconds, seconds_or_none
 from lockgate.operators.dag_run.progress import LoggedProgress
@@ -81,6 +82,8 @@ class TaskCommitOperator(LockgateOperator):
                 grace_s=grace_s,
                 progress=LoggedProgress(self.log),
             )
+        shown = [(row["task_id"], row["files"], row["rows"], row["size"]) for row in rows]
+        self.log.info("committed tasks:\n%s", log_table(("task", "files", "rows", "bytes"), shown))
         return _totals(rows)
 
     def _tasks(self, job: Job) -> list[str]:
