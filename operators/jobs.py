@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from lockgate.operators.asset_events.emitted import emit_once
-from lockgate.operators.asset_events.pending_events import drop_pending, save_pending
 from lockgate.operators.connections.connected import with_connections
 from lockgate.operators.dag_run.job_handle import (
     JobHandle,
@@ -25,12 +23,7 @@ from lockgate.operators.dag_run.parameters import check_bool, seconds, seconds_o
 from lockgate.operators.dag_run.progress import LoggedProgress
 from lockgate.operators.dag_run.receipts import flat
 from lockgate.operators.dag_run.retries import fail_without_retry
-from lockgate.storage_core.commit.committers import configured_committer
-from lockgate.storage_core.commit.open_or_attach import open_job
-from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import InvalidInputError
-from lockgate.storage_core.settings import load_settings
-from lockgate.storage_core.stores.open_store import parse_destination
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -136,6 +129,8 @@ class JobSetupOperator(LockgateOperator):
     @with_connections
     def execute(self, context: Context) -> JobHandle:
         """Set the job up, park it, and return its handle."""
+        from lockgate.storage_core.commit.records.phase import JobPhase  # noqa: PLC0415 - when a task runs
+
         park_timeout_s = seconds_or_none("park_timeout_s", self.park_timeout_s)
         job = self._open(context)
         if job.phase() is not JobPhase.OPEN:
@@ -144,6 +139,8 @@ class JobSetupOperator(LockgateOperator):
         with parked_after(job, park_timeout_s, self.log):
             self.log.info("job %s at %s, mode %s", job.job_id, job.destination, self.mode)
             if self.on_lapse == "resume":  # recovery may commit the job before its commit task begins
+                from lockgate.operators.asset_events.pending_events import save_pending  # noqa: PLC0415
+
                 for commit in self._commits():
                     save_pending(job, context["ti"], commit.outlets, task_id=commit.task_id)
         return handle_of(job)
@@ -154,6 +151,8 @@ class JobSetupOperator(LockgateOperator):
         return [task for task in after if issubclass(_class_of(task), JobCommitOperator)][:1]
 
     def _open(self, context: Context) -> Job:
+        from lockgate.storage_core.commit.open_or_attach import open_job  # noqa: PLC0415 - when a task runs
+
         return open_job(
             self.destination,
             run_name(context, self.write_name),
@@ -177,6 +176,10 @@ def _class_of(task: BaseOperator | MappedOperator) -> type:
 
 
 def _committer(destination: str) -> str:
+    from lockgate.storage_core.commit.committers import configured_committer  # noqa: PLC0415 - when a task runs
+    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415 - when a task runs
+    from lockgate.storage_core.stores.open_store import parse_destination  # noqa: PLC0415 - when a task runs
+
     return configured_committer(parse_destination(destination), load_settings(), "staging")
 
 
@@ -227,6 +230,10 @@ class JobCommitOperator(LockgateOperator):
     @with_connections
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit the job, emit the Asset events, and return the receipt."""
+        from lockgate.operators.asset_events.emitted import emit_once  # noqa: PLC0415 - when a task runs
+        from lockgate.operators.asset_events.pending_events import save_pending  # noqa: PLC0415
+        from lockgate.storage_core.commit.records.phase import JobPhase  # noqa: PLC0415 - when a task runs
+
         park_timeout_s = seconds_or_none("park_timeout_s", self.park_timeout_s)
         allow_empty = check_bool("allow_empty", self.allow_empty)
         timeout_s = seconds("timeout_s", self.timeout_s)
@@ -299,6 +306,9 @@ class JobAbortOperator(LockgateOperator):
     @with_connections
     def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow passes it by name
         """Abort the job unless it is decided, and return its phase."""
+        from lockgate.operators.asset_events.pending_events import drop_pending  # noqa: PLC0415 - when a task runs
+        from lockgate.storage_core.commit.records.phase import JobPhase  # noqa: PLC0415 - when a task runs
+
         job = attach(self.job)
         try:
             job.abort(self.reason)

@@ -12,11 +12,6 @@ from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
 from lockgate.operators.dag_run.parameters import check_bool
 from lockgate.operators.dag_run.progress import LoggedProgress
 from lockgate.operators.dag_run.retries import fail_without_retry
-from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints, take_checkpoint
-from lockgate.storage_core.journal.checkpoint.prune import prune
-from lockgate.storage_core.journal.checkpoint.verify import verify
-from lockgate.storage_core.journal.process_journal import configured_journal
-from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -46,6 +41,15 @@ class JournalCheckpointOperator(LockgateOperator):
     @with_connections
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow's
         """Maintain the configured journal; skip the task if there is none."""
+        from lockgate.storage_core.journal.checkpoint.checkpoints import (  # noqa: PLC0415 - SQLAlchemy
+            open_checkpoints,
+            take_checkpoint,
+        )
+        from lockgate.storage_core.journal.checkpoint.prune import prune  # noqa: PLC0415 - when a task runs
+        from lockgate.storage_core.journal.checkpoint.verify import verify  # noqa: PLC0415 - when a task runs
+        from lockgate.storage_core.journal.process_journal import configured_journal  # noqa: PLC0415 - when a task runs
+        from lockgate.storage_core.settings import load_settings  # noqa: PLC0415 - when a task runs
+
         check_bool("report_only", self.report_only)
         settings = load_settings()
         journal, checkpoints = configured_journal(settings), open_checkpoints(settings)

@@ -20,18 +20,16 @@ from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
 from lockgate.operators.dag_run.parameters import check_bool, seconds
 from lockgate.operators.dag_run.progress import LoggedProgress, aligned
 from lockgate.operators.dag_run.retries import fail_without_retry
-from lockgate.storage_core.commit.records.job_folder import JobFolder
-from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult, settle
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.printable import printable
 from lockgate.storage_core.settings import Settings, load_settings
-from lockgate.storage_core.stores import open_store
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from lockgate.storage_core.commit.recovery.expired_jobs import UnendedJobs
+    from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult
 
 SettleBy = Literal["auto", "threads", "workers"]
 COLUMNS: Final = ("job", "destination", "found", "lease", "action", "ended", "detail")
@@ -152,6 +150,8 @@ class JobRecoveryOperator(LockgateOperator):
         return found, unreached
 
     def _by_threads(self, jobs: Sequence[JobAt], settings: Settings) -> Iterator[RecoveryResult]:
+        from lockgate.storage_core.commit.recovery.recover import settle  # noqa: PLC0415 - when a task runs
+
         progress = LoggedProgress(self.log)
         results = settle(jobs, dry_run=self.report_only, settings=settings)
         for done, result in enumerate(results, start=1):
@@ -182,6 +182,10 @@ class JobRecoveryOperator(LockgateOperator):
 
 
 def _job_at(destination: str, job_id: str, settings: Settings) -> JobAt:
+    from lockgate.storage_core.commit.records.job_folder import JobFolder  # noqa: PLC0415 - when a task runs
+    from lockgate.storage_core.commit.recovery.recover import JobAt  # noqa: PLC0415 - when a task runs
+    from lockgate.storage_core.stores import open_store  # noqa: PLC0415 - when a task runs
+
     folder = JobFolder(open_store(destination, settings), JobId(job_id))
     folder.job()  # a mistyped id is an error, not a job without work
     return JobAt(folder.store.url, folder.job_id)

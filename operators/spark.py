@@ -15,8 +15,6 @@ from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
 from lockgate.operators.dag_run.parameters import filled_in, positive, seconds_or_none
 from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.operators.spark_process.process import SparkChild, SparkWork
-from lockgate.storage_core.commit.records.task import StagedFile
-from lockgate.storage_core.commit.staged_files.listing import group_into_tasks
 from lockgate.storage_core.ids import new_job_attempt_id
 
 if TYPE_CHECKING:
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from lockgate.storage_core.commit.job import Job
+    from lockgate.storage_core.commit.records.task import StagedFile
 
 MIB: Final = 1024 * 1024
 
@@ -119,6 +118,8 @@ class SparkWriteOperator(LockgateOperator):
     @with_connections
     def execute(self, context: Context) -> list[list[str]]:
         """Stage the DataFrame, freeze its files as the job's task list, and return the task ids in chunks."""
+        from lockgate.storage_core.commit.staged_files.listing import group_into_tasks  # noqa: PLC0415 - when a task runs
+
         target_bytes, chunks = positive("task_mib", self.task_mib) * MIB, positive("chunks", self.chunks)
         park_timeout_s = seconds_or_none("park_timeout_s", self.park_timeout_s)
         job = attach_open(self.job, job_attempt=new_job_attempt_id())
@@ -137,6 +138,8 @@ class SparkWriteOperator(LockgateOperator):
         return chunked([task.task_id for task in tasks], chunks)
 
     def _stage(self, job: Job, staging: Path) -> list[StagedFile]:
+        from lockgate.storage_core.commit.records.task import StagedFile  # noqa: PLC0415 - when a task runs
+
         artefacts = job.spec.artefacts
         staged = self._child.run(
             SparkWork(

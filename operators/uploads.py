@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -12,14 +12,9 @@ from lockgate.operators.dag_run.destinations import for_each_destination, watche
 from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
 from lockgate.operators.dag_run.parameters import check_bool
 from lockgate.operators.dag_run.retries import fail_without_retry
-from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
-from lockgate.storage_core.commit.uploads.upload_owner import SweepAction
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-
-ORPHANS: Final = frozenset({SweepAction.STAGE, SweepAction.ABORT})
 
 
 class UploadSweepOperator(LockgateOperator):
@@ -56,7 +51,11 @@ class UploadSweepOperator(LockgateOperator):
         return for_each_destination(watched_destinations(self.destinations), self._sweep, self.log)
 
     def _sweep(self, destination: str) -> dict[str, dict[str, float]]:
-        report = sweep_uploads(destination, dry_run=self.report_only, measure=ORPHANS)
+        from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads  # noqa: PLC0415 - when a task runs
+        from lockgate.storage_core.commit.uploads.upload_owner import SweepAction  # noqa: PLC0415 - when a task runs
+
+        orphans = frozenset({SweepAction.STAGE, SweepAction.ABORT})
+        report = sweep_uploads(destination, dry_run=self.report_only, measure=orphans)
         for swept in report.uploads:
             self.log.info(
                 "%s, upload %s: %s: %s %s",

@@ -12,12 +12,9 @@ from typing import TYPE_CHECKING, TypedDict
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from lockgate.storage_core.commit.open_or_attach import attach_job
-from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.concurrency import no_progress
 from lockgate.storage_core.errors import FencedError, InvalidInputError, LockgateError
 from lockgate.storage_core.ids import JobAttemptId, JobId, JobName, job_name
-from lockgate.storage_core.settings import load_settings
 from lockgate.workers.session.token import HEADER, extract, tokens
 
 if TYPE_CHECKING:
@@ -87,6 +84,8 @@ def attach(
         InvalidInputError: It is not a handle.
         ObjectNotFoundError: The job no longer exists.
     """
+    from lockgate.storage_core.commit.open_or_attach import attach_job  # noqa: PLC0415 - when a task runs
+
     known = check_handle(handle)
     extract({HEADER: known["lockgate_at_least"]})
     return attach_job(
@@ -116,6 +115,8 @@ def attach_open(handle: object, *, job_attempt: JobAttemptId | None = None) -> J
     Raises:
         AirflowFailException: The job is decided or has ended; a retry would not change that.
     """
+    from lockgate.storage_core.commit.records.phase import JobPhase  # noqa: PLC0415 - when a task runs
+
     job = attach(handle, job_attempt=job_attempt)
     phase = job.phase()
     if phase is not JobPhase.OPEN:
@@ -162,12 +163,15 @@ def drop_artefacts(job: Job) -> None:
 def drop_blobs(blob_job: str) -> None:
     """Delete the blobs of a job, named by its id in the blob stores, if the job has ended in the journal."""
     from lockgate.storage_core.blobs.job_end import delete_ended  # noqa: PLC0415 - SQLAlchemy
+    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415 - when a task runs
 
     delete_ended(blob_job, load_settings())
 
 
 def park(job: Job, timeout_s: float | None, log: Logger) -> None:
     """Park the job while it is undecided; arguments as for `parked_after`."""
+    from lockgate.storage_core.commit.records.phase import JobPhase  # noqa: PLC0415 - when a task runs
+
     try:
         if job.phase() is JobPhase.OPEN:
             job.park(timeout_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,11 +18,13 @@ pytestmark = pytest.mark.slow
 HEAVY = ("pyspark", "great_expectations", "boto3", "botocore", "pandas", "pyarrow", "celery", "numpy")
 
 PARSE = """
-import json, os, runpy, sys, time
+import datetime, json, os, runpy, sys, time
 import airflow.sdk
 from airflow.sdk import DAG, Asset, AssetAlias, BaseOperator, Param
 import airflow.sdk.definitions.mappedoperator, airflow.sdk.exceptions
 Asset("s3://bucket/key")  # Airflow asks every provider for handlers of URIs: Amazon's imports boto3
+for schedule in ("@daily", datetime.timedelta(minutes=5), [Asset("a")]):
+    DAG("airflows-own", schedule=schedule)
 airflows = set(sys.modules)
 files, heavy = map(json.loads, sys.argv[1:])
 for file in files:
@@ -55,12 +58,20 @@ print(json.dumps({
 def parsed() -> dict[str, Any]:
     """Parse each DAG file in a fork of a process that has imported Airflow, like Airflow's DAG processor."""
     files = [dags_dir() / f"{name}.py" for name in dag_names()]
-    return dict(zip([file.stem for file in files], parse(*files), strict=True))
+    rounds = [parse(*files) for _ in range(2)]
+    return {
+        file.stem: {**dags[0], "seconds": min(dag["seconds"] for dag in dags)}
+        for file, *dags in zip(files, *rounds, strict=True)
+    }
 
 
 def parse(*files: Path) -> list[dict[str, Any]]:
     command = [sys.executable, "-c", PARSE, json.dumps([str(file) for file in files]), json.dumps(HEAVY)]
-    output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+    # Installed modules have byte code: the second time, it exists.
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+    output = subprocess.run(
+        command, check=True, capture_output=True, text=True, timeout=120, env=environment
+    ).stdout
     return [json.loads(line) for line in output.splitlines() if line.startswith('{"seconds"')]
 
 
@@ -69,8 +80,9 @@ def test_there_are_five_dags_named_like_their_files(parsed: dict[str, Any]) -> N
     assert {stem: dag["dag_id"] for stem, dag in parsed.items()} == {name: name for name in names}
 
 
-def test_dag_files_parse_in_well_under_a_second_of_cpu(parsed: dict[str, Any]) -> None:
-    assert max(dag["seconds"] for dag in parsed.values()) < 1.0
+def test_dag_files_cost_little_beyond_airflows_own_import(parsed: dict[str, Any]) -> None:
+    """The goal is 0.1 s of CPU; on a machine with many other processes the same work takes twice as much."""
+    assert {stem: dag["seconds"] for stem, dag in parsed.items() if dag["seconds"] > 0.2} == {}
 
 
 def test_dag_files_import_no_store_client_no_spark_and_no_audit_library(parsed: dict[str, Any]) -> None:
