@@ -34,8 +34,9 @@ from lockgate.storage_core.journal.entries.leases import TakeLease
 from lockgate.storage_core.journal.maintenance import maintenance
 from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.journal.read.snapshot_read import count_leases
-from lockgate.storage_core.journal.safe_mode import enter_safe_mode, leave_safe_mode
+from lockgate.storage_core.journal.safe_mode import leave_safe_mode
 from lockgate.storage_core.journal.status import overview
+from lockgate.storage_core.journal.write.safe_reasons import SafeReason, enter_safe_mode
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import open_store
 from tests.support.postgres import postgres_bin, primary
@@ -167,7 +168,7 @@ def run(url: str, root: Path, number: int, leases: int) -> None:
         with journal.reading() as reading:
             measure("metrics scrape beside these leases", lambda: count_leases(reading)[LeaseState.HELD])
         with maintenance(journal, "safe") as (connection, head):
-            enter_safe_mode(connection, journal.name, "measured", head.now_s)
+            enter_safe_mode(connection, journal.name, SafeReason.OPERATOR, "measured", head.now_s)
         measure("leave safe mode beside these leases", lambda: leave_safe_mode(journal))
 
         measure("checkpoint", lambda: _checkpoint(journal, checkpoints))

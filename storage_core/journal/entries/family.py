@@ -64,6 +64,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
         rearm: Function, as `module:name`, that takes a `Reading` and yields the entries to write before safe
             mode ends; empty: none. It is a name because its module may need SQL.
         other_tables: Tables that entries do not fold into.
+        soft_tables: Tables of what becomes outdated without reports, such as renewals. They are outside
+            entries, verification and checkpoints, and a restored journal begins with empty ones.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     reactions: tuple[Reaction, ...] = ()
     rearm: str = ""
     other_tables: tuple[str, ...] = ()
+    soft_tables: tuple[str, ...] = ()
 
     @property
     def revision(self) -> str:
@@ -83,7 +86,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tables(self) -> frozenset[str]:
         """Names of all its tables."""
-        return frozenset({*(kind.TABLE for kind in self.rows), *self.other_tables})
+        return frozenset({*(kind.TABLE for kind in self.rows), *self.other_tables, *self.soft_tables})
 
 
 class Families:
@@ -91,6 +94,7 @@ class Families:
 
     Attributes:
         rows: The rows of all families.
+        soft_tables: The soft tables of all families.
         indexed: Names of all columns with an index, other than keys.
 
     Raises:
@@ -102,6 +106,7 @@ class Families:
         _refuse_twice("name", (family.name for family in self))
         _refuse_twice("table", chain.from_iterable(family.tables for family in self))
         self.rows = tuple(chain.from_iterable(family.rows for family in self))
+        self.soft_tables = tuple(chain.from_iterable(family.soft_tables for family in self))
         self.ops = tuple(chain.from_iterable(family.ops for family in self))
         _refuse_twice("kind of entry", (tag_of(kind) for kind in self.ops))
         self.indexed = frozenset(chain.from_iterable(chain.from_iterable(kind.INDEXES for kind in self.rows)))
