@@ -30,6 +30,7 @@ from lockgate.storage_core.blobs.registry.upload_sets import (
     BeginUpload,
     CompleteUpload,
     PutBlob,
+    StageUploaded,
 )
 from lockgate.storage_core.journal.entries.events import ArtefactsTaken, DriverReplaced, ResourceEnded
 from lockgate.storage_core.journal.entries.family import Family, Reaction
@@ -41,6 +42,7 @@ BLOBS: Final = Family(
     ops=(
         BeginUpload,
         PutBlob,
+        StageUploaded,
         CompleteUpload,
         AbandonUpload,
         SubmitBlobJob,
@@ -62,4 +64,5 @@ BLOBS: Final = Family(
         Reaction(event=ResourceEnded, fold=end_blobs, spans=submitted_with),
     ),
     rearm="lockgate.storage_core.blobs.registry.queries:restaged",
+    release="lockgate.storage_core.blobs.registry.queries:releases",
 )

@@ -8,12 +8,14 @@ from typing import Final
 import msgspec
 from sqlalchemy import BigInteger, ColumnElement, and_, cast, func, select, tuple_, union
 
+from lockgate.storage_core.blobs.registry.references import FailBlobJob, submitted_with
 from lockgate.storage_core.blobs.registry.removals import RestageBlob
 from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
 from lockgate.storage_core.journal.database.bulk import matching, parameters
 from lockgate.storage_core.journal.database.pipeline import is_sqlite
 from lockgate.storage_core.journal.database.row_access import columns_of, row_of
 from lockgate.storage_core.journal.database.schema import table_of
+from lockgate.storage_core.journal.entries.events import DriverReplaced
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 
 PAGE: Final = 1_000
@@ -103,6 +105,27 @@ def deleting(reading: Reading, *, after: Blob | None = None) -> list[Blob]:
     if after is not None:
         query = query.where(tuple_(*order) > (after.deleting_s, after.job_id, after.blob_key))
     return [row_of(Blob, row) for row in reading.connection.execute(query)]
+
+
+def releases(reading: Reading, resource: str) -> Iterator[FailBlobJob]:
+    """Yield the entries that release what a job's failed driver leaves, a page of blobs in each.
+
+    Args:
+        reading: State of the primary.
+        resource: Resource of the job.
+    """
+    ((_, columns, values),) = submitted_with(DriverReplaced(resource=resource))
+    for job in reading.where(BlobJob, dict(zip(columns, values, strict=True))):
+        yield from releases_of(reading, job.job_id)
+
+
+def releases_of(reading: Reading, job_id: str) -> Iterator[FailBlobJob]:
+    """Yield the entries that drop a failed job's references to recreatable blobs, a page in each."""
+    page: Sequence[Blob] = ()
+    while page := blobs_of(reading, job_id, after=page[-1].key if page else ("", "")):
+        keys = tuple(one.blob_key for one in page if one.guarantee == "recreatable" and one.staged_s is None)
+        if keys:
+            yield FailBlobJob(job_id=job_id, blob_keys=keys)
 
 
 def known_blobs(reading: Reading, keys: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:

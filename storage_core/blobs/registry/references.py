@@ -10,7 +10,7 @@ Source: Flink BLOB storage, "BLOB Lifecycle", "Staged Cleanup".
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
@@ -176,19 +176,32 @@ class LapseReference(DropReference, frozen=True, tag="lapse-reference"):
 
 
 class FailBlobJob(Op, frozen=True, tag="fail-blob-job"):
-    """Drop a failed job's references to recreatable blobs; recovery may need the others."""
+    """Drop a failed job's references to recreatable blobs; recovery may need the others.
+
+    Attributes:
+        blob_keys: A page of its blobs, so that other writers need not wait for all of them. None, as in old
+            entries: all.
+    """
 
     RESULT: ClassVar = int
 
     job_id: str
+    blob_keys: tuple[str, ...] | None = None
 
     def touches(self) -> Iterable[Key]:
-        """Name the job."""
-        return [(BlobJob, (self.job_id,))]
+        """Name the blobs."""
+        return [(Blob, (self.job_id, blob_key)) for blob_key in self.blob_keys or ()]
+
+    def spans(self) -> Iterable[Span]:
+        """Name the references to the blobs."""
+        return [prefix(Reference, self.job_id, blob_key) for blob_key in self.blob_keys or ()]
 
     def fold(self, state: State, moment: Moment) -> int:
         """Drop the references; return their number."""
-        return fail_job(state, moment, self.job_id)
+        if self.blob_keys is None:
+            return fail_job(state, moment, self.job_id)
+        found = [state.where(Reference, job_id=self.job_id, blob_key=key) for key in self.blob_keys]
+        return _release(state, moment, dict(zip(self.blob_keys, found, strict=True)), self.job_id)
 
 
 class FinishBlobJob(Op, frozen=True, tag="finish-blob-job"):
@@ -249,16 +262,21 @@ def refer(
     """
     blob = state.get(Blob, job_id, blob_key)
     if blob is None or blob.deleting_s is not None:
-        raise ObjectNotFoundError(
-            f"blob {job_id}/{blob_key} is gone: nothing referred to it for longer than the retention "
-            "interval; nothing was changed; upload it again"
-        )
+        raise gone(job_id, blob_key)
     known = state.get(Reference, job_id, blob_key, owner)
     taken_s = moment.at_s if known is None else known.taken_s
     until_s = None if lapse_s is None else moment.at_s + lapse_s
     state.put(Reference(job_id=job_id, blob_key=blob_key, owner=owner, taken_s=taken_s, until_s=until_s))
     if blob.staged_s is not None:
         state.put(msgspec.structs.replace(blob, staged_s=None))
+
+
+def gone(job_id: str, blob_key: str) -> ObjectNotFoundError:
+    """Return the error for a blob that takes no reference."""
+    return ObjectNotFoundError(
+        f"blob {job_id}/{blob_key} is gone: nothing referred to it for longer than the retention "
+        "interval; nothing was changed; upload it again"
+    )
 
 
 def fail_job(state: State, moment: Moment, job_id: str) -> int:
@@ -268,6 +286,10 @@ def fail_job(state: State, moment: Moment, job_id: str) -> int:
         of_blob.setdefault(reference.blob_key, []).append(reference)
     # In two queries for any number of blobs, because all writers wait for them.
     state.load((Blob, (job_id, blob_key)) for blob_key in of_blob)
+    return _release(state, moment, of_blob, job_id)
+
+
+def _release(state: State, moment: Moment, of_blob: Mapping[str, Sequence[Reference]], job_id: str) -> int:
     dropped = 0
     for blob_key, references in of_blob.items():
         blob = state.get(Blob, job_id, blob_key)

@@ -18,7 +18,7 @@ from lockgate.storage_core.errors import ConflictError, FencedError
 from lockgate.storage_core.journal.entries.leases import LeaseState, Seen, state_for
 from lockgate.storage_core.journal.entries.op import Moment, Op
 from lockgate.storage_core.journal.entries.rows import Lease
-from lockgate.storage_core.journal.entries.state import Key, State, prefix
+from lockgate.storage_core.journal.entries.state import Key, Span, State, prefix
 
 
 def upload_resource(upload_set: str) -> str:
@@ -136,15 +136,38 @@ class _Closing(Op, frozen=True):
         blobs = state.where(Blob, upload_set=self.upload_set)
         # In one query for any number of blobs, because all writers wait for it.
         state.load_spans(prefix(Reference, *blob.key) for blob in blobs)
-        for blob in blobs:
-            staged_s = None if references_to(state, blob) else moment.at_s
-            state.put(msgspec.structs.replace(blob, upload_set="", staged_s=staged_s))
+        _stage(state, moment, blobs)
         opened = state.get(UploadSet, self.upload_set)
         if opened is not None:
             state.delete(opened)
         lease = state.get(Lease, upload_resource(self.upload_set))
         if lease is not None:
             state.delete(lease)
+        return len(blobs)
+
+
+class StageUploaded(Op, frozen=True, tag="stage-uploaded"):
+    """Take a page of blobs out of a set that its uploader completes, so that no writer waits for all."""
+
+    RESULT: ClassVar = int
+
+    upload_set: str
+    job_id: str
+    blob_keys: tuple[str, ...]
+
+    def touches(self) -> Iterable[Key]:
+        """Return the blobs."""
+        return [(Blob, (self.job_id, blob_key)) for blob_key in self.blob_keys]
+
+    def spans(self) -> Iterable[Span]:
+        """Return the references to the blobs."""
+        return [prefix(Reference, self.job_id, blob_key) for blob_key in self.blob_keys]
+
+    def fold(self, state: State, moment: Moment) -> int:
+        """Stage the unreferenced of the blobs that are in the set; return the number of those in it."""
+        found = [state.get(Blob, self.job_id, blob_key) for blob_key in self.blob_keys]
+        blobs = [blob for blob in found if blob is not None and blob.upload_set == self.upload_set]
+        _stage(state, moment, blobs)
         return len(blobs)
 
 
@@ -180,3 +203,10 @@ class AbandonUpload(_Closing, frozen=True, tag="abandon-upload"):
                 f"upload set {self.upload_set}: its uploader {lease.holder} lives; nothing was changed"
             )
         return self._close(state, moment)
+
+
+def _stage(state: State, moment: Moment, blobs: Iterable[Blob]) -> None:
+    """Take blobs out of their upload set, and stage those without a reference."""
+    for blob in blobs:
+        staged_s = None if references_to(state, blob) else moment.at_s
+        state.put(msgspec.structs.replace(blob, upload_set="", staged_s=staged_s))

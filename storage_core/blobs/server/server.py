@@ -6,7 +6,7 @@ References to blobs, upload sets and the ends of jobs are entries of the journal
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, Unpack
@@ -26,13 +26,14 @@ from lockgate.storage_core.blobs.registry.queries import (
     blobs_of,
     jobs_of,
     references_of,
+    releases_of,
 )
 from lockgate.storage_core.blobs.registry.references import (
     DropReference,
-    FailBlobJob,
     FinishBlobJob,
     SubmitBlobJob,
     TakeReference,
+    gone,
 )
 from lockgate.storage_core.blobs.registry.rows import Blob, Reference
 from lockgate.storage_core.blobs.reports import BlobSweepReport, VerifiedPage
@@ -128,12 +129,16 @@ class BlobServer:
         self, job_id: str, blob_keys: Sequence[BlobKey], *, destination: str = "", commit_job: str = ""
     ) -> None:
         """Keep blobs for a job; see `Blobs.submit`."""
-        keys = tuple(check_blob_key(key) for key in blob_keys)
-        self._apply(
-            SubmitBlobJob(
-                job_id=_check_job(job_id), blob_keys=keys, destination=destination, commit_job=commit_job
+        keys = [check_blob_key(key) for key in blob_keys]
+        pages = list(in_pages(keys, PAGE)) or [()]
+        if len(pages) > 1:
+            self._refuse_gone(_check_job(job_id), pages)
+        for page in pages:  # other writers need not wait for all pages
+            self._apply(
+                SubmitBlobJob(
+                    job_id=_check_job(job_id), blob_keys=page, destination=destination, commit_job=commit_job
+                )
             )
-        )
 
     def refer(self, job_id: str, blob_key: BlobKey, owner: str, *, lapse_s: float | None = None) -> None:
         """Add an owner's reference; see `Blobs.refer`."""
@@ -163,7 +168,10 @@ class BlobServer:
 
     def fail(self, job_id: str) -> None:
         """Release a failed job's recreatable blobs; see `Blobs.fail`."""
-        self._apply(FailBlobJob(job_id=_check_job(job_id)))
+        with self._journal.reading() as reading:
+            released = list(releases_of(reading, _check_job(job_id)))
+        for entry in released:
+            self._apply(entry)
 
     def finish(self, job_id: str) -> None:
         """End a job and delete its blobs; see `Blobs.finish`. The sweep deletes its rows."""
@@ -235,6 +243,16 @@ class BlobServer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _refuse_gone(self, job_id: str, pages: Iterable[Sequence[BlobKey]]) -> None:
+        """Raise if a blob is gone, before a reference to another is taken."""
+        with self._journal.reading() as reading:
+            for page in pages:
+                found = reading.find(Blob, [(job_id, key) for key in page])
+                kept = {blob.blob_key for blob in found if blob.deleting_s is None}
+                for key in page:
+                    if key not in kept:
+                        raise gone(job_id, key)
 
     def _apply(self, op: Op) -> Any:
         return self._journal.apply(op).result

@@ -16,8 +16,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from lockgate.storage_core.blobs.keys import UploadSetId, check_upload_set, new_upload_set
-from lockgate.storage_core.blobs.registry.rows import UploadSet
-from lockgate.storage_core.blobs.registry.upload_sets import BeginUpload, CompleteUpload, upload_resource
+from lockgate.storage_core.blobs.registry.queries import PAGE
+from lockgate.storage_core.blobs.registry.rows import Blob, UploadSet
+from lockgate.storage_core.blobs.registry.upload_sets import (
+    BeginUpload,
+    CompleteUpload,
+    StageUploaded,
+    upload_resource,
+)
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.forks import FORKS, Forkable
@@ -90,9 +96,10 @@ class UploadSets:
 
     def complete(self, upload_set: UploadSetId, request_id: str | None = None) -> int:
         """Stage a set's blobs, close the set, and return their number; see `Blobs.complete_set`."""
-        count: int = self._journal.apply(CompleteUpload(upload_set=upload_set), request_id).result
+        staged = self._stage_pages(upload_set)
+        last: int = self._journal.apply(CompleteUpload(upload_set=upload_set), request_id).result
         self.drop(upload_set)
-        return count
+        return staged + last
 
     def has_lost(self, own: UploadSetId) -> bool:
         """Return whether a set of this server is known to be closed; the next put then opens another."""
@@ -111,6 +118,21 @@ class UploadSets:
         """Complete this process's own set, and stop renewing leases."""
         self.own.close()
         self.renewer.close()
+
+    def _stage_pages(self, upload_set: UploadSetId) -> int:
+        """Stage a large set's blobs page by page, while it stays open; leave less than a page.
+
+        The set's end stages what a crash leaves in it.
+        """
+        count = 0
+        while True:
+            with self._journal.reading() as reading:
+                page = reading.where(Blob, {"upload_set": upload_set}, limit=PAGE)
+            if len(page) < PAGE:
+                return count
+            keys = tuple(blob.blob_key for blob in page if blob.job_id == page[0].job_id)
+            staged = StageUploaded(upload_set=upload_set, job_id=page[0].job_id, blob_keys=keys)
+            count += self._journal.apply(staged).result
 
     def _renew_own(self, holder: str, held: Mapping[str, Stamp]) -> Mapping[str, str]:
         """Renew a holder's leases; retire this process's own set if it is old or lost."""

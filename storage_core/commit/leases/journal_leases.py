@@ -19,7 +19,9 @@ from lockgate.storage_core.commit.leases.protocol import JobLeaseState, JobLease
 from lockgate.storage_core.commit.leases.registration import (
     end_of_link,
     job_mutation,
+    record_job,
     refuse_unsubmitted,
+    releases,
     submission,
     warn_unregistered,
 )
@@ -57,7 +59,8 @@ class JournalLeases:
     def hold(self, folder: JobFolder, job: JobRecord, job_attempt: JobAttemptId) -> JournalHold:
         """Take the lease from its holder with a new stamp, and keep renewing it.
 
-        The same transaction registers the job and assigns the uploaded artefacts to it.
+        The same transaction registers the job and assigns the first page of its uploaded artefacts to it.
+        Each further page, and each page of what a replaced driver leaves, has a transaction of its own.
 
         Raises:
             ArtefactsGoneError: The artefacts are gone; the lease is not renewed.
@@ -76,17 +79,27 @@ class JournalLeases:
             began_s = self.clock.monotonic_s()
             register = job_mutation(folder, job, JobPhase.OPEN, job_attempt)
             submit = submission(folder, job, job_attempt)
-            taken, registered, *rest = self.journal.write(
-                [Mutation(op=take), register, *submit, *end_of_link(self.journal, folder)]
-            )
+            released = releases(self.journal, record_job(folder, job, JobPhase.OPEN, job_attempt))
+            record = [register, *submit[:1], *end_of_link(self.journal, folder)]
+            taken, *rest = self.journal.write([Mutation(op=take), *([] if released else record)])
             if isinstance(taken, Refused):
                 raise taken.error
-            if isinstance(registered, Refused):
-                warn_unregistered(folder, registered.error)
-            refuse_unsubmitted(folder, rest[: len(submit)])
-            _claim_record(folder, job_attempt, Token(held.holder), taken.stamp, self.clock)
             held.keep(resource, taken.stamp, since_s=began_s)
-        return JournalHold(held, resource, taken.stamp)
+            hold = JournalHold(held, resource, taken.stamp)
+            try:
+                for release in released:  # other writers need not wait for all
+                    self.journal.write([release])
+                registered, *rest = self.journal.write(record) if released else rest
+                if isinstance(registered, Refused):
+                    warn_unregistered(folder, registered.error)
+                refuse_unsubmitted(folder, rest[: len(submit[:1])])
+                for page in submit[1:]:
+                    refuse_unsubmitted(folder, self.journal.write([page]))
+                _claim_record(folder, job_attempt, Token(held.holder), taken.stamp, self.clock)
+            except BaseException:
+                hold.abandon()
+                raise
+        return hold
 
     def look(self, folder: JobFolder, job: JobRecord | None = None) -> JobLeaseView:  # noqa: ARG002 - of the protocol
         """Return the state of the job's lease; unknown if the journal cannot be reached."""

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
+
+import msgspec
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.destination.location import canonical_url, symlinked_url
@@ -19,16 +22,24 @@ from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.commit.records.shards import total_rows
-from lockgate.storage_core.commit.registry.entries import ForgetJob, RecordJob, RecordTask, TakeArtefacts
+from lockgate.storage_core.commit.registry.entries import (
+    AT_ONCE,
+    ForgetJob,
+    RecordJob,
+    RecordTask,
+    TakeArtefacts,
+)
 from lockgate.storage_core.commit.registry.rows import Job, Phase
 from lockgate.storage_core.errors import ArtefactsGoneError, FencedError, LockgateError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import JobId, job_resource
 from lockgate.storage_core.journal import Journal, Mutation, Refused, WriteOutcome
+from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.leases import DropLease, FreeLease
 from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores.pagination import in_pages
 
 LOG: Final = logging.getLogger("lockgate.registry")
 
@@ -91,26 +102,51 @@ def record_job(folder: JobFolder, job: JobRecord, phase: JobPhase, job_attempt: 
 
 
 def job_mutation(folder: JobFolder, job: JobRecord, phase: JobPhase, job_attempt: str = "") -> Mutation:
-    """Return `record_job` as an idempotent mutation with the same request id in every process."""
+    """Return `record_job` as an idempotent mutation with the same request id in every process.
+
+    A driver, which passes its job attempt, writes `releases` before it.
+    """
     entry = record_job(folder, job, phase, job_attempt)
+    entry = msgspec.structs.replace(entry, is_released=bool(job_attempt))
     return _once(entry, folder, job, job_attempt, entry.phase)
 
 
 def submission(folder: JobFolder, job: JobRecord, job_attempt: str) -> list[Mutation]:
-    """Return the mutation that assigns its artefacts to a job, to be written right after `job_mutation`.
+    """Return the mutations that assign its artefacts to a job, to be written right after `job_mutation`.
+
+    Each may have a transaction of its own. If the driver dies between two, the job's end releases what it has
+    taken; another driver takes all of them again.
 
     Every driver submits once, because the failure of an earlier driver may have released artefacts.
     """
     artefacts = job.spec.artefacts
     if artefacts is None:
         return []
-    entry = TakeArtefacts(
-        destination=canonical_url(folder.store),
-        job_id=job.job_id,
-        owner=artefacts.job_id,
-        keys=artefacts.blob_keys,
-    )
-    return [_once(entry, folder, job, job_attempt, "artefacts")]
+    pages = list(in_pages(artefacts.blob_keys, AT_ONCE)) or [()]
+    entries = [
+        TakeArtefacts(
+            destination=canonical_url(folder.store), job_id=job.job_id, owner=artefacts.job_id, keys=page
+        )
+        for page in pages
+    ]
+    return [
+        _once(entry, folder, job, job_attempt, f"artefacts/{number}" if number else "artefacts")
+        for number, entry in enumerate(entries)
+    ]
+
+
+def releases(journal: Journal, record: RecordJob) -> list[Mutation]:
+    """Return mutations that release what a driver leaves that a record replaces, to be written before it.
+
+    Each has a transaction of its own. What a crash leaves out is released with the job's end.
+    """
+    with journal.reading() as reading:
+        known = reading.get(Job, record.destination, record.job_id)
+        if known is None or not record.takes_over(known):
+            return []
+        resource = job_resource(record.destination, record.job_id)
+        names = [family.release for family in known_families() if family.release]
+        return [Mutation(op=op) for name in names for op in pkgutil.resolve_name(name)(reading, resource)]
 
 
 def refuse_unsubmitted(folder: JobFolder, submitted: Sequence[WriteOutcome]) -> None:

@@ -8,6 +8,7 @@ Source: commit protocol, "Job commit"; architecture, rule 5; Flink BLOB storage,
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -26,6 +27,8 @@ from lockgate.storage_core.journal.entries.op import Moment, Op
 from lockgate.storage_core.journal.entries.state import Key, State
 
 TERMINAL = frozenset({"committed", "failed"})
+AT_ONCE: Final = 1_000
+"""Artefacts in one entry, so that other writers need not wait for all artefacts of a job."""
 
 
 class RecordJob(Op, frozen=True, tag="record-job"):
@@ -36,6 +39,8 @@ class RecordJob(Op, frozen=True, tag="record-job"):
 
     Attributes:
         set_up_s: When `job.json` was created, by its creator's clock.
+        is_released: Whether entries before it have released what an earlier driver left (`Family.release`),
+            so that no writer waits for all of it here. False in old entries.
     """
 
     destination: str
@@ -47,6 +52,7 @@ class RecordJob(Op, frozen=True, tag="record-job"):
     phase: Phase
     job_attempt: str
     set_up_s: float
+    is_released: bool = False
 
     def touches(self) -> Iterable[Key]:
         """Return the job and its destination."""
@@ -55,7 +61,9 @@ class RecordJob(Op, frozen=True, tag="record-job"):
     def announces(self) -> Iterable[Event]:
         """Return the events that the fold may announce: a job set up again ends the older one of its id."""
         ended = ResourceEnded(resource=self._resource)
-        return [ended] if self.phase in TERMINAL else [ended, DriverReplaced(resource=self._resource)]
+        if self.phase in TERMINAL or self.is_released:
+            return [ended]
+        return [ended, DriverReplaced(resource=self._resource)]
 
     def fold(self, state: State, moment: Moment) -> None:
         """Insert or update the job, and announce its end or its new driver."""
@@ -69,7 +77,7 @@ class RecordJob(Op, frozen=True, tag="record-job"):
             return
         if self.phase in TERMINAL:
             announce(state, moment, ResourceEnded(resource=self._resource))
-        elif known is not None and self._is_taken_over(known):
+        elif known is not None and self.takes_over(known) and not self.is_released:
             announce(state, moment, DriverReplaced(resource=self._resource))
         ended_s = None
         if self.phase in TERMINAL:
@@ -97,8 +105,10 @@ class RecordJob(Op, frozen=True, tag="record-job"):
     def _resource(self) -> str:
         return job_resource(self.destination, self.job_id)
 
-    def _is_taken_over(self, known: Job) -> bool:
+    def takes_over(self, known: Job) -> bool:
         """Return whether a new driver sent this, so that the previous one has failed."""
+        if known.set_up_s != self.set_up_s or known.phase in TERMINAL:
+            return False
         return bool(self.job_attempt and known.job_attempt) and self.job_attempt != known.job_attempt
 
 
@@ -153,7 +163,7 @@ class TakeArtefacts(Op, frozen=True, tag="take-artefacts"):
 
     Attributes:
         owner: Name under which they were uploaded.
-        keys: Keys of all artefacts; the entry is refused if one is gone.
+        keys: Keys of at most `AT_ONCE` artefacts; the entry is refused if one is gone.
     """
 
     destination: str

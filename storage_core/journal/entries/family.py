@@ -63,6 +63,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
         reactions: Reactions to events of other families.
         rearm: Function, as `module:name`, that takes a `Reading` and yields the entries to write before safe
             mode ends; empty: none. It is a name because its module may need SQL.
+        release: Function, as `module:name`, that takes a `Reading` and a resource, and yields the entries to
+            write before its driver is replaced, so that the fold itself has little left to do; empty: none.
         other_tables: Tables that entries do not fold into.
         soft_tables: Tables of what becomes outdated without reports, such as renewals. They are outside
             entries, verification and checkpoints, and a restored journal begins with empty ones.
@@ -75,6 +77,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     migrations: str
     reactions: tuple[Reaction, ...] = ()
     rearm: str = ""
+    release: str = ""
     other_tables: tuple[str, ...] = ()
     soft_tables: tuple[str, ...] = ()
 

@@ -1,0 +1,195 @@
+"""A job of many blobs takes and ends them page by page, so that no writer waits for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from lockgate import open_job
+from lockgate.storage_core.blobs.keys import UploadSetId
+from lockgate.storage_core.blobs.registry import queries
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference
+from lockgate.storage_core.blobs.registry.upload_sets import PutBlob
+from lockgate.storage_core.blobs.server import upload_sets
+from lockgate.storage_core.blobs.server.upload_sets import UploadSets
+from lockgate.storage_core.clock import SystemClock
+from lockgate.storage_core.commit.leases import registration
+from lockgate.storage_core.errors import ArtefactsGoneError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal import Journal, Mutation, open_journal
+from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
+from lockgate.storage_core.journal.checkpoint.verify import verify
+from lockgate.storage_core.journal.read.snapshot_read import Entry
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores.local.store import LocalStore
+
+UPLOAD = "up-1"
+KEYS = [f"{number:064x}-{number:032x}" for number in range(7)]
+PAGE = 3
+
+
+class Died(BaseException):
+    """The death of a process."""
+
+
+@contextmanager
+def dying_before_write(number: int) -> Iterator[None]:
+    """Die before a write to the journal, counted from 1."""
+    written = 0
+
+    def die(point: str) -> None:
+        nonlocal written
+        written += point.endswith("journal-write.before")
+        if written == number:
+            raise Died
+
+    FAILPOINTS.observer = die
+    try:
+        yield
+    finally:
+        FAILPOINTS.observer = None
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name in ((queries, "PAGE"), (upload_sets, "PAGE"), (registration, "AT_ONCE")):
+        monkeypatch.setattr(module, name, PAGE)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(home=tmp_path / "home", journal_url=f"sqlite:///{tmp_path / 'journal.db'}")
+
+
+@pytest.fixture
+def journal(settings: Settings) -> Iterator[Journal]:
+    with open_journal(str(settings.journal_url)) as journal:
+        yield journal
+
+
+def upload(journal: Journal) -> int:
+    """Upload all blobs in one set; return the number that its completion gives."""
+    sets = UploadSets(journal, SystemClock(), own_max_age_s=60)
+    opened, _ = sets.take("uploader", UPLOAD)
+    put(journal, opened)
+    return sets.complete(opened)
+
+
+def put(journal: Journal, upload_set: UploadSetId) -> None:
+    journal.write(
+        [
+            Mutation(
+                op=PutBlob(
+                    job_id=UPLOAD, blob_key=key, upload_set=upload_set, guarantee="recreatable", use="other",
+                    name=key[-2:], size_bytes=1, joins=True,
+                )
+            )
+            for key in KEYS
+        ]
+    )  # fmt: skip
+
+
+def set_up(tmp_path: Path, settings: Settings) -> None:
+    handle = {
+        "job_id": UPLOAD,
+        "blob_keys": KEYS,
+        "names": [key[-2:] for key in KEYS],
+        "uses": ["other"] * len(KEYS),
+    }
+    open_job(str(tmp_path / "lake"), "sales", artefacts=handle, settings=settings)
+
+
+def entries(journal: Journal, *tags: str) -> list[Entry]:
+    with journal.reading() as reading:
+        return [entry for entry in reading.entries(0, 1000) if entry.op in tags]
+
+
+def referenced(journal: Journal) -> list[str]:
+    with journal.reading() as reading:
+        return [row.blob_key for row in reading.where(Reference, {"job_id": UPLOAD})]
+
+
+def check_replay(journal: Journal, tmp_path: Path) -> None:
+    with journal.reading() as reading:
+        assert verify(reading, Checkpoints(LocalStore(tmp_path / "cp"), "main")).findings == ()
+
+
+def longest(entries: list[Entry]) -> int:
+    """Return the greatest number of blobs that one entry names."""
+    return max(sum(key in entry.payload for key in KEYS) for entry in entries)
+
+
+def test_a_job_takes_its_artefacts_page_by_page_and_another_driver_releases_them_so(
+    journal: Journal, tmp_path: Path, settings: Settings
+) -> None:
+    assert upload(journal) == len(KEYS)
+    set_up(tmp_path, settings)
+    assert referenced(journal) == KEYS
+    taken = entries(journal, "take-artefacts")
+    assert (len(taken), longest(taken)) == (3, PAGE)
+
+    set_up(tmp_path, settings)
+
+    assert referenced(journal) == KEYS
+    assert len(entries(journal, "take-artefacts")) == 6
+    released = entries(journal, "fail-blob-job")
+    assert (len(released), longest(released)) == (3, PAGE)
+    assert [entry.result for entry in released] == ["3", "3", "1"]
+    second = entries(journal, "record-job")[1]
+    assert released[-1].sequence < second.sequence
+    check_replay(journal, tmp_path)
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, None), (2, None), (3, None), (2, 4), (3, 2), (3, 5)])
+def test_a_driver_that_dies_between_two_pages_leaves_an_open_job_that_another_driver_sets_up(
+    journal: Journal, tmp_path: Path, settings: Settings, first: int, second: int | None
+) -> None:
+    upload(journal)
+    with pytest.raises(Died), dying_before_write(first):
+        set_up(tmp_path, settings)
+    if second is not None:  # it also releases what the first one left
+        with pytest.raises(Died), dying_before_write(second):
+            set_up(tmp_path, settings)
+    with journal.reading() as reading:
+        assert all(job.final_s is None for job in reading.where(BlobJob, {}))
+
+    set_up(tmp_path, settings)
+
+    assert referenced(journal) == KEYS
+    check_replay(journal, tmp_path)
+
+
+def test_a_job_whose_last_page_is_gone_is_refused_and_ends_with_what_it_took(
+    journal: Journal, tmp_path: Path, settings: Settings
+) -> None:
+    upload(journal)
+    with journal.database.write() as connection:
+        connection.exec_driver_sql(f"DELETE FROM blob WHERE blob_key = '{KEYS[-1]}'")
+    with pytest.raises(ArtefactsGoneError):
+        set_up(tmp_path, settings)
+    with journal.reading() as reading:
+        [job] = reading.where(BlobJob, {})
+    assert job.final_s is not None
+
+
+def test_an_upload_set_is_completed_page_by_page_and_its_end_stages_what_a_crash_left(
+    journal: Journal,
+) -> None:
+    sets = UploadSets(journal, SystemClock(), own_max_age_s=60)
+    opened, _ = sets.take("uploader", UPLOAD)
+    put(journal, opened)
+    with pytest.raises(Died), dying_before_write(2):
+        sets.complete(opened)
+    with journal.reading() as reading:
+        left = [blob.blob_key for blob in reading.where(Blob, {"upload_set": opened})]
+    assert left == KEYS[PAGE:]
+
+    assert sets.complete(opened) == len(left)
+
+    with journal.reading() as reading:
+        assert all(blob.staged_s is not None for blob in reading.where(Blob, {}))
+    assert [longest([entry]) for entry in entries(journal, "stage-uploaded")] == [PAGE, PAGE]
+    assert len(entries(journal, "complete-upload")) == 1
