@@ -15,7 +15,7 @@ from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
 from lockgate.storage_core.commit.recovery.prefix_scan import scan
 from lockgate.storage_core.commit.recovery.recover import RecoveryResult
 from lockgate.storage_core.commit.registry import queries as registry
-from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.errors import DestinationNotFoundError, InvalidInputError
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.stores import Store
 from tests.support.airflow.task_run import die_at
@@ -115,7 +115,8 @@ def test_a_neighbour_with_the_same_name_prefix_is_not_scanned(lake: World) -> No
     job = abandoned(below(lake, "sales0"), "theirs")
     lake.clock.now += LONG
 
-    assert found_by(below(lake, "sales")) == {}
+    with pytest.raises(DestinationNotFoundError, match="check the spelling"):
+        found_by(below(lake, "sales"))
 
     assert job.phase() is JobPhase.OPEN
 

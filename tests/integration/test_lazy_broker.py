@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from celery import Celery, signals
+from celery.beat import Service
 
 from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.settings import Settings
@@ -66,3 +68,13 @@ def test_a_broker_with_a_new_address_is_found(settings: Settings) -> None:
     connect_again()
     app.send_task("lockgate.sweep_blobs", [True, None], queue="sweep")
     assert app.conf.broker_url == app.conf.result_backend == second.url
+
+
+def test_the_scheduler_of_this_application_starts_the_broker_before_it_connects(settings: Settings) -> None:
+    signals.beat_init.send(sender=Service(Celery("another", broker="memory://", set_as_current=False)))
+    assert find_broker(settings) is None
+    signals.beat_init.send(sender=Service(app))
+    broker = find_broker(settings)
+    assert broker is not None
+    with app.connection_for_write() as connection:
+        assert connection.as_uri(include_password=True).startswith(broker.url)

@@ -19,7 +19,12 @@ from lockgate.storage_core.commit.destination.visible_files import Owners
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult, recover_all, settle
 from lockgate.storage_core.concurrency import Progress, no_progress
-from lockgate.storage_core.errors import AccessDeniedError, LockgateError, MalformedRecordError
+from lockgate.storage_core.errors import (
+    AccessDeniedError,
+    DestinationNotFoundError,
+    LockgateError,
+    MalformedRecordError,
+)
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import Store, open_store
 from lockgate.storage_core.stores.file_tree import folders_of
@@ -50,6 +55,7 @@ def scan(
 
     Raises:
         InvalidInputError: The URL is not valid.
+        DestinationNotFoundError: No destination was found, such as after a typo.
         LockgateError: A listing failed; yielded jobs are recovered; scan again. If it was the listing of one
             destination, the others were scanned first.
     """
@@ -68,6 +74,11 @@ def scan(
             first_error = first_error or error
     if first_error is not None:
         raise first_error
+    if not prefix.is_used:
+        raise DestinationNotFoundError(
+            f"there is no destination at, above or below {prefix.store.url}: no job was ever set up there, "
+            "and no upload of a job is open; nothing was done; check the spelling"
+        )
 
 
 def _register(destination: str, settings: Settings, clock: Clock | None) -> None:
@@ -79,11 +90,16 @@ def _register(destination: str, settings: Settings, clock: Clock | None) -> None
 
 @dataclass
 class _Prefix:
-    """Finds the destinations above and below a URL."""
+    """Finds the destinations above and below a URL.
+
+    Attributes:
+        is_used: Whether one was found so far.
+    """
 
     store: Store
     settings: Settings
     progress: Progress
+    is_used: bool = False
     _owners: dict[str, Owners] = field(default_factory=dict)
 
     def destinations(self) -> Iterator[tuple[str, list[JobAt] | None]]:
@@ -100,6 +116,7 @@ class _Prefix:
         """Return the jobs of a destination above the prefix that have open uploads below it."""
         if not any(store.pages(layout.ROOT, page_size=1)):
             return []
+        self.is_used = True
         owners, jobs = Owners(store), dict[JobAt, None]()
         for page in store.upload_pages(f"{self.store.url.removeprefix(f'{store.url}/')}/"):
             for info in page:
@@ -115,6 +132,7 @@ class _Prefix:
         for folder in chain(self._folders_of_uploads(), self._folders_of_objects()):
             if folder not in known:
                 known.add(folder)
+                self.is_used = True
                 yield f"{self.store.url}/{folder}".rstrip("/")
 
     def _folders_of_uploads(self) -> Iterator[str]:

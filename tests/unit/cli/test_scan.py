@@ -12,9 +12,9 @@ from lockgate import attach_job
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery import prefix_scan
 from lockgate.storage_core.commit.recovery.recover import RecoveryResult
-from lockgate.storage_core.errors import AccessDeniedError
+from lockgate.storage_core.errors import AccessDeniedError, DestinationNotFoundError
 from lockgate.storage_core.settings import Settings
-from tests.support.cli import Run, document, lapsed_job, open_written_job
+from tests.support.cli import Run, committed_job, document, lapsed_job, open_written_job
 
 
 def test_a_scan_settles_expired_jobs_below_a_directory_and_a_dry_run_only_reports_them(
@@ -59,11 +59,22 @@ def test_a_scan_shows_settled_jobs_even_if_another_destination_cannot_be_listed(
     assert shown.stderr == "error: file:///lake/b: access is denied\n"
 
 
-def test_a_scan_of_an_empty_directory_finds_nothing(run: Run, tmp_path: Path) -> None:
-    shown = run("jobs", "recover", "--scan", str(tmp_path / "empty"))
+def test_a_scan_where_no_job_ever_was_is_an_error_as_after_a_typo(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in ("empty", "typo"):
+        refused = run("jobs", "recover", "--scan", str(tmp_path / name))
+        assert refused.exit_code == DestinationNotFoundError.exit_code == 15
+        assert f"there is no destination at, above or below file://{tmp_path / name}" in refused.stderr
+    assert not (tmp_path / "typo").exists()
 
+
+@pytest.mark.parametrize("place", ["", "sales", "sales/day=1"])
+def test_a_scan_at_above_or_below_a_destination_that_needs_nothing_succeeds(
+    run: Run, tmp_path: Path, settings: Settings, place: str
+) -> None:
+    committed_job(str(tmp_path / "lake" / "sales"), settings)
+    shown = run("jobs", "recover", "--scan", str(tmp_path / "lake" / place))
     assert (shown.exit_code, shown.stdout) == (0, "no job is unfinished\n")
-    assert not (tmp_path / "empty").exists()
 
 
 @pytest.mark.parametrize("more", ["sales-g1", "--all"])
