@@ -1,6 +1,6 @@
 # Requires only Python 3.11+ and, for Spark, Java 17+; each target creates the virtual environment if necessary.
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak test-demo test-fast lint format mutants bench lock s3-server s3-server-stop clean
+.PHONY: help demo test soak test-demo test-fast lint format mutants bench lock s3-server s3-server-stop s3a-jars clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -55,6 +55,10 @@ bench: $(READY)  ## Measure; prints tables, asserts no time
 	@scripts/with-s3-server $(BIN)/python -m benchmarks.blobs --rounds 1 --swept 100000
 	@scripts/need java
 	@$(BIN)/python -m benchmarks.spark_write
+
+s3a-jars: $(READY)  ## Fetch hadoop-aws for Spark (690 MB, once), for the test of S3 sources
+	@scripts/need java
+	@$(BIN)/python -m scripts.s3a_jars .tools/ivy
 
 s3-server: $(READY)  ## Build (with Go) and start a real S3 server for tests; prints its exports
 	@$(BIN)/python scripts/s3_server.py start

@@ -140,6 +140,27 @@ FORM = {
         description="Threads of the commit task, or Celery workers for many thousands of files.",
         section="Audit and commit",
     ),
+    "master": Param(
+        None,
+        type=["null", "string"],
+        title="Spark master",
+        description="Such as local[4] or spark://host:7077. Empty: all cores of the machine.",
+        section="Advanced",
+    ),
+    "driver_memory": Param(
+        None,
+        type=["null", "string"],
+        title="Memory of Spark's driver",
+        description="Such as 4g. Empty: Spark's default, 1g.",
+        section="Advanced",
+    ),
+    "spark_config": Param(
+        None,
+        type=["null", "object"],
+        title="Settings of Spark",
+        description='Such as {"spark.sql.shuffle.partitions": "8"}.',
+        section="Advanced",
+    ),
 }
 
 with DAG(
@@ -185,6 +206,9 @@ replaces what it published. The **libraries** belong to the run and are deleted 
         format=dag.param("format"),
         partition_by=dag.param("partition_by"),
         task_mib=dag.param("task_mib"),
+        master=dag.param("master"),
+        driver_memory=dag.param("driver_memory"),
+        spark_config=dag.param("spark_config"),
     )
     tasks = TaskCommitOperator.partial(task_id="commit_tasks", job=write.output["job"]).expand(
         task_ids=write.output

@@ -7,12 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lockgate.operators.connections.connected import child_settings, with_connections
+from lockgate.operators.connections.connected import with_connections
 from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, handle_of, park, parked_after
 from lockgate.operators.dag_run.lineage import lineage_of_write, parquet_columns
 from lockgate.operators.dag_run.log_tables import log_table
 from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
-from lockgate.operators.dag_run.parameters import filled_in, positive, seconds_or_none
+from lockgate.operators.dag_run.parameters import check_bool, filled_in, positive, seconds_or_none
 from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.operators.spark_process.process import SparkChild, SparkWork
 from lockgate.storage_core.ids import new_job_attempt_id
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lockgate.storage_core.commit.records.task import StagedFile
 
 MIB: Final = 1024 * 1024
+PACKAGES: Final = "spark.jars.packages"
 
 
 class SparkWriteOperator(LockgateOperator):
@@ -43,8 +44,14 @@ class SparkWriteOperator(LockgateOperator):
         format: Format of the files: `parquet`, `orc`, `json` or `csv`.
         partition_by: Columns that become folders, in Hive layout.
         options: Options of Spark's writer for this format.
-        master: Spark master URL.
-        spark_config: Spark settings.
+        master: Spark master URL; None: that of the Spark connection, else all cores of this machine.
+        spark_config: Spark settings; they override those of the connection.
+        packages: Maven coordinates of packages that the session gets: `group:artifact:version`.
+        driver_memory: Memory of the driver, such as `4g`.
+        spark_conn_id: Airflow connection of type `spark`: master, deploy mode and settings.
+        spark_connect_id: Airflow connection of type `spark_connect`: a server, in place of a master.
+        reads_s3: Give Spark an S3 file system for `s3://` and `s3a://`; None: if an argument of the function
+            begins so. A Spark Connect server has its own.
         artefacts: Output of `BlobUploadOperator`, whose libraries the driver and executors can import; None:
             the artefacts that the job was set up with.
         task_mib: Approximate MiB of staged files in one task; a larger file is one task.
@@ -63,6 +70,11 @@ class SparkWriteOperator(LockgateOperator):
         "options",
         "master",
         "spark_config",
+        "packages",
+        "driver_memory",
+        "spark_conn_id",
+        "spark_connect_id",
+        "reads_s3",
         "artefacts",
         "task_mib",
         "chunks",
@@ -74,6 +86,7 @@ class SparkWriteOperator(LockgateOperator):
         "partition_by": "json",
         "options": "json",
         "spark_config": "json",
+        "packages": "json",
         "artefacts": "json",
     }
     ui_color = "#fef7e0"
@@ -87,8 +100,13 @@ class SparkWriteOperator(LockgateOperator):
         format: str = "parquet",  # noqa: A002 - as Spark calls it
         partition_by: Sequence[str] | None = None,
         options: Mapping[str, str] | None = None,
-        master: str = "local[*]",
+        master: str | None = None,
         spark_config: Mapping[str, str] | None = None,
+        packages: Sequence[str] | None = None,
+        driver_memory: str | None = None,
+        spark_conn_id: str | None = None,
+        spark_connect_id: str | None = None,
+        reads_s3: bool | None = None,
         artefacts: Mapping[str, Any] | Any = None,
         task_mib: int = 256,
         chunks: int = 4,
@@ -104,6 +122,11 @@ class SparkWriteOperator(LockgateOperator):
         self.options = options
         self.master = master
         self.spark_config = spark_config
+        self.packages = packages
+        self.driver_memory = driver_memory
+        self.spark_conn_id = spark_conn_id
+        self.spark_connect_id = spark_connect_id
+        self.reads_s3 = reads_s3
         self.artefacts = artefacts
         self.task_mib = task_mib
         self.chunks = chunks
@@ -138,9 +161,12 @@ class SparkWriteOperator(LockgateOperator):
         return chunked([task.task_id for task in tasks], chunks)
 
     def _stage(self, job: Job, staging: Path) -> list[StagedFile]:
+        from lockgate.operators.connections.read import child_settings  # noqa: PLC0415 - at run time only
+        from lockgate.operators.connections.spark import spark_place  # noqa: PLC0415
         from lockgate.storage_core.commit.records.task import StagedFile  # noqa: PLC0415 - when a task runs
 
         artefacts = job.spec.artefacts
+        place = spark_place(self.master, self.spark_conn_id, self.spark_connect_id)
         staged = self._child.run(
             SparkWork(
                 run="lockgate.operators.spark_process.staging:stage_frame",
@@ -152,14 +178,31 @@ class SparkWriteOperator(LockgateOperator):
                     "partition_by": filled_in(self.partition_by),
                     "options": writer_options(self.format, self.options or {}),
                 },
-                master=self.master,
+                master=place.master,
+                remote=place.remote,
+                reads_s3=self._reads_s3(),
                 app_name=f"lockgate {self.dag_id}.{self.task_id}",
-                config=dict(self.spark_config or {}),
+                config=self._config(place.config),
                 artefacts=self.artefacts or (None if artefacts is None else artefacts.handle()),
                 settings=child_settings(),
             )
         )
         return [StagedFile(*file) for file in staged]
+
+    def _config(self, of_connection: Mapping[str, str]) -> dict[str, str]:
+        memory = {"spark.driver.memory": self.driver_memory} if self.driver_memory else {}
+        config = {**of_connection, **memory, **(self.spark_config or {})}
+        if packages := filled_in(self.packages):
+            config[PACKAGES] = ",".join([*packages, *filter(None, [config.get(PACKAGES)])])
+        return config
+
+    def _reads_s3(self) -> bool:
+        if self.reads_s3 is not None:
+            return check_bool("reads_s3", self.reads_s3)
+        return any(
+            isinstance(value, str) and value.startswith(("s3://", "s3a://"))
+            for value in (self.op_kwargs or {}).values()
+        )
 
     def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any]:
         """Return the sources and the destination, for the OpenLineage provider."""

@@ -152,6 +152,11 @@ class Settings(BaseSettings):
     )
     s3_storage_class: str | None = Field(default=None, description="storage class of data, e.g. STANDARD_IA")
     s3_sse_kms_key_id: str | None = Field(default=None, description="KMS key for encryption")
+    spark_s3_jars: Path | None = Field(
+        default=None,
+        description="folder with hadoop-aws of Spark's Hadoop version and its dependencies, for Spark's S3 "
+        "sources; absent: fetched from Maven Central",
+    )
 
     committer: str | None = Field(
         default=None, description="committer if neither the job nor a prefix determines one"

@@ -11,7 +11,6 @@ from airflow.sdk import BaseHook
 from airflow.sdk.log import mask_secret
 
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
-from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -131,6 +130,7 @@ def _broker(url: str) -> str:
 
 def _blob_server(url: str) -> str:
     from lockgate.storage_core.blobs.server_or_client import open_client  # noqa: PLC0415 - slow
+    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
 
     changes = {"blob_server_url": url, "blob_timeout_s": 5.0}
     with open_client(load_settings().model_copy(update=changes)) as client:

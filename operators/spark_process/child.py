@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lockgate.operators.spark_process.process import LENGTH_BYTES, SparkWork
 from lockgate.storage_core.blobs.cache.process_cache import configured_cache
@@ -21,7 +21,11 @@ from lockgate.storage_core.blobs.protocol import Artefacts
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
 from lockgate.storage_core.settings import load_settings, settings_in_effect
 from lockgate.storage_core.spark.libraries import add_libraries, library_config
+from lockgate.storage_core.spark.s3a import configure_s3a, merged_config, s3a_jars
 from lockgate.storage_core.spark.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ORPHANED: Final = 120
 """Exit code of a child whose parent died."""
@@ -50,13 +54,31 @@ def resolve(reference: str | Callable[..., Any]) -> Callable[..., Any]:
 def _do(work: SparkWork) -> Any:
     run = resolve(work.run)
     with settings_in_effect(work.settings), _libraries(work.artefacts) as libraries:
-        config = {**library_config(libraries), **work.config}
-        spark = spark_session(work.app_name, master=work.master, config=config)
+        spark = _remote_session(work, libraries) if work.remote else _session(work, libraries)
         try:
-            add_libraries(spark, libraries)
             return run(spark, **work.arguments)
         finally:
             spark.stop()
+
+
+def _session(work: SparkWork, libraries: Libraries) -> SparkSession:
+    settings = load_settings()
+    jars = s3a_jars(settings) if work.reads_s3 else {}
+    config = merged_config(jars, library_config(libraries), work.config)
+    spark = spark_session(work.app_name, master=work.master, config=config)
+    if work.reads_s3:
+        configure_s3a(spark, settings)
+    add_libraries(spark, libraries)
+    return spark
+
+
+def _remote_session(work: SparkWork, libraries: Libraries) -> SparkSession:
+    if libraries != NO_LIBRARIES:
+        raise InvalidInputError(
+            "the job has libraries, and they are not sent to a Spark Connect server; nothing was started; "
+            "install them there, or use a master"
+        )
+    return spark_session(work.app_name, config=work.config, remote=work.remote)
 
 
 @contextmanager

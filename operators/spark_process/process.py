@@ -18,12 +18,14 @@ from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lockgate.operators.spark_process.answer_folder import answer_folder
 from lockgate.storage_core import errors
 from lockgate.storage_core.errors import LockgateError
-from lockgate.storage_core.settings import Settings
+
+if TYPE_CHECKING:
+    from lockgate.storage_core.settings import Settings
 
 LENGTH_BYTES: Final = 8
 
@@ -38,6 +40,8 @@ class SparkWork:
         master: Spark master URL.
         app_name: Name of the Spark application.
         config: Spark settings.
+        remote: URL of a Spark Connect server, in place of a master.
+        reads_s3: Whether the session gets an S3 file system.
         artefacts: Handle of the artefacts whose libraries the session gets.
         settings: Settings of the child, with the credentials of a connection; None: those of its environment.
     """
@@ -47,6 +51,8 @@ class SparkWork:
     master: str = "local[*]"
     app_name: str = "lockgate"
     config: Mapping[str, str] = field(default_factory=dict)
+    remote: str | None = field(default=None, repr=False)
+    reads_s3: bool = False
     artefacts: Mapping[str, Any] | None = None
     settings: Settings | None = field(default=None, repr=False)
 

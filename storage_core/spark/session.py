@@ -30,6 +30,7 @@ def spark_session(
     master: str = "local[2]",
     time_zone: str = "UTC",
     config: Mapping[str, str] | None = None,
+    remote: str | None = None,
 ) -> SparkSession:
     """Start a Spark session, or return that of this process, with the data source registered.
 
@@ -41,10 +42,14 @@ def spark_session(
         master: Spark's master; `local[2,3]` gives two threads and three tries of each task.
         time_zone: Time zone of shown timestamps and of partition folders.
         config: Spark settings, which override those above.
+        remote: URL of a Spark Connect server (`sc://host:port/…`), in place of a master; the session then has
+            the server's settings, and no data source.
 
     Raises:
         MissingPartError: Java is missing, or older than Spark needs.
     """
+    if remote is not None:
+        return _remote_session(remote, {"spark.sql.session.timeZone": time_zone, **(config or {})})
     check_java()
     from pyspark.sql import SparkSession  # noqa: PLC0415 - Java is checked first
 
@@ -61,6 +66,21 @@ def spark_session(
     }
     session = SparkSession.builder.appName(app_name).master(master).config(map=settings).getOrCreate()
     register(session)
+    return session
+
+
+def _remote_session(remote: str, config: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - slow
+
+    try:
+        session = SparkSession.builder.remote(remote).getOrCreate()
+    except ImportError as error:
+        raise MissingPartError(
+            f"Spark Connect: a package is missing ({error}); nothing was started; "
+            "pip install 'pyspark[connect]'"
+        ) from error
+    for name, value in config.items():
+        session.conf.set(name, value)
     return session
 
 

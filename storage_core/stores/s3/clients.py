@@ -116,6 +116,11 @@ def endpoint_of(settings: Settings | _Connection) -> str | None:
     return settings.s3_endpoint_url or _first_set(_ENDPOINT_VARIABLES)
 
 
+def region_of(settings: Settings | _Connection, found: str | None = None) -> str:
+    """Return the configured region, else the one found in the AWS configuration, else the default."""
+    return settings.s3_region or _first_set(_REGION_VARIABLES) or found or "us-east-1"
+
+
 def clients_for(settings: Settings) -> Clients:
     """Return this process's clients. A forked child creates new ones, because sockets cannot be shared.
 
@@ -161,7 +166,7 @@ def _new_clients(connection: _Connection) -> Clients:
         core.register_component("credential_provider", CredentialResolver([given]))
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_timestamp)
     session = boto3.Session(botocore_session=core)
-    region = connection.s3_region or _first_set(_REGION_VARIABLES) or session.region_name or "us-east-1"
+    region = region_of(connection, session.region_name)
     repeating = _client(session, connection, region, tries=connection.s3_max_attempts)
     single = _client(session, connection, region, tries=1)
     lost = LostTries()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 from botocore.credentials import Credentials
+from botocore.session import Session
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import Settings
@@ -20,17 +23,23 @@ class FixedCredentials:
     token: str | None = field(repr=False)
 
     @classmethod
-    def of(cls, settings: Settings) -> Self:
-        """Return the credentials that the settings contain, as they are now.
+    def of(cls, settings: Settings) -> Self | None:
+        """Return the credentials that the settings contain or whose profile they name, as they are now.
+
+        None if they do neither, so that each program looks for them itself.
 
         Raises:
             InvalidInputError: There are none where they are looked up.
         """
-        found = settings.s3_credentials() if settings.s3_credentials else None
+        profile = settings.s3_profile or os.environ.get("AWS_PROFILE")
+        if settings.s3_credentials is None and profile is None:
+            return None
+        source: Callable[[], Any] = settings.s3_credentials or Session(profile=profile).get_credentials
+        found = source()
         if found is None:
             raise InvalidInputError(
-                "S3: the connection has no credentials, and none were found in the environment, the AWS "
-                "configuration or the machine's role; nothing was sent; add a key or a role to the connection"
+                "S3: the connection or the profile has no credentials, and none were found in the "
+                "environment or the machine's role; nothing was sent; add a key or a role"
             )
         frozen = found.get_frozen_credentials()
         return cls(frozen.access_key, frozen.secret_key, frozen.token or None)

@@ -17,11 +17,11 @@ from celery.contrib.testing.worker import start_worker
 from celery.signals import before_task_publish
 
 from lockgate import operators
-from lockgate.operators.connections.connected import (
+from lockgate.operators.connections.hook import LockgateHook, with_password
+from lockgate.operators.connections.read import (
     child_settings,
     connections,
 )
-from lockgate.operators.connections.hook import LockgateHook, with_password
 from lockgate.operators.dag_run.job_handle import attach
 from lockgate.operators.dag_run.operator import CONNECTIONS
 from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
