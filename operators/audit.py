@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from lockgate.operators.audits.suites import Suite, Validation
+from lockgate.operators.audits.results import COLUMNS, Validation, failed_rows, page
+from lockgate.operators.audits.suites import Suite
 from lockgate.operators.connections.connected import with_connections
 from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, parked_after
+from lockgate.operators.dag_run.log_tables import log_table
 from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
 from lockgate.operators.dag_run.parameters import seconds_or_none
 from lockgate.operators.dag_run.retries import fail_without_retry
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from lockgate.storage_core.commit.job import Job
 
 
-ENGINES: Final = ("pandas", "spark")
+ENGINES: Final = ("pandas", "spark", "statistics")
 FORMATS: Final = ("parquet", "orc", "json", "csv")
 
 
@@ -38,11 +41,15 @@ class AuditOperator(LockgateOperator):
         suite: `suite.to_json_dict()`, path of a JSON file that holds it, or `(great_expectations) -> suite`;
             None or an empty text: check only sizes and counts.
         format: Format of the staged files; CSV files have a header.
-        engine: `pandas` reads all rows into memory; `spark` does not.
+        engine: `pandas` reads all rows into memory; `spark` does not. `statistics` reads no rows: it answers
+            the suite from the counts, nulls, minima and maxima that writers recorded, for jobs whose tasks
+            write Parquet files directly; expectations that these cannot answer are refused by name.
         columns: Columns to read with pandas; None: all.
         options: Options of Spark's reader.
         master: Spark master URL.
         spark_config: Spark settings.
+        data_docs: Directory in which the result is written as `<job id>.html`, a page that loads nothing from
+            the network.
         park_timeout_s: How long recovery leaves the job alone; None: `LOCKGATE_PARK_TIMEOUT_S`.
     """
 
@@ -56,6 +63,7 @@ class AuditOperator(LockgateOperator):
         "options",
         "master",
         "spark_config",
+        "data_docs",
         "park_timeout_s",
     )
     template_fields_renderers = {  # noqa: RUF012 - as Airflow declares it
@@ -73,11 +81,12 @@ class AuditOperator(LockgateOperator):
         job: JobHandle | Any,
         suite: Suite | None = None,
         format: str = "parquet",  # noqa: A002 - as Spark calls it
-        engine: Literal["pandas", "spark"] = "pandas",
+        engine: Literal["pandas", "spark", "statistics"] = "pandas",
         columns: Sequence[str] | None = None,
         options: Mapping[str, str] | None = None,
         master: str = "local[*]",
         spark_config: Mapping[str, str] | None = None,
+        data_docs: str | None = None,
         park_timeout_s: float | None = None,
         **kwargs: Any,
     ) -> None:
@@ -90,6 +99,7 @@ class AuditOperator(LockgateOperator):
         self.options = options
         self.master = master
         self.spark_config = spark_config
+        self.data_docs = data_docs
         self.park_timeout_s = park_timeout_s
 
     @cached_property
@@ -107,14 +117,16 @@ class AuditOperator(LockgateOperator):
         park_timeout_s = seconds_or_none("park_timeout_s", self.park_timeout_s)
         job = attach_open(self.job)
         with parked_after(job, park_timeout_s, self.log):
-            staged = staged_rows(job)
-            verdict = self._validate(job, staged)
-            summary = _summary(verdict, staged)
+            if self.engine == "statistics":
+                chosen, verdict, files = self._by_statistics(job)
+            else:
+                staged = staged_rows(job)
+                chosen, verdict, files = staged.chosen, self._validate(job, staged), len(staged.paths)
+            summary = _summary(verdict, files)
             recorded = job.record_audit(
-                chosen=staged.chosen, passed=verdict["passed"], suite=verdict["suite"], summary=summary
+                chosen=chosen, passed=verdict["passed"], suite=verdict["suite"], summary=summary
             )
-        for failure in verdict["failures"]:
-            self.log.error("expectation failed: %s", failure)
+        self._show(job, verdict)
         if not verdict["passed"]:
             raise AuditFailedError(
                 f"job {job.job_id}: the staged data fail suite {verdict['suite']!r}: "
@@ -132,6 +144,29 @@ class AuditOperator(LockgateOperator):
     def on_kill(self) -> None:
         """End the Spark child with the task."""
         self._child.kill()
+
+    def _by_statistics(self, job: Job) -> tuple[str, Validation, int]:
+        """Return the digest of the pending sets, the answers of their statistics, and the number of files."""
+        from lockgate.operators.audits.column_statistics import validate_statistics  # noqa: PLC0415 - see above
+
+        if self.suite is None or self.suite == "":
+            raise InvalidInputError("AuditOperator: engine 'statistics' needs a suite; nothing was read")
+        chosen, sets = job.chosen_pending_sets()
+        return chosen, validate_statistics(self.suite, sets), sum(len(one.files) for one in sets)
+
+    def _show(self, job: Job, verdict: Validation) -> None:
+        if failed := failed_rows(verdict["document"]):
+            show = self.log.error if verdict["failures"] else self.log.warning
+            show("expectations that the data do not meet:\n%s", log_table(COLUMNS, failed, most_rows=20))
+        if self.data_docs and verdict["document"]["results"]:
+            file = Path(self.data_docs, f"{job.job_id}.html")
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(
+                    page(verdict["document"], title=f"Audit of {job.job_id} at {job.destination}")
+                )
+            except OSError as error:
+                self.log.warning("the page %s was not written: %s; the verdict is recorded", file, error)
 
     def _validate(self, job: Job, staged: StagedRows) -> Validation:
         if self.suite is None or self.suite == "":
@@ -187,17 +222,25 @@ def _check_choice(name: str, given: object, known: Sequence[str]) -> None:
 def _counted(staged: StagedRows) -> Validation:
     """Return the verdict of an audit without a suite: sizes and counts are already checked."""
     return Validation(
-        passed=True, suite="sizes and counts", expectations=0, failures=[], rows=staged.rows or 0
+        passed=True,
+        suite="sizes and counts",
+        expectations=0,
+        failures=[],
+        warnings=[],
+        rows=staged.rows or 0,
+        document={"results": []},
     )
 
 
-def _summary(verdict: Validation, staged: StagedRows) -> dict[str, str | int | float | bool | None]:
+def _summary(verdict: Validation, files: int) -> dict[str, str | int | float | bool | None]:
     return {
         "suite": verdict["suite"],
         "passed": verdict["passed"],
         "rows": verdict["rows"],
-        "files": len(staged.paths),
+        "files": files,
         "expectations": verdict["expectations"],
         "failed": len(verdict["failures"]),
+        "warned": len(verdict["warnings"]),
         **{f"failure_{number}": text for number, text in enumerate(verdict["failures"][:10], start=1)},
+        **{f"warning_{number}": text for number, text in enumerate(verdict["warnings"][:10], start=1)},
     }

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lockgate.operators.audits.suites import Suite, Validation, validate
+from lockgate.operators.audits.results import Validation
+from lockgate.operators.audits.suites import Suite, validate
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import (
     AuditFailedError,

@@ -10,22 +10,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
+from lockgate.operators.audits.results import Validation, validation
 from lockgate.storage_core.errors import InvalidInputError, LockgateError, MissingPartError
 
 Suite = Mapping[str, Any] | str | Path | Callable[[Any], Any]
 """`suite.to_json_dict()`, a file that holds it as JSON, or `(great_expectations) -> ExpectationSuite`."""
-
-
-class Validation(TypedDict):
-    """Result of a suite over the rows; JSON, so that a child process can return it."""
-
-    passed: bool
-    suite: str
-    expectations: int
-    failures: list[str]
-    rows: int
 
 
 def validate(frame: Any, suite: Suite, *, rows: int) -> Validation:
@@ -41,8 +32,7 @@ def validate(frame: Any, suite: Suite, *, rows: int) -> Validation:
             expectation raised instead of judging the rows. It says nothing about the rows: correct the suite.
         MissingPartError: Great Expectations is not installed.
     """
-    gx = _great_expectations()
-    expected = _as_suite(gx, suite)
+    gx, expected = as_suite(suite)
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}
     sources = context.data_sources
@@ -52,13 +42,7 @@ def validate(frame: Any, suite: Suite, *, rows: int) -> Validation:
     with _fault_of_the_suite(f"suite {expected.name!r} cannot be evaluated"):
         result = batch.get_batch({"dataframe": frame}).validate(expected)
     _refuse_raised(str(expected.name), result.results)
-    return Validation(
-        passed=bool(result.success),
-        suite=str(expected.name),
-        expectations=len(result.results),
-        failures=[_failure(each) for each in result.results if not each.success],
-        rows=rows,
-    )
+    return validation(result.to_json_dict(), rows=rows)
 
 
 @contextmanager
@@ -103,7 +87,14 @@ def _great_expectations() -> Any:
     return great_expectations
 
 
-def _as_suite(gx: Any, given: Suite) -> Any:
+def as_suite(given: Suite) -> tuple[Any, Any]:
+    """Return Great Expectations, and the suite.
+
+    Raises:
+        InvalidInputError: The suite cannot be read, is empty, or is not what this version understands.
+        MissingPartError: Great Expectations is not installed.
+    """
+    gx = _great_expectations()
     if callable(given):
         with _fault_of_the_suite("the suite's function raised"):
             suite, listed = given(gx), None
@@ -111,7 +102,11 @@ def _as_suite(gx: Any, given: Suite) -> Any:
         described = _described(given)
         listed = described.get("expectations")
         if not isinstance(listed, list):
-            raise InvalidInputError("the suite has no list `expectations`: pass suite.to_json_dict()")
+            raise InvalidInputError(
+                f"suite {_short(described)} has no list `expectations`; no verdict; pass "
+                "suite.to_json_dict(), or nothing to check only sizes and counts"
+            )
+        _refuse_old_form(listed)
         with _fault_of_the_suite("the suite is malformed"):
             suite = gx.ExpectationSuite(**{"name": "audit", **described})
     if not isinstance(suite, gx.ExpectationSuite):
@@ -126,7 +121,22 @@ def _as_suite(gx: Any, given: Suite) -> Any:
         )
     if not suite.expectations:
         raise InvalidInputError(f"suite {suite.name!r} has no expectations, so any data would pass")
-    return suite
+    return gx, suite
+
+
+def _refuse_old_form(listed: list[Any]) -> None:
+    old = [
+        each["expectation_type"] for each in listed if isinstance(each, dict) and "expectation_type" in each
+    ]
+    if old:
+        raise InvalidInputError(
+            f"the suite is of Great Expectations before 1.0: it names `expectation_type` ({_short(old)}), "
+            "now `type`; no verdict; build it with the installed version and pass suite.to_json_dict()"
+        )
+
+
+def _short(value: object) -> str:
+    return json.dumps(value, default=str)[:120]
 
 
 def _described(given: Mapping[str, Any] | str | Path) -> dict[str, Any]:
@@ -140,18 +150,11 @@ def _described(given: Mapping[str, Any] | str | Path) -> dict[str, Any]:
 
 
 def _failure(result: Any) -> str:
-    """Return one failed expectation as a line."""
+    """Return an expectation that raised as a line."""
     config = result.expectation_config
     arguments = {name: value for name, value in config.kwargs.items() if name != "batch_id"}
-    found = dict(result.result or {})
-    observed = {
-        name: found[name]
-        for name in ("observed_value", "unexpected_count", "partial_unexpected_list")
-        if name in found
-    }
-    if not observed:
-        observed = {"raised": _exceptions(result.exception_info)}
-    return f"{config.type}({json.dumps(arguments, default=str)}): {json.dumps(observed, default=str)[:400]}"
+    raised = json.dumps({"raised": _exceptions(result.exception_info)}, default=str)
+    return f"{config.type}({json.dumps(arguments, default=str)}): {raised[:400]}"
 
 
 def _exceptions(info: Mapping[str, Any] | None) -> str:

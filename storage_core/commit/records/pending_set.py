@@ -13,9 +13,16 @@ from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import PendingUpload
 
 
-class ColumnStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Statistics of one column of one file, with values as text."""
+class ColumnStatistics(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """Statistics of one column of one file, with values as text.
 
+    Attributes:
+        type: Name of its Arrow type, such as `int64`; empty if it is not known.
+    """
+
+    type: str = ""
     nulls: int | None = None
     minimum: str | None = None
     maximum: str | None = None

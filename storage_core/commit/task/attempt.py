@@ -28,6 +28,7 @@ from lockgate.storage_core.commit.records.layout import is_hidden
 from lockgate.storage_core.commit.records.pending_set import PendingFile, PendingSet
 from lockgate.storage_core.commit.staged_files.attempt_directories import make_attempt_dir, staging_dir
 from lockgate.storage_core.commit.task.task_commit import create_pending_set, refuse_unclosed
+from lockgate.storage_core.commit.uploads.parquet_footer import statistics_of_file
 from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import (
@@ -376,7 +377,10 @@ class Attempt:
             return False
         # The upload has the file's inode and time: a write after the link reverts the job.
         sha256 = hashlib.file_digest(source, "sha256").hexdigest() if self._job.spec.audit else None
-        self._add(PendingFile(path=path, upload=upload, rows=rows, sha256=sha256))
+        found = statistics_of_file(local) if path.endswith(".parquet") else None
+        statistics = {} if found is None else found[1]
+        rows = found[0] if rows is None and found is not None else rows
+        self._add(PendingFile(path=path, upload=upload, rows=rows, sha256=sha256, statistics=statistics))
         _check_size(local, upload.size, size)
         return True
 

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from lockgate.storage_core.commit.records.pending_set import ColumnStatistics, PendingFile
+from lockgate.storage_core.commit.uploads.parquet_footer import TAIL_BYTES, statistics_in_tail
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.forks import ForkGuard
@@ -39,8 +40,8 @@ class PendingFileWriter(io.RawIOBase):
     Attributes:
         path: Path below the destination, as the writer gave it.
         key: Final key of the file.
-        rows: Number of rows; may be set before `close`.
-        statistics: Statistics by column; may be set before `close`.
+        rows: Number of rows; may be set before `close`. Of a `.parquet` file, by default that of its footer.
+        statistics: Statistics by column; as for `rows`.
         sha256: SHA-256 of the bytes; may be set before `close`.
     """
 
@@ -75,6 +76,7 @@ class PendingFileWriter(io.RawIOBase):
         self._offset = 0
         self._number = 0
         self._upload_id: str | None = None
+        self._tail = b""
         self._under_way: deque[Future[Part]] = deque()
         self._parts: list[Part] = []
 
@@ -139,6 +141,7 @@ class PendingFileWriter(io.RawIOBase):
             self.abort()
             raise
         super().close()
+        self._read_footer()
         self._on_close(
             PendingFile(
                 path=self.path,
@@ -148,6 +151,13 @@ class PendingFileWriter(io.RawIOBase):
                 statistics=self.statistics,
             )
         )
+
+    def _read_footer(self) -> None:
+        if self.statistics or not self.path.endswith(".parquet"):
+            return
+        if (found := statistics_in_tail(self._tail)) is not None:
+            rows, self.statistics = found
+            self.rows = rows if self.rows is None else self.rows
 
     def abort(self) -> None:
         """Abort the upload; idempotent. An upload that cannot be aborted now is swept at the job's end."""
@@ -192,6 +202,7 @@ class PendingFileWriter(io.RawIOBase):
         while len(self._under_way) >= IN_FLIGHT:
             self._collect()
         data = bytes(self._filling)
+        self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
         self._filling.clear()
         self._number += 1
         with step("task-write"):

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lockgate.storage_core.commit.uploads.parquet_footer import footer_statistics
 from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
 from lockgate.storage_core.spark.options import FileOptions
-from lockgate.storage_core.spark.writer.parquet_footer import footer_statistics
 
 SAMPLE_ROWS: Final = 8192
 DICTIONARY_SHARE: Final = 0.2

@@ -184,8 +184,8 @@ def test_rows_and_statistics_are_recorded_with_the_file() -> None:
     with _task(there) as task:
         task.add(batch)
     (file,) = there.files.values()
-    assert file.statistics["id"] == ColumnStatistics(nulls=1, minimum="5", maximum="9")
-    assert file.statistics["name"] == ColumnStatistics(nulls=3)
+    assert file.statistics["id"] == ColumnStatistics(type="int64", nulls=1, minimum="5", maximum="9")
+    assert file.statistics["name"] == ColumnStatistics(type="string", nulls=3)
 
 
 def test_a_long_value_is_left_out_of_the_statistics() -> None:
@@ -193,7 +193,7 @@ def test_a_long_value_is_left_out_of_the_statistics() -> None:
     with _task(there) as task:
         task.add(pa.RecordBatch.from_pydict({"id": pa.array([1]), "name": pa.array(["x" * 1000])}))
     (file,) = there.files.values()
-    assert file.statistics["name"] == ColumnStatistics(nulls=0)
+    assert file.statistics["name"] == ColumnStatistics(type="string", nulls=0)
 
 
 def test_only_columns_with_repeated_values_have_a_dictionary() -> None:
