@@ -168,7 +168,8 @@ with DAG(
     description=__doc__,
     schedule=None,
     # Every step is safe to repeat; an error that a retry cannot change fails the task at once.
-    default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
+    # The form's values are restricted to what the settings LOCKGATE_TRIGGER_… allow.
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=30), "restricted": True},
     params=FORM,
     tags=["lockgate"],
     doc_md="""

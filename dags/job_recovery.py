@@ -14,6 +14,7 @@ with DAG(
     catchup=False,
     max_active_runs=1,
     tags=["lockgate"],
+    default_args={"restricted": True},  # the form may name only destinations that the settings allow
     params={
         "destinations": Param(
             None,

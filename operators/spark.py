@@ -14,6 +14,7 @@ from lockgate.operators.dag_run.log_tables import log_table
 from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
 from lockgate.operators.dag_run.parameters import check_bool, filled_in, positive, seconds_or_none
 from lockgate.operators.dag_run.retries import fail_without_retry
+from lockgate.operators.spark_process.environment import ALL, Part
 from lockgate.operators.spark_process.process import SparkChild, SparkWork
 from lockgate.storage_core.ids import new_job_attempt_id
 
@@ -40,7 +41,8 @@ class SparkWriteOperator(LockgateOperator):
     Args:
         job: Handle from the set-up: `setup.output`.
         python_callable: `(spark, **op_kwargs) -> DataFrame`: a function, or `package.module:name`.
-        op_kwargs: Keyword arguments of the function.
+        op_kwargs: Keyword arguments of the function. A `restricted` operator adds `allowed`: the `AllowLists`
+            with which the function must check them.
         format: Format of the files: `parquet`, `orc`, `json` or `csv`.
         partition_by: Columns that become folders, in Hive layout.
         options: Options of Spark's writer for this format.
@@ -165,14 +167,14 @@ class SparkWriteOperator(LockgateOperator):
         from lockgate.operators.connections.spark import spark_place  # noqa: PLC0415
         from lockgate.storage_core.commit.records.task import StagedFile  # noqa: PLC0415 - when a task runs
 
-        artefacts = job.spec.artefacts
+        artefacts = self.artefacts or (None if job.spec.artefacts is None else job.spec.artefacts.handle())
         place = spark_place(self.master, self.spark_conn_id, self.spark_connect_id)
         staged = self._child.run(
             SparkWork(
                 run="lockgate.operators.spark_process.staging:stage_frame",
                 arguments={
                     "python_callable": self.python_callable,
-                    "op_kwargs": dict(self.op_kwargs or {}),
+                    "op_kwargs": self._op_kwargs(),
                     "staging": str(staging),
                     "format": self.format,
                     "partition_by": filled_in(self.partition_by),
@@ -183,8 +185,9 @@ class SparkWriteOperator(LockgateOperator):
                 reads_s3=self._reads_s3(),
                 app_name=f"lockgate {self.dag_id}.{self.task_id}",
                 config=self._config(place.config),
-                artefacts=self.artefacts or (None if artefacts is None else artefacts.handle()),
+                artefacts=artefacts,
                 settings=child_settings(),
+                needs=self._needs() if self.restricted and not artefacts else ALL,
             )
         )
         return [StagedFile(*file) for file in staged]
@@ -217,6 +220,16 @@ class SparkWriteOperator(LockgateOperator):
             inlets=self.inlets,
             columns=() if staged is None else parquet_columns(staged, filled_in(self.partition_by)),
         )
+
+    def _op_kwargs(self) -> dict[str, Any]:
+        from lockgate.operators.trigger_rights.allow_lists import allow_lists  # noqa: PLC0415 - when a task runs
+
+        op_kwargs = dict(self.op_kwargs or {})
+        return {**op_kwargs, "allowed": allow_lists()} if self.restricted else op_kwargs
+
+    def _needs(self) -> frozenset[Part]:
+        """Return what a restricted function needs without libraries, whose cache may need the journal."""
+        return frozenset({"s3"} if self._reads_s3() else ())
 
     def on_kill(self) -> None:
         """End the Spark child with the task."""

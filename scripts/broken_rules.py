@@ -28,6 +28,7 @@ RACES: Final = "tests/unit/blobs/test_races.py::test_"
 SWEEP: Final = "tests/unit/blobs/test_sweep.py::test_"
 LATE: Final = "tests/unit/blobs/test_late_puts.py::test_"
 OWNERS: Final = "tests/unit/blobs/test_store_owner.py::test_"
+RIGHTS: Final = "tests/unit/operators/test_trigger_rights.py::test_"
 STAGED: Final = "tests/unit/workers/test_staged.py::test_"
 
 
@@ -561,6 +562,18 @@ MUTANTS: Final = (
         "an audit verdict counts only if no staged file changed while the suite read it",
         [Edit("operators/audits/staged_rows.py", "if state != self.seen[path]:", "if state is None:")],
         f"{STAGED}an_audit_refuses_a_staged_file_that_changed_and_changed_back",
+    ),
+    Mutant(
+        "allow-neighbours-of-a-root",
+        "a form may name what is below a root, not what begins with its name",
+        [
+            Edit(
+                "operators/trigger_rights/allow_lists.py",
+                'root.rstrip("/") + "/"',
+                'root.rstrip("/")',
+            )
+        ],
+        f"{RIGHTS}a_source_is_compared_as_spark_would_resolve_it",
     ),
     Mutant(
         "bind-a-verdict-to-what-is-there-now",

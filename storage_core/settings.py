@@ -127,6 +127,42 @@ class Settings(BaseSettings):
     staging_roots: tuple[Path, ...] = Field(
         default=(), description='directories of staged files for workers, as JSON: ["/shared"]; empty: any'
     )
+    trigger_sources: tuple[str, ...] = Field(
+        default=(),
+        description='what the form of a DAG may read, as JSON: ["s3://raw", "/data"]; empty: what it may '
+        "write",
+    )
+    trigger_destinations: tuple[str, ...] = Field(
+        default=(), description="what the form of a DAG may write, as JSON; empty: LOCKGATE_DESTINATIONS"
+    )
+    trigger_libraries: tuple[str, ...] = Field(
+        default=(),
+        description="folders from which the form of a DAG may upload libraries, as JSON; empty: none",
+    )
+    trigger_transforms: tuple[str, ...] = Field(
+        default=(),
+        description='functions that the form of a DAG may name, as JSON: ["mypackage.sales:*"]; empty: none',
+    )
+    trigger_spark: tuple[str, ...] = Field(
+        default=(
+            "spark.master=local*",
+            "spark.default.parallelism=*",
+            "spark.driver.memory=*",
+            "spark.executor.cores=*",
+            "spark.executor.instances=*",
+            "spark.executor.memory=*",
+            "spark.sql.adaptive.enabled=*",
+            "spark.sql.files.max*=*",
+            "spark.sql.session.timeZone=*",
+            "spark.sql.shuffle.partitions=*",
+        ),
+        description="Spark's settings that the form of a DAG may give, as JSON; default: the sizes of a "
+        "local Spark",
+    )
+    spark_environment: tuple[str, ...] = Field(
+        default=(),
+        description='more variables that Spark processes of Airflow\'s tasks get, as JSON: ["GOOGLE_*"]',
+    )
     redelivery_s: float = Field(
         default=300.0, gt=0, description="a task that takes longer than this is given to another worker"
     )

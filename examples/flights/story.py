@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import signal
 from collections.abc import Callable, Mapping
@@ -68,7 +69,7 @@ class Story:
 
     def _prepare(self) -> None:
         open_blobs(self.settings).close()  # reports missing parts before any process is started
-        self.airflow = AirflowHome(self.folder / "airflow")
+        self.airflow = AirflowHome(self.folder / "airflow", self._allowed())
         self.worker_log = self.folder / "worker.log"
         with self.steps.step("prepare") as step, ThreadPoolExecutor(1) as pool:
             database = pool.submit(self.airflow.create)
@@ -83,6 +84,16 @@ class Story:
                 f"{self.rows:,} flights; {self.wheel.name}, a library that is not installed; a broker; "
                 f"Celery worker {self.worker.pid}"
             )
+
+    def _allowed(self) -> dict[str, str]:
+        """Return what the forms of this demo's runs may name, as settings."""
+        allowed = {
+            "SOURCES": str(self.folder),
+            "DESTINATIONS": self.destination,
+            "LIBRARIES": str(self.folder),
+            "TRANSFORMS": library.TRANSFORM,
+        }
+        return {f"LOCKGATE_TRIGGER_{name}": json.dumps([value]) for name, value in allowed.items()}
 
     @property
     def rows(self) -> int:

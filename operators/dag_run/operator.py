@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from airflow.sdk import BaseOperator
 
+from lockgate.operators.dag_run.retries import fail_without_retry
+
 CLIENT_LOGGERS: Final = ("awscrt", "boto3", "botocore", "s3transfer", "urllib3")
 """Loggers of clients that report each call, credential and connection below the level WARNING."""
 CONNECTIONS: Final = ("aws_conn_id", "lockgate_conn_id")
@@ -26,18 +28,35 @@ class LockgateOperator(BaseOperator):
             taken; None: the one that the Lockgate connection names, else those of the environment.
         lockgate_conn_id: Airflow connection of type `lockgate`; None: `lockgate_default` if it exists. What
             it leaves empty is taken from the environment.
+        restricted: The parameters come from the form of a DAG: refuse what the settings `LOCKGATE_TRIGGER_…`
+            do not allow, because a user who may trigger the DAG does not have the rights of its worker. For
+            all operators of a DAG: `default_args={"restricted": True}`.
     """
 
     def __init__(
-        self, *, aws_conn_id: str | None = None, lockgate_conn_id: str | None = None, **kwargs: Any
+        self,
+        *,
+        aws_conn_id: str | None = None,
+        lockgate_conn_id: str | None = None,
+        restricted: bool = False,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.aws_conn_id = aws_conn_id
         self.lockgate_conn_id = lockgate_conn_id
+        self.restricted = restricted
 
     def pre_execute(self, context: Any) -> None:
-        """Keep the chatter of store clients out of the task's log."""
+        """Check a form's values, and keep the chatter of store clients out of the task's log."""
         quiet_clients()
+        if self.restricted:
+            from lockgate.operators.trigger_rights.allow_lists import (  # noqa: PLC0415 - at run time only
+                allow_lists,
+            )
+            from lockgate.operators.trigger_rights.parameters import check_parameters  # noqa: PLC0415
+
+            with fail_without_retry():
+                check_parameters(allow_lists(), {name: getattr(self, name) for name in self.template_fields})
         super().pre_execute(context)
 
     def _do_render_template_fields(

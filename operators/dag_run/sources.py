@@ -11,6 +11,8 @@ from lockgate.storage_core.errors import InvalidInputError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from lockgate.operators.trigger_rights.allow_lists import AllowLists
+
 
 def read_files(
     spark: SparkSession,
@@ -21,6 +23,7 @@ def read_files(
     columns: Sequence[str] | None = None,
     where: str | None = None,
     transform: str | None = None,
+    allowed: AllowLists | None = None,
 ) -> DataFrame:
     """Return the rows of files.
 
@@ -33,20 +36,30 @@ def read_files(
         where: Spark SQL condition on the rows; None or empty: all rows.
         transform: `package.module:function`, installed or in the job's libraries, that takes the DataFrame
             and returns the one to write; None or empty: no transformation.
+        allowed: What the arguments may name, if they come from a form; None: anything.
 
     Raises:
-        InvalidInputError: The source does not exist, or the expressions do not fit its columns.
+        InvalidInputError: The source does not exist, the expressions do not fit its columns, or an argument
+            is not allowed.
     """
     from pyspark.errors import AnalysisException  # noqa: PLC0415 - in the child only
 
     from lockgate.operators.spark_process.child import resolve  # noqa: PLC0415 - imports PySpark
+    from lockgate.storage_core.spark.form_values import (  # noqa: PLC0415 - imports PySpark
+        check_options,
+    )
 
+    options = dict(source_options or {})
+    if allowed is not None:
+        if transform:
+            allowed.transform(transform)
+        check_options(spark, source_format, options)
+        source = allowed.source(source)
     try:
-        frame = spark.read.format(source_format).options(**dict(source_options or {})).load(source)
-        if where:
-            frame = frame.where(where)
-        expressions = filled_in(columns)
-        frame = frame.selectExpr(*expressions) if expressions else frame
+        read = spark.read.format(source_format).options(**options).load(source)
+        if allowed is not None:
+            allowed.read_files(read.inputFiles())
+        frame = chosen(read, filled_in(columns), where, is_form=allowed is not None)
         return resolve(transform)(frame) if transform else frame
     except AnalysisException as error:
         reason = str(error).strip().partition("\n")[0].rstrip("; ")
@@ -54,3 +67,32 @@ def read_files(
             f"source {source} cannot be read as {source_format} with these columns and rows: {reason}; "
             "nothing was staged; correct the parameters and start a new run"
         ) from error
+
+
+def chosen(
+    read: DataFrame, columns: Sequence[str] | None, where: str | None, *, is_form: bool = False
+) -> DataFrame:
+    """Return the rows of a condition, and the columns of expressions.
+
+    Args:
+        read: All rows and columns.
+        columns: Spark SQL expressions; None or empty: all columns.
+        where: Spark SQL condition; None or empty: all rows.
+        is_form: The expressions come from a form: refuse those that read anything else.
+
+    Raises:
+        AnalysisException: An expression does not fit the columns.
+        InvalidInputError: An expression is not allowed in a form.
+    """
+    from lockgate.storage_core.spark.form_values import (  # noqa: PLC0415 - imports PySpark
+        check_expressions,
+        check_plan,
+    )
+
+    if is_form:
+        check_expressions(read, [*(columns or ()), *([where] if where else ())])
+    frame = read.where(where) if where else read
+    frame = frame.selectExpr(*columns) if columns else frame
+    if is_form:
+        check_plan(frame, read)
+    return frame

@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lockgate.operators.spark_process.answer_folder import answer_folder
+from lockgate.operators.spark_process.environment import ALL, Part, child_environment
 from lockgate.storage_core import errors
 from lockgate.storage_core.errors import LockgateError
 
@@ -44,6 +45,7 @@ class SparkWork:
         reads_s3: Whether the session gets an S3 file system.
         artefacts: Handle of the artefacts whose libraries the session gets.
         settings: Settings of the child, with the credentials of a connection; None: those of its environment.
+        needs: What the child may connect to with credentials of this environment.
     """
 
     run: str | Callable[..., Any]
@@ -55,6 +57,7 @@ class SparkWork:
     reads_s3: bool = False
     artefacts: Mapping[str, Any] | None = None
     settings: Settings | None = field(default=None, repr=False)
+    needs: frozenset[Part] = ALL
 
 
 class LineLog(Protocol):
@@ -90,8 +93,7 @@ class SparkChild:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                # The child can import what the task can, such as a module beside the DAG file.
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env=child_environment(work.needs),
                 start_new_session=True,
             ) as process:
                 self._process = process

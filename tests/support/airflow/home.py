@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -51,7 +52,8 @@ def _migrated() -> Path:
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
     """An Airflow with our DAGs, an embedded broker and one worker."""
     root = tmp_path_factory.mktemp("airflow")
-    environment = {"LOCKGATE_HOME": str(root / "home")}
+    allowed = json.dumps([str(tmp_path_factory.getbasetemp())])
+    environment = {"LOCKGATE_HOME": str(root / "home"), "LOCKGATE_TRIGGER_DESTINATIONS": allowed}
     settings = Settings(home=root / "home")
     home = AirflowHome(root / "airflow", environment)
     create(home)

@@ -36,12 +36,14 @@ class Services:
         url: URL of the API server.
         environment: Environment of every process.
         logs: Folder of the processes' output.
+        user: Name and password of the user who calls the API; None: an administrator without a password.
     """
 
     home: AirflowHome
     url: str
     environment: Mapping[str, str]
     logs: Path
+    user: tuple[str, str] | None = None
 
     def call(self, method: str, path: str, body: object = None) -> Any:
         """Call Airflow's REST API."""
@@ -83,6 +85,12 @@ class Services:
             f"dags/{dag_id}/dagRuns/{quoted(run_id)}/taskInstances/{task_id}/logs/{attempt}?full_content=true"
         )
         return [str(event["event"]) for event in self.call("GET", path)["content"]]
+
+    def whole_log(self, dag_id: str, run_id: str, task_id: str, attempt: int = 1) -> str:
+        """Return a task's log with the errors' details, as text."""
+        path = f"dags/{dag_id}/dagRuns/{quoted(run_id)}/taskInstances/{task_id}/logs/{attempt}"
+        content = self.call("GET", f"{path}?full_content=true")["content"]
+        return json.dumps(content, ensure_ascii=False)
 
     def state(self, dag_id: str, run_id: str, task_id: str) -> str | None:
         """Return the state of a task."""
@@ -128,13 +136,26 @@ class Services:
         return done.stdout
 
     def _token(self) -> str:
-        with urllib.request.urlopen(f"{self.url}/auth/token", timeout=120) as answer:
+        request = urllib.request.Request(f"{self.url}/auth/token")
+        if self.user is not None:
+            request.data = json.dumps(dict(zip(("username", "password"), self.user, strict=True))).encode()
+            request.add_header("content-type", "application/json")
+        with urllib.request.urlopen(request, timeout=120) as answer:
             return str(json.loads(answer.read())["access_token"])
 
 
 @contextmanager
-def running_airflow(root: Path, dags: Path, environment: Mapping[str, str]) -> Iterator[Services]:
-    """Run an Airflow with the DAGs of a folder until the block ends."""
+def running_airflow(
+    root: Path, dags: Path, environment: Mapping[str, str], *, roles: Mapping[str, str] | None = None
+) -> Iterator[Services]:
+    """Run an Airflow with the DAGs of a folder until the block ends.
+
+    Args:
+        root: Folder for its files.
+        dags: Folder of the DAG files.
+        environment: Additional environment of every process.
+        roles: Role of each user, whose password is the name; None: everybody is an administrator.
+    """
     port = _free_port()
     url = f"http://127.0.0.1:{port}"
     mine = {
@@ -145,6 +166,7 @@ def running_airflow(root: Path, dags: Path, environment: Mapping[str, str]) -> I
         "AIRFLOW__API_AUTH__JWT_SECRET": "a secret of a test " * 4,
         "AIRFLOW__API__SECRET_KEY": "another secret of a test",
         "AIRFLOW__API__BASE_URL": url,
+        **(_users(root, roles) if roles else {}),
         **environment,
     }
     home = AirflowHome(root / "airflow", mine)
@@ -157,6 +179,18 @@ def running_airflow(root: Path, dags: Path, environment: Mapping[str, str]) -> I
     ):
         sure(lambda: _answers(url), f"the API server did not begin; see {root}/api-server.log")
         yield services
+
+
+def _users(root: Path, roles: Mapping[str, str]) -> dict[str, str]:
+    passwords = root / "passwords.json"
+    passwords.write_text(json.dumps({name: name for name in roles}))
+    return {
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(
+            f"{name}:{role}" for name, role in roles.items()
+        ),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
+    }
 
 
 def sure(ask: Callable[[], T | None], otherwise: str) -> T:

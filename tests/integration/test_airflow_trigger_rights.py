@@ -1,0 +1,135 @@
+"""Tests of a user who may only trigger DAGs, by Airflow's REST API: a form gives no rights of the worker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockgate.operators.dag_files import install_stubs
+from lockgate.storage_core.commit.destination.visible_files import visible_files
+from lockgate.storage_core.stores import open_store
+from tests.support.airflow.services import Services, running_airflow
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+SECRET = "not-for-everyone"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("rights")
+    (root / "in").mkdir()
+    (root / "in" / "orders.json").write_text('{"id": 1}\n')
+    return root
+
+
+@pytest.fixture(scope="module")
+def airflow(root: Path) -> Iterator[Services]:
+    """Yield an Airflow whose workers have secrets, as a user who may only trigger DAGs."""
+    dags = root / "dags"
+    dags.mkdir()
+    install_stubs(dags)
+    for other in ("blob_sweep", "journal_checkpoint", "job_recovery"):
+        (dags / f"lockgate_{other}.py").unlink()
+    environment = {
+        "LOCKGATE_HOME": str(root / "home"),
+        "LOCKGATE_BROKER_URL": f"redis://:{SECRET}@127.0.0.1:1/7",
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "LOCKGATE_TRIGGER_SOURCES": json.dumps([str(root / "in")]),
+        "LOCKGATE_TRIGGER_DESTINATIONS": json.dumps([str(root / "lake")]),
+        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
+    }
+    roles = {"tess": "user", "vera": "viewer"}
+    with running_airflow(root, dags, environment, roles=roles) as services:
+        yield replace(services, user=("tess", "tess"))
+
+
+def form(root: Path, **given: Any) -> dict[str, Any]:
+    source = str(root / "in" / "orders.json")
+    return {"source": source, "source_format": "json", "destination": str(root / "lake" / "a"), **given}
+
+
+ATTACKS: dict[str, tuple[str, dict[str, Any], str, str]] = {
+    "Airflow's passwords as source": (
+        "dataset_commit",
+        {"source": "{root}/passwords.json"},
+        "write",
+        "passwords.json' is not allowed in a form: LOCKGATE_TRIGGER_SOURCES",
+    ),
+    "an AWS secret as column": (
+        "dataset_commit",
+        {"columns": ["reflect('java.lang.System', 'getenv', 'AWS_SECRET_ACCESS_KEY') as secret"]},
+        "write",
+        "reflect is not allowed in a form",
+    ),
+    "the broker's password in a condition": (
+        "dataset_commit",
+        {"where": "raise_error(reflect('java.lang.System', 'getenv', 'LOCKGATE_BROKER_URL')) is null"},
+        "write",
+        "reflect is not allowed in a form",
+    ),
+}
+
+FURTHER: dict[str, tuple[str, dict[str, Any], str, str]] = {
+    "another destination": (
+        "dataset_commit",
+        {"destination": "{root}/lake/../dags"},
+        "setup",
+        "is not allowed in a form: LOCKGATE_TRIGGER_DESTINATIONS",
+    ),
+    "a file of the worker as library": (
+        "dataset_commit",
+        {"libraries": ["{root}/passwords.json"]},
+        "libraries",
+        "is not allowed in a form: LOCKGATE_TRIGGER_LIBRARIES allows nothing",
+    ),
+    "uploads of another bucket": (
+        "upload_sweep",
+        {"destinations": "s3://of-others"},
+        "sweep",
+        "'s3://of-others' is not allowed in a form",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "attacks", [pytest.param(ATTACKS, id="main"), pytest.param(FURTHER, id="further", marks=pytest.mark.soak)]
+)
+def test_a_user_with_trigger_rights_does_not_get_the_rights_of_the_worker(
+    airflow: Services, root: Path, attacks: dict[str, tuple[str, dict[str, Any], str, str]]
+) -> None:
+    runs = {}
+    for name, (dag_id, given, _, _) in attacks.items():
+        text = json.dumps(form(root, **given) if dag_id == "dataset_commit" else given)
+        runs[name] = airflow.trigger(dag_id, json.loads(text.replace("{root}", str(root))))
+
+    for name, (dag_id, _, task_id, refusal) in attacks.items():
+        assert airflow.ended_as(dag_id, runs[name]) == "failed", name
+        log = airflow.whole_log(dag_id, runs[name], task_id)
+        assert (airflow.state(dag_id, runs[name], task_id), refusal in log) == ("failed", True), (
+            f"{name}: {log}"
+        )
+        assert SECRET not in log, name
+    assert list(visible_files(open_store(str(root / "lake" / "a")))) == []
+    assert list((root / "home" / "staging").rglob("part-*")) == []
+
+
+def test_a_viewer_cannot_trigger_and_a_stranger_sees_nothing(airflow: Services, root: Path) -> None:
+    viewer = replace(airflow, user=("vera", "vera"))
+    assert viewer.call("GET", "dags/dataset_commit")["dag_id"] == "dataset_commit"
+    with pytest.raises(AssertionError, match="403"):
+        viewer.call("POST", "dags/dataset_commit/dagRuns", {"logical_date": None, "conf": form(root)})
+    with pytest.raises(Exception, match="401"):
+        replace(airflow, user=("tess", "guessed")).call("GET", "dags")
+
+
+@pytest.mark.parametrize("path", ["connections", "variables", "config"])
+def test_the_user_cannot_read_secrets_of_airflow(airflow: Services, path: str) -> None:
+    with pytest.raises(AssertionError, match="403"):
+        airflow.call("GET", path)
