@@ -59,6 +59,11 @@ _REMEDIES: Final[Sequence[tuple[tuple[str, ...], type[NotAppliedError], str]]] =
         JournalUnavailableError,
         "free space on its disk, then try again",
     ),
+    (
+        ("no schema has been selected",),
+        JournalUnavailableError,
+        "create the schema that LOCKGATE_JOURNAL_URL names: `CREATE SCHEMA …`",
+    ),
     (("permission denied",), JournalUnavailableError, "give its user the right to make and to write tables"),
     (("is not a database", "no such table", *_DAMAGE_WORDS), MalformedJournalError, _RESTORE),
     (

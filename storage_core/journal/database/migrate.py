@@ -77,7 +77,7 @@ def check_versions(connection: Connection, database: Database) -> dict[str, int]
         raise JournalVersionError(
             f"journal {database.name} is of version {', '.join(revisions) or 'none'}, this program's is "
             f"{known}; nothing was changed; use the release of Lockgate that made it, or give the journal a "
-            "database of its own (LOCKGATE_JOURNAL_URL)"
+            "database or a schema of its own (LOCKGATE_JOURNAL_URL)"
         )
     known_families().refuse_unknown(found, f"journal {database.name}")
     return found
@@ -115,7 +115,7 @@ def _refuse_strange_tables(connection: Connection, database: Database) -> None:
     if strange:
         raise InvalidInputError(
             f"journal {database.name}: another program has tables there named {', '.join(strange)}; nothing "
-            "was changed; give the journal a database of its own (LOCKGATE_JOURNAL_URL)"
+            "was changed; give the journal a database or a schema of its own (LOCKGATE_JOURNAL_URL)"
         )
 
 
@@ -128,6 +128,7 @@ def _begin_journal(connection: Connection, database: Database, journal: str) -> 
         "epoch": 1,
         "sequence": 0,
         "timeline": server_timeline,
+        "safe_reason": "",
         "pruned_sequence": 0,
         "requests_since_s": 0.0,
     }

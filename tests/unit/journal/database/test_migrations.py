@@ -298,7 +298,7 @@ def test_a_database_without_a_unique_journal_version_is_refused(
             connection.execute(insert(VERSION_TABLE).values(version_num=revision))
 
     in_transaction(journal_url, spoil)
-    with pytest.raises(JournalVersionError, match="a database of its own"):
+    with pytest.raises(JournalVersionError, match="a database or a schema of its own"):
         open_journal(journal_url)
     assert list(shape_of(journal_url)) == [VERSION_TABLE.name]
 
