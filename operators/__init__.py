@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lockgate.operators.audit import AuditOperator
     from lockgate.operators.blobs import BlobSweepOperator, BlobUploadOperator
     from lockgate.operators.dag_run.notifier import JobNotifier
+    from lockgate.operators.deferral.sensors import JobSensor, ManifestSensor
     from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
     from lockgate.operators.journal import JournalCheckpointOperator
     from lockgate.operators.recovery import JobRecoveryOperator
@@ -29,8 +30,10 @@ __all__ = [
     "JobCommitOperator",
     "JobNotifier",
     "JobRecoveryOperator",
+    "JobSensor",
     "JobSetupOperator",
     "JournalCheckpointOperator",
+    "ManifestSensor",
     "SparkWriteOperator",
     "TaskCommitOperator",
     "UploadSweepOperator",
@@ -45,8 +48,10 @@ _MODULES: Final = {
     "JobCommitOperator": "jobs",
     "JobNotifier": "dag_run.notifier",
     "JobRecoveryOperator": "recovery",
+    "JobSensor": "deferral.sensors",
     "JobSetupOperator": "jobs",
     "JournalCheckpointOperator": "journal",
+    "ManifestSensor": "deferral.sensors",
     "SparkWriteOperator": "spark",
     "TaskCommitOperator": "tasks",
     "UploadSweepOperator": "uploads",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from lockgate.operators.connections.connected import with_connections
 from lockgate.operators.dag_run.job_handle import (
@@ -23,7 +23,8 @@ from lockgate.operators.dag_run.parameters import check_bool, seconds, seconds_o
 from lockgate.operators.dag_run.progress import LoggedProgress
 from lockgate.operators.dag_run.receipts import flat
 from lockgate.operators.dag_run.retries import fail_without_retry
-from lockgate.storage_core.errors import InvalidInputError
+from lockgate.operators.deferral.wait import defer_until, is_deferrable, remaining
+from lockgate.storage_core.errors import InvalidInputError, LockgateError
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -196,6 +197,7 @@ class JobCommitOperator(LockgateOperator):
         timeout_s: How long workers may take.
         park_timeout_s: How long recovery leaves the job alone if this task fails before the decision.
         allow_empty: Commit a job without a task list of which no task has committed.
+        deferrable: Wait for the workers in the triggerer; None: Airflow's `[operators] default_deferrable`.
     """
 
     template_fields: Sequence[str] = (
@@ -217,6 +219,7 @@ class JobCommitOperator(LockgateOperator):
         timeout_s: float = 3600.0,
         park_timeout_s: float | None = None,
         allow_empty: bool = False,
+        deferrable: bool | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -225,20 +228,41 @@ class JobCommitOperator(LockgateOperator):
         self.timeout_s = timeout_s
         self.park_timeout_s = park_timeout_s
         self.allow_empty = allow_empty
+        self.deferrable = deferrable
 
     @fail_without_retry()
     @with_connections
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit the job, emit the Asset events, and return the receipt."""
+        if self.complete_by not in {"threads", "workers"}:
+            raise InvalidInputError(
+                f"complete_by={self.complete_by!r}: must be `threads` or `workers`; nothing was decided"
+            )
+        return self._commit(context, partial(self._complete, seconds("timeout_s", self.timeout_s)))
+
+    @fail_without_retry()
+    @with_connections
+    def resume(
+        self, context: Context, event: dict[str, str], batch: str, deadline_s: float
+    ) -> dict[str, Any]:
+        """Take the results of the workers, end the decided job, and return the receipt."""
+        from lockgate.workers.dispatch import GRACE_S, complete_by_workers  # noqa: PLC0415 - imports Celery
+
+        timeout_s, grace_s = remaining(event, deadline_s, GRACE_S)
+        progress = LoggedProgress(self.log)
+        completer = partial(
+            complete_by_workers, timeout_s=timeout_s, grace_s=grace_s, progress=progress, batch=batch
+        )
+        return self._commit(context, completer)
+
+    def _commit(self, context: Context, completer: ShardCompleter) -> dict[str, Any]:
         from lockgate.operators.asset_events.emitted import emit_once  # noqa: PLC0415 - when a task runs
         from lockgate.operators.asset_events.pending_events import save_pending  # noqa: PLC0415
         from lockgate.storage_core.commit.records.phase import JobPhase  # noqa: PLC0415 - when a task runs
 
         park_timeout_s = seconds_or_none("park_timeout_s", self.park_timeout_s)
         allow_empty = check_bool("allow_empty", self.allow_empty)
-        timeout_s = seconds("timeout_s", self.timeout_s)
         job = attach(self.job, progress=LoggedProgress(self.log))
-        completer = self._completer(timeout_s)
         with parked_on_failure(job, park_timeout_s, self.log):
             if is_first := job.phase() is JobPhase.OPEN:
                 save_pending(job, context["ti"], self.outlets)
@@ -253,13 +277,6 @@ class JobCommitOperator(LockgateOperator):
         """Return the destination with rows, bytes, columns and turn, for the OpenLineage provider."""
         return lineage_of_commit(self.job)
 
-    def _completer(self, timeout_s: float) -> ShardCompleter:
-        if self.complete_by not in {"threads", "workers"}:
-            raise InvalidInputError(
-                f"complete_by={self.complete_by!r}: must be `threads` or `workers`; nothing was decided"
-            )
-        return partial(self._complete, timeout_s)
-
     def _complete(
         self, timeout_s: float, destination: str, job_id: JobId, plan: str, shard_count: int
     ) -> Iterable[ShardReport]:
@@ -270,14 +287,28 @@ class JobCommitOperator(LockgateOperator):
             return ()
         from lockgate.workers.dispatch import complete_by_workers  # noqa: PLC0415 - imports Celery
 
+        if is_deferrable(self.deferrable):
+            try:
+                self._defer(timeout_s, destination, job_id, plan, shard_count)
+            except LockgateError as error:
+                self.log.warning("job %s: this task completes all shards: %s", job_id, error)
+                return ()
+        progress = LoggedProgress(self.log)
         return complete_by_workers(
-            destination,
-            job_id,
-            plan,
-            shard_count,
-            timeout_s=timeout_s,
-            progress=LoggedProgress(self.log),
+            destination, job_id, plan, shard_count, timeout_s=timeout_s, progress=progress
         )
+
+    def _defer(
+        self, timeout_s: float, destination: str, job_id: JobId, plan: str, shard_count: int
+    ) -> NoReturn:
+        """Send the shards and free the slot; the decided job needs no lease."""
+        from lockgate.workers.celery_app import COMMIT_QUEUE  # noqa: PLC0415 - imports Celery
+        from lockgate.workers.dispatch import GRACE_S, dispatch_shards  # noqa: PLC0415
+
+        batch = dispatch_shards(destination, job_id, plan, shard_count, expires_s=timeout_s)
+        self.log.info("job %s: %d shards sent as batch %s", job_id, shard_count, batch)
+        waited = {"batch": batch, "count": shard_count, "queue": COMMIT_QUEUE, "grace_s": GRACE_S}
+        defer_until(self, "batch", waited, timeout_s=timeout_s, batch=batch)
 
 
 class JobAbortOperator(LockgateOperator):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import msgspec
 from airflow.sdk.exceptions import AirflowException
 
 from lockgate.operators.connections.connected import with_connections
@@ -20,6 +21,7 @@ from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
 from lockgate.operators.dag_run.parameters import check_bool, seconds
 from lockgate.operators.dag_run.progress import LoggedProgress, aligned
 from lockgate.operators.dag_run.retries import fail_without_retry
+from lockgate.operators.deferral.wait import defer_until, is_deferrable, remaining
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.printable import printable
@@ -62,6 +64,7 @@ class JobRecoveryOperator(LockgateOperator):
             (workers if `LOCKGATE_BROKER_URL` is set).
         timeout_s: How long workers may take.
         grace_s: How long to wait for a worker if none listens, before threads do the work.
+        deferrable: Wait for the workers in the triggerer; None: Airflow's `[operators] default_deferrable`.
     """
 
     template_fields: Sequence[str] = (
@@ -87,6 +90,7 @@ class JobRecoveryOperator(LockgateOperator):
         settle_by: SettleBy = "auto",
         timeout_s: float = 3600.0,
         grace_s: float = 60.0,
+        deferrable: bool | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -97,6 +101,7 @@ class JobRecoveryOperator(LockgateOperator):
         self.settle_by = settle_by
         self.timeout_s = timeout_s
         self.grace_s = grace_s
+        self.deferrable = deferrable
 
     @fail_without_retry()
     @with_connections
@@ -107,8 +112,52 @@ class JobRecoveryOperator(LockgateOperator):
         by_workers = self._by_workers(settings)
         unended, unreached = self._find(settings)
         self.log.info("%d jobs to settle; left alone: %s", len(unended.expired), unended.left_alone or "none")
+        if by_workers and unended.expired and is_deferrable(self.deferrable):
+            self._defer(unended, unreached)
         settling = self._by_celery if by_workers else self._by_threads
-        results = sorted(settling(unended.expired, settings), key=lambda r: (r.destination, r.job_id))
+        return self._report(settling(unended.expired, settings), unended, unreached)
+
+    @fail_without_retry()
+    @with_connections
+    def resume(
+        self,
+        context: Context,  # noqa: ARG002 - Airflow's
+        event: dict[str, str],
+        found: dict[str, Any],
+        batch: str,
+        deadline_s: float,
+    ) -> dict[str, int]:
+        """Take the workers' results, settle what they did not, and return how each job ended."""
+        from lockgate.storage_core.commit.recovery.expired_jobs import UnendedJobs  # noqa: PLC0415 - SQLAlchemy
+
+        unended = msgspec.convert(found["unended"], UnendedJobs)
+        timeout_s, grace_s = remaining(event, deadline_s, seconds("grace_s", self.grace_s))
+        results = self._by_celery(
+            unended.expired, load_settings(), timeout_s=timeout_s, grace_s=grace_s, batch=batch
+        )
+        return self._report(results, unended, found["unreached"])
+
+    def _defer(self, unended: UnendedJobs, unreached: list[str]) -> None:
+        """Send the jobs and free the slot; return if the broker does not answer."""
+        from lockgate.workers.celery_app import RECOVERY_QUEUE  # noqa: PLC0415 - imports Celery
+        from lockgate.workers.recovery import dispatch_recovery  # noqa: PLC0415
+
+        timeout_s, grace_s = seconds("timeout_s", self.timeout_s), seconds("grace_s", self.grace_s)
+        jobs = unended.expired
+        try:
+            batch = dispatch_recovery(jobs, dry_run=self.report_only, expires_s=timeout_s)
+        except LockgateError as error:
+            self.log.warning("not deferred: %s", error)
+            return
+        self.log.info("%d jobs sent as batch %s", len(jobs), batch)
+        waited = {"batch": batch, "count": len(jobs), "queue": RECOVERY_QUEUE, "grace_s": grace_s}
+        found = {"unended": msgspec.to_builtins(unended), "unreached": unreached}
+        defer_until(self, "batch", waited, timeout_s=timeout_s, batch=batch, found=found)
+
+    def _report(
+        self, settled: Iterable[RecoveryResult], unended: UnendedJobs, unreached: Sequence[str]
+    ) -> dict[str, int]:
+        results = sorted(settled, key=lambda r: (r.destination, r.job_id))
         if results:
             self.log.info("recovered:\n%s", summary_table(results))
         for blob_job in [result.artefacts for result in results if result.artefacts]:
@@ -158,16 +207,25 @@ class JobRecoveryOperator(LockgateOperator):
             progress("recovery", done, len(jobs))
             yield result
 
-    def _by_celery(self, jobs: Sequence[JobAt], settings: Settings) -> Iterator[RecoveryResult]:
+    def _by_celery(
+        self,
+        jobs: Sequence[JobAt],
+        settings: Settings,
+        *,
+        timeout_s: float | None = None,
+        grace_s: float | None = None,
+        batch: str | None = None,
+    ) -> Iterator[RecoveryResult]:
         from lockgate.workers.recovery import settle_by_workers  # noqa: PLC0415 - imports Celery
 
         return settle_by_workers(
             jobs,
             settings=settings,
             dry_run=self.report_only,
-            timeout_s=seconds("timeout_s", self.timeout_s),
-            grace_s=seconds("grace_s", self.grace_s),
+            timeout_s=seconds("timeout_s", self.timeout_s) if timeout_s is None else timeout_s,
+            grace_s=seconds("grace_s", self.grace_s) if grace_s is None else grace_s,
             progress=LoggedProgress(self.log),
+            batch=batch,
         )
 
     def _raise_problems(self, results: Iterable[RecoveryResult], unreached: Sequence[str]) -> None:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from lockgate.operators.connections.connected import with_connections
-from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, parked_after
+from lockgate.operators.dag_run.job_handle import (
+    JobHandle,
+    attach_open,
+    park,
+    parked_after,
+    parked_on_failure,
+)
 from lockgate.operators.dag_run.log_tables import log_table
 from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
 from lockgate.operators.dag_run.parameters import seconds, seconds_or_none
 from lockgate.operators.dag_run.progress import LoggedProgress
 from lockgate.operators.dag_run.retries import fail_without_retry
+from lockgate.operators.deferral.wait import defer_until, is_deferrable, longest_park, remaining
 from lockgate.storage_core.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -27,12 +34,16 @@ class TaskCommitOperator(LockgateOperator):
     unmapped, it takes every task of the job attempt. A task is not committed twice, so a retry does only what
     is missing. Returns the files, rows and bytes of its tasks.
 
+    If it is deferrable, it sends everything at once and frees its slot. Meanwhile the job is parked at least
+    until the time limit.
+
     Args:
         job: Handle of the job: `write.output["job"]`.
         task_ids: Ids of the tasks; None: all.
         timeout_s: Time limit for all of them together.
         grace_s: How long to wait for a worker if none listens.
         park_timeout_s: How long recovery leaves the job alone; None: `LOCKGATE_PARK_TIMEOUT_S`.
+        deferrable: Wait in the triggerer; None: Airflow's `[operators] default_deferrable`.
     """
 
     template_fields: Sequence[str] = (
@@ -54,6 +65,7 @@ class TaskCommitOperator(LockgateOperator):
         timeout_s: float = 4 * 3600.0,
         grace_s: float = 60.0,
         park_timeout_s: float | None = None,
+        deferrable: bool | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -62,25 +74,60 @@ class TaskCommitOperator(LockgateOperator):
         self.timeout_s = timeout_s
         self.grace_s = grace_s
         self.park_timeout_s = park_timeout_s
+        self.deferrable = deferrable
 
     @fail_without_retry()
     @with_connections
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow passes it by name
         """Commit the tasks and return their totals."""
-        from lockgate.workers.dispatch import commit_tasks  # noqa: PLC0415 - imports Celery
-
         timeout_s, grace_s = seconds("timeout_s", self.timeout_s), seconds("grace_s", self.grace_s)
         park_timeout_s = seconds_or_none("park_timeout_s", self.park_timeout_s)
         job = attach_open(self.job)
-        with parked_after(job, park_timeout_s, self.log):
+        with parked_on_failure(job, park_timeout_s, self.log):
+            tasks = self._tasks(job)
+        if tasks and is_deferrable(self.deferrable):
+            park(job, longest_park(park_timeout_s, timeout_s), self.log)
+            self._defer(job, tasks, timeout_s, grace_s)
+        return self._commit(job, tasks, timeout_s, grace_s)
+
+    @fail_without_retry()
+    @with_connections
+    def resume(
+        self,
+        context: Context,  # noqa: ARG002 - Airflow passes it
+        event: dict[str, str],
+        batch: str,
+        deadline_s: float,
+    ) -> dict[str, Any]:
+        """Take the results of what was dispatched, and return the totals."""
+        job = attach_open(self.job)
+        timeout_s, grace_s = remaining(event, deadline_s, seconds("grace_s", self.grace_s))
+        return self._commit(job, self._tasks(job), timeout_s, grace_s, batch=batch)
+
+    def _defer(self, job: Job, tasks: list[str], timeout_s: float, grace_s: float) -> NoReturn:
+        from lockgate.workers.celery_app import COMMIT_QUEUE  # noqa: PLC0415 - imports Celery
+        from lockgate.workers.dispatch import dispatch_tasks  # noqa: PLC0415
+
+        batch = dispatch_tasks(job.destination, job.job_id, job.job_attempt, tasks, expires_s=timeout_s)
+        self.log.info("job %s: %d task commits sent as batch %s", job.job_id, len(tasks), batch)
+        waited = {"batch": batch, "count": len(tasks), "queue": COMMIT_QUEUE, "grace_s": grace_s}
+        defer_until(self, "batch", waited, timeout_s=timeout_s, batch=batch)
+
+    def _commit(
+        self, job: Job, tasks: list[str], timeout_s: float, grace_s: float, *, batch: str | None = None
+    ) -> dict[str, Any]:
+        from lockgate.workers.dispatch import commit_tasks  # noqa: PLC0415 - imports Celery
+
+        with parked_after(job, seconds_or_none("park_timeout_s", self.park_timeout_s), self.log):
             rows = commit_tasks(
                 job.destination,
                 job.job_id,
                 job.job_attempt,
-                self._tasks(job),
+                tasks,
                 timeout_s=timeout_s,
                 grace_s=grace_s,
                 progress=LoggedProgress(self.log),
+                batch=batch,
             )
         shown = [(row["task_id"], row["files"], row["rows"], row["size"]) for row in rows]
         self.log.info("committed tasks:\n%s", log_table(("task", "files", "rows", "bytes"), shown))

@@ -15,7 +15,7 @@ from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.ids import JobId
 from lockgate.workers.celery_app import COMMIT_QUEUE, SWEEP_QUEUE
-from lockgate.workers.gather import Row, gather
+from lockgate.workers.gather import Row, dispatch, gather
 from lockgate.workers.tasks import commit_task, complete_shard
 from lockgate.workers.tasks import sweep_blobs as sweep_task
 
@@ -37,6 +37,7 @@ def commit_tasks(
     timeout_s: float = TIMEOUT_S,
     grace_s: float = GRACE_S,
     progress: Progress = no_progress,
+    batch: str | None = None,
 ) -> list[Row]:
     """Commit the staged tasks of a job attempt on the workers; return one row for each task, in order.
 
@@ -50,6 +51,7 @@ def commit_tasks(
         timeout_s: Time limit for all of them together.
         grace_s: How long to wait for a worker if none listens.
         progress: Called with the number of committed tasks.
+        batch: Result of `dispatch_tasks` for the same tasks; None: they are sent now.
 
     Raises:
         MissingPartError: No worker listens.
@@ -64,7 +66,30 @@ def commit_tasks(
         timeout_s=timeout_s,
         grace_s=grace_s,
         progress=progress,
+        batch=batch,
     )
+
+
+def dispatch_tasks(
+    destination: str, job_id: str, job_attempt: str, task_ids: Sequence[str], *, expires_s: float
+) -> str:
+    """Send the commits of staged tasks to the workers; return the batch for `commit_tasks`.
+
+    Raises:
+        OutcomeUnknownError: The broker does not answer.
+    """
+    signatures = [commit_task.s(destination, job_id, job_attempt, task_id) for task_id in task_ids]
+    return dispatch(signatures, work=f"task commits of job {job_id}", expires_s=expires_s)
+
+
+def dispatch_shards(destination: str, job_id: JobId, plan: str, shard_count: int, *, expires_s: float) -> str:
+    """Send the completion of a decided plan to the workers; return the batch for `complete_by_workers`.
+
+    Raises:
+        OutcomeUnknownError: The broker does not answer.
+    """
+    signatures = [complete_shard.s(destination, job_id, plan, shard) for shard in range(shard_count)]
+    return dispatch(signatures, work=f"completion of job {job_id}", expires_s=expires_s)
 
 
 def complete_by_workers(
@@ -76,15 +101,19 @@ def complete_by_workers(
     timeout_s: float = TIMEOUT_S,
     grace_s: float = GRACE_S,
     progress: Progress = no_progress,
+    batch: str | None = None,
 ) -> Iterator[ShardReport]:
     """Make a decided plan's files visible on the workers; pass it as `complete` to `Job.commit`.
 
     After the decision the job only goes forward. A shard that the workers do not complete, for whatever
-    reason, is not yielded; the caller completes it.
+    reason, is not yielded; the caller completes it. `batch` is the result of `dispatch_shards`, or None to
+    send them now.
     """
     work = f"completion of job {job_id}"
     signatures = [complete_shard.s(destination, job_id, plan, shard) for shard in range(shard_count)]
-    outcomes = gather(signatures, work=work, queue=COMMIT_QUEUE, timeout_s=timeout_s, grace_s=grace_s)
+    outcomes = gather(
+        signatures, work=work, queue=COMMIT_QUEUE, timeout_s=timeout_s, grace_s=grace_s, batch=batch
+    )
     try:
         with closing(outcomes):
             for done, (shard, outcome) in enumerate(outcomes, start=1):
@@ -133,9 +162,10 @@ def _run(
     timeout_s: float,
     grace_s: float,
     progress: Progress,
+    batch: str | None = None,
 ) -> list[Row]:
     rows: dict[int, Row] = {}
-    outcomes = gather(signatures, work=work, queue=queue, timeout_s=timeout_s, grace_s=grace_s)
+    outcomes = gather(signatures, work=work, queue=queue, timeout_s=timeout_s, grace_s=grace_s, batch=batch)
     with closing(outcomes):
         for done, (position, outcome) in enumerate(outcomes, start=1):
             if isinstance(outcome, LockgateError):

@@ -29,6 +29,7 @@ from lockgate.storage_core.errors import (
     OutcomeUnknownError,
     RecordVersionError,
 )
+from lockgate.storage_core.ids import new_token
 from lockgate.workers.celery_app import QUEUES, app
 from lockgate.workers.session.token import HEADER, extract
 
@@ -49,8 +50,64 @@ Row = dict[str, Any]
 """The result of a Lockgate task."""
 
 
+def dispatch(signatures: Sequence[Signature], *, work: str, expires_s: float) -> str:
+    """Send tasks to the workers at once, and return the name of the batch, by which `gather` finds them.
+
+    Args:
+        signatures: Signatures of the tasks.
+        work: Description for messages.
+        expires_s: How long a worker may begin a task.
+
+    Raises:
+        OutcomeUnknownError: The broker does not answer; what was sent may run, which is harmless.
+    """
+    batch = new_token()
+    try:
+        with app.producer_or_acquire() as producer, denied_join_result():
+            for position, signature in enumerate(signatures):
+                signature.apply_async(
+                    producer=producer, expires=max(expires_s, 1.0), task_id=_id_in(batch, position)
+                )
+    except BROKER_ERRORS as error:
+        with suppress(*BROKER_ERRORS):
+            withdraw(batch, len(signatures))
+        raise OutcomeUnknownError(
+            f"{work}: the broker gives no answer ({type(error).__name__}); some tasks may have been sent and "
+            "may succeed; nothing was deleted; check that the broker runs, then run it again"
+        ) from None
+    return batch
+
+
+def ended_in(batch: str, positions: Collection[int]) -> set[int]:
+    """Return which of these tasks of a batch have ended; raises a broker's error."""
+    by_id = {_id_in(batch, position): position for position in positions}
+    if not by_id:
+        return set()
+    return {by_id[task] for task, _ in app.backend.get_many(set(by_id), interval=POLL_S, max_iterations=1)}
+
+
+def withdraw(batch: str, count: int) -> None:
+    """Withdraw the tasks of a batch that no worker has begun; begun tasks continue."""
+    app.control.revoke([_id_in(batch, position) for position in range(count)])
+
+
+def has_listener(queue: str) -> bool:
+    """Return whether a worker listens on a queue; raises a broker's error."""
+    return bool(_listeners(queue))
+
+
+def _id_in(batch: str, position: int) -> str:
+    return f"{batch}-{position}"
+
+
 def gather(
-    signatures: Sequence[Signature], *, work: str, queue: str, timeout_s: float, grace_s: float
+    signatures: Sequence[Signature],
+    *,
+    work: str,
+    queue: str,
+    timeout_s: float,
+    grace_s: float,
+    batch: str | None = None,
 ) -> Generator[tuple[int, Row | LockgateError]]:
     """Run tasks on the workers and yield the position of each and its result or error, as they end.
 
@@ -66,14 +123,15 @@ def gather(
         timeout_s: Time limit for all of them together.
         grace_s: How long to wait without a result and without a worker on the queue. A broker that does not
             answer is called again for as long, and its workers then have as long to reconnect.
+        batch: Name of the batch as which the tasks were dispatched; None: they are sent now.
 
     Raises:
         MissingPartError: No worker listens on the queue, or each is of another version.
         OutcomeUnknownError: The time limit has passed, or the broker does not answer; begun tasks may still
             succeed.
     """
-    waiting = deque(enumerate(signatures))
-    sent: dict[str, int] = {}
+    sent = {} if batch is None else {_id_in(batch, position): position for position in range(len(signatures))}
+    waiting = deque(enumerate(signatures) if batch is None else ())
     deadline = time.monotonic() + timeout_s
     patience = _Patience(work, queue, grace_s, since=time.monotonic())
     try:

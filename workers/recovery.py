@@ -8,13 +8,14 @@ from contextlib import closing
 from typing import Final
 
 import msgspec
+from celery.canvas import Signature
 
 from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult, settle, unsettled
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.celery_app import RECOVERY_QUEUE
-from lockgate.workers.gather import gather
+from lockgate.workers.gather import dispatch, gather
 from lockgate.workers.tasks import recover_job
 
 TIMEOUT_S: Final = 3600.0
@@ -32,6 +33,7 @@ def settle_by_workers(
     timeout_s: float = TIMEOUT_S,
     grace_s: float = GRACE_S,
     progress: Progress = no_progress,
+    batch: str | None = None,
 ) -> Iterator[RecoveryResult]:
     """Settle jobs on the workers, independently of each other; yield one result for each job, as they end.
 
@@ -45,10 +47,17 @@ def settle_by_workers(
         timeout_s: Time limit for all of them together.
         grace_s: How long to wait for a worker if none listens.
         progress: Called with the number of settled jobs.
+        batch: Result of `dispatch_recovery` for the same jobs; None: they are sent now.
     """
     remaining = dict(enumerate(jobs))
-    signatures = [recover_job.s(job.destination, job.job_id, dry_run) for job in jobs]
-    outcomes = gather(signatures, work=WORK, queue=RECOVERY_QUEUE, timeout_s=timeout_s, grace_s=grace_s)
+    outcomes = gather(
+        _signatures(jobs, dry_run=dry_run),
+        work=WORK,
+        queue=RECOVERY_QUEUE,
+        timeout_s=timeout_s,
+        grace_s=grace_s,
+        batch=batch,
+    )
     try:
         with closing(outcomes):
             for position, outcome in outcomes:
@@ -64,3 +73,16 @@ def settle_by_workers(
         for done, result in enumerate(results, start=len(jobs) - len(remaining) + 1):
             progress(WORK, done, len(jobs))
             yield result
+
+
+def dispatch_recovery(jobs: Sequence[JobAt], *, dry_run: bool, expires_s: float) -> str:
+    """Send the recovery of jobs to the workers; return the batch for `settle_by_workers`.
+
+    Raises:
+        OutcomeUnknownError: The broker does not answer.
+    """
+    return dispatch(_signatures(jobs, dry_run=dry_run), work=WORK, expires_s=expires_s)
+
+
+def _signatures(jobs: Sequence[JobAt], *, dry_run: bool) -> list[Signature]:
+    return [recover_job.s(job.destination, job.job_id, dry_run) for job in jobs]

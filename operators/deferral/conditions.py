@@ -1,0 +1,172 @@
+"""What a deferred task waits for. Each condition is made of scalar arguments and asked in a thread.
+
+`ask` returns why the task is to be resumed, or None. The resumed task looks again by itself, so a condition
+decides nothing, and one that is asked again, after a restart of the triggerer, does no harm.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from lockgate.storage_core.commit.destination.log import DestinationLog
+from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.phase import NEXT, JobPhase
+from lockgate.storage_core.errors import LockgateError, ObjectNotFoundError
+from lockgate.storage_core.ids import JobId
+from lockgate.storage_core.settings import load_settings
+from lockgate.storage_core.stores import open_store
+
+LOG: Final = logging.getLogger("lockgate.deferral")
+
+ALL_ENDED: Final = "all ended"
+NO_WORKER: Final = "no worker listens"
+NO_BROKER: Final = "the broker does not answer"
+
+
+class Condition(Protocol):
+    """Something to wait for."""
+
+    def ask(self) -> str | None:
+        """Return why the task is to be resumed; None to wait longer. Blocks."""
+
+    def withdraw(self) -> None:
+        """Stop what was dispatched, because a user has stopped the task. Blocks."""
+
+
+@dataclass
+class BatchEnded:
+    """A batch of Celery tasks has ended, or has no worker.
+
+    Attributes:
+        batch: Name of the batch; with a position the id of each task.
+        count: Number of tasks.
+        queue: Their queue.
+        grace_s: How long to wait without a result, and without a worker or a broker.
+    """
+
+    batch: str
+    count: int
+    queue: str
+    grace_s: float
+    _pending: set[int] = field(default_factory=set)
+    _quiet_since: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._pending = set(range(self.count))
+        self._quiet_since = time.monotonic()
+
+    def ask(self) -> str | None:
+        """Return whether all tasks have ended, or nothing has happened for the grace time and why."""
+        from lockgate.workers.gather import BROKER_ERRORS, ended_in, has_listener  # noqa: PLC0415 - Celery
+
+        is_over = time.monotonic() - self._quiet_since >= self.grace_s
+        try:
+            if ended := ended_in(self.batch, self._pending):
+                self._pending -= ended
+                self._quiet_since = time.monotonic()
+            elif self._pending and is_over:
+                if not has_listener(self.queue):
+                    return NO_WORKER
+                self._quiet_since = time.monotonic()
+        except (*BROKER_ERRORS, LockgateError) as error:
+            LOG.warning("batch %s: the broker gives no answer: %s", self.batch, error)
+            return NO_BROKER if is_over else None
+        return None if self._pending else ALL_ENDED
+
+    def withdraw(self) -> None:
+        """Withdraw the tasks that no worker has begun; begun ones continue, and their effects are fenced."""
+        from lockgate.workers.gather import withdraw  # noqa: PLC0415 - Celery
+
+        withdraw(self.batch, self.count)
+
+
+@dataclass
+class JobReached:
+    """A job has reached a phase, or can never reach it."""
+
+    destination: str
+    job_id: str
+    phase: str
+
+    def ask(self) -> str | None:
+        """Return the job's phase if the wait is over."""
+        found = self.look()
+        return str(found) if is_reached(found, self.phase) or not may_reach(found, self.phase) else None
+
+    def look(self) -> JobPhase:
+        """Return the job's phase.
+
+        Raises:
+            ObjectNotFoundError: There is no such job.
+        """
+        folder = JobFolder(open_store(self.destination, load_settings()), JobId(self.job_id))
+        folder.job()
+        return folder.phase()
+
+    def withdraw(self) -> None:
+        """Do nothing: nothing was dispatched."""
+
+
+@dataclass
+class ManifestHas:
+    """A destination has published a turn, or data newer than a time."""
+
+    destination: str
+    turn: int
+    newer_than_s: float
+
+    def ask(self) -> str | None:
+        """Return the published turn if the wait is over."""
+        receipt = self.look()
+        return None if receipt is None else f"turn {receipt.turn}"
+
+    def look(self) -> Receipt | None:
+        """Return the receipt of the newest publication if it is new enough, else None."""
+        log = DestinationLog(open_store(self.destination, load_settings()))
+        newest = log.highest()
+        while newest is not None:
+            outcome = newest.outcome
+            if outcome is not None and outcome.receipt is not None:
+                receipt = outcome.receipt
+                is_new = receipt.turn >= self.turn and receipt.published_s > self.newer_than_s
+                return receipt if is_new else None
+            try:
+                newest = log.turn(newest.number - 1) if newest.number > 1 else None
+            except ObjectNotFoundError:
+                return None  # older turns are only in a checkpoint
+        return None
+
+    def withdraw(self) -> None:
+        """Do nothing: nothing was dispatched."""
+
+
+CONDITIONS: Final[Mapping[str, type[BatchEnded | JobReached | ManifestHas]]] = {
+    "batch": BatchEnded,
+    "job": JobReached,
+    "manifest": ManifestHas,
+}
+"""Conditions by the name that a trigger carries."""
+
+
+def is_reached(found: JobPhase, wanted: str) -> bool:
+    """Return whether a job in phase `found` is in the wanted phase, or was in it."""
+    return found == wanted or found in _after(JobPhase(wanted))
+
+
+def may_reach(found: JobPhase, wanted: str) -> bool:
+    """Return whether a job in phase `found` is in the wanted phase, or can come to it."""
+    return found == wanted or wanted in _after(found)
+
+
+def _after(phase: JobPhase) -> set[JobPhase]:
+    found: set[JobPhase] = set()
+    following = set(NEXT[phase])
+    while following:
+        found |= following
+        following = {after for each in following for after in NEXT[each]} - found
+    return found

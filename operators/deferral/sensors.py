@@ -1,0 +1,183 @@
+"""JobSensor and ManifestSensor: wait for a job's phase, or for new data at a destination."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
+from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
+
+from lockgate.operators.connections.connected import with_connections
+from lockgate.operators.dag_run.job_handle import JobHandle, check_handle
+from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
+from lockgate.operators.dag_run.parameters import positive
+from lockgate.operators.dag_run.receipts import flat
+from lockgate.operators.dag_run.retries import fail_without_retry
+from lockgate.operators.deferral.wait import defer_until, is_deferrable
+from lockgate.storage_core.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from lockgate.operators.deferral.conditions import JobReached, ManifestHas
+
+
+class JobSensor(LockgateOperator, BaseSensorOperator):
+    """Waits until a job has reached a phase; returns the phase in which it found the job.
+
+    A later phase counts: a committed job has been published. Fails without a retry if the job can never reach
+    the phase, such as `committed` after an abort.
+
+    Args:
+        job: Handle of the job: `setup.output`, or a mapping with `destination`, `job_id` and an empty
+            `job_attempt`.
+        phase: Phase to wait for: `decided`, `published`, `committed`, `failed`, …
+        deferrable: Wait in the triggerer; None: Airflow's `[operators] default_deferrable`.
+    """
+
+    template_fields: Sequence[str] = (*CONNECTIONS, "job", "phase")
+    template_fields_renderers = {"job": "json"}  # noqa: RUF012 - as Airflow declares it
+    ui_color = "#e8f0fe"
+
+    def __init__(
+        self,
+        *,
+        job: JobHandle | Any,
+        phase: str = "committed",
+        deferrable: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.job = job
+        self.phase = phase
+        self.deferrable = deferrable
+
+    @fail_without_retry()
+    @with_connections
+    def poke(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - Airflow's
+        """Return whether the job has reached the phase."""
+        from lockgate.operators.deferral.conditions import is_reached, may_reach  # noqa: PLC0415 - when it runs
+
+        condition = self._condition()
+        found = condition.look()
+        if is_reached(found, self.phase):
+            return PokeReturnValue(is_done=True, xcom_value=str(found))
+        if not may_reach(found, self.phase):
+            raise AirflowFailException(
+                f"job {condition.job_id} at {condition.destination} is {found}: it never becomes {self.phase}"
+            )
+        return PokeReturnValue(is_done=False)
+
+    def execute(self, context: Context) -> Any:  # noqa: RET503 - it defers
+        """Wait, in the triggerer if the sensor is deferrable."""
+        if not is_deferrable(self.deferrable):
+            return super().execute(context)
+        if done := self.poke(context):
+            return done.xcom_value
+        condition = self._condition()
+        arguments = {
+            "destination": condition.destination,
+            "job_id": condition.job_id,
+            "phase": condition.phase,
+        }
+        defer_until(self, "job", arguments, timeout_s=self.timeout, poll_s=self.poke_interval)
+
+    def resume(self, context: Context, event: dict[str, str], deadline_s: float) -> Any:  # noqa: ARG002
+        """Look once more, and return the phase."""
+        return _done(self, self.poke(context))
+
+    def _condition(self) -> JobReached:
+        from lockgate.operators.deferral.conditions import JobReached  # noqa: PLC0415 - when it runs
+        from lockgate.storage_core.commit.records.phase import JobPhase  # noqa: PLC0415
+
+        handle = check_handle(self.job)
+        if self.phase not in set(JobPhase):
+            raise InvalidInputError(
+                f"phase={self.phase!r}: must be one of {', '.join(JobPhase)}; nothing was done"
+            )
+        return JobReached(handle["destination"], handle["job_id"], self.phase)
+
+
+class ManifestSensor(LockgateOperator, BaseSensorOperator):
+    """Waits until a destination has published a turn, or data newer than a time; returns the receipt.
+
+    Args:
+        destination: URL or path.
+        turn: The newest publication has at least this turn; 1: the first one.
+        newer_than: It was published after this time: a `datetime`, or ISO text such as
+            `{{ data_interval_start }}`; None: at any time.
+        deferrable: Wait in the triggerer; None: Airflow's `[operators] default_deferrable`.
+    """
+
+    template_fields: Sequence[str] = (*CONNECTIONS, "destination", "turn", "newer_than")
+    ui_color = "#e8f0fe"
+
+    def __init__(
+        self,
+        *,
+        destination: str,
+        turn: int | str = 1,
+        newer_than: datetime | str | None = None,
+        deferrable: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.destination = destination
+        self.turn = turn
+        self.newer_than = newer_than
+        self.deferrable = deferrable
+
+    @fail_without_retry()
+    @with_connections
+    def poke(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - Airflow's
+        """Return whether the destination has the data."""
+        receipt = self._condition().look()
+        return PokeReturnValue(
+            is_done=receipt is not None, xcom_value=None if receipt is None else flat(receipt)
+        )
+
+    def execute(self, context: Context) -> Any:  # noqa: RET503 - it defers
+        """Wait, in the triggerer if the sensor is deferrable."""
+        if not is_deferrable(self.deferrable):
+            return super().execute(context)
+        if done := self.poke(context):
+            return done.xcom_value
+        condition = self._condition()
+        arguments = {
+            "destination": condition.destination,
+            "turn": condition.turn,
+            "newer_than_s": condition.newer_than_s,
+        }
+        defer_until(self, "manifest", arguments, timeout_s=self.timeout, poll_s=self.poke_interval)
+
+    def resume(self, context: Context, event: dict[str, str], deadline_s: float) -> Any:  # noqa: ARG002
+        """Look once more, and return the receipt."""
+        return _done(self, self.poke(context))
+
+    def _condition(self) -> ManifestHas:
+        from lockgate.operators.deferral.conditions import ManifestHas  # noqa: PLC0415 - when it runs
+
+        return ManifestHas(self.destination, positive("turn", self.turn), _time_s(self.newer_than))
+
+
+def _time_s(value: datetime | str | None) -> float:
+    if value is None or value in ("", "None"):
+        return 0.0
+    try:
+        found = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise InvalidInputError(
+            f"newer_than={value!r} must be a time with its zone, such as 2026-11-21T00:00:00+00:00; nothing "
+            "was done"
+        )
+    return found.timestamp()
+
+
+def _done(sensor: BaseSensorOperator, poked: PokeReturnValue) -> Any:
+    if not poked:
+        raise AirflowSensorTimeout(f"{sensor.task_id}: not so within {sensor.timeout:.0f} s")
+    return poked.xcom_value
