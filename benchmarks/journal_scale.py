@@ -147,7 +147,6 @@ def run(url: str, root: Path, number: int, leases: int) -> None:
         )
         for words in (
             ["jobs", "list"],
-            ["jobs", "list", "--limit", str(number)],
             ["jobs", "list", "--json"],
             ["journal", "status"],
         ):
