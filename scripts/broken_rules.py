@@ -109,8 +109,8 @@ MUTANTS: Final = (
             ),
             Edit(
                 f"{JOURNAL}/write/transaction.py",
-                "[*removals, _move_head(journal, stamp)])\n",
-                "[*removals, _move_head(journal, stamp)])\n            see(stamp)\n",
+                "[*added, *removals, _move_head(journal, stamp)])\n",
+                "[*added, *removals, _move_head(journal, stamp)])\n            see(stamp)\n",
             ),
         ],
     ),
@@ -119,10 +119,36 @@ MUTANTS: Final = (
         "a renewal compares the stamp, so that a fenced holder gets an error",
         [
             Edit(
-                f"{JOURNAL}/leases/leases.py", "LEASE.c.holder == holder", "LEASE.c.resource.in_(list(held))"
+                f"{JOURNAL}/leases/renewal.py",
+                "LEASE.c.holder == bindparam(_HOLDER)",
+                "LEASE.c.resource != bindparam(_HOLDER)",
             ),
-            Edit(f"{JOURNAL}/leases/leases.py", "alive.get(resource) != stamp", "resource not in alive"),
+            Edit(
+                f"{JOURNAL}/leases/renewal.py",
+                " and stamp.sequence == sequence and stamp.epoch == epoch",
+                "",
+            ),
         ],
+    ),
+    Mutant(
+        "renew-the-dropped",
+        "a renewal does not renew a lease that its holder has dropped",
+        [
+            Edit(
+                f"{JOURNAL}/leases/renewal.py",
+                "            dropped.append(resource)",
+                "            pass",
+            )
+        ],
+        "tests/unit/journal/test_renewals.py"
+        "::test_a_lease_that_its_holder_gave_up_lapses_although_it_renews_others",
+    ),
+    Mutant(
+        "take-beside-a-renewal",
+        "a write waits for a renewal of the lease that it reads",
+        [Edit(f"{JOURNAL}/database/row_access.py", "self._lock and kind is Lease", "False")],
+        "tests/unit/journal/test_renewing_beside_writes.py"
+        "::test_a_recovery_beside_a_renewal_that_is_not_yet_committed_is_refused",
     ),
     Mutant(
         "check-outside-the-snapshot",

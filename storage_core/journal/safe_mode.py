@@ -7,15 +7,19 @@ holder could not renew while the journal was down), pruning, and all calls of `r
 from __future__ import annotations
 
 import pkgutil
-from typing import Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, CursorResult, Select, and_, func, or_, select, update
 
 from lockgate.storage_core.errors import SafeModeError
 from lockgate.storage_core.failpoints import step
-from lockgate.storage_core.journal.database.schema import HEAD
+from lockgate.storage_core.journal.database.renewals import renew_holder
+from lockgate.storage_core.journal.database.schema import HEAD, IS_RENEWABLE, LEASE, RENEWED_S
 from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.leases import RearmLeases
+from lockgate.storage_core.journal.entries.rows import Standing
 from lockgate.storage_core.journal.journal import Journal
 from lockgate.storage_core.journal.maintenance import maintenance
 from lockgate.storage_core.journal.write.mutation import Mutation
@@ -53,7 +57,7 @@ def leave_safe_mode(journal: Journal) -> int | None:
     with step("safe-mode"):
         if journal.status().safe_since_s is None:
             return None
-        rearmed: int = journal.apply(RearmLeases()).result
+        rearmed = _rearm_unrenewed(journal) + _rearm_holders(journal)
         _rearm_families(journal)
         with maintenance(journal, "leave") as (connection, _):
             left = update(HEAD).where(HEAD.c.journal == journal.name)
@@ -77,6 +81,46 @@ def refuse_in_safe_mode(journal: Journal, doing: str) -> None:
             f"{doing}: journal {journal.name!r} is in safe mode ({status.safe_reason}); nothing was changed; "
             "see that what it knows is right, then run `lockgate journal leave-safe-mode`"
         )
+
+
+def _rearm_unrenewed(journal: Journal) -> int:
+    """Rearm the leases that no renewal renews, parked and dropped ones; one page for each entry."""
+    is_dropped = and_(IS_RENEWABLE, LEASE.c.dropped_s > 0)
+    query = select(LEASE.c.resource).where(
+        LEASE.c.journal == journal.name, or_(LEASE.c.standing == Standing.PARKED, is_dropped)
+    )
+    with _read(journal, query) as found:
+        pages = in_pages(found.scalars(), PAGE)
+        return sum(journal.apply(RearmLeases(resources=page)).result for page in pages)
+
+
+def _rearm_holders(journal: Journal) -> int:
+    """Renew for all holders, a page of them for each transaction; return the number of their leases.
+
+    A restored journal has no rows of holders: this also inserts them.
+    """
+    query = (
+        select(LEASE.c.holder, func.max(RENEWED_S).label("newest_s"), func.count().label("leases"))
+        .where(LEASE.c.journal == journal.name, IS_RENEWABLE, LEASE.c.dropped_s.is_(None))
+        .group_by(LEASE.c.holder)
+    )
+    rearmed = 0
+    with _read(journal, query) as found:
+        for page in in_pages(found, PAGE):
+            with maintenance(journal, "rearm") as (connection, head):
+                for row in page:
+                    renew_holder(connection, journal.name, row.holder, head.now_s, row.newest_s)
+                    rearmed += row.leases
+    return rearmed
+
+
+@contextmanager
+def _read(journal: Journal, query: Select[Any]) -> Iterator[CursorResult[Any]]:
+    """Read the result of a query as a stream, beside writes."""
+    with journal.reading() as reading:
+        reading.stay_open()
+        with reading.connection.execute(query.execution_options(yield_per=PAGE)) as found:
+            yield found
 
 
 def _rearm_families(journal: Journal) -> None:

@@ -24,8 +24,7 @@ from lockgate.storage_core.commit.registry.rows import Job as RegisteredJob
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.ids import JobId
-from lockgate.storage_core.journal import Journal, Leases, LeaseState, LeaseView, Reading
-from lockgate.storage_core.journal.entries.leases import is_overdue
+from lockgate.storage_core.journal import Journal, Leases, LeaseState, LeaseView
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import open_store
 
@@ -81,7 +80,10 @@ def expired_jobs(settings: Settings, clock: Clock | None = None) -> UnendedJobs:
             )
             for job, lease in registry.unended(reading)
         ]
-        jobs += [(job, None) for job in _ended_with_lease(reading, now_s)]
+        jobs += [
+            (JobAt(job.destination, JobId(job.job_id)), None)
+            for job in registry.ended_with_lease(reading, now_s, settings.lease_hard_s)
+        ]
     return _partition(jobs)
 
 
@@ -148,15 +150,6 @@ def _registry(settings: Settings, clock: Clock | None) -> Journal:
             "nothing was done; name a destination, or scan a prefix"
         )
     return journal
-
-
-def _ended_with_lease(reading: Reading, now_s: float) -> Iterator[JobAt]:
-    """Yield ended jobs with an expired lease, which was taken while another process ended the job."""
-    for destination, job_id, lease in registry.leased(reading):
-        if is_overdue(lease, now_s):
-            job = reading.get(RegisteredJob, destination, job_id)
-            if job is not None and job.ended_s is not None:
-                yield JobAt(destination, JobId(job_id))
 
 
 def _why_left_alone(

@@ -88,7 +88,7 @@ def rescan(
         with journal.reading() as reading:
             url, link = canonical_url(store), symlinked_url(store)
             registered = {JobId(job.job_id): job for job in jobs(reading, url)}
-            leases = {JobId(job) for destination, job, _ in leased(reading) if destination == url}
+            leases = {JobId(job) for destination, job in leased(reading) if destination == url}
             linked = [] if link is None else jobs(reading, link)
         listing = list_job_folders(store)
         differences = chain(

@@ -12,6 +12,7 @@ from lockgate.storage_core.commit.registry.rows import Destination, Job
 from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
 from lockgate.storage_core.ids import job_of_resource, job_resource
 from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.leases.overdue import overdue_leases
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.stores.pagination import in_pages
 
@@ -68,12 +69,26 @@ def leases_of(reading: Reading, page: Sequence[Job]) -> dict[str, Lease]:
     return {lease.resource: lease for lease in reading.find(Lease, keys)} if keys else {}
 
 
-def leased(reading: Reading) -> Iterator[tuple[str, str, Lease]]:
-    """Yield the destination, id and lease of each job with a lease, including ended jobs."""
-    for lease in reading.where(Lease, {}):
-        job = job_of_resource(lease.resource)
-        if job is not None:
-            yield *job, lease
+def leased(reading: Reading) -> Iterator[tuple[str, str]]:
+    """Yield the destination and id of each job with a lease, known or not. It reads all leases, in pages."""
+    after: tuple[str] | None = None
+    while page := reading.where(Lease, {}, after=after, limit=PAGE):
+        yield from (job for lease in page if (job := job_of_resource(lease.resource)) is not None)
+        after = (page[-1].resource,)
+
+
+def ended_with_lease(reading: Reading, now_s: float, within_s: float) -> Iterator[Job]:
+    """Yield ended jobs with an overdue lease, which was taken while another process ended the job.
+
+    Args:
+        reading: State of the journal.
+        now_s: Time of the database's clock.
+        within_s: Holders that have renewed in this time are left out: see `overdue_leases`.
+    """
+    leases = overdue_leases(reading, now_s, within_s)
+    named = (job for lease in leases if (job := job_of_resource(lease.resource)) is not None)
+    for page in in_pages(named, PAGE):
+        yield from (job for job in reading.find(Job, page) if job.ended_s is not None)
 
 
 def find_job(reading: Reading, text: str) -> Job:

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from typing import Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Table, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Table, and_, delete, exists, func, insert, select, update
 
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
-from lockgate.storage_core.journal.database.schema import ENTRY, HEAD, REQUEST
+from lockgate.storage_core.journal.database.schema import ENTRY, HEAD, HOLDER, LEASE, REQUEST
 from lockgate.storage_core.journal.entries.rows import Request
 from lockgate.storage_core.journal.journal import Journal
 from lockgate.storage_core.journal.maintenance import maintenance
@@ -31,6 +31,9 @@ SLICE: Final = 500
 
 CLOCKS_APART_S: Final = 300.0
 """Extra retention of request ids: a client's clock may be ahead of the database's by this much."""
+
+DEAD_HOLDER_S: Final = 86_400.0
+"""Age of the last renewal at which the row of a holder without leases is deleted."""
 
 DEAD_UPLOAD_S: Final = 86_400.0
 """Age at which an upload of a checkpoint counts as abandoned."""
@@ -93,6 +96,7 @@ def prune(
                 progress("prune entries", done, entries)
             for done in _forget_requests(journal, forgotten_before_s):
                 progress("forget requests", done, requests)
+            _forget_holders(journal, now_s - DEAD_HOLDER_S)
             for stamp in old:
                 checkpoints.delete(stamp)
             checkpoints.abort_uploads(now_s - DEAD_UPLOAD_S)
@@ -191,3 +195,14 @@ def _forget_requests(journal: Journal, before_s: float) -> Iterator[int]:
                 )
             done += len(ids)
             yield done
+
+
+def _forget_holders(journal: Journal, before_s: float) -> None:
+    """Delete the rows of holders that have no lease and have not renewed since a time."""
+    is_old = and_(HOLDER.c.journal == journal.name, HOLDER.c.renewed_s < before_s)
+    has_lease = exists().where(LEASE.c.journal == HOLDER.c.journal, LEASE.c.holder == HOLDER.c.holder)
+    old = select(HOLDER.c.holder).where(is_old, ~has_lease).limit(SLICE)
+    while True:
+        with maintenance(journal, "forget-holders") as (connection, _):
+            if not connection.execute(delete(HOLDER).where(is_old, HOLDER.c.holder.in_(old))).rowcount:
+                return

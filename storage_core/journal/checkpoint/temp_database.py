@@ -20,7 +20,7 @@ from sqlalchemy.pool import NullPool
 from lockgate.storage_core.errors import JournalUnavailableError
 from lockgate.storage_core.journal.checkpoint.replay import load
 from lockgate.storage_core.journal.database.row_access import SqlRows, columns_of, row_of
-from lockgate.storage_core.journal.database.schema import table_of
+from lockgate.storage_core.journal.database.schema import HOLDER, table_of
 from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.rows import Request, Row
 
@@ -129,6 +129,7 @@ def temp_database() -> Iterator[TempDatabase]:
         kinds: tuple[type[Row], ...] = (*known_families().rows, Request)
         for kind in kinds:
             table_of(kind).create(connection)
+        HOLDER.create(connection)  # empty: replayed leases have no renewals
         yield TempDatabase(connection)
 
 

@@ -40,6 +40,7 @@ from sqlalchemy.dialects.postgresql import Insert as PostgresqlInsert
 from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 
 from lockgate.storage_core.journal.database.pipeline import Statement, copy_in, execute_pipelined, is_sqlite
+from lockgate.storage_core.journal.database.schema import read_columns
 
 _Insert = PostgresqlInsert | SqliteInsert
 _BuildInsert = Callable[[Table, bool], _Insert]
@@ -71,7 +72,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def select_by_key(
-    connection: Connection, table: Table, journal: str, keys: Sequence[tuple[Any, ...]], *, lock: bool
+    connection: Connection, table: Table, journal: str, keys: Sequence[tuple[Any, ...]]
 ) -> Statement:
     """Return the statement that selects the rows with these keys, without the column `journal`.
 
@@ -80,11 +81,9 @@ def select_by_key(
         table: Table of the rows.
         journal: Name of the journal.
         keys: Values of the primary key's other columns.
-        lock: Lock the rows until the transaction ends.
     """
-    # Sorted, so that two transactions lock the same rows in the same order.
-    given = parameters(journal, _keys(table), sorted(keys))
-    return Statement(_find(table, is_sqlite(connection), lock), given, keeps_plan=_has_one_index(table))
+    given = parameters(journal, _keys(table), keys)
+    return Statement(_find(table, is_sqlite(connection)), given, keeps_plan=_has_one_index(table))
 
 
 def select_by_columns(
@@ -139,20 +138,17 @@ def store(
     execute_pipelined(connection, [*statements, *others])
 
 
-def matching(
-    columns: Sequence[Sequence[Column[Any]]], by: Sequence[str], for_sqlite: bool, *, lock: bool = False
-) -> Query:
+def matching(columns: Sequence[Sequence[Column[Any]]], by: Sequence[str], for_sqlite: bool) -> Query:
     """Return a query for the rows whose columns have the values in the parameter `given`.
 
     Args:
         columns: Columns to select, for each table.
         by: Names of the columns to compare; in each table an index begins with the journal and these.
         for_sqlite: Whether the query is for SQLite.
-        lock: Lock the rows until the transaction ends.
     """
     compared = [columns[0][0].table.c[name] for name in by]
     if for_sqlite:
-        wanted = _given_in(compared, for_sqlite)
+        wanted = given_in(compared, for_sqlite)
         query: Query = _union(
             [
                 select(*chosen).where(
@@ -162,7 +158,7 @@ def matching(
             ]
         )
         return query
-    given = _given_in(compared, for_sqlite).subquery()
+    given = given_in(compared, for_sqlite).subquery()
     found = _union(
         [
             select(*chosen).where(
@@ -173,8 +169,7 @@ def matching(
     )
     # OFFSET 0 makes PostgreSQL look up each value by the index, instead of a join that may read the whole
     # table.
-    found = found.offset(literal_column("0"))
-    each = (found.with_for_update() if lock else found).lateral()
+    each = found.offset(literal_column("0")).lateral()
     return select(*each.c).select_from(given.join(each, true()))
 
 
@@ -216,8 +211,8 @@ def _has_one_index(table: Table) -> bool:
     return not table.indexes
 
 
-def _given_in(columns: Sequence[Column[Any]], for_sqlite: bool) -> Select[Any]:
-    """Select the objects of the JSON list in the parameter `given` as rows of these columns."""
+def given_in(columns: Sequence[Column[Any]], for_sqlite: bool) -> Select[Any]:
+    """Return a query for the objects of the JSON list in the parameter `given`, as rows of these columns."""
     text = bindparam(_GIVEN, type_=Text)
     if for_sqlite:
         each = func.json_each(text).table_valued("value")
@@ -235,19 +230,19 @@ def _recordset(columns: Sequence[Column[Any]]) -> TableValuedAlias:
 
 
 @cache
-def _find(table: Table, for_sqlite: bool, lock: bool) -> Query:
-    return matching([_rest(table)], [at.name for at in _keys(table)], for_sqlite, lock=lock)
+def _find(table: Table, for_sqlite: bool) -> Query:
+    return matching([read_columns(table)], [at.name for at in _keys(table)], for_sqlite)
 
 
 @cache
 def _find_in(table: Table, by: tuple[str, ...], for_sqlite: bool) -> Query:
-    return matching([_rest(table)], by, for_sqlite)
+    return matching([read_columns(table)], by, for_sqlite)
 
 
 @cache
 def _remove(table: Table, for_sqlite: bool) -> Delete:
     keys = _keys(table)
-    wanted = tuple_(*keys).in_(_given_in(keys, for_sqlite))
+    wanted = tuple_(*keys).in_(given_in(keys, for_sqlite))
     return delete(table).where(table.c.journal == bindparam(JOURNAL), wanted)
 
 

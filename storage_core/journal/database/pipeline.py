@@ -97,8 +97,8 @@ def is_sqlite(connection: Connection) -> bool:
 
 
 def _rows(connection: Connection, statement: Statement) -> Sequence[Row]:
-    result = connection.execute(statement.sql, statement.parameters)
-    return [tuple(row) for row in result] if result.returns_rows else ()
+    with connection.execute(statement.sql, statement.parameters) as result:
+        return result.cursor.fetchall() if result.returns_rows else ()  # SQLAlchemy's rows cost more
 
 
 def _has_rows(cursor: psycopg.Cursor[Row]) -> bool:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy import Column, Connection, func, select, tuple_
 
 from lockgate.storage_core.errors import MalformedJournalError
 from lockgate.storage_core.journal.database import bulk
-from lockgate.storage_core.journal.database.pipeline import Statement, execute_pipelined
-from lockgate.storage_core.journal.database.schema import table_of
+from lockgate.storage_core.journal.database.pipeline import Statement, execute_pipelined, is_sqlite
+from lockgate.storage_core.journal.database.renewals import lock_holders
+from lockgate.storage_core.journal.database.schema import read_columns, table_of
 from lockgate.storage_core.journal.entries.rows import Lease, Row
 from lockgate.storage_core.journal.entries.state import Key
 
 R = TypeVar("R", bound=Row)
-
-_RENEWED: Final = frozenset[type[Row]]({Lease})
-"""Rows that other transactions change without the head's lock: see `Leases.renew`."""
 
 
 class SqlRows:
@@ -28,7 +26,7 @@ class SqlRows:
     Args:
         connection: Connection with an open transaction.
         journal: Name of the journal.
-        lock: Lock leases when they are read, against renewals before they are written.
+        lock: Lock the holders of leases before these are read, against renewals before they are written.
     """
 
     def __init__(self, connection: Connection, journal: str, *, lock: bool = False) -> None:
@@ -38,13 +36,19 @@ class SqlRows:
 
     def find(self, kind: type[R], keys: Sequence[tuple[Any, ...]]) -> Sequence[R]:
         """Return the existing rows with these keys."""
-        (found,) = execute_pipelined(self.connection, [self.select_by_key(kind, keys)])
+        *_, found = execute_pipelined(
+            self.connection, [*self.locks(kind, keys), self.select_by_key(kind, keys)]
+        )
         return rows_of(kind, found)
+
+    def locks(self, kind: type[Row], keys: Sequence[tuple[Any, ...]]) -> list[Statement]:
+        """Return the statements to execute before rows are selected by key: see `renewals.py`."""
+        is_needed = self._lock and kind is Lease and keys and not is_sqlite(self.connection)
+        return [lock_holders(self.journal, keys)] if is_needed else []
 
     def select_by_key(self, kind: type[Row], keys: Sequence[tuple[Any, ...]]) -> Statement:
         """Return the statement that selects rows by key; `row_of` converts its result."""
-        lock = self._lock and kind in _RENEWED
-        return bulk.select_by_key(self.connection, table_of(kind), self.journal, keys, lock=lock)
+        return bulk.select_by_key(self.connection, table_of(kind), self.journal, keys)
 
     def select_by_columns(
         self, kind: type[Row], columns: tuple[str, ...], values: Sequence[tuple[Any, ...]]
@@ -121,9 +125,8 @@ class SqlRows:
 
 
 def columns_of(kind: type[Row]) -> list[Column[Any]]:
-    """Return the columns of a kind of row, in the order of its fields."""
-    table = table_of(kind)
-    return [table.c[name] for name in _fields(kind)]
+    """Return the columns to select for a kind of row, in the order of its fields."""
+    return read_columns(table_of(kind))
 
 
 def row_of(kind: type[R], values: Iterable[Any]) -> R:

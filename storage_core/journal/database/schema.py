@@ -34,10 +34,13 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    func,
+    literal_column,
+    select,
 )
 from sqlalchemy.types import TypeEngine
 
-from lockgate.storage_core.journal.entries.rows import Request, Row
+from lockgate.storage_core.journal.entries.rows import RENEWABLE, Lease, Request, Row
 
 METADATA: Final = MetaData()
 """The tables that entries do not fold into."""
@@ -76,6 +79,16 @@ def _table_of(kind: type[Row]) -> Table:
         *(_column(field, is_key=field.name in kind.KEY) for field in fields),
         *(Index(f"{kind.TABLE}_by_{'_'.join(columns)}", "journal", *columns) for columns in kind.INDEXES),
     )
+
+
+def read_columns(table: Table) -> list[Column[Any]]:
+    """Return the columns to select for a kind of row, in the order of its fields.
+
+    For a lease, `renewed_s` is the time of the last renewal of any kind.
+    """
+    stored = table.c.get("renewed_s") if table.name == Lease.TABLE else None
+    columns = [at for at in table.columns if at.name != "journal"]
+    return [cast("Column[Any]", RENEWED_S) if at is stored else at for at in columns]
 
 
 def _column(field: Field, *, is_key: bool) -> Column[Any]:
@@ -133,7 +146,30 @@ HOLDER: Final = _table(
     Column("renewed_s", Double, nullable=False),
     Index("holder_by_renewed_s", "journal", "renewed_s"),
 )
-"""`renewed_s`: time of a holder's last renewal of all its leases, 0 before the first."""
+"""`renewed_s`: time of a holder's last renewal of all its leases, 0 before the first. See `renewals.py`."""
+
+LEASE: Final = table_of(Lease)
+
+IS_RENEWABLE: Final = LEASE.c.standing.in_(
+    [literal_column(f"'{standing}'") for standing in sorted(RENEWABLE)]
+)
+"""Condition of a lease that renewals renew."""
+
+RENEWED_S: Final = func.coalesce(
+    select(HOLDER.c.renewed_s)
+    .where(
+        HOLDER.c.journal == LEASE.c.journal,
+        HOLDER.c.holder == LEASE.c.holder,
+        HOLDER.c.renewed_s > LEASE.c.renewed_s,
+        LEASE.c.dropped_s.is_(None),
+        IS_RENEWABLE,
+    )
+    .correlate(LEASE)
+    .scalar_subquery(),
+    LEASE.c.renewed_s,
+    type_=Double,
+).label("renewed_s")
+"""Time of a lease's last renewal: its holder's, if that is later and applies to it. See `renewals.py`."""
 
 REQUEST: Final = table_of(Request)
 """Requests whose entries were pruned."""

@@ -256,13 +256,27 @@ class DropLease(_LeaseOp, frozen=True, tag="drop-lease"):
 
 
 class RearmLeases(Op, frozen=True, tag="rearm-leases"):
-    """Renew all leases, because no holder could renew while the journal was down."""
+    """Renew leases, because no holder could renew while the journal was down.
+
+    Attributes:
+        resources: Resources of the leases; None, as in old entries, for all.
+    """
 
     RESULT: ClassVar = int
 
+    resources: tuple[str, ...] | None = None
+
+    def touches(self) -> Iterable[Key]:
+        """Return the leases."""
+        return [(Lease, (resource,)) for resource in self.resources or ()]
+
     def fold(self, state: State, moment: Moment) -> int:
         """Set each lease's renewal to now and extend parked ones by their hard limit; return their number."""
-        leases = [lease for lease in state.where(Lease) if lease.standing is not Standing.FREE]
+        if self.resources is None:
+            named = state.where(Lease)
+        else:
+            named = [lease for one in self.resources if (lease := state.get(Lease, one)) is not None]
+        leases = [lease for lease in named if lease.standing is not Standing.FREE]
         for lease in leases:
             until_s = lease.parked_until_s
             if until_s is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -38,6 +38,10 @@ class Standing(StrEnum):
     PARKED = "parked"
     RECOVERING = "recovering"
     FREE = "free"
+
+
+RENEWABLE: Final = frozenset({Standing.HELD, Standing.RECOVERING})
+"""States in which a lease is renewed."""
 
 
 class Lease(Row, frozen=True):

@@ -10,16 +10,13 @@ Source: journal, "Leases".
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Mapping
 
 import msgspec
-from sqlalchemy import case, collate, select, update
 
 from lockgate.storage_core.failpoints import FAILPOINTS, current_step
 from lockgate.storage_core.journal import metrics
 from lockgate.storage_core.journal.database.retry import tries
-from lockgate.storage_core.journal.database.schema import table_of
 from lockgate.storage_core.journal.entries.leases import (
     FreeLease,
     LeaseState,
@@ -33,19 +30,9 @@ from lockgate.storage_core.journal.entries.leases import (
 )
 from lockgate.storage_core.journal.entries.rows import Lease, Standing
 from lockgate.storage_core.journal.journal import Journal
-from lockgate.storage_core.journal.read.same_journal import as_parameters, is_same, refuse_other_state
-from lockgate.storage_core.journal.read.snapshot_read import Reading
+from lockgate.storage_core.journal.leases.renewal import renew
 from lockgate.storage_core.lease_watch import LEASE_WATCH
 from lockgate.storage_core.stamp import Stamp
-
-LEASE: Final = table_of(Lease)
-
-_LEASES_A_STATEMENT: Final = 10_000
-"""SQLite limits the parameters of a statement to 32,766, PostgreSQL to 65,535."""
-
-
-TICK_S: Final = 1e-6
-"""Least step of `renewed_s` at a renewal, for a clock that stands still or was set back."""
 
 
 class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,14 +94,14 @@ class Leases:
         return stamp
 
     def renew(self, holder: str, held: Mapping[str, Stamp]) -> dict[str, str]:
-        """Renew all leases of a holder in one statement; return a message for each lost one, by resource.
+        """Renew all leases of a holder in one row; return a message for each lost one, by resource.
 
         A lease that no other holder has taken is renewed however late: the clock may have jumped. A recovery
         that is about to take it notices the renewal (`TakeLease.seen`).
 
         Args:
             holder: Name under which they were taken.
-            held: Stamps with which they were taken, by resource.
+            held: Stamps with which they were taken, by resource. Its other leases are not renewed.
 
         Raises:
             StateLostError: The database was replaced; nothing was renewed.
@@ -122,7 +109,7 @@ class Leases:
         for attempt in tries():
             with attempt:
                 alive = self._renewed(holder, held)
-        lost = [resource for resource, stamp in held.items() if alive.get(resource) != stamp]
+        lost = [resource for resource in held if resource not in alive]
         return {resource: fenced(resource, held[resource], self._row(resource)) for resource in lost}
 
     def park(self, resource: str, stamp: Stamp, for_s: float) -> None:
@@ -173,39 +160,14 @@ class Leases:
         monotonic_s = self.journal.clock.monotonic_s()
         return max(0.0, lease.hard_s - LEASE_WATCH.unrenewed_s(name, renewal, monotonic_s, since_s))
 
-    def _renewed(self, holder: str, held: Mapping[str, Stamp]) -> dict[str, Stamp]:
-        """Renew the leases that the holder still holds, and return their stamps."""
+    def _renewed(self, holder: str, held: Mapping[str, Stamp]) -> set[str]:
+        """Renew the leases that the holder still holds, and return their resources."""
         point = f"{current_step()}.journal-renew"
         FAILPOINTS.hit(f"{point}.before")
-        database, journal, known = self.journal.database, self.journal.name, self.journal.known
-        alive: dict[str, Stamp] = {}
+        database, journal = self.journal.database, self.journal.name
         began_s = time.perf_counter()
         with metrics.span("renew", journal), database.write() as connection:
-            now = database.now()
-            # Always later, even if the clock was set back: a recovery must see the renewal, and replay could
-            # refuse a `TakeLease` that was accepted.
-            renewed_s = case((LEASE.c.renewed_s >= now, LEASE.c.renewed_s + TICK_S), else_=now)
-            for resources in _slices(sorted(held)):
-                mine = select(LEASE.c.resource).where(
-                    LEASE.c.journal == journal,
-                    LEASE.c.resource.in_(resources),
-                    LEASE.c.holder == holder,
-                    LEASE.c.standing.in_([Standing.HELD, Standing.RECOVERING]),
-                    is_same(database.is_sqlite),
-                )
-                if not database.is_sqlite:
-                    # In the order in which a write locks them (`bulk.select_by_key`), to avoid a deadlock.
-                    mine = mine.order_by(collate(LEASE.c.resource, "C")).with_for_update()
-                renewed = connection.execute(
-                    update(LEASE)
-                    .where(LEASE.c.journal == journal, LEASE.c.resource.in_(mine))
-                    .values(renewed_s=renewed_s)
-                    .returning(LEASE.c.resource, LEASE.c.epoch, LEASE.c.sequence),
-                    as_parameters(known),
-                )
-                alive.update({row.resource: Stamp(row.epoch, row.sequence) for row in renewed})
-            if len(alive) < len(held):  # seldom, so the reason is not asked for with every renewal
-                refuse_other_state(Reading(connection, database, journal), known)
+            alive = renew(connection, database, self.journal.known, holder, held)
         metrics.record_renewal(journal, leases=len(alive), seconds=time.perf_counter() - began_s)
         FAILPOINTS.hit(f"{point}.after")
         return alive
@@ -213,9 +175,3 @@ class Leases:
     def _row(self, resource: str) -> Lease | None:
         view = self.look(resource)
         return None if view is None else view.lease
-
-
-def _slices(resources: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield slices that one statement can take as parameters."""
-    for start in range(0, len(resources), _LEASES_A_STATEMENT):
-        yield resources[start : start + _LEASES_A_STATEMENT]

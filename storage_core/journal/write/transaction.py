@@ -20,12 +20,13 @@ from lockgate.storage_core.journal.database import bulk
 from lockgate.storage_core.journal.database.database import NOW, Database, now_parameter, timeline
 from lockgate.storage_core.journal.database.engines import SYNCHRONOUS_COMMIT
 from lockgate.storage_core.journal.database.pipeline import PLANS_KEPT, Row, Statement, execute_pipelined
+from lockgate.storage_core.journal.database.renewals import add_holders
 from lockgate.storage_core.journal.database.row_access import SqlRows, row_of
 from lockgate.storage_core.journal.database.schema import ENTRY, EPOCH, HEAD, REQUEST
 from lockgate.storage_core.journal.entries.encoding import decode_result, encode_op
 from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.op import Moment
-from lockgate.storage_core.journal.entries.rows import Request
+from lockgate.storage_core.journal.entries.rows import Lease, Request
 from lockgate.storage_core.journal.entries.state import State, by_columns, by_kind
 from lockgate.storage_core.journal.read.same_journal import (
     Known,
@@ -98,7 +99,8 @@ def write(database: Database, known: Known, mutations: Sequence[Mutation]) -> li
         if entries:
             changes, removals = rows.to_write(state.changes, state.absent)
             changes.append(bulk.Change(ENTRY, entries, are_new=True))
-            bulk.store(connection, journal, changes, [*removals, _move_head(journal, stamp)])
+            added = add_holders(journal, state.changes.values(), for_sqlite=database.is_sqlite)
+            bulk.store(connection, journal, changes, [*added, *removals, _move_head(journal, stamp)])
     seconds = time.perf_counter() - began_s
     metrics.record_write(journal, entries=len(entries), mutations=len(mutations), seconds=seconds)
     return outcomes
@@ -121,16 +123,19 @@ def _lock_and_load(
     connection, journal, families = rows.connection, rows.journal, known_families()
     keys_of = by_kind(key for mutation in mutations for key in families.touches(mutation.op))
     spans = by_columns(span for mutation in mutations for span in families.spans(mutation.op))
+    locks = rows.locks(Lease, keys_of.get(Lease, ()))
     locked, repeated, *found = execute_pipelined(
         connection,
         [
             _lock_statement(database, journal, keeps_plans=not database.is_sqlite),
             _known_statement(database, journal, [mutation.request_id for mutation in mutations]),
+            *locks,
             *(rows.select_by_key(kind, keys) for kind, keys in keys_of.items()),
             *(rows.select_by_columns(*span, values) for span, values in spans.items()),
         ],
     )
     head = _head(connection, database, known, locked)
+    del found[: len(locks)]
     for (kind, keys), values in zip(keys_of.items(), found[: len(keys_of)], strict=True):
         state.add(kind, keys, [row_of(kind, row) for row in values])
     for ((kind, columns), shared), values in zip(spans.items(), found[len(keys_of) :], strict=True):

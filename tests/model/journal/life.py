@@ -119,6 +119,7 @@ class JournalLifeMachine(JournalMachine):
         model.known = {**at_checkpoint.known, **model.known}
         model.requests_since_s = at_checkpoint.requests_since_s
         model.epoch, model.pruned, model.is_safe = restored.stamp.epoch, newest.sequence, True
+        model.holders = {}  # the rows of leases have their renewals until the checkpoint
         self.model = model
         self.points = [point for point in self.points if point.sequence <= model.sequence] or self.points[:1]
         self._move_to(target, url)
@@ -195,7 +196,8 @@ class JournalLifeMachine(JournalMachine):
         """Copy the renewals into the model: no entry records which of them survived."""
         with self.journals[0].reading() as reading:
             for lease in reading.where(Lease, {}):
-                self.model.tables["lease"][lease.key]["renewed_s"] = lease.renewed_s
+                row = self.model.tables["lease"][lease.key]
+                row.update(renewed_s=lease.renewed_s, dropped_s=lease.dropped_s)
 
     def _observe(self) -> None:
         self.observer = SnapshotObserver(self.url, self.journals[0])

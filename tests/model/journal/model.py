@@ -31,6 +31,7 @@ TABLES: Final = tuple(kind.TABLE for kind in known_families().rows)
 
 CLOCKS_APART_S: Final = 300.0
 TICK_S: Final = 1e-6
+RENEWABLE: Final = frozenset({"held", "recovering"})
 ENDED: Final = {"committed", "failed"}
 TAKEN_FROM: Final = {
     "write": {"free"},
@@ -71,6 +72,7 @@ class JournalModel:
 
     Attributes:
         known: Outcome and kind of op of each request, by its id.
+        holders: Time of the last renewal of each holder.
         history: Tables after each entry, without the renewals, which have no entries.
     """
 
@@ -80,6 +82,7 @@ class JournalModel:
     pruned: int = 0
     requests_since_s: float = 0.0
     known: dict[str, tuple[type[Op], Accepted]] = field(default_factory=dict)
+    holders: dict[str, float] = field(default_factory=dict)
     tables: dict[str, Table] = field(default_factory=lambda: {name: {} for name in TABLES})
     history: dict[int, dict[str, Table]] = field(default_factory=lambda: {0: {name: {} for name in TABLES}})
 
@@ -124,14 +127,26 @@ class JournalModel:
         return unfit + rest
 
     def renew(self, holder: str, held: Mapping[str, Stamp], now_s: float) -> set[str]:
-        """Renew all leases of a holder; return the resources that it has lost."""
-        alive = {}
-        for lease in self.tables["lease"].values():
-            if lease["holder"] == holder and lease["standing"] in {"held", "recovering"}:
-                later_s = lease["renewed_s"] + TICK_S  # if the clock was set back, or stands still
-                lease["renewed_s"] = now_s if now_s > lease["renewed_s"] else later_s
-                alive[lease["resource"]] = _stamp(lease)
-        return {resource for resource, stamp in held.items() if alive.get(resource) != stamp}
+        """Renew the leases that a holder holds, and no others; return the resources that it has lost."""
+        renewable = [
+            lease
+            for lease in self.tables["lease"].values()
+            if lease["holder"] == holder and lease["standing"] in RENEWABLE
+        ]
+        mine = [lease for lease in renewable if held.get(lease["resource"]) == _stamp(lease)]
+        for lease in renewable:
+            if lease not in mine and lease["dropped_s"] is None:
+                lease["dropped_s"] = now_s
+        if mine:
+            self._renew(holder, mine, now_s)
+        return held.keys() - {lease["resource"] for lease in mine}
+
+    def _renew(self, holder: str, leases: Sequence[Row], now_s: float) -> None:
+        newest_s = max(self.holders.get(holder, 0.0), *(lease["renewed_s"] for lease in leases))
+        later_s = max(now_s, newest_s + TICK_S)  # if the clock was set back, or stands still
+        self.holders[holder] = later_s
+        for lease in leases:
+            lease.update(renewed_s=later_s, dropped_s=None)
 
     def begin_epoch(self) -> None:
         """Start a new epoch, like a failover or a restore."""
@@ -142,13 +157,20 @@ class JournalModel:
         if not self.is_safe:
             return None
         held = [lease for lease in self.tables["lease"].values() if lease["standing"] != "free"]
-        for lease in held:
+        by_entry = [
+            lease for lease in held if lease["standing"] == "parked" or lease["dropped_s"] is not None
+        ]
+        for lease in by_entry:
             lease["renewed_s"] = now_s
             if lease["parked_until_s"] is not None:
                 lease["parked_until_s"] = max(lease["parked_until_s"], now_s + lease["hard_s"])
+        rest = [lease for lease in held if lease not in by_entry]
+        for holder in {lease["holder"] for lease in rest}:
+            self._renew(holder, [lease for lease in rest if lease["holder"] == holder], now_s)
         self.is_safe = False
-        self.sequence += 1
-        self.history[self.sequence] = without_renewals(self.tables)
+        if by_entry:
+            self.sequence += 1
+            self.history[self.sequence] = without_renewals(self.tables)
         return len(held)
 
     def forget_requests(self, before_s: float) -> None:
@@ -168,6 +190,7 @@ class JournalModel:
         return replace(
             self,
             known=dict(self.known),
+            holders=dict(self.holders),
             tables=copy.deepcopy(self.tables),
             history=dict(self.history),
         )
@@ -190,7 +213,7 @@ class JournalModel:
         before = "free" if lease is None else state_of(lease, now_s)
         if op.purpose == "recover" and self.is_safe:
             raise Refused(SafeModeError)
-        if op.seen is not None and lease is not None and lease["standing"] in {"held", "recovering"}:
+        if op.seen is not None and lease is not None and lease["standing"] in RENEWABLE:
             was_seen = _stamp(lease) == op.seen.stamp and lease["renewed_s"] <= op.seen.renewed_s
             before = "hard" if was_seen else lease["standing"]
         if before not in TAKEN_FROM[op.purpose]:
@@ -201,11 +224,12 @@ class JournalModel:
             "epoch": stamp.epoch,
             "sequence": stamp.sequence,
             "standing": "recovering" if op.purpose == "recover" else "held",
-            "renewed_s": now_s,
+            "renewed_s": max(now_s, self.holders.get(op.holder, 0.0)),  # later if the clock was set back
             "soft_s": op.soft_s,
             "hard_s": op.hard_s,
             "parked_until_s": None,
             "detail": op.detail,
+            "dropped_s": None,
         }
         return stamp, before
 
@@ -288,11 +312,20 @@ def state_of(lease: Row, now_s: float) -> str:
     return "soft" if age_s >= lease["soft_s"] else "held"
 
 
-def without_renewals(tables: Mapping[str, Table]) -> dict[str, Table]:
-    """Return tables without the one column that no entry sets."""
+def with_renewals_of_held(tables: Mapping[str, Table]) -> dict[str, Table]:
+    """Return tables without the renewals of leases that are parked or free: they mean nothing."""
     rest = copy.deepcopy(dict(tables))
     for lease in rest["lease"].values():
-        del lease["renewed_s"]
+        if lease["standing"] not in RENEWABLE:
+            del lease["renewed_s"], lease["dropped_s"]
+    return rest
+
+
+def without_renewals(tables: Mapping[str, Table]) -> dict[str, Table]:
+    """Return tables without the columns that no entry sets."""
+    rest = copy.deepcopy(dict(tables))
+    for lease in rest["lease"].values():
+        del lease["renewed_s"], lease["dropped_s"]
     return rest
 
 

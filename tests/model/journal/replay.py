@@ -62,7 +62,7 @@ class MemoryRows:
             for kind, rows in self._rows.items()
         }
         for lease in shown[Lease].values():
-            del lease["renewed_s"]
+            del lease["renewed_s"], lease["dropped_s"]
         return shown
 
 

@@ -11,7 +11,7 @@ from lockgate.storage_core.errors import FencedError, LeaseHeldError
 from lockgate.storage_core.journal import Journal, Leases, LeaseState, Mutation, Refused, Stamp
 from lockgate.storage_core.journal.entries.leases import NEXT, TAKES, DropLease, Purpose, TakeLease
 from lockgate.storage_core.journal.entries.rows import Standing
-from lockgate.storage_core.journal.leases import leases as leases_module
+from lockgate.storage_core.journal.leases import renewal
 from tests.support.commit.destination import ManualClock
 from tests.support.journal.lease_states import lease_states
 
@@ -291,7 +291,7 @@ def test_a_holder_that_acquired_its_lease_again_is_fenced_at_the_old_stamp(lease
 def test_more_leases_than_one_statement_can_name_are_renewed_together(
     leases: Leases, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases_module, "_LEASES_A_STATEMENT", 2)
+    monkeypatch.setattr(renewal, "_LEASES_A_STATEMENT", 2)
     mine = {
         name: leases.take(name, "me", purpose="write", soft_s=SOFT_S, hard_s=HARD_S)
         for name in ("a", "b", "c", "d", "e")

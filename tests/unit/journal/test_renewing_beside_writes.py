@@ -1,15 +1,16 @@
-"""A concurrent renewal and write of the same leases on PostgreSQL never deadlock."""
+"""Concurrent renewals and writes of the same leases on PostgreSQL see each other and never deadlock."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
 
+from lockgate.storage_core.errors import LeaseHeldError, LockgateError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.journal import Journal, Leases, Mutation, Refused, open_journal
+from lockgate.storage_core.journal import Journal, Leases, Mutation, Refused, Stamp, open_journal
 from lockgate.storage_core.journal.entries.leases import FreeLease
 from tests.support.commit.destination import dying
 from tests.support.postgres import Server
@@ -18,8 +19,8 @@ pytestmark = pytest.mark.requires("postgres")
 
 
 @pytest.fixture
-def url(postgres: Server) -> str:
-    return postgres.new_database("renewing_beside_writes")
+def url(postgres: Server, request: pytest.FixtureRequest) -> str:
+    return postgres.new_database(request.node.name[:50])
 
 
 @pytest.fixture
@@ -28,46 +29,75 @@ def journal(url: str) -> Iterator[Journal]:
         yield opened
 
 
-def wait_until_blocked(server: Server, count: int) -> None:
-    """Wait until the given number of the journal's sessions wait for a lock."""
+def wait_until_blocked(server: Server, url: str, count: int, thread: threading.Thread | None = None) -> None:
+    """Wait until the given number of the journal's sessions wait for a lock, or a thread has ended."""
     question = (
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = 'renewing_beside_writes' "
+        f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{url.rpartition('/')[2]}' "
         "AND application_name = 'lockgate' AND wait_event_type = 'Lock'"
     )
-    while int(server.run_sql(question)) < count:
+    while int(server.run_sql(question)) < count and (thread is None or thread.is_alive()):
         pass
 
 
-def test_a_renewal_locks_leases_in_the_same_order_as_a_write(
+def in_thread(call: Callable[[], object]) -> tuple[threading.Thread, list[object]]:
+    """Start a call in a thread; return the thread, and the list that gets the result or the error."""
+    results: list[object] = []
+
+    def run() -> None:
+        try:
+            results.append(call())
+        except LockgateError as error:
+            results.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, results
+
+
+def take(journal: Journal, *names: str) -> dict[str, Stamp]:
+    leases = Leases(journal)
+    return {name: leases.take(name, "me", purpose="write", soft_s=3600, hard_s=7200) for name in names}
+
+
+def test_a_renewal_and_a_write_of_the_same_leases_wait_for_each_other_and_never_deadlock(
     postgres: Server, url: str, journal: Journal
 ) -> None:
+    stamps = take(journal, "b", "a", "c")
     leases = Leases(journal)
-    stamps = {
-        name: leases.take(name, "me", purpose="write", soft_s=3600, hard_s=7200)
-        for name in ("b", "a")  # in the order of the table, which is the reverse of a write's order
-    }
-    freed: list[object] = []
-    lost: dict[str, str] = {}
-    writing = threading.Thread(
-        target=lambda: freed.extend(
-            journal.write([Mutation(op=FreeLease(resource=name, stamp=stamps[name])) for name in stamps])
-        )
-    )
-    renewing = threading.Thread(target=lambda: lost.update(leases.renew("me", stamps)))
+    frees = [Mutation(op=FreeLease(resource=name, stamp=stamps[name])) for name in ("a", "b")]
     passed: list[str] = []
     FAILPOINTS.observer = dying(passed.append)
     try:
         with psycopg.connect(url) as other:
-            other.execute("SELECT 1 FROM lease WHERE resource = 'a' FOR UPDATE")
-            writing.start()
-            wait_until_blocked(postgres, 1)
-            renewing.start()
-            wait_until_blocked(postgres, 2)
+            other.execute("SELECT 1 FROM holder FOR UPDATE")
+            writing, freed = in_thread(lambda: journal.write(frees))
+            wait_until_blocked(postgres, url, 1)
+            # It drops "c", so that it also writes to a lease's row.
+            renewing, lost = in_thread(lambda: leases.renew("me", {"a": stamps["a"], "b": stamps["b"]}))
+            wait_until_blocked(postgres, url, 2)
         writing.join()
         renewing.join()
     finally:
         FAILPOINTS.observer = None
 
-    assert [isinstance(outcome, Refused) for outcome in freed] == [False, False]
-    assert sorted(lost) == ["a", "b"]
+    ((*outcomes,),) = freed
+    assert [isinstance(outcome, Refused) for outcome in outcomes] == [False, False]
+    assert [sorted(message) for message in lost] == [["a", "b"]]
     assert [passed.count(f"idle.journal-{verb}.before") for verb in ("write", "renew")] == [1, 1]
+
+
+def test_a_recovery_beside_a_renewal_that_is_not_yet_committed_is_refused(
+    postgres: Server, url: str, journal: Journal
+) -> None:
+    take(journal, "a")
+    leases = Leases(journal)
+    view = leases.look("a")
+    assert view is not None
+    with psycopg.connect(url) as renewal:
+        renewal.execute("UPDATE holder SET renewed_s = extract(epoch FROM clock_timestamp()) + 1")
+        taking, taken = in_thread(
+            lambda: leases.take("a", "you", purpose="recover", soft_s=1, hard_s=2, seen=view.lease)
+        )
+        wait_until_blocked(postgres, url, 1, taking)
+    taking.join()
+    assert [type(result) for result in taken] == [LeaseHeldError]

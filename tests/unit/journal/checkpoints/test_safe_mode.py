@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from lockgate.storage_core.errors import SafeModeError
-from lockgate.storage_core.journal import Leases, LeaseState, Stamp
+from lockgate.storage_core.journal import Leases, LeaseState, Stamp, safe_mode
+from lockgate.storage_core.journal.entries.leases import ParkLease
 from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode, refuse_in_safe_mode
-from tests.support.journal.checkpoints import JournalWorld
+from tests.support.journal.checkpoints import JournalWorld, take
 from tests.support.journal.lease_states import lease_states
 
 
@@ -51,4 +52,35 @@ def test_leaving_safe_mode_restarts_the_limits_of_every_holder(journals: Journal
     }
     assert parked is not None
     assert (parked.parked_until_s or 0) > journals.clock.now
+    assert journals.verify(journals.spare_url).findings == ()
+
+
+def test_leaving_safe_mode_writes_parked_leases_in_pages_and_held_ones_not_at_all(
+    journals: JournalWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One entry for all leases held the head for seconds."""
+    monkeypatch.setattr(safe_mode, "PAGE", 2)
+    parked = ["p1", "p2", "p3"]
+    stamps = journals.apply(*map(take, [*parked, "dropped", "h1", "h2", "h3"]))
+    journals.apply(
+        *(
+            ParkLease(resource=name, stamp=stamp, for_s=60)
+            for name, stamp in zip(parked, stamps, strict=False)
+        ),
+        *(take(name, holder=name) for name in ("h4", "h5", "h6")),
+    )
+    with journals.open() as journal:
+        Leases(journal).renew("h", dict(zip(["h1", "h2", "h3"], stamps[4:], strict=True)))
+    journals.checkpoint()
+    journals.restore()
+    journals.clock.sleep(100_000)
+    with journals.open(journals.spare_url) as journal:
+        before = journal.status().stamp.sequence
+
+        assert leave_safe_mode(journal) == 10
+
+        with journal.reading() as reading:
+            entries = reading.entries(before, 10)
+            assert {lease.renewed_s for lease in reading.where(Lease, {})} == {journals.clock.now}
+    assert [entry.result for entry in entries] == ["2", "2"]
     assert journals.verify(journals.spare_url).findings == ()
