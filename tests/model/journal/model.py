@@ -257,7 +257,7 @@ class JournalModel:
             return  # it was accepted as an entry, but changes nothing
         ended_s = (known["ended_s"] or now_s) if op.phase in ENDED else None
         jobs[op.destination, op.job_id] = {
-            **{name: getattr(op, name) for name in op.__struct_fields__},
+            **{name: getattr(op, name) for name in op.__struct_fields__ if name != "is_released"},
             "job_attempt": op.job_attempt or known["job_attempt"],
             "changed_s": now_s,
             "ended_s": ended_s,
