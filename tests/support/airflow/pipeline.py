@@ -143,6 +143,8 @@ class Pipeline:
         """Return the state of a run of `dataset_commit`, once it has ended; the API may be away meanwhile."""
 
         def state() -> str | None:
+            for service in [name for name, process in self._running.items() if process.poll() is not None]:
+                self.start(service)  # type: ignore[arg-type]
             with suppress(OSError, AssertionError):
                 found = self.services.call("GET", f"dags/{DAG}/dagRuns/{quoted(run_id)}")["state"]
                 return found if found in {"success", "failed"} else None
