@@ -95,6 +95,7 @@ def _create_gauges() -> None:
         ("up", "Whether the journal answers", _up),
         ("sequence", "Number of the newest entry: its rate is entries per second", _sequence),
         ("safe_mode", "Whether the journal is in safe mode", _safe_mode),
+        ("safe_mode_reasons", "1 for each reason for safe mode", _safe_mode_reasons),
         ("leases", f"Leases in this state, among the first {COUNTED}", _leases),
     ):
         meter.create_observable_gauge(
@@ -108,7 +109,8 @@ def _observe(
     for watched in tuple(_WATCHED):
         for state, value in values(watched.answer(gauge)).items():
             labels = {"journal": watched.name}
-            yield Observation(value, {**labels, "state": state} if state else labels)
+            kind = "state" if gauge == "leases" else "reason"
+            yield Observation(value, {**labels, kind: state} if state else labels)
 
 
 def _up(answer: _Answer | None) -> Mapping[str, float]:
@@ -121,6 +123,10 @@ def _sequence(answer: _Answer | None) -> Mapping[str, float]:
 
 def _safe_mode(answer: _Answer | None) -> Mapping[str, float]:
     return {} if answer is None else {"": float(answer.status.safe_since_s is not None)}
+
+
+def _safe_mode_reasons(answer: _Answer | None) -> Mapping[str, float]:
+    return {} if answer is None else {one.reason: 1.0 for one in answer.status.safe_reasons}
 
 
 def _leases(answer: _Answer | None) -> Mapping[str, float]:

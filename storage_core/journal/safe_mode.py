@@ -1,5 +1,7 @@
 """Safe mode: a restored journal may have lost entries, so it must not be the reason for a deletion.
 
+It has one or more reasons (`SafeReason`); each is left on its own, and the last one ends it.
+
 Jobs continue: leases are taken over, renewed and freed. Refused are the recovery of a lapsed lease (its
 holder could not renew while the journal was down), pruning, and all calls of `refuse_in_safe_mode`.
 """
@@ -11,58 +13,72 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from sqlalchemy import Connection, CursorResult, Select, and_, func, or_, select, update
+from sqlalchemy import Connection, CursorResult, Select, and_, func, or_, select
 
-from lockgate.storage_core.errors import SafeModeError
+from lockgate.storage_core.errors import InvalidInputError, SafeModeError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.journal.database.renewals import renew_holder
-from lockgate.storage_core.journal.database.schema import HEAD, IS_RENEWABLE, LEASE, RENEWED_S
+from lockgate.storage_core.journal.database.schema import IS_RENEWABLE, LEASE, RENEWED_S, SAFE_REASON
 from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.leases import RearmLeases
 from lockgate.storage_core.journal.entries.rows import Standing
 from lockgate.storage_core.journal.journal import Journal
 from lockgate.storage_core.journal.maintenance import maintenance
+from lockgate.storage_core.journal.read.snapshot_read import Status
 from lockgate.storage_core.journal.write.mutation import Mutation
+from lockgate.storage_core.journal.write.safe_reasons import SafeReason, drop_reason, enter_safe_mode
 from lockgate.storage_core.stores.pagination import in_pages
 
 PAGE: Final = 1_000
 """Entries of other families for each transaction."""
 
 
-def enter_safe_mode(connection: Connection, journal: str, reason: str, now_s: float) -> None:
-    """Enter safe mode, in the transaction that restores.
-
-    Args:
-        connection: Connection that holds the head's lock.
-        journal: Name of the journal.
-        reason: Shown to operators.
-        now_s: Time of the database's clock.
-    """
-    connection.execute(
-        update(HEAD).where(HEAD.c.journal == journal).values(safe_since_s=now_s, safe_reason=reason)
-    )
-
-
-def leave_safe_mode(journal: Journal) -> int | None:
-    """Leave safe mode and return the number of renewed leases; return None if it is not active.
-
-    First every lease counts as renewed now. Then each family restarts the retention of what it keeps
-    (`Family.rearm`), such as unreferenced blobs, so that owners can take lost references again. A crash
-    between the steps leaves the journal in safe mode.
+def add_operators_reason(journal: Journal, text: str) -> None:
+    """Enter safe mode as an operator; a second call only changes the text.
 
     Raises:
+        JournalUnavailableError: Nothing was changed.
+        OutcomeUnknownError: No answer; a second call is harmless.
+    """
+    with step("safe-mode"), maintenance(journal, "enter") as (connection, head):
+        enter_safe_mode(connection, journal.name, SafeReason.OPERATOR, text, head.now_s)
+
+
+def leave_safe_mode(journal: Journal, reason: str = "") -> int | None:
+    """Drop a reason for safe mode; safe mode ends with the last one.
+
+    Before it ends, every lease counts as renewed now. Then each family restarts the retention of what it
+    keeps (`Family.rearm`), such as unreferenced blobs, so that owners can take lost references again. A crash
+    between the steps leaves the journal in safe mode.
+
+    Args:
+        journal: The journal.
+        reason: Name of the reason; it may be left out if there is only one.
+
+    Returns:
+        Number of renewed leases, 0 if other reasons remain; None if the journal is not in safe mode.
+
+    Raises:
+        InvalidInputError: There is no such reason, or there are several and none was named.
         JournalUnavailableError: The journal is still in safe mode.
         OutcomeUnknownError: No answer; a second call is harmless.
     """
     with step("safe-mode"):
-        if journal.status().safe_since_s is None:
+        status = journal.status()
+        if status.safe_since_s is None:
             return None
-        rearmed = _rearm_unrenewed(journal) + _rearm_holders(journal)
-        _rearm_families(journal)
-        with maintenance(journal, "leave") as (connection, _):
-            left = update(HEAD).where(HEAD.c.journal == journal.name)
-            connection.execute(left.values(safe_since_s=None, safe_reason=""))
-    return rearmed
+        reason = _chosen(status, reason)
+        rearmed = 0
+        is_last = {one.reason for one in status.safe_reasons} <= {reason}
+        while True:
+            if is_last:
+                rearmed = _rearm_unrenewed(journal) + _rearm_holders(journal)
+                _rearm_families(journal)
+            with maintenance(journal, "leave") as (connection, _):
+                if is_last or not _is_only(connection, journal.name, reason):
+                    drop_reason(connection, journal.name, reason)
+                    return rearmed
+            is_last = True  # another process has dropped the others meanwhile
 
 
 def refuse_in_safe_mode(journal: Journal, doing: str) -> None:
@@ -78,9 +94,27 @@ def refuse_in_safe_mode(journal: Journal, doing: str) -> None:
     status = journal.status()
     if status.safe_since_s is not None:
         raise SafeModeError(
-            f"{doing}: journal {journal.name!r} is in safe mode ({status.safe_reason}); nothing was changed; "
+            f"{doing}: journal {journal.name!r} is in safe mode ({status.why_safe}); nothing was changed; "
             "see that what it knows is right, then run `lockgate journal leave-safe-mode`"
         )
+
+
+def _chosen(status: Status, reason: str) -> str:
+    names = [one.reason for one in status.safe_reasons]
+    if (reason and reason not in names) or (not reason and len(names) > 1):
+        problem = f"{reason!r} is no reason for safe mode" if reason else "safe mode has several reasons"
+        raise InvalidInputError(
+            f"{problem}; nothing was changed; name one of them: `lockgate journal leave-safe-mode REASON`; "
+            f"they are {status.why_safe}"
+        )
+    return reason or "".join(names)
+
+
+def _is_only(connection: Connection, journal: str, reason: str) -> bool:
+    others = select(SAFE_REASON.c.reason).where(
+        SAFE_REASON.c.journal == journal, SAFE_REASON.c.reason != reason
+    )
+    return connection.execute(others.limit(1)).first() is None
 
 
 def _rearm_unrenewed(journal: Journal) -> int:

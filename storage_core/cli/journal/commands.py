@@ -183,18 +183,43 @@ def restore(
 
 
 @commands.command("leave-safe-mode")
-def leave_safe_mode(json: JsonFlag = False) -> None:
-    """Leave safe mode: the time limits of all leases restart, and recovery and pruning are allowed."""
+def leave_safe_mode(
+    reason: Annotated[str, typer.Argument(help="Reason to drop; needed if there are several.")] = "",
+    *,
+    json: JsonFlag = False,
+) -> None:
+    """Drop a reason for safe mode. The last one ends it: the time limits of all leases restart."""
     from lockgate.storage_core.journal.safe_mode import leave_safe_mode as leave
 
     journal, _, _ = _opened()
-    rearmed = leave(journal)
+    rearmed = leave(journal, reason)
+    remaining = journal.status().safe_reasons
     if json:
-        print_json({"was_in_safe_mode": rearmed is not None, "leases": rearmed})
+        print_json({"was_in_safe_mode": rearmed is not None, "leases": rearmed, "remaining": remaining})
     elif rearmed is None:
         print_line("the journal is not in safe mode")
+    elif remaining:
+        print_line(f"the journal is still in safe mode: {journal.status().why_safe}")
     else:
         print_line(f"left safe mode; restarted the time limits of {rearmed} leases")
+
+
+@commands.command("enter-safe-mode")
+def enter_safe_mode(
+    why: Annotated[str, typer.Argument(help="Text that `status` and errors show.")],
+    *,
+    json: JsonFlag = False,
+) -> None:
+    """Enter safe mode for the reason `operator`: nothing is recovered, pruned or deleted."""
+    from lockgate.storage_core.journal.safe_mode import add_operators_reason
+
+    journal, _, _ = _opened()
+    add_operators_reason(journal, why)
+    status = journal.status()
+    if json:
+        print_json({"reasons": status.safe_reasons})
+    else:
+        print_line(f"the journal is in safe mode: {status.why_safe}")
 
 
 def _opened() -> tuple[Journal, Checkpoints, Settings]:
@@ -215,7 +240,7 @@ def _show(found: Overview) -> None:
     status, newest = found.status, found.checkpoint
     safe = "no"
     if status.safe_since_s is not None:
-        safe = f"since {moment(status.safe_since_s)}: {status.safe_reason}"
+        safe = f"since {moment(status.safe_since_s)}: {status.why_safe}"
     print_fields(
         [
             ("journal", found.journal),

@@ -35,7 +35,7 @@ from lockgate.storage_core.journal.journal import Journal
 from lockgate.storage_core.journal.maintenance import maintenance
 from lockgate.storage_core.journal.read.epochs import Epoch, epoch_of, read_epochs, survived
 from lockgate.storage_core.journal.read.snapshot_read import Reading
-from lockgate.storage_core.journal.safe_mode import enter_safe_mode
+from lockgate.storage_core.journal.write.safe_reasons import SafeReason, enter_safe_mode
 from lockgate.storage_core.journal.write.transaction import Head, begin_epoch
 from lockgate.storage_core.stamp import Stamp
 
@@ -133,7 +133,7 @@ def restore_in_place(journal: Journal, checkpoints: Checkpoints) -> Stamp:
                 now_s=head.now_s,
                 epoch=number,
             )
-            enter_safe_mode(connection, journal.name, reason, head.now_s)
+            enter_safe_mode(connection, journal.name, SafeReason.RESTORED, reason, head.now_s)
         stamp = Stamp(number, head.stamp.sequence)
         journal.acknowledge(stamp)
     return stamp
@@ -291,7 +291,7 @@ class _Restoring:
             now_s=head.now_s,
             epoch=number,
         )
-        enter_safe_mode(connection, name, self._reason, head.now_s)
+        enter_safe_mode(connection, name, SafeReason.RESTORED, self._reason, head.now_s)
 
     def _replay(self, rows: SqlRows, reading: Reading) -> None:
         for entries in batches(reading, self._base.stamp.sequence, self._last):

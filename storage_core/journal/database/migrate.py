@@ -128,7 +128,6 @@ def _begin_journal(connection: Connection, database: Database, journal: str) -> 
         "epoch": 1,
         "sequence": 0,
         "timeline": server_timeline,
-        "safe_reason": "",
         "pruned_sequence": 0,
         "requests_since_s": 0.0,
     }

@@ -108,15 +108,23 @@ HEAD: Final = _table(
     Column("sequence", BigInteger, nullable=False),
     Column("timeline", BigInteger, nullable=False),
     Column("safe_since_s", Double),
-    Column("safe_reason", Text, nullable=False, default=""),
     Column("pruned_sequence", BigInteger, nullable=False, default=0),
     Column("requests_since_s", Double, nullable=False, default=0.0),
 )
 """One row for each journal. A write locks it first, which serialises the journal's writers.
 
 `identity` is random, because names are not unique. Entries up to `pruned_sequence` were pruned. Request ids
-from `requests_since_s` on are kept. `safe_since_s` is set while the journal is in safe mode.
+from `requests_since_s` on are kept. `safe_since_s` is set while the journal is in safe mode, for the reasons
+in `safe_reason`.
 """
+
+SAFE_REASON: Final = _table(
+    "safe_reason",
+    Column("reason", Text, primary_key=True),
+    Column("text", Text, nullable=False),
+    Column("since_s", Double, nullable=False),
+)
+"""`reason`: name; `text`: for operators."""
 
 EPOCH: Final = _table(
     "epoch",

@@ -66,6 +66,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
         release: Function, as `module:name`, that takes a `Reading` and a resource, and yields the entries to
             write before its driver is replaced, so that the fold itself has little left to do; empty: none.
         other_tables: Tables that entries do not fold into.
+        soft_tables: Tables of what becomes outdated without reports, such as renewals. They are outside
+            entries, verification and checkpoints, and a restored journal begins with empty ones.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     rearm: str = ""
     release: str = ""
     other_tables: tuple[str, ...] = ()
+    soft_tables: tuple[str, ...] = ()
 
     @property
     def revision(self) -> str:
@@ -86,7 +89,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tables(self) -> frozenset[str]:
         """Names of all its tables."""
-        return frozenset({*(kind.TABLE for kind in self.rows), *self.other_tables})
+        return frozenset({*(kind.TABLE for kind in self.rows), *self.other_tables, *self.soft_tables})
 
 
 class Families:
@@ -94,6 +97,7 @@ class Families:
 
     Attributes:
         rows: The rows of all families.
+        soft_tables: The soft tables of all families.
         indexed: Names of all columns with an index, other than keys.
 
     Raises:
@@ -105,6 +109,7 @@ class Families:
         _refuse_twice("name", (family.name for family in self))
         _refuse_twice("table", chain.from_iterable(family.tables for family in self))
         self.rows = tuple(chain.from_iterable(family.rows for family in self))
+        self.soft_tables = tuple(chain.from_iterable(family.soft_tables for family in self))
         self.ops = tuple(chain.from_iterable(family.ops for family in self))
         _refuse_twice("kind of entry", (tag_of(kind) for kind in self.ops))
         self.indexed = frozenset(chain.from_iterable(chain.from_iterable(kind.INDEXES for kind in self.rows)))

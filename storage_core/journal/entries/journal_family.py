@@ -21,5 +21,6 @@ JOURNAL: Final = Family(
     rows=(Lease, Claim),
     ops=(TakeLease, ParkLease, FreeLease, DropLease, RearmLeases, ClaimName, ReleaseName),
     migrations="lockgate.storage_core.journal.database.migrations.versions",
-    other_tables=("head", "epoch", "entry", "holder", Request.TABLE),
+    other_tables=("head", "epoch", "entry", "safe_reason", Request.TABLE),
+    soft_tables=("holder",),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, Final, TypeVar
 
@@ -14,7 +14,7 @@ from lockgate.storage_core.journal.database.bulk import JOURNAL
 from lockgate.storage_core.journal.database.database import Database
 from lockgate.storage_core.journal.database.pipeline import Statement, execute_pipelined
 from lockgate.storage_core.journal.database.row_access import SqlRows
-from lockgate.storage_core.journal.database.schema import ENTRY, HEAD
+from lockgate.storage_core.journal.database.schema import ENTRY, HEAD, SAFE_REASON
 from lockgate.storage_core.journal.entries.leases import LeaseState, state_of
 from lockgate.storage_core.journal.entries.rows import Lease, Row
 from lockgate.storage_core.stamp import Stamp
@@ -26,12 +26,25 @@ _STATUS: Final = (
     "epoch",
     "sequence",
     "safe_since_s",
-    "safe_reason",
     "pruned_sequence",
     "requests_since_s",
 )
 COUNTED: Final = 10_000
 """Leases that are counted, so that a count costs the same in every journal."""
+
+
+class SafeModeReason(msgspec.Struct, frozen=True, kw_only=True):
+    """A reason for safe mode.
+
+    Attributes:
+        reason: Its name.
+        text: Its description, for operators.
+        since_s: When it came up.
+    """
+
+    reason: str
+    text: str
+    since_s: float
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +54,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         identity: Random id of the journal; names are not unique.
         stamp: Stamp of the newest entry.
         safe_since_s: Since when it is in safe mode, None if it is not.
-        safe_reason: Why it is in safe mode, for operators.
+        safe_reasons: Why it is in safe mode, by name.
         pruned_sequence: Entries up to this one were pruned.
         requests_since_s: Request ids from this time on are kept.
     """
@@ -49,9 +62,14 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     identity: str
     stamp: Stamp
     safe_since_s: float | None
-    safe_reason: str
+    safe_reasons: tuple[SafeModeReason, ...] = ()
     pruned_sequence: int
     requests_since_s: float
+
+    @property
+    def why_safe(self) -> str:
+        """The reasons for safe mode in one line."""
+        return "; ".join(f"{one.reason}: {one.text}" for one in self.safe_reasons)
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,7 +160,14 @@ class Reading(SqlRows):
             )
         (head,) = found
         named = dict(zip(_STATUS, head, strict=True))
-        return Status(stamp=Stamp(named.pop("epoch"), named.pop("sequence")), **named)
+        reasons = () if named["safe_since_s"] is None else tuple(self._safe_reasons())
+        return Status(stamp=Stamp(named.pop("epoch"), named.pop("sequence")), safe_reasons=reasons, **named)
+
+    def _safe_reasons(self) -> Iterator[SafeModeReason]:
+        names = SafeModeReason.__struct_fields__
+        query = select(*(SAFE_REASON.c[name] for name in names)).order_by(SAFE_REASON.c.reason)
+        for row in self.connection.execute(query.where(SAFE_REASON.c.journal == self.journal)):
+            yield SafeModeReason(**dict(zip(names, row, strict=True)))
 
 
 @cache

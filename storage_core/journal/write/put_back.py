@@ -9,15 +9,13 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from sqlalchemy import update
-
 from lockgate.storage_core.failpoints import FAILPOINTS, current_step
 from lockgate.storage_core.journal.database.database import Database
 from lockgate.storage_core.journal.database.engines import is_on_read_only_disk
-from lockgate.storage_core.journal.database.schema import HEAD
 from lockgate.storage_core.journal.read.same_journal import Known
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.journal.write.acknowledged_head import AcknowledgedHead
+from lockgate.storage_core.journal.write.safe_reasons import SafeReason, enter_safe_mode
 from lockgate.storage_core.journal.write.transaction import Head, begin_epoch, lock_head
 from lockgate.storage_core.stamp import Stamp
 
@@ -69,8 +67,7 @@ def _begin_epoch(database: Database, known: Known, acknowledged: AcknowledgedHea
             now_s=head.now_s,
             epoch=max(head.stamp.epoch, newest.epoch) + 1,
         )
-        safe_mode = {"safe_since_s": head.now_s, "safe_reason": reason}
-        connection.execute(update(HEAD).where(HEAD.c.journal == known.journal).values(safe_mode))
+        enter_safe_mode(connection, known.journal, SafeReason.PUT_BACK, reason, head.now_s)
     FAILPOINTS.hit(f"{point}.after")
     LOG.warning(
         "journal %s: %s; %s epoch %d has begun, in safe mode, so no stamp is issued twice and nothing is "

@@ -17,6 +17,7 @@ from sqlalchemy import update
 from lockgate.storage_core.errors import StateLostError
 from lockgate.storage_core.journal import Journal, Leases, Stamp
 from lockgate.storage_core.journal.database.schema import HEAD
+from lockgate.storage_core.journal.entries.rows import Lease
 from tests.model.journal.machine import JournalMachine, processes
 from tests.model.journal.model import JournalModel
 from tests.model.journal.requests import Wish, wishes
@@ -77,7 +78,18 @@ class JournalLossMachine(JournalMachine):
         self.model = model.copy()
         self.model.epoch = status.stamp.epoch
         self.model.is_safe = status.safe_since_s is not None
+        if status.stamp != model.stamp:
+            self._forget_renewals()
         self.points = [point for point in self.points if point.sequence <= model.sequence]
+
+    def _forget_renewals(self) -> None:
+        """Adopt the renewals that a noticed put-back left: each lease counts as renewed when it was taken."""
+        self.model.holders.clear()
+        with self.journals[0].reading() as reading:
+            for found in reading.where(Lease, {}):
+                lease = self.model.tables["lease"][found.key]
+                assert found.renewed_s <= lease["renewed_s"]
+                lease["renewed_s"] = found.renewed_s
 
     def _is_refused(self, process: int, wish: Wish) -> None:
         """Every call raises the error; the invariants show that nothing changes."""

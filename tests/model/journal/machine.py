@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, TypeVar
 import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from sqlalchemy import event, update
+from sqlalchemy import event
 
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import (
@@ -23,10 +23,10 @@ from lockgate.storage_core.journal import (
     Written,
     open_journal,
 )
-from lockgate.storage_core.journal.database.schema import HEAD
 from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.leases import NEXT, Granted, Seen, TakeLease
 from lockgate.storage_core.journal.entries.rows import Lease, Row
+from lockgate.storage_core.journal.write.safe_reasons import SafeReason, drop_reason, enter_safe_mode
 from lockgate.storage_core.journal.write.transaction import begin_epoch, lock_head
 from tests.model.journal.model import Accepted, Answer, JournalModel, with_renewals_of_held
 from tests.model.journal.replay import MemoryRows, replay
@@ -216,11 +216,14 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(is_on=st.booleans())
     def enter_or_leave_safe_mode(self, is_on: bool) -> None:
-        """Enter safe mode like a restore, or leave it like an operator."""
+        """Enter or leave safe mode like an operator."""
         journal = self.journals[0]
         with journal.database.write() as connection:
-            since_s = self.clock.now if is_on else None
-            connection.execute(update(HEAD).where(HEAD.c.journal == self.name).values(safe_since_s=since_s))
+            if is_on:
+                enter_safe_mode(connection, self.name, SafeReason.OPERATOR, "test", self.clock.now)
+            else:
+                for reason in SafeReason:
+                    drop_reason(connection, self.name, reason)
         self.model.is_safe = is_on
 
     @rule()

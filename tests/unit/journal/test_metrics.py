@@ -14,7 +14,7 @@ import pytest
 from lockgate.storage_core.journal import Journal, Leases, Mutation, Stamp, metrics, open_journal
 from lockgate.storage_core.journal.entries.leases import TakeLease
 from lockgate.storage_core.journal.metrics_endpoint import serve_metrics
-from lockgate.storage_core.journal.safe_mode import enter_safe_mode
+from lockgate.storage_core.journal.write.safe_reasons import SafeReason, enter_safe_mode
 from lockgate.storage_core.prometheus import served_metrics
 from tests.support.cli import Run
 from tests.support.commit.destination import ManualClock
@@ -202,10 +202,12 @@ def test_a_scrape_reports_the_newest_entry_of_any_writer_and_whether_safe_mode_i
         another.write([take("a"), take("b")])
         before = fetched(url)
         with another.database.write() as connection:
-            enter_safe_mode(connection, another.name, "it was restored", now_s=1.0)
+            enter_safe_mode(connection, another.name, SafeReason.RESTORED, "from a backup", now_s=1.0)
         after = fetched(url)
     assert before['lockgate_journal_sequence{journal="main"}'] == 2
     assert [figures['lockgate_journal_safe_mode{journal="main"}'] for figures in (before, after)] == [0, 1]
+    reason = 'lockgate_journal_safe_mode_reasons{journal="main",reason="restored"}'
+    assert (reason in before, after[reason]) == (False, 1)
 
 
 def test_an_error_about_an_unusable_address_names_it(run: Run) -> None:

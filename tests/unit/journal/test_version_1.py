@@ -18,7 +18,7 @@ from sqlalchemy import Connection, column, insert, select, table, update
 from lockgate.storage_core.journal import Journal, Leases, open_journal
 from lockgate.storage_core.journal.checkpoint.replay import replay
 from lockgate.storage_core.journal.database import migrate
-from lockgate.storage_core.journal.database.database import Database, parse_url
+from lockgate.storage_core.journal.database.database import Database, parse_url, timeline
 from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.database.schema import ENTRY, HEAD, HOLDER, VERSION_TABLE
 from lockgate.storage_core.journal.entries.family import Family, known_families, tag_of
@@ -74,11 +74,10 @@ def make_database(url: str) -> None:
     try:
         with database.write() as connection:
             migrate_to(connection, [f"{family.name}_1" for family in known_families()])
-            migrate._begin_journal(connection, database, "main")
+            put_head(connection, connection.execute(select(timeline(database.is_sqlite))).scalar_one())
             put(connection, "entry", [msgspec.json.decode(line) for line in lines("entries.jsonl")])
             for name, row in (msgspec.json.decode(line) for line in lines("rows.jsonl")):
                 put(connection, name, [row])
-            connection.execute(update(HEAD).values(sequence=len(kept_entries())))
     finally:
         database.close()
 
@@ -91,6 +90,16 @@ def migrate_to(connection: Connection, revisions: list[str]) -> None:
     config.attributes["connection"] = connection
     for revision in revisions:
         command.upgrade(config, revision)
+
+
+def put_head(connection: Connection, timeline: int) -> None:
+    """Insert the head of a journal in safe mode, and its epoch."""
+    head: dict[str, object] = {"identity": "1" * 32, "epoch": 1, "sequence": len(kept_entries())}
+    safe_mode = {"safe_since_s": 5.0, "safe_reason": "it was lost"}
+    others = {"timeline": timeline, "pruned_sequence": 0, "requests_since_s": 0.0}
+    put(connection, "head", [{**head, **safe_mode, **others}])
+    epoch = {"epoch": 1, "before": 0, "timeline": timeline, "reason": "new", "began_s": 1.0}
+    put(connection, "epoch", [epoch])
 
 
 def put(connection: Connection, name: str, rows: list[dict[str, object]]) -> None:
@@ -106,8 +115,10 @@ def test_a_database_of_version_1_is_upgraded_and_keeps_its_rows(journals: Journa
             assert by_key(rows_of(reading)) == by_key(kept_rows())
             versions = reading.connection.execute(select(VERSION_TABLE)).scalars()
             assert sorted(versions) == [family.revision for family in known_families()]
+            (reason,) = reading.status().safe_reasons
             holders = set(reading.connection.execute(select(HOLDER.c.holder)).scalars())
             live = [lease for lease in reading.where(Lease, {}) if lease.standing in {"held", "recovering"}]
+        assert (reason.reason, reason.text, reason.since_s) == ("restored", "it was lost", 5.0)
         assert holders == {lease.holder for lease in live}
         for lease in live:
             assert Leases(journal).renew(lease.holder, {lease.resource: lease.stamp}) == {}

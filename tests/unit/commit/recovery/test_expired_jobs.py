@@ -31,7 +31,7 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import job_resource
 from lockgate.storage_core.journal import Journal, Leases, LeaseState
 from lockgate.storage_core.journal.process_journal import configured_journal
-from lockgate.storage_core.journal.safe_mode import enter_safe_mode
+from lockgate.storage_core.journal.write.safe_reasons import SafeReason, enter_safe_mode
 from tests.support.airflow.task_run import die_at
 from tests.support.commit.destination import World, write
 
@@ -286,7 +286,7 @@ def test_recovery_in_safe_mode_leaves_all_jobs_and_reports_none_as_faulty(world:
     lapse(world)
     journal = journal_of(world)
     with journal.database.write() as connection:
-        enter_safe_mode(connection, journal.name, "restored", world.clock.now)
+        enter_safe_mode(connection, journal.name, SafeReason.RESTORED, "lost", world.clock.now)
 
     for dry_run in (True, False):
         found = recover_lapsed_jobs(world, dry_run=dry_run)

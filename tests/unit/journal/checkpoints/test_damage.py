@@ -49,7 +49,7 @@ DAMAGES: Final[Sequence[tuple[Damage, int]]] = ((flip_a_bit, 7), (scribble, 9), 
 NO_COPY: Final[Mapping[bytes, Sequence[str]]] = {
     b"lease": ["renewed_s", "dropped_s"],
     b"holder": ["journal", "holder", "renewed_s"],
-    b"head": ["safe_since_s", "safe_reason", "timeline"],
+    b"head": ["safe_since_s", "timeline"],
     b"entry": ["payload", "at_s"],  # of an entry whose rows a later one replaced
 }
 """Columns in which a value that can be read may be wrong without a trace."""

@@ -69,7 +69,7 @@ def test_the_same_stamp_is_not_issued_to_two_holders(path: Path, caplog: pytest.
     with opened(path) as journal:
         status = journal.status()
         assert (status.stamp, status.safe_since_s is not None) == (Stamp(2, 1), True)
-        assert status.safe_reason == (
+        assert status.why_safe == "put-back: " + (
             "the file was put back from a copy: it was at 1.1, and 1.3 was acknowledged"
         )
         assert journal.apply(take("b")).stamp == Stamp(2, 2)

@@ -1,4 +1,4 @@
-"""Version 2 of the family `journal`: renewals in one row a holder, and new fields of entries.
+"""Version 2 of the family `journal`: one row a holder for renewals, reasons for safe mode, fields of entries.
 
 Entries of version 1 are read and folded as before. `take-lease` has the new field `seen`, and `rearm-leases`
 the field `resources`; a program of version 1 could read neither.
@@ -15,7 +15,7 @@ branch_labels = None
 
 
 def upgrade() -> None:
-    """Create the table of renewals, with a row for each holder of a lease."""
+    """Create the tables of renewals, with a row for each holder of a lease, and of reasons for safe mode."""
     op.create_table(
         "holder",
         Column("journal", Text, primary_key=True),
@@ -30,3 +30,15 @@ def upgrade() -> None:
         "INSERT INTO holder (journal, holder, renewed_s) SELECT DISTINCT journal, holder, 0.0 FROM lease "
         "WHERE standing IN ('held', 'recovering')"
     )
+    op.create_table(
+        "safe_reason",
+        Column("journal", Text, primary_key=True),
+        Column("reason", Text, primary_key=True),
+        Column("text", Text, nullable=False),
+        Column("since_s", Double, nullable=False),
+    )
+    op.execute(
+        "INSERT INTO safe_reason (journal, reason, text, since_s) SELECT journal, 'restored', safe_reason, "
+        "safe_since_s FROM head WHERE safe_since_s IS NOT NULL"
+    )
+    op.drop_column("head", "safe_reason")
