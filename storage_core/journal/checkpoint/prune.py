@@ -96,7 +96,8 @@ def prune(
                 progress("prune entries", done, entries)
             for done in _forget_requests(journal, forgotten_before_s):
                 progress("forget requests", done, requests)
-            _forget_holders(journal, now_s - DEAD_HOLDER_S)
+            if up_to is not None:
+                _forget_holders(journal, now_s - DEAD_HOLDER_S)
             for stamp in old:
                 checkpoints.delete(stamp)
             checkpoints.abort_uploads(now_s - DEAD_UPLOAD_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockgate.storage_core.journal.checkpoint.row_sums import RowSums
@@ -25,6 +25,7 @@ def summed(*rows: Row) -> RowSums:
     return sums
 
 
+@settings(deadline=None)
 @given(st.lists(CLAIMS, max_size=5), st.lists(CLAIMS, max_size=5), st.randoms())
 def test_two_sums_are_equal_if_and_only_if_the_rows_are(
     rows: list[Claim], others: list[Claim], order: random.Random
@@ -36,6 +37,7 @@ def test_two_sums_are_equal_if_and_only_if_the_rows_are(
     assert (summed(*rows) == summed(*others)) is is_same
 
 
+@settings(deadline=None)
 @given(st.lists(CLAIMS, max_size=5), st.none() | CLAIMS, st.none() | CLAIMS)
 def test_a_replaced_row_counts_as_the_new_one_alone(
     rows: list[Claim], old: Claim | None, new: Claim | None
