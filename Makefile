@@ -1,6 +1,6 @@
 # Requires only Python 3.11+ and, for Spark, Java 17+; each target creates the virtual environment if necessary.
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak test-demo test-fast lint format mutants bench lock s3-server s3-server-stop s3a-jars clean
+.PHONY: help demo test soak test-demo test-fast lint format docs mutants bench lock s3-server s3-server-stop s3a-jars clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -45,6 +45,9 @@ lint: $(READY)  ## Check format, style, types and the import contracts
 format: $(READY)  ## Format the code
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+docs: $(READY)  ## Write docs/reference/operators.md from the docstrings of the operators
+	@$(BIN)/python -m scripts.operators_page
 
 mutants: $(READY)  ## Mutation tests: break one rule of the journal or the blobs at a time; the tests must fail
 	@$(BIN)/python -m scripts.mutants

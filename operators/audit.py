@@ -32,9 +32,10 @@ FORMATS: Final = ("parquet", "orc", "json", "csv")
 class AuditOperator(LockgateOperator):
     """Validates the staged rows and records a verdict on exactly the pending sets that the commit takes.
 
-    The staged files must have the names and sizes that the workers committed, and as many rows as the workers
-    counted. If the data fail the suite, the verdict is recorded and the task fails without retries: nothing
-    becomes visible, and the job cannot be committed. Returns a summary of the verdict.
+    Except for the engine `statistics`, the staged files must have the names and sizes that the workers
+    committed, and as many rows as the workers counted; with a suite, also their bytes. If the data fail
+    the suite, the verdict is recorded and the task fails without retries: nothing becomes visible, and
+    the job cannot be committed.
 
     Args:
         job: Handle of the job: `write.output["job"]`.
@@ -45,12 +46,16 @@ class AuditOperator(LockgateOperator):
             the suite from the counts, nulls, minima and maxima that writers recorded, for jobs whose tasks
             write Parquet files directly; expectations that these cannot answer are refused by name.
         columns: Columns to read with pandas; None: all.
-        options: Options of Spark's reader.
-        master: Spark master URL.
-        spark_config: Spark settings.
+        options: Options of Spark's reader, for the engine `spark`.
+        master: Spark master URL, for the engine `spark`.
+        spark_config: Spark settings, for the engine `spark`.
         data_docs: Directory in which the result is written as `<job id>.html`, a page that loads nothing from
             the network.
         park_timeout_s: How long recovery leaves the job alone; None: `LOCKGATE_PARK_TIMEOUT_S`.
+
+    Returns:
+        Summary of the verdict: `suite`, `passed`, `rows`, `files`, numbers of `expectations`, `failed` and
+        `warned`, and the first ten of the warnings: `warning_1`, ...
     """
 
     template_fields: Sequence[str] = (

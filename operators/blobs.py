@@ -34,16 +34,20 @@ def sweep_interval() -> timedelta:
 class BlobUploadOperator(LockgateOperator):
     """Uploads files that a job's tasks need, such as libraries and jars: all of them, or none.
 
-    Returns the handle of the artefacts, `job_id`, `blob_keys`, `names` and `uses`, for
-    `JobSetupOperator(artefacts=upload.output)`. Set the job up within the retention interval
-    (`LOCKGATE_RETENTION_INTERVAL_S`); artefacts without a job are swept after it. A retry uploads again.
+    Set the job up within the retention interval (`LOCKGATE_RETENTION_INTERVAL_S`); artefacts without a job
+    are swept after it. A retry uploads again.
 
     Args:
         files: Paths of files, or of directories whose files are all uploaded, on the machine that runs this
             task. None or empty: upload nothing and return no handle.
         job_id: Id of the job in the blob stores; None: a new one.
         recreatable: Keep the files in the local store only, and release them when the job fails.
-        use: Purpose of the files: `library` puts them on the import path of the job's tasks.
+        use: Purpose of the files: `library` puts them on the import path of the job's tasks; `other` does
+            not.
+
+    Returns:
+        Handle of the artefacts, `job_id`, `blob_keys`, `names` and `uses`, for
+        `JobSetupOperator(artefacts=upload.output)`; None if nothing was uploaded.
     """
 
     template_fields: Sequence[str] = (*CONNECTIONS, "files", "job_id", "recreatable", "use")
@@ -101,8 +105,7 @@ class BlobUploadOperator(LockgateOperator):
 class BlobSweepOperator(LockgateOperator):
     """Deletes the blobs that had no reference for a whole retention interval.
 
-    Returns how many blobs were deleted for each reason, and their bytes. Fails, so that Airflow retries it,
-    if a blob could not be deleted, and while the journal is in safe mode.
+    Fails, so that Airflow retries it, if a blob could not be deleted, and while the journal is in safe mode.
 
     Args:
         report_only: Delete nothing, only report what would be deleted.
@@ -112,6 +115,9 @@ class BlobSweepOperator(LockgateOperator):
             store. `auto`: workers if `LOCKGATE_BROKER_URL` is set and `LOCKGATE_BLOB_SERVER_URL` is not.
         timeout_s: How long a worker may take.
         grace_s: How long to wait for a worker if none listens.
+
+    Returns:
+        For each reason `blobs`, the number deleted, and `size_bytes`.
     """
 
     template_fields: Sequence[str] = (

@@ -50,13 +50,14 @@ class JobSetupOperator(LockgateOperator):
 
     A DAG run, this task and its map index identify the job, so a retry finds its earlier work. Running the
     task again after the job has ended is a deliberate recomputation: its commit replaces what the earlier run
-    published. Parks the job and returns its handle for the tasks after it.
+    published. Parks the job for the tasks after it.
 
     Args:
         destination: URL or path that the job writes.
         write_name: Distinguishes the data sets of one task.
         mode: What happens to data that the destination already has: `append`, `replace`, or `fail`.
-        scope: What the mode applies to: the `destination`, or the `partitions` that receive data.
+        scope: What the mode applies to: the `destination`, or the `partitions` that receive data; None: by
+            the committer.
         committer: Name of the committer; None: the one of the settings, else `staging`.
         description: Text for readers of the job's record.
         columns: Name and type of each column, if they are already known.
@@ -69,6 +70,9 @@ class JobSetupOperator(LockgateOperator):
         artefacts: Output of `BlobUploadOperator`; the job owns them from its set-up to its end. To clear the
             run after that, clear it from the upload on.
         park_timeout_s: How long recovery leaves the job alone; None: `LOCKGATE_PARK_TIMEOUT_S`.
+
+    Returns:
+        The job's handle: `destination`, `job_id`, `job_attempt`, and with a journal `lockgate_at_least`.
     """
 
     template_fields: Sequence[str] = (
@@ -185,7 +189,7 @@ def _committer(destination: str) -> str:
 
 
 class JobCommitOperator(LockgateOperator):
-    """Makes everything that a job's tasks wrote visible, by one decision, and returns the receipt.
+    """Makes everything that a job's tasks wrote visible, by one decision.
 
     Succeeds only if the job is committed, so an Asset event of this task always means COMMIT_SUCCESS; its
     `extra` is the receipt. Running it again returns the same receipt, and emits no event that Airflow has. If
@@ -197,7 +201,10 @@ class JobCommitOperator(LockgateOperator):
         timeout_s: How long workers may take.
         park_timeout_s: How long recovery leaves the job alone if this task fails before the decision.
         allow_empty: Commit a job without a task list of which no task has committed.
-        deferrable: Wait for the workers in the triggerer; None: Airflow's `[operators] default_deferrable`.
+        deferrable: Wait for `workers` in the triggerer; None: Airflow's `[operators] default_deferrable`.
+
+    Returns:
+        The receipt, flat: `job_id`, `turn`, `files`, `rows`, `size` and more.
     """
 
     template_fields: Sequence[str] = (
@@ -320,6 +327,9 @@ class JobAbortOperator(LockgateOperator):
     Args:
         job: Handle of the job: `setup.output`.
         reason: Reason in the job's report.
+
+    Returns:
+        The job's phase after it: `failed`, or that of a job that was decided before.
     """
 
     template_fields: Sequence[str] = (*CONNECTIONS, "job", "reason")

@@ -20,12 +20,16 @@ if TYPE_CHECKING:
 class JournalCheckpointOperator(LockgateOperator):
     """Takes a checkpoint of the journal, verifies it by folding the entries, and prunes what it covers.
 
-    Returns the checkpoint's stamp and how much was folded, pruned and forgotten. Fails, without pruning, if
-    an operator must act: if entries, tables and checkpoints contradict each other (the error names them), or
-    if the journal is in safe mode (the checkpoint is taken and verified).
+    Skips the task if there is no journal. Fails, without pruning, if an operator must act: if entries, tables
+    and checkpoints contradict each other (the error names them), or if the journal is in safe mode (the
+    checkpoint is taken and verified).
 
     Args:
         report_only: Take and verify the checkpoint, and only report what would be pruned.
+
+    Returns:
+        The stamp of the `checkpoint`, and the numbers `folded_entries`, `pruned_entries`,
+        `forgotten_requests` and `deleted_checkpoints`.
     """
 
     template_fields: Sequence[str] = (

@@ -49,9 +49,8 @@ class JobRecoveryOperator(LockgateOperator):
     The journal's registry lists jobs with expired leases at all destinations. The watched destinations are
     also scanned, because the registry is an index and may have lost a job.
 
-    Returns how often each action was taken, how many jobs were left alone and why, and how many are not
-    settled yet: the next run continues with those. Fails at the end only if an operator must act: a job's
-    records contradict each other or cannot be read, or a destination cannot be reached.
+    Fails at the end only if an operator must act: a job's records contradict each other or cannot be read, or
+    a destination cannot be reached.
 
     Args:
         destinations: Settle only jobs at these destinations (list, or text with commas). None: all jobs in
@@ -65,6 +64,10 @@ class JobRecoveryOperator(LockgateOperator):
         timeout_s: How long workers may take.
         grace_s: How long to wait for a worker if none listens, before threads do the work.
         deferrable: Wait for the workers in the triggerer; None: Airflow's `[operators] default_deferrable`.
+
+    Returns:
+        Number of jobs for each action, for each reason to leave jobs alone, and not settled yet: the next run
+        continues with those.
     """
 
     template_fields: Sequence[str] = (

@@ -33,10 +33,8 @@ class SparkWriteOperator(LockgateOperator):
     """Runs a function in Spark and stages the DataFrame that it returns, as the job's task list.
 
     Spark runs in a child process with a clean JVM that ends with the task. Every run of this task is a new
-    job attempt, because a new plan may partition differently; its handle is pushed to XCom as `job`. The
-    listing of staged files and sizes is frozen and grouped into tasks for `TaskCommitOperator`.
-
-    Returns the ids of these tasks in chunks: `TaskCommitOperator.partial(...).expand(task_ids=write.output)`.
+    job attempt, because a new plan may partition differently. The listing of staged files and sizes is frozen
+    and grouped into tasks for `TaskCommitOperator`.
 
     Args:
         job: Handle from the set-up: `setup.output`.
@@ -60,6 +58,10 @@ class SparkWriteOperator(LockgateOperator):
         chunks: Maximum number of chunks of task ids.
         park_timeout_s: How long recovery leaves the job alone, from the start of this task and again from its
             end; None: `LOCKGATE_PARK_TIMEOUT_S`. Set it longer than Spark may take.
+
+    Returns:
+        The ids of these tasks in chunks: `TaskCommitOperator.partial(...).expand(task_ids=write.output)`. The
+        XCom value `job` is the handle of the new job attempt: `write.output["job"]`.
     """
 
     template_fields: Sequence[str] = (

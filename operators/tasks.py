@@ -32,7 +32,7 @@ class TaskCommitOperator(LockgateOperator):
 
     Mapped, each map index takes a chunk: `.partial(job=write.output["job"]).expand(task_ids=write.output)`;
     unmapped, it takes every task of the job attempt. A task is not committed twice, so a retry does only what
-    is missing. Returns the files, rows and bytes of its tasks.
+    is missing.
 
     If it is deferrable, it sends everything at once and frees its slot. Meanwhile the job is parked at least
     until the time limit.
@@ -44,6 +44,9 @@ class TaskCommitOperator(LockgateOperator):
         grace_s: How long to wait for a worker if none listens.
         park_timeout_s: How long recovery leaves the job alone; None: `LOCKGATE_PARK_TIMEOUT_S`.
         deferrable: Wait in the triggerer; None: Airflow's `[operators] default_deferrable`.
+
+    Returns:
+        Totals: `tasks`, `files`, `rows` (None if they are not known), `bytes`.
     """
 
     template_fields: Sequence[str] = (

@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 class UploadSweepOperator(LockgateOperator):
     """Aborts the uploads of jobs that have ended, and uploads without an owner that two sweeps have found.
 
-    Returns the number of uploads, their bytes and their cost a month in USD, for each destination and action.
-    For uploads that a job may still need it returns only the number: their bytes are not requested.
-
     Args:
         destinations: URLs or paths, as a list or as text with commas; None: `LOCKGATE_DESTINATIONS`, else the
             Airflow Variable `lockgate_destinations`, read when the task runs.
         report_only: Change nothing, only report what would be done.
+
+    Returns:
+        For each destination and action the number of uploads, their bytes and their cost a month in USD. Of
+        uploads that a job may still need only the number: their bytes are not requested.
     """
 
     template_fields: Sequence[str] = (*CONNECTIONS, "destinations", "report_only")

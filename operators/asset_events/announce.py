@@ -46,7 +46,7 @@ class JobAnnounceOperator(LockgateOperator):
     successfully, but recovery or `lockgate jobs recover` commits its job, this operator emits the same events
     with the same `extra`, once for each job. While the commit task still runs or waits for a retry, it is
     left to that task. Put it after `JobRecoveryOperator`, as a teardown, so that it also runs if recovery
-    failed. Returns the ids of the jobs whose events it emits.
+    failed.
 
     Args:
         destinations: Look only at these destinations (list, or text with commas). None: those at which a job
@@ -54,6 +54,9 @@ class JobAnnounceOperator(LockgateOperator):
         destination: One more destination.
         job_id: Emit only the events of this job.
         report_only: Emit nothing, only report.
+
+    Returns:
+        Ids of the jobs whose events it emits, or with `report_only` would emit.
     """
 
     template_fields: Sequence[str] = (*CONNECTIONS, "destinations", "destination", "job_id", "report_only")

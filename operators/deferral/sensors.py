@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class JobSensor(LockgateOperator, BaseSensorOperator):
-    """Waits until a job has reached a phase; returns the phase in which it found the job.
+    """Waits until a job has reached a phase.
 
     A later phase counts: a committed job has been published. Fails without a retry if the job can never reach
     the phase, such as `committed` after an abort.
@@ -35,6 +35,9 @@ class JobSensor(LockgateOperator, BaseSensorOperator):
             `job_attempt`.
         phase: Phase to wait for: `decided`, `published`, `committed`, `failed`, …
         deferrable: Wait in the triggerer; None: Airflow's `[operators] default_deferrable`.
+
+    Returns:
+        The phase in which it found the job.
     """
 
     template_fields: Sequence[str] = (*CONNECTIONS, "job", "phase")
@@ -101,7 +104,7 @@ class JobSensor(LockgateOperator, BaseSensorOperator):
 
 
 class ManifestSensor(LockgateOperator, BaseSensorOperator):
-    """Waits until a destination has published a turn, or data newer than a time; returns the receipt.
+    """Waits until the newest publication at a destination has a turn, and is newer than a time.
 
     Args:
         destination: URL or path.
@@ -109,6 +112,9 @@ class ManifestSensor(LockgateOperator, BaseSensorOperator):
         newer_than: It was published after this time: a `datetime`, or ISO text such as
             `{{ data_interval_start }}`; None: at any time.
         deferrable: Wait in the triggerer; None: Airflow's `[operators] default_deferrable`.
+
+    Returns:
+        The receipt of the publication, flat, as that of `JobCommitOperator`.
     """
 
     template_fields: Sequence[str] = (*CONNECTIONS, "destination", "turn", "newer_than")

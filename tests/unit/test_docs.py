@@ -13,6 +13,8 @@ from urllib.parse import unquote
 import pytest
 from typer.testing import CliRunner
 
+from scripts import operators_page
+
 REPOSITORY = Path(__file__).parents[2]
 PAGES = sorted(
     [
@@ -101,6 +103,10 @@ def test_the_examples_import_only_what_exists() -> None:
     documented = {(page.name, module, name) for page in PAGES for module, name in documented_imports(page)}
     assert len(documented) > 10
     assert [entry for entry in sorted(documented) if not is_importable(entry[1], entry[2])] == []
+
+
+def test_the_page_of_operators_is_what_make_docs_writes() -> None:
+    assert operators_page.PAGE.read_text() == operators_page.page(), "run `make docs`"
 
 
 def test_every_setting_is_documented() -> None:
