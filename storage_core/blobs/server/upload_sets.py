@@ -13,6 +13,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 from lockgate.storage_core.blobs.keys import UploadSetId, check_upload_set, new_upload_set
@@ -31,6 +33,7 @@ from lockgate.storage_core.journal import Journal, Mutation, Refused, Stamp
 from lockgate.storage_core.journal.entries.leases import DropLease, FreeLease, TakeLease
 from lockgate.storage_core.journal.leases.leases import Leases
 from lockgate.storage_core.journal.leases.renewer import Renewer
+from lockgate.storage_core.stores.pagination import in_pages
 
 RENEW_S: Final = 20.0
 SOFT_S: Final = 60.0
@@ -124,15 +127,16 @@ class UploadSets:
 
         The set's end stages what a crash leaves in it.
         """
+        with self._journal.reading() as reading:
+            blobs = reading.within(Blob, ("upload_set",), [(upload_set,)])
         count = 0
-        while True:
-            with self._journal.reading() as reading:
-                page = reading.where(Blob, {"upload_set": upload_set}, limit=PAGE)
-            if len(page) < PAGE:
-                return count
-            keys = tuple(blob.blob_key for blob in page if blob.job_id == page[0].job_id)
-            staged = StageUploaded(upload_set=upload_set, job_id=page[0].job_id, blob_keys=keys)
-            count += self._journal.apply(staged).result
+        for job_id, of_job in groupby(sorted(blobs, key=attrgetter("key")), key=attrgetter("job_id")):
+            for page in in_pages(of_job, PAGE):
+                if len(page) == PAGE:
+                    keys = tuple(blob.blob_key for blob in page)
+                    staged = StageUploaded(upload_set=upload_set, job_id=job_id, blob_keys=keys)
+                    count += self._journal.apply(staged).result
+        return count
 
     def _renew_own(self, holder: str, held: Mapping[str, Stamp]) -> Mapping[str, str]:
         """Renew a holder's leases; retire this process's own set if it is old or lost."""

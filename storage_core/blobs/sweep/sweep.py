@@ -168,8 +168,8 @@ class _Sweep:
         return dropped
 
     def _abandon_sets(self) -> int:
-        lapsed, overdue = self._read(partial(lapsed_sets, self._holdings))
-        remember(self._holdings, overdue)
+        lapsed, alive = self._read(partial(lapsed_sets, self._holdings))
+        remember(self._holdings, alive)
         if lapsed:  # first: a sweep that dies in between must not leave their bytes to the daily listing
             self._holdings.listing_time.forget()
         abandoned = [self._write([op]) for op in lapsed]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from hashlib import blake2b
 
 import msgspec
 
@@ -40,4 +41,5 @@ class RowSums:
 
 
 def _hash(row: Row) -> int:
-    return hash(msgspec.structs.replace(row, **dict.fromkeys(row.SOFT)) if row.SOFT else row)
+    counted = msgspec.structs.replace(row, **dict.fromkeys(row.SOFT)) if row.SOFT else row
+    return int.from_bytes(blake2b(msgspec.json.encode(counted), digest_size=16).digest())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cache
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -83,6 +84,8 @@ class SqlRows:
         query = select(*columns_of(kind)).where(
             table.c.journal == self.journal, *(table.c[name] == value for name, value in columns.items())
         )
+        if columns and limit is None and after is None:  # to order by key, SQLite reads all rows
+            return sorted(rows_of(kind, self.connection.execute(query)), key=attrgetter("key"))
         key = [table.c[column] for column in kind.KEY]
         if after is not None:
             query = query.where(tuple_(*key) > tuple_(*after))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from sqlalchemy import or_, select
+from sqlalchemy import exists, or_, select
 
 from lockgate.storage_core.journal.database.row_access import columns_of, rows_of
 from lockgate.storage_core.journal.database.schema import HOLDER, LEASE
@@ -41,7 +41,8 @@ def overdue_leases(reading: Reading, now_s: float, within_s: float) -> Iterator[
             for page in found.partitions():
                 yield from (lease for lease in rows_of(Lease, page) if is_overdue(lease, now_s))
     is_late = or_(HOLDER.c.renewed_s <= now_s - within_s, HOLDER.c.renewed_s > now_s + within_s)
-    late = select(HOLDER.c.holder).where(HOLDER.c.journal == reading.journal, is_late)
+    has_lease = exists().where(LEASE.c.journal == HOLDER.c.journal, LEASE.c.holder == HOLDER.c.holder)
+    late = select(HOLDER.c.holder).where(HOLDER.c.journal == reading.journal, is_late, has_lease)
     for holders in in_pages(reading.connection.execute(late).all(), _HOLDERS):
         for lease in reading.within(Lease, ("holder",), holders):
             if lease.standing in RENEWABLE and lease.dropped_s is None and is_overdue(lease, now_s):

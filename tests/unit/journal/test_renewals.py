@@ -187,6 +187,8 @@ def test_pruning_deletes_the_rows_of_old_holders_without_leases(
             assert view is not None
             leases.renew(name, {name: view.lease.stamp})
             leases.take(name, "heir", purpose="take over", soft_s=SOFT_S, hard_s=HARD_S)
+        journals.checkpoint()
+        journals.verify()
         journals.prune()
         assert set(holders(journal)) == {"dead", "heir", *ended}
         journals.clock.sleep(prune_module.DEAD_HOLDER_S + 1)

@@ -1,7 +1,7 @@
 """Version 2 of the family `journal`: one row a holder for renewals, reasons for safe mode, fields of entries.
 
-Entries of version 1 are read and folded as before. `take-lease` has the new field `seen`, and `rearm-leases`
-the field `resources`; a program of version 1 could read neither.
+Entries of version 1 are read and folded as before. `rearm-leases` has the new field `resources`, which a
+program of version 1 could not read.
 """
 
 from __future__ import annotations
