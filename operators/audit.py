@@ -15,6 +15,7 @@ from lockgate.operators.dag_run.log_tables import log_table
 from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
 from lockgate.operators.dag_run.parameters import seconds_or_none
 from lockgate.operators.dag_run.retries import fail_without_retry
+from lockgate.operators.spark_process.environment import ALL
 from lockgate.operators.spark_process.process import SparkChild, SparkWork
 from lockgate.storage_core.errors import AuditFailedError, InvalidInputError
 
@@ -47,7 +48,7 @@ class AuditOperator(LockgateOperator):
             write Parquet files directly; expectations that these cannot answer are refused by name.
         columns: Columns to read with pandas; None: all.
         options: Options of Spark's reader, for the engine `spark`.
-        master: Spark master URL, for the engine `spark`.
+        master: Spark master URL, for the engine `spark`; None: all cores of this machine.
         spark_config: Spark settings, for the engine `spark`.
         data_docs: Directory in which the result is written as `<job id>.html`, a page that loads nothing from
             the network.
@@ -89,7 +90,7 @@ class AuditOperator(LockgateOperator):
         engine: Literal["pandas", "spark", "statistics"] = "pandas",
         columns: Sequence[str] | None = None,
         options: Mapping[str, str] | None = None,
-        master: str = "local[*]",
+        master: str | None = None,
         spark_config: Mapping[str, str] | None = None,
         data_docs: str | None = None,
         park_timeout_s: float | None = None,
@@ -199,6 +200,8 @@ class AuditOperator(LockgateOperator):
         return validate_in_pandas(staged, suite, format=self.format, columns=self.columns)
 
     def _in_spark(self, staged: StagedRows, suite: Suite) -> Validation:
+        from lockgate.operators.connections.spark import LOCAL  # noqa: PLC0415 - at run time only
+
         validation: Validation = self._child.run(
             SparkWork(
                 run="lockgate.operators.audits.staged_rows:validate_in_spark",
@@ -209,9 +212,10 @@ class AuditOperator(LockgateOperator):
                     "format": self.format,
                     "options": dict(self.options or {}),
                 },
-                master=self.master,
+                master=self.master or LOCAL,
                 app_name=f"lockgate audit {self.task_id}",
                 config=dict(self.spark_config or {}),
+                needs=frozenset() if self.restricted else ALL,  # the staged files are on this machine
             )
         )
         return validation

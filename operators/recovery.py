@@ -184,7 +184,7 @@ class JobRecoveryOperator(LockgateOperator):
             registered_job,
         )
 
-        given = as_destinations(self.destinations) + as_destinations(self.destination)
+        given = as_destinations(self.destinations) + ([self.destination] if self.destination else [])
         if self.job_id and not given:
             return UnendedJobs(expired=(registered_job(settings, self.job_id),)), []
         if self.job_id:

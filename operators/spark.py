@@ -170,6 +170,7 @@ class SparkWriteOperator(LockgateOperator):
         from lockgate.storage_core.commit.records.task import StagedFile  # noqa: PLC0415 - when a task runs
 
         artefacts = self.artefacts or (None if job.spec.artefacts is None else job.spec.artefacts.handle())
+        needs = self._needs() if self.restricted and not artefacts else ALL
         place = spark_place(self.master, self.spark_conn_id, self.spark_connect_id)
         staged = self._child.run(
             SparkWork(
@@ -188,8 +189,8 @@ class SparkWriteOperator(LockgateOperator):
                 app_name=f"lockgate {self.dag_id}.{self.task_id}",
                 config=self._config(place.config),
                 artefacts=artefacts,
-                settings=child_settings(),
-                needs=self._needs() if self.restricted and not artefacts else ALL,
+                settings=child_settings(needs),
+                needs=needs,
             )
         )
         return [StagedFile(*file) for file in staged]

@@ -286,11 +286,11 @@ class Settings(BaseSettings):
         """Returns botocore's credentials for S3, which refresh themselves; None: those of boto3's chain."""
         return self._s3_credentials
 
-    def with_s3_credentials(self, credentials: Callable[[], Any], **changes: Any) -> Self:
+    def with_s3_credentials(self, credentials: Callable[[], Any] | None, **changes: Any) -> Self:
         """Return a copy with these credentials, and without a profile.
 
         Args:
-            credentials: Returns botocore's credentials, or None if there are none.
+            credentials: Returns botocore's credentials, or None if there are none; None: boto3's chain.
             changes: Other settings to change.
         """
         copy = self.model_copy(update={"s3_profile": None, "s3_anonymous": False, **changes})

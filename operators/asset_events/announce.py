@@ -105,7 +105,7 @@ class JobAnnounceOperator(LockgateOperator):
             return []
 
     def _destinations(self, settings: Settings) -> list[str]:
-        given = as_destinations(self.destinations) + as_destinations(self.destination)
+        given = as_destinations(self.destinations) + ([self.destination] if self.destination else [])
         if given:
             return given
         if not settings.has_journal:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
 from lockgate.operators.connections.hook import DEFAULT, LockgateHook, check_type
+from lockgate.operators.spark_process.environment import ALL, Part
 from lockgate.storage_core.errors import MissingPartError
 from lockgate.storage_core.settings import Settings, given_settings, load_settings, settings_in_effect
 
@@ -35,14 +36,23 @@ def connections(aws_conn_id: str | None = None, lockgate_conn_id: str | None = N
         yield
 
 
-def child_settings() -> Settings | None:
+def child_settings(needs: Collection[Part] = ALL) -> Settings | None:
     """Return the settings of the connections in effect for a child process; None if there are none.
 
     Credentials are read now, and masked in the task's log: a child process does not refresh them.
+
+    Args:
+        needs: What the child may connect to, as in `child_environment`; no child gets the broker's URL.
     """
     settings = given_settings()
-    if settings is None or settings.s3_credentials is None:
+    if settings is None:
+        return None
+    no_journal = {} if "journal" in needs else {"journal_url": None, "observer_urls": ()}
+    settings = settings.model_copy(update={"broker_url": None, **no_journal})
+    if settings.s3_credentials is None:
         return settings
+    if "s3" not in needs:
+        return settings.with_s3_credentials(None)
     from lockgate.storage_core.stores.s3.fixed_credentials import FixedCredentials  # noqa: PLC0415 - boto3
 
     fixed = FixedCredentials.of(settings)

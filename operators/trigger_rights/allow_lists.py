@@ -7,7 +7,7 @@ check the values of their forms against them; the code of a DAG has the worker's
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from os.path import realpath
@@ -53,21 +53,21 @@ class AllowLists:
         Raises:
             InvalidInputError: It is below none of `LOCKGATE_TRIGGER_SOURCES`, or lists several paths.
         """
-        if re.search(r"[{}\\,]", given):
+        if re.search(r"[{}\\,?]", given):
             raise InvalidInputError(
-                f"source {given!r}: braces, backslashes and commas could name several paths; nothing was "
-                "read; write one path"
+                f"source {given!r}: braces, backslashes, commas and `?` could name several paths; nothing "
+                "was read; write one path"
             )
         match = _PATTERN.search(given)
         if match is None:
-            return self._below("source", given, self.sources, "LOCKGATE_TRIGGER_SOURCES")
+            return self._below("source", given, self.sources, "LOCKGATE_TRIGGER_SOURCES", _url)
         folder, _, first = given[: match.start()].rpartition("/")
         pattern = first + given[match.start() :]
         if {".", ".."} & set(pattern.split("/")):
             raise InvalidInputError(f"source {given!r}: `..` follows a pattern; nothing was read")
         if folder.endswith("/") or (given.startswith("/") and not folder):
             folder += "/"
-        url = self._below("source", folder or ".", self.sources, "LOCKGATE_TRIGGER_SOURCES")
+        url = self._below("source", folder or ".", self.sources, "LOCKGATE_TRIGGER_SOURCES", _url)
         return f"{url.rstrip('/')}/{pattern}"
 
     def read_files(self, files: Iterable[str]) -> None:
@@ -94,7 +94,9 @@ class AllowLists:
         Raises:
             InvalidInputError: It is below none of `LOCKGATE_TRIGGER_DESTINATIONS`.
         """
-        self._below("destination", given, self.destinations, "LOCKGATE_TRIGGER_DESTINATIONS")
+        self._below(
+            "destination", given, self.destinations, "LOCKGATE_TRIGGER_DESTINATIONS", parse_destination
+        )
 
     def library(self, given: str) -> None:
         """Check the path of a library on this machine: a file, or a folder with all files below it.
@@ -102,9 +104,9 @@ class AllowLists:
         Raises:
             InvalidInputError: It is below none of `LOCKGATE_TRIGGER_LIBRARIES`.
         """
-        self._below("library", given, self.libraries, "LOCKGATE_TRIGGER_LIBRARIES")
+        self._below("library", given, self.libraries, "LOCKGATE_TRIGGER_LIBRARIES", _file_url)
         for file in Path(given).rglob("*"):
-            self._below("library", str(file), self.libraries, "LOCKGATE_TRIGGER_LIBRARIES")
+            self._below("library", str(file), self.libraries, "LOCKGATE_TRIGGER_LIBRARIES", _file_url)
 
     def staged(self, given: str) -> None:
         """Check a directory of staged files.
@@ -112,7 +114,7 @@ class AllowLists:
         Raises:
             InvalidInputError: It is below none of `LOCKGATE_STAGING_ROOTS`.
         """
-        self._below("staging", given, self.staging, "LOCKGATE_STAGING_ROOTS")
+        self._below("staging", given, self.staging, "LOCKGATE_STAGING_ROOTS", _file_url)
 
     def artefacts(self, handle: object) -> None:
         """Check that a job may have libraries, which are code: XCom names them.
@@ -138,16 +140,29 @@ class AllowLists:
         Raises:
             InvalidInputError: `setting=value` matches none of `LOCKGATE_TRIGGER_SPARK`.
         """
-        if not any(fnmatchcase(f"{setting}={value}", each) for each in self.spark_settings):
-            raise _refusal(
-                "Spark setting", f"{setting}={value}", "LOCKGATE_TRIGGER_SPARK", self.spark_settings
-            )
+        # Spark splits these at commas, so that one text can name several packages or files.
+        listed = str(value).split(",") if setting.startswith("spark.jars") else [value]
+        for one in listed:
+            if not any(fnmatchcase(f"{setting}={one}", each) for each in self.spark_settings):
+                raise _refusal(
+                    "Spark setting", f"{setting}={one}", "LOCKGATE_TRIGGER_SPARK", self.spark_settings
+                )
 
-    def _below(self, what: str, given: str, roots: tuple[str, ...], setting: str) -> str:
-        """Return the URL of a path, if it is below a root as it is written and percent-decoded."""
+    def _below(
+        self, what: str, given: str, roots: tuple[str, ...], setting: str, opened: Callable[[str], str]
+    ) -> str:
+        """Return the URL of a path, if it is below a root as it is written and percent-decoded.
+
+        Args:
+            what: What the path is.
+            given: The path.
+            roots: What is allowed.
+            setting: Where that is configured.
+            opened: Returns the URL of what will be opened: Spark reads paths that Lockgate does not.
+        """
         real_roots = [_real(_url(root)) for root in roots]
         for text in (unquote(given), given):
-            url = _url(text)
+            url = opened(text)
             if not _is_below_any(_real(url), real_roots):
                 raise _refusal(what, given, setting, roots)
         return url
@@ -189,8 +204,14 @@ def _is_below_any(url: str, roots: Iterable[str]) -> bool:
 
 
 def _url(path: str) -> str:
-    """Return the canonical URL of a path as Spark or Lockgate writes it, without `..`."""
+    """Return the canonical URL of a path as Spark reads it, without `..`."""
     return parse_destination(_HADOOP_FILE.sub("file:///", _HADOOP_S3.sub("s3://", path, count=1), count=1))
+
+
+def _file_url(path: str) -> str:
+    """Return the URL of a path of this machine as the operating system reads it."""
+    parse_destination(str(Path(path).absolute()))  # refuses what is not printable
+    return f"{_LOCAL}{realpath(path)}"  # `..` after a link leads to the parent of the link's target
 
 
 def _real(url: str) -> str:

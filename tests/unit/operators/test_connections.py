@@ -26,6 +26,7 @@ from lockgate.operators.dag_run.job_handle import attach
 from lockgate.operators.dag_run.operator import CONNECTIONS
 from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
 from lockgate.operators.recovery import JobRecoveryOperator
+from lockgate.operators.spark_process.environment import Part
 from lockgate.operators.spark_process.process import SparkWork, pickled
 from lockgate.operators.tasks import TaskCommitOperator
 from lockgate.operators.uploads import UploadSweepOperator
@@ -265,6 +266,24 @@ def test_the_spark_child_gets_credentials_through_its_pipe_and_does_not_show_the
     assert "s3cr3t" not in repr(settings)
     assert settings is not None
     assert "s3cr3t" not in repr(settings.s3_credentials)
+
+
+@pytest.mark.parametrize(
+    ("needs", "gets"),
+    [(set(), set()), ({"s3"}, {"lake"}), ({"journal"}, {"journal", "observer"})],
+)
+def test_the_settings_of_the_spark_child_have_only_the_secrets_that_it_needs(
+    monkeypatch: pytest.MonkeyPatch, needs: set[Part], gets: set[str]
+) -> None:
+    connect(monkeypatch, "lake", conn_type="aws", login="AKIDLAKE", password="s3cr3t-of-lake")
+    monkeypatch.setenv("LOCKGATE_BROKER_URL", "redis://:s3cr3t-of-broker@h/7")
+    monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "postgresql://u:s3cr3t-of-journal@h/d")
+    monkeypatch.setenv("LOCKGATE_OBSERVER_URLS", '["postgresql://u:s3cr3t-of-observer@h/d"]')
+
+    with connections("lake"):
+        work = SparkWork(run="m:f", arguments={}, settings=child_settings(needs))
+
+    assert set(re.findall(r"s3cr3t-of-(\w+)", pickled(work).decode(errors="replace"))) == gets
 
 
 @pytest.mark.parametrize("argument", CONNECTIONS)

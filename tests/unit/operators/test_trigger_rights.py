@@ -6,27 +6,32 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from lockgate.operators import (
     AuditOperator,
     BlobUploadOperator,
+    JobAnnounceOperator,
     JobRecoveryOperator,
     JobSetupOperator,
     SparkWriteOperator,
     TaskCommitOperator,
     UploadSweepOperator,
 )
-from lockgate.operators.spark_process.environment import child_environment
+from lockgate.operators.asset_events import announce
+from lockgate.operators.audits.staged_rows import StagedRows
+from lockgate.operators.spark_process.environment import ALL, Part, child_environment
 from lockgate.operators.spark_process.process import SparkChild, SparkWork
 from lockgate.operators.trigger_rights.allow_lists import AllowLists, allow_lists
 from lockgate.operators.trigger_rights.parameters import check_parameters
 from lockgate.operators.trigger_rights.suites import check_suite
+from lockgate.storage_core.commit.recovery import expired_jobs
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import Settings
 from tests.support.airflow.task_run import TaskRun
@@ -79,6 +84,7 @@ READ = {
     "*": None,
     "/data/*/a": None,
     "/data/in/a?b": None,
+    "/data/in/*?b": None,
     "/data/in\0/../../etc/passwd": None,
     "s3://raw": None,
     "s3://raw/sales2": None,
@@ -133,6 +139,8 @@ def test_links_are_followed_before_the_comparison(tmp_path: Path) -> None:
             lists.source(str(tmp_path / outside))
     with pytest.raises(InvalidInputError, match="LOCKGATE_TRIGGER_LIBRARIES"):
         lists.library(str(tmp_path / "in"))  # it has a link that leads out
+    with pytest.raises(InvalidInputError, match="LOCKGATE_TRIGGER_LIBRARIES"):
+        lists.library(f"{tmp_path}/in/link/../secret")  # the parent of the link's target
 
 
 @pytest.mark.parametrize(
@@ -265,6 +273,54 @@ FORBIDDEN: list[tuple[Any, dict[str, Any], str]] = [
     (UploadSweepOperator, {"destinations": ["s3://other"]}, "LOCKGATE_TRIGGER_DESTINATIONS"),
 ]
 
+UNOPENED: list[tuple[str, str, bool]] = [
+    ("destination", "/lake/x", True),
+    ("destination", "file:///lake/x", True),
+    ("destination", "s3://lake/open/x", True),
+    ("destination", "file:/lake/x", False),
+    ("destination", "file:/../lake/x", False),
+    ("destination", "s3a://lake/open/x", False),
+    ("library", "/libraries/a.py", True),
+    ("library", "file:/libraries/a.py", False),
+    ("library", "file:///libraries/a.py", False),
+    ("staged", "/staging/a", True),
+    ("staged", "file:///staging/a", False),
+]
+
+
+@pytest.mark.parametrize(("what", "given", "is_allowed"), UNOPENED)
+def test_a_path_is_compared_as_it_is_opened(what: str, given: str, is_allowed: bool) -> None:
+    lists = AllowLists(
+        destinations=("s3://lake/open", "/lake"), libraries=("/libraries",), staging=("/staging",)
+    )
+    if is_allowed:
+        getattr(lists, what)(given)
+        return
+    with pytest.raises(InvalidInputError, match=r"nothing was read or written|write s3://"):
+        getattr(lists, what)(given)
+
+
+@pytest.mark.parametrize("operator", [JobRecoveryOperator, JobAnnounceOperator])
+def test_one_destination_is_not_split_at_commas_after_it_was_checked(
+    operator: Any, restricted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+
+    def keep(destination: str, *_: object, **__: object) -> Any:
+        opened.append(destination)
+        raise InvalidInputError("not read")
+
+    monkeypatch.setattr(expired_jobs, "expired_jobs_at", keep)
+    monkeypatch.setattr(announce, "open_store", keep)
+    given = f"{restricted}/x,{tmp_path}/other"
+    task = operator(task_id="task", restricted=True, destination=given)
+    task.pre_execute(TaskRun().context())
+
+    with suppress(AirflowException):  # recovery reports the destination that could not be read
+        task.execute(TaskRun().context())
+
+    assert opened == [given]
+
 
 def in_lake(value: Any, lake: Path) -> Any:
     if isinstance(value, dict):
@@ -339,6 +395,25 @@ def test_a_form_gives_sizes_of_spark_but_no_code() -> None:
             check_parameters(lists, refused)
 
 
+@pytest.mark.parametrize("given", ["org.mine:a:1.0,org.example:evil:1.0", "org.example:evil:1.0"])
+def test_each_package_of_a_list_must_be_allowed(given: str) -> None:
+    lists = AllowLists(spark_settings=("spark.jars.packages=org.mine:*",))
+    check_parameters(lists, {"packages": ["org.mine:a:1.0"]})
+
+    for parameters in ({"packages": [given]}, {"spark_config": {"spark.jars.packages": given}}):
+        with pytest.raises(InvalidInputError, match="LOCKGATE_TRIGGER_SPARK"):
+            check_parameters(lists, parameters)
+
+
+def test_an_audit_without_a_master_is_allowed_whatever_the_list_of_spark_has(
+    restricted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKGATE_TRIGGER_SPARK", '["spark.executor.memory=*"]')
+    handle = {**HANDLE, "destination": str(restricted)}
+
+    AuditOperator(task_id="audit", restricted=True, job=handle).pre_execute(TaskRun().context())
+
+
 def allow_lists_of_defaults() -> AllowLists:
     return AllowLists(spark_settings=Settings.model_fields["trigger_spark"].default)
 
@@ -411,3 +486,16 @@ def test_a_restricted_write_gets_credentials_of_s3_if_it_reads_s3(
     )
 
     assert write._needs() == needs
+
+
+@pytest.mark.parametrize(("is_restricted", "needs"), [(True, frozenset()), (False, ALL)])
+def test_a_restricted_audit_in_spark_gets_no_credentials(
+    is_restricted: bool, needs: frozenset[Part], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[SparkWork] = []
+    monkeypatch.setattr(SparkChild, "run", lambda _, work: started.append(work))
+    audit = AuditOperator(task_id="audit", restricted=is_restricted, job={}, engine="spark")
+
+    audit._in_spark(StagedRows(root=Path("/s"), sha256={}, rows=None, chosen="", seen={}), {})
+
+    assert [(work.needs, work.master) for work in started] == [(needs, "local[*]")]
