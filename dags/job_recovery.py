@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Param
 
 from lockgate.operators import JobAnnounceOperator
@@ -62,6 +63,7 @@ was killed after the decision, so that DAGs scheduled by these Assets start. To 
         destinations=dag.param("destinations"),
         report_only=dag.param("dry_run"),
         **one_job,
-    ).as_teardown()
+    ).as_teardown(on_failure_fail_dagrun=True)
 
     recover >> announce
+    recover >> EmptyOperator(task_id="recovered")  # else only the teardown's state would be that of the run

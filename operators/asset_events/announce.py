@@ -6,9 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import AssetAlias
+from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError, ErrorType
 
 from lockgate.operators.asset_events.emitted import emit_as, was_emitted
-from lockgate.operators.asset_events.pending_events import PendingEvents, drop_pending, pending_events
+from lockgate.operators.asset_events.pending_events import (
+    PendingEvents,
+    drop_pending,
+    pending_keys,
+    read_pending,
+)
 from lockgate.operators.connections.connected import with_connections
 from lockgate.operators.dag_run.destinations import (
     as_destinations,
@@ -21,9 +27,15 @@ from lockgate.operators.dag_run.receipts import flat
 from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.storage_core.commit.job_summary import receipt_of
 from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.layout import ASSET_EVENTS
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.concurrency import in_parallel
-from lockgate.storage_core.errors import LockgateError, ObjectNotFoundError
+from lockgate.storage_core.errors import (
+    LockgateError,
+    MalformedRecordError,
+    ObjectNotFoundError,
+    RecordVersionError,
+)
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import Store, open_store
 
@@ -45,7 +57,8 @@ class JobAnnounceOperator(LockgateOperator):
     A commit task writes its outlets down at the destination before the decision. If it does not end
     successfully, but recovery or `lockgate jobs recover` commits its job, this operator emits the same events
     with the same `extra`, once for each job. While the commit task still runs or waits for a retry, it is
-    left to that task. Put it after `JobRecoveryOperator`, as a teardown, so that it also runs if recovery
+    left to that task. A record that is damaged, or names an Asset that Airflow does not have, does not stop the
+    others: the task fails without a retry in the first run that has no event to emit. Put it after `JobRecoveryOperator`, as a teardown, so that it also runs if recovery
     failed.
 
     Args:
@@ -83,26 +96,43 @@ class JobAnnounceOperator(LockgateOperator):
     def execute(self, context: Context) -> list[str]:
         """Emit the events, and return the jobs' ids."""
         check_bool("report_only", self.report_only)
-        settings, emitted = load_settings(), list[str]()
+        settings, emitted, bad = load_settings(), list[str](), list[str]()
         found = in_parallel(
-            lambda url: self._list(url, settings), self._destinations(settings), DESTINATIONS_AT_ONCE
+            lambda url: self._list(url, settings, bad), self._destinations(settings), DESTINATIONS_AT_ONCE
         )
         for store, record in [each for listed in found for each in listed]:
             try:
                 if self._emit(context, store, record):
                     emitted.append(record.job_id)
-            except LockgateError as error:
+            except (LockgateError, AirflowRuntimeError) as error:
                 self._left(store, record, f"{type(error).__name__}: {error}")
+                if isinstance(error, AirflowRuntimeError) and error.error.error is ErrorType.ASSET_NOT_FOUND:
+                    bad.append(f"job {record.job_id} at {store.url}: {error}")
+        if bad and not emitted:  # a task that fails emits no event
+            raise AirflowFailException(
+                f"{len(bad)} records of Asset events are damaged or name an Asset that Airflow does not have, "
+                f"such as {bad[0]}; their events were not emitted; use the Asset in a DAG, or delete the "
+                f"records below {ASSET_EVENTS}"
+            )
         return emitted
 
-    def _list(self, url: str, settings: Settings) -> list[tuple[Store, PendingEvents]]:
+    def _list(self, url: str, settings: Settings, bad: list[str]) -> list[tuple[Store, PendingEvents]]:
+        found = list[tuple[Store, PendingEvents]]()
         try:
             store = open_store(url, settings)
-            return [(store, r) for r in pending_events(store) if self.job_id in {None, "", r.job_id}]
+            for key in pending_keys(store, self.job_id or ""):
+                try:
+                    found.append((store, read_pending(store, key)))
+                except ObjectNotFoundError:
+                    pass  # its commit task has ended, and has deleted it
+                except MalformedRecordError as error:
+                    self.log.warning("%s: Asset events not read: %s", url, error)
+                    if not isinstance(error, RecordVersionError):
+                        bad.append(f"{url}: {error}")
         except LockgateError as error:
             # A task that fails emits no event, so one destination must not stop the others' events.
             self.log.warning("%s: Asset events not read: %s; the next run tries again", url, error)
-            return []
+        return found
 
     def _destinations(self, settings: Settings) -> list[str]:
         given = as_destinations(self.destinations) + ([self.destination] if self.destination else [])

@@ -108,15 +108,32 @@ def save_pending(
         retry_while_busy(OutcomeUnknownError)(job.store.put, _key(job.job_id), encode(record))
 
 
-def pending_events(store: Store) -> Iterator[PendingEvents]:
-    """Yield the records of a destination.
+def pending_keys(store: Store, job_id: str = "") -> Iterator[str]:
+    """Yield the keys of a destination's records.
+
+    Args:
+        store: Store of the destination.
+        job_id: Only the record of this job, which may not exist.
 
     Raises:
-        LockgateError: The destination cannot be listed, or a record cannot be read.
+        LockgateError: The destination cannot be listed.
     """
+    if job_id:
+        yield _key(job_id)
+        return
     for page in store.pages(layout.ASSET_EVENTS):
         for info in page:
-            yield read(store, PendingEvents, info.key)
+            yield info.key
+
+
+def read_pending(store: Store, key: str) -> PendingEvents:
+    """Return a record.
+
+    Raises:
+        MalformedRecordError: It is damaged.
+        ObjectNotFoundError: It has been deleted: the events have been emitted.
+    """
+    return read(store, PendingEvents, key)
 
 
 def drop_pending(store: Store, job_id: str) -> None:

@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow.sdk import Asset, BaseOperator
+from airflow.sdk.exceptions import ErrorType
 from airflow.sdk.execution_time.comms import (
     AssetEventsResult,
+    ErrorResponse,
     GetAssetByName,
     GetAssetEventByAsset,
     GetTaskStates,
@@ -26,11 +28,13 @@ class AssetEvents:
 
     Attributes:
         aliases: Names of the aliases by which an event came.
+        inactive: Names of Assets that no DAG uses any more.
     """
 
     events: list[tuple[Asset, dict[str, Any]]] = field(default_factory=list)
     states: dict[tuple[str, str, str], str | None] = field(default_factory=dict)
     aliases: set[str] = field(default_factory=set)
+    inactive: set[str] = field(default_factory=set)
 
     def run(self, operator: BaseOperator, run: TaskRun | None = None, *, dies: bool = False) -> Any:
         """Execute a task; unless it fails, store its events, its state, and run its callbacks.
@@ -90,6 +94,8 @@ class AssetEvents:
             ]
             return AssetEventsResult.model_validate({"asset_events": [_row(*event) for event in matching]})
         if isinstance(msg, GetAssetByName):
+            if msg.name in self.inactive:
+                return ErrorResponse(error=ErrorType.ASSET_NOT_FOUND, detail={"name": msg.name})
             return Asset(name=msg.name)
         raise AssertionError(f"a task does not ask for {msg!r} here")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG, Asset, AssetAlias
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.sdk.execution_time import task_runner
 
 from lockgate.operators import (
@@ -238,6 +238,49 @@ def test_a_destination_that_cannot_be_read_does_not_keep_back_the_events_of_othe
 
     assert tell(airflow, destinations=[str(unreadable), world.url]) == [handle["job_id"]]
     assert f"{unreadable}: Asset events not read" in capsys.readouterr().out
+
+
+def test_a_damaged_record_fails_the_task_only_when_no_event_is_left_to_emit(
+    world: World, airflow: AssetEvents
+) -> None:
+    handle = written(world)
+    killed(airflow, handle, SALES)
+    recover(airflow)
+    world.store.create(f"{layout.ASSET_EVENTS}a-damaged.json", b"?")
+
+    assert tell(airflow) == [handle["job_id"]]
+    with pytest.raises(AirflowFailException, match=r"1 records of Asset events .*a-damaged"):
+        tell(airflow)
+
+    assert [extra["job_id"] for _, extra in airflow.events] == [handle["job_id"]]
+
+
+def test_an_asset_that_airflow_no_longer_has_does_not_keep_back_the_events_of_others(
+    world: World, airflow: AssetEvents
+) -> None:
+    handles = [written(world, write_name=name) for name in ("a", "b")]
+    killed(airflow, handles[0], Asset.ref(name="gone"))
+    recover(airflow)
+    killed(airflow, handles[1], SALES)
+    recover(airflow)
+    airflow.inactive.add("gone")
+
+    assert tell(airflow) == [handles[1]["job_id"]]
+    with pytest.raises(AirflowFailException, match="ASSET_NOT_FOUND"):
+        tell(airflow)
+
+    assert [extra["job_id"] for _, extra in airflow.events] == [handles[1]["job_id"]]
+
+
+def test_a_record_that_is_deleted_while_it_is_read_does_not_keep_back_the_others(
+    world: World, airflow: AssetEvents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = written(world)
+    killed(airflow, handle, SALES)
+    recover(airflow)
+    keys = [f"{layout.ASSET_EVENTS}deleted.json", *pending(world)]
+    monkeypatch.setattr("lockgate.operators.asset_events.announce.pending_keys", lambda *_: keys)
+    assert tell(airflow) == [handle["job_id"]]
 
 
 def test_recovery_that_needs_an_operator_fails_and_the_events_are_emitted_all_the_same(
