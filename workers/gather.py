@@ -83,12 +83,13 @@ def ended_in(batch: str, positions: Collection[int]) -> set[int]:
     by_id = {_id_in(batch, position): position for position in positions}
     if not by_id:
         return set()
-    return {by_id[task] for task, _ in app.backend.get_many(set(by_id), interval=POLL_S, max_iterations=1)}
+    found = app.asker().backend.get_many(set(by_id), interval=POLL_S, max_iterations=1)
+    return {by_id[task] for task, _ in found}
 
 
 def withdraw(batch: str, count: int) -> None:
     """Withdraw the tasks of a batch that no worker has begun; begun tasks continue."""
-    app.control.revoke([_id_in(batch, position) for position in range(count)])
+    app.asker().control.revoke([_id_in(batch, position) for position in range(count)])
 
 
 def has_listener(queue: str) -> bool:
@@ -256,5 +257,5 @@ def _are_running(sent: Collection[str]) -> bool:
 
 
 def _listeners(queue: str) -> list[str]:
-    answers = app.control.inspect(timeout=PING_S).active_queues() or {}
+    answers = app.asker().control.inspect(timeout=PING_S).active_queues() or {}
     return [worker for worker, queues in answers.items() if any(q["name"] == queue for q in queues)]

@@ -24,6 +24,42 @@ class LazyBrokerCelery(Celery):  # type: ignore[misc]
     _used_for: object = _NOT_USED
     """The given settings (`settings_in_effect`) for which the broker was looked up."""
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._lock, self._askers = threading.Lock(), dict[str, Celery]()
+
+    def asker(self) -> Celery:
+        """Return an application to ask the broker of the settings in effect; tasks are not sent with it.
+
+        Threads of a triggerer ask several brokers at the same moment, and an application has one.
+
+        Raises:
+            StoreUnavailableError: It is the embedded broker, and does not run.
+        """
+        settings = given_settings()
+        if settings is None:
+            return self
+        url = with_database(settings.broker_url or _embedded_url(settings))
+        with self._lock:
+            if url not in self._askers:
+                asker = Celery(self.main, broker=url, backend=result_backend(url), set_as_current=False)
+                for name in ("broker_transport_options", "result_backend_transport_options"):
+                    asker.conf[name] = self.conf[name]
+                self._askers[url] = asker
+            return self._askers[url]
+
+    @property
+    def backend(self) -> Any:
+        """The result backend of the settings in effect."""
+        self._change_broker()
+        return super().backend
+
+    @property
+    def pool(self) -> Any:
+        """The connections to the broker of the settings in effect."""
+        self._change_broker()
+        return super().pool
+
     def use_broker(self) -> None:
         """Start the embedded broker, once, if none is configured: this process sends or receives tasks.
 
@@ -60,6 +96,13 @@ class LazyBrokerCelery(Celery):  # type: ignore[misc]
     def _uses_broker(self) -> bool:
         return self._used_for is given_settings()
 
+    def _change_broker(self) -> None:
+        """Look for another broker if the settings in effect are others: Celery keeps backend and pool."""
+        given = given_settings()
+        if not self._uses_broker() and (given is not None or isinstance(self._used_for, Settings)):
+            self._running_url("")
+            self._used_for = _NOT_USED if given is None else given
+
     def _connection(self, url: str, **options: Any) -> Any:
         if not self._uses_broker():
             url = self._running_url(url)
@@ -80,14 +123,9 @@ class LazyBrokerCelery(Celery):  # type: ignore[misc]
         if settings.broker_url is not None:
             self._adopt_configured(settings.broker_url)
             return url if given_settings() is None else str(self.conf.broker_url)
-        record = find_broker(settings)
-        if record is None:
-            raise StoreUnavailableError(
-                "embedded broker: it does not run, and a command that only looks does not start it; start it "
-                "with `lockgate broker start`, or name another broker in LOCKGATE_BROKER_URL"
-            )
-        self._adopt(record.url)
-        return record.url
+        found = _embedded_url(settings)
+        self._adopt(found)
+        return found
 
     def _adopt_configured(self, url: str) -> None:
         # Without given settings the application is configured already, perhaps by its own program.
@@ -101,3 +139,13 @@ class LazyBrokerCelery(Celery):  # type: ignore[misc]
             self.conf.broker_url, self.conf.result_backend = url, result_backend(url)
             self._after_fork()  # forgets the pools
             self._backend_cache, self._local = None, threading.local()
+
+
+def _embedded_url(settings: Settings) -> str:
+    record = find_broker(settings)
+    if record is None:
+        raise StoreUnavailableError(
+            "embedded broker: it does not run, and a command that only looks does not start it; start it "
+            "with `lockgate broker start`, or name another broker in LOCKGATE_BROKER_URL"
+        )
+    return record.url

@@ -6,6 +6,8 @@ import json
 import logging
 import os
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from airflow.providers_manager import ProvidersManager
 from airflow.sdk import DAG, Connection
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
+from celery.backends.base import BaseKeyValueStoreBackend
 from celery.contrib.testing.worker import start_worker
 from celery.signals import before_task_publish
 
@@ -35,9 +38,10 @@ from lockgate.storage_core.commit.destination.log import read_manifest
 from lockgate.storage_core.errors import AccessDeniedError
 from lockgate.storage_core.journal import open_journal
 from lockgate.storage_core.journal.process_journal import journal_url
-from lockgate.storage_core.settings import given_settings, load_settings
+from lockgate.storage_core.settings import Settings, given_settings, load_settings, settings_in_effect
 from lockgate.storage_core.stores import open_store
 from lockgate.workers.celery_app import QUEUES, app
+from lockgate.workers.gather import ended_in
 from tests.support.airflow.task_run import TaskRun
 from tests.support.s3.moto_server import served_moto
 from tests.support.workers.celery_worker import StagedJob, memory_broker
@@ -376,6 +380,40 @@ def test_the_broker_of_a_connection_is_used_within_its_task_only(monkeypatch: py
         url = "redis://:hush@broker.invalid:6390/7"
         assert inside == (url, url)
         assert (app.conf.broker_url, app.conf.result_backend) == (configured, "cache+memory://")
+
+
+def test_backend_and_connections_are_those_of_the_settings_in_effect() -> None:
+    def used() -> tuple[str, str]:
+        return app.backend.as_uri(), app.pool.connection.as_uri(include_password=True).replace(":@", "")
+
+    with memory_broker():
+        configured = used()
+        found = []
+        for name in ("a", "b"):
+            with settings_in_effect(Settings(broker_url=f"redis://{name}.invalid:6390/7")):
+                found.append(used())
+        assert found == [(f"redis://{name}.invalid:6390/7",) * 2 for name in ("a", "b")]
+        assert used() == configured
+
+
+def test_threads_ask_the_broker_of_their_own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, both = [], threading.Barrier(2, timeout=10)
+
+    def get_many(backend: Any, ids: set[str], **_: Any) -> list[Any]:
+        both.wait()
+        asked.extend((each, backend.as_uri()) for each in ids)
+        return []
+
+    def ask(names: str) -> None:
+        for name in names:
+            with settings_in_effect(Settings(broker_url=f"redis://{name}.invalid:6390/7")):
+                ended_in(name, [0])
+
+    monkeypatch.setattr(BaseKeyValueStoreBackend, "get_many", get_many)
+    with memory_broker(), ThreadPoolExecutor(2) as threads:
+        list(threads.map(ask, ["ab", "ba"]))
+
+    assert sorted(asked) == [(f"{name}-0", f"redis://{name}.invalid:6390/7") for name in "aabb"]
 
 
 def test_a_password_without_its_url_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
