@@ -57,9 +57,11 @@ class JobAnnounceOperator(LockgateOperator):
     A commit task writes its outlets down at the destination before the decision. If it does not end
     successfully, but recovery or `lockgate jobs recover` commits its job, this operator emits the same events
     with the same `extra`, once for each job. While the commit task still runs or waits for a retry, it is
-    left to that task. A record that is damaged, or names an Asset that Airflow does not have, does not stop the
-    others: the task fails without a retry in the first run that has no event to emit. Put it after `JobRecoveryOperator`, as a teardown, so that it also runs if recovery
+    left to that task. Put it after `JobRecoveryOperator`, as a teardown, so that it also runs if recovery
     failed.
+
+    A record that is damaged, or names an Asset that Airflow does not have, does not stop the others. The task
+    fails, without a retry, in the first run that has no other event to emit.
 
     Args:
         destinations: Look only at these destinations (list, or text with commas). None: those at which a job
@@ -110,8 +112,8 @@ class JobAnnounceOperator(LockgateOperator):
                     bad.append(f"job {record.job_id} at {store.url}: {error}")
         if bad and not emitted:  # a task that fails emits no event
             raise AirflowFailException(
-                f"{len(bad)} records of Asset events are damaged or name an Asset that Airflow does not have, "
-                f"such as {bad[0]}; their events were not emitted; use the Asset in a DAG, or delete the "
+                f"{len(bad)} records of Asset events are damaged, or name an Asset that Airflow does not have, such "
+                f"as {bad[0]}; their events were not emitted; use the Asset in a DAG, or delete the "
                 f"records below {ASSET_EVENTS}"
             )
         return emitted
