@@ -112,9 +112,9 @@ class JobAnnounceOperator(LockgateOperator):
                     bad.append(f"job {record.job_id} at {store.url}: {error}")
         if bad and not emitted:  # a task that fails emits no event
             raise AirflowFailException(
-                f"{len(bad)} records of Asset events are damaged, or name an Asset that Airflow does not have, such "
-                f"as {bad[0]}; their events were not emitted; use the Asset in a DAG, or delete the "
-                f"records below {ASSET_EVENTS}"
+                f"{len(bad)} records of Asset events are damaged, or name an Asset that Airflow does not "
+                f"have, such as {bad[0]}; their events were not emitted; use the Asset in a DAG, or delete "
+                f"the records below {ASSET_EVENTS}"
             )
         return emitted
 
