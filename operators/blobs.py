@@ -16,7 +16,7 @@ from lockgate.operators.dag_run.progress import LoggedProgress, aligned
 from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.ids import job_name, new_token
-from lockgate.storage_core.settings import Settings, load_settings
+from lockgate.storage_core.settings import Settings, load_intervals, load_settings
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -28,7 +28,7 @@ SweepBy = Literal["auto", "here", "workers"]
 
 def sweep_interval() -> timedelta:
     """Return the time between two runs of the sweep's DAG: `LOCKGATE_RETENTION_INTERVAL_S`."""
-    return timedelta(seconds=load_settings().retention_interval_s)
+    return timedelta(seconds=load_intervals().retention_interval_s)
 
 
 class BlobUploadOperator(LockgateOperator):

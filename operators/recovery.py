@@ -25,7 +25,7 @@ from lockgate.operators.deferral.wait import defer_until, is_deferrable, remaini
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.printable import printable
-from lockgate.storage_core.settings import Settings, load_settings
+from lockgate.storage_core.settings import Settings, load_intervals, load_settings
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -40,7 +40,7 @@ UNSETTLED: Final = "not settled yet"
 
 def recovery_interval() -> timedelta:
     """Return the time between two runs of the recovery DAG: `LOCKGATE_RECOVERY_MINUTES`."""
-    return timedelta(minutes=load_settings().recovery_minutes)
+    return timedelta(minutes=load_intervals().recovery_minutes)
 
 
 class JobRecoveryOperator(LockgateOperator):

@@ -8,16 +8,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, TypeVar
 
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 
 from lockgate.storage_core.errors import InvalidInputError
 
 MIB = 1024 * 1024
 _CENTURY_S: Final = 100 * 365 * 86_400.0
 _DEPRECATED_INTERVAL: Final = "library_cache_manager_cleanup_interval_s"
+_INTERVALS: Final = {
+    f"lockgate_{name}" for name in ("recovery_minutes", "retention_interval_s", _DEPRECATED_INTERVAL)
+}
 _SCOPE: Final = re.compile(r"[A-Za-z0-9._-]{0,60}")
 
 
@@ -308,6 +317,7 @@ class Settings(BaseSettings):
         return self.home.expanduser()
 
 
+S = TypeVar("S", bound=Settings)
 _IN_EFFECT: Final[ContextVar[Settings | None]] = ContextVar("lockgate-settings", default=None)
 
 
@@ -332,11 +342,41 @@ def load_settings() -> Settings:
     Raises:
         InvalidInputError: Variables have invalid values; the message contains each.
     """
-    given = given_settings()
-    if given is not None:
-        return given
+    return given_settings() or _read(Settings)
+
+
+class Intervals(Settings):
+    """The settings with defaults for all but the intervals of the scheduled DAGs."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic's
+        init_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read nothing else from the environment."""
+        assert isinstance(env_settings, EnvSettingsSource)  # noqa: S101 - for the type checker
+        env_settings.env_vars = {
+            name: value for name, value in env_settings.env_vars.items() if name in _INTERVALS
+        }
+        return (env_settings,)
+
+
+def load_intervals() -> Intervals:
+    """Return the intervals of the scheduled DAGs: a mistake in another setting must not stop them.
+
+    Raises:
+        InvalidInputError: An interval is invalid.
+    """
+    return _read(Intervals)
+
+
+def _read(kind: type[S]) -> S:
     try:
-        return Settings()
+        return kind()
     except ValidationError as error:
         problems = "; ".join(
             f"LOCKGATE_{str(e['loc'][0]).upper()}: {e['msg']}" if e["loc"] else e["msg"]

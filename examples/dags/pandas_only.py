@@ -28,6 +28,7 @@ with DAG(
     description=__doc__,
     schedule=None,
     tags=["lockgate"],
+    default_args={"restricted": True},  # the form may name only destinations that the settings allow
     params={"destination": Param("s3://lake/orders", type="string", minLength=1, title="Destination")},
 ) as dag:
     setup = JobSetupOperator(

@@ -43,6 +43,7 @@ with DAG(
     description=__doc__,
     schedule=None,
     tags=["lockgate"],
+    default_args={"restricted": True},  # the form may name only destinations that the settings allow
     params={
         "year": Param(2025, type="integer", minimum=1970, title="Year"),
         "destination": Param(DESTINATION, type="string", minLength=1, title="Destination"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -10,6 +11,12 @@ from lockgate.operators.dag_run.job_handle import check_handle
 from lockgate.operators.dag_run.parameters import filled_in
 from lockgate.operators.trigger_rights.allow_lists import AllowLists
 from lockgate.operators.trigger_rights.suites import check_suite
+from lockgate.storage_core.errors import InvalidInputError
+
+READ_FILES: Final = "lockgate.operators.dag_run.sources:read_files"
+"""The function of `dataset_commit`, which checks its arguments itself."""
+
+_PLACES: Final = frozenset({"path", "paths", "basepath"})
 
 Check = Callable[[AllowLists, Any], None]
 
@@ -48,6 +55,28 @@ def _op_kwargs(allowed: AllowLists, op_kwargs: Mapping[str, Any]) -> None:
         allowed.transform(transform)
 
 
+def _python_callable(allowed: AllowLists, function: Any) -> None:
+    if isinstance(function, str) and function != READ_FILES:  # a function itself is the author's
+        allowed.transform(function)
+
+
+def _options(_: AllowLists, options: Mapping[str, str]) -> None:
+    # Spark compares their names without case, and gives those with a dot to Hadoop, which can load classes.
+    for name in options:
+        if name.lower() in _PLACES or not re.fullmatch(r"\w+", name):
+            raise InvalidInputError(
+                f"options: {name!r} is not allowed in a form: it names a place, or configures Hadoop; "
+                "nothing was read or written; leave it out"
+            )
+
+
+def _data_docs(_: AllowLists, directory: Any) -> None:
+    raise InvalidInputError(
+        f"data_docs {directory!r} is not allowed in a restricted task: it names a directory to write; "
+        "nothing was read or written; leave it out, or audit in a DAG whose tasks are not restricted"
+    )
+
+
 def _suite(_: AllowLists, suite: Any) -> None:
     check_suite(suite)
 
@@ -72,6 +101,7 @@ def _packages(allowed: AllowLists, packages: Any) -> None:
 
 CHECKS: Final[Mapping[str, Check]] = {
     "artefacts": AllowLists.artefacts,
+    "data_docs": _data_docs,
     "destination": AllowLists.destination,
     "destinations": _destinations,
     "driver_memory": _driver_memory,
@@ -79,7 +109,9 @@ CHECKS: Final[Mapping[str, Check]] = {
     "job": _job,
     "master": _master,
     "op_kwargs": _op_kwargs,
+    "options": _options,
     "packages": _packages,
+    "python_callable": _python_callable,
     "spark_config": _spark_config,
     "staging": AllowLists.staged,
     "suite": _suite,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -19,10 +20,11 @@ def test_the_pandas_example_publishes_its_file_after_its_audit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+    lake = tmp_path / "lake"
+    monkeypatch.setenv("LOCKGATE_TRIGGER_DESTINATIONS", json.dumps([str(lake)]))
     folder = {"AIRFLOW__CORE__DAGS_FOLDER": str(Path(dags.__file__).parent)}
     home = AirflowHome(tmp_path / "airflow", folder)
     create(home)
-    lake = tmp_path / "lake"
 
     run = home.run("pandas_only", {"destination": str(lake)})
 

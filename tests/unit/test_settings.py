@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockgate.storage_core.errors import InvalidInputError
-from lockgate.storage_core.settings import load_settings
+from lockgate.storage_core.settings import load_intervals, load_settings
 
 
 @pytest.mark.parametrize("name", ["LOCKGATE_COMMIT_WINDOW_S", "LOCKGATE_LEASE_RENEW_S"])
@@ -65,3 +65,27 @@ def test_a_time_beyond_the_range_of_the_clock_is_refused(
     monkeypatch.setenv(f"LOCKGATE_{name}", value)
     with pytest.raises(InvalidInputError, match=f"LOCKGATE_{name}"):
         load_settings()
+
+
+def test_a_mistake_in_another_setting_does_not_stop_the_intervals_of_the_dags(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in {
+        "TRIGGER_SOURCES": "s3://raw",
+        "S3_MAX_ATTEMPTS": "many",
+        "LEASE_RENEW_S": "1000",
+        "RECOVERY_MINUTES": "0.5",
+        "LIBRARY_CACHE_MANAGER_CLEANUP_INTERVAL_S": "60",
+    }.items():
+        monkeypatch.setenv(f"LOCKGATE_{name}", value)
+
+    with pytest.warns(FutureWarning, match="set LOCKGATE_RETENTION_INTERVAL_S instead"):
+        intervals = load_intervals()
+
+    assert (intervals.recovery_minutes, intervals.retention_interval_s) == (0.5, 60.0)
+    monkeypatch.delenv("LOCKGATE_LIBRARY_CACHE_MANAGER_CLEANUP_INTERVAL_S")
+    with pytest.raises(InvalidInputError, match="trigger_sources"):
+        load_settings()
+    monkeypatch.setenv("LOCKGATE_RECOVERY_MINUTES", "0")
+    with pytest.raises(InvalidInputError, match="LOCKGATE_RECOVERY_MINUTES: Input should be greater than 0"):
+        load_intervals()

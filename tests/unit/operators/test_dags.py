@@ -152,6 +152,7 @@ def test_blobs_are_swept_every_retention_interval(
 
 def test_the_interval_of_recovery_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKGATE_RECOVERY_MINUTES", "0.5")
+    monkeypatch.setenv("LOCKGATE_TRIGGER_SOURCES", "no JSON, and read only when a task runs")
 
     [dag] = parse(dags_dir() / "job_recovery.py")
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
 
 from examples import dags
+from lockgate.operators import JobSetupOperator
 from tests.unit.operators.test_dags import parse
 
 pytestmark = pytest.mark.slow
@@ -33,3 +35,11 @@ def test_each_example_parses_fast_and_imports_nothing_heavy() -> None:
 @pytest.mark.parametrize("file", [*FILES, FOLDER.parents[1] / "docs" / "guides" / "airflow.md"], ids=str)
 def test_no_template_of_an_example_needs_a_logical_date(file: Path) -> None:
     assert NEEDS_A_LOGICAL_DATE.findall(file.read_text().replace("| ds }}", "}}")) == []
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if "asset_scheduled" not in file.stem], ids=str)
+def test_an_example_whose_form_names_a_destination_checks_it(file: Path) -> None:
+    dag = runpy.run_path(str(file))["dag"]
+    setup = next(task for task in dag.tasks if isinstance(task, JobSetupOperator))
+
+    assert setup.restricted == ("destination" in dag.params)

@@ -26,10 +26,11 @@ from lockgate.operators import (
 )
 from lockgate.operators.asset_events import announce
 from lockgate.operators.audits.staged_rows import StagedRows
+from lockgate.operators.dag_files import dags_dir
 from lockgate.operators.spark_process.environment import ALL, Part, child_environment
 from lockgate.operators.spark_process.process import SparkChild, SparkWork
 from lockgate.operators.trigger_rights.allow_lists import AllowLists, allow_lists
-from lockgate.operators.trigger_rights.parameters import check_parameters
+from lockgate.operators.trigger_rights.parameters import READ_FILES, check_parameters
 from lockgate.operators.trigger_rights.suites import check_suite
 from lockgate.storage_core.commit.recovery import expired_jobs
 from lockgate.storage_core.errors import InvalidInputError
@@ -246,7 +247,7 @@ FORBIDDEN: list[tuple[Any, dict[str, Any], str]] = [
         SparkWriteOperator,
         {
             "job": {**HANDLE, "destination": "{lake}"},
-            "python_callable": "m:f",
+            "python_callable": READ_FILES,
             "spark_config": {"spark.driver.extraJavaOptions": "-javaagent:/tmp/a.jar"},
         },
         "LOCKGATE_TRIGGER_SPARK",
@@ -255,7 +256,7 @@ FORBIDDEN: list[tuple[Any, dict[str, Any], str]] = [
         SparkWriteOperator,
         {
             "job": {**HANDLE, "destination": "{lake}"},
-            "python_callable": "m:f",
+            "python_callable": READ_FILES,
             "op_kwargs": {"source": "/etc/passwd"},
         },
         "LOCKGATE_TRIGGER_SOURCES",
@@ -264,10 +265,34 @@ FORBIDDEN: list[tuple[Any, dict[str, Any], str]] = [
         SparkWriteOperator,
         {
             "job": {**HANDLE, "destination": "{lake}"},
-            "python_callable": "m:f",
+            "python_callable": READ_FILES,
             "op_kwargs": {"source": "{lake}", "transform": "os:system"},
         },
         "LOCKGATE_TRIGGER_TRANSFORMS",
+    ),
+    (
+        SparkWriteOperator,
+        {"job": {**HANDLE, "destination": "{lake}"}, "python_callable": "os:system"},
+        "LOCKGATE_TRIGGER_TRANSFORMS",
+    ),
+    (
+        SparkWriteOperator,
+        {
+            "job": {**HANDLE, "destination": "{lake}"},
+            "python_callable": READ_FILES,
+            "options": {"Path": "/etc"},
+        },
+        "options: 'Path' is not allowed in a form",
+    ),
+    (
+        AuditOperator,
+        {"job": {**HANDLE, "destination": "{lake}"}, "options": {"fs.s3a.endpoint": "http://elsewhere"}},
+        "options: 'fs.s3a.endpoint' is not allowed in a form",
+    ),
+    (
+        AuditOperator,
+        {"job": {**HANDLE, "destination": "{lake}"}, "data_docs": "/etc/cron.d"},
+        "data_docs '/etc/cron.d' is not allowed",
     ),
     (JobRecoveryOperator, {"destinations": "{lake}, s3://other"}, "s3://other"),
     (UploadSweepOperator, {"destinations": ["s3://other"]}, "LOCKGATE_TRIGGER_DESTINATIONS"),
@@ -366,7 +391,8 @@ def test_a_restricted_operator_accepts_what_is_allowed(
             task_id="e",
             restricted=True,
             job=handle,
-            python_callable="m:f",
+            python_callable=READ_FILES,
+            options={"compression": "zstd"},
             spark_config={"spark.sql.shuffle.partitions": "4"},
         ),
         UploadSweepOperator(task_id="f", restricted=True),
@@ -374,6 +400,10 @@ def test_a_restricted_operator_accepts_what_is_allowed(
 
     for task in tasks:
         task.pre_execute(TaskRun().context())
+
+
+def test_the_one_function_that_is_allowed_as_text_is_that_of_dataset_commit() -> None:
+    assert f'python_callable="{READ_FILES}"' in (dags_dir() / "dataset_commit.py").read_text()
 
 
 def test_a_form_gives_sizes_of_spark_but_no_code() -> None:
