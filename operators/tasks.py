@@ -34,8 +34,8 @@ class TaskCommitOperator(LockgateOperator):
     unmapped, it takes every task of the job attempt. A task is not committed twice, so a retry does only what
     is missing.
 
-    If it is deferrable, it sends everything at once and frees its slot. Meanwhile the job is parked at least
-    until the time limit.
+    If it is deferrable, it sends everything at once and frees its slot. The job is parked for at least
+    `timeout_s` and 20 minutes, also when the task has ended: other mapped tasks may be deferred.
 
     Args:
         job: Handle of the job: `write.output["job"]`.
@@ -84,12 +84,12 @@ class TaskCommitOperator(LockgateOperator):
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow passes it by name
         """Commit the tasks and return their totals."""
         timeout_s, grace_s = seconds("timeout_s", self.timeout_s), seconds("grace_s", self.grace_s)
-        park_timeout_s = seconds_or_none("park_timeout_s", self.park_timeout_s)
+        park_timeout_s = self._park_timeout_s()
         job = attach_open(self.job)
         with parked_on_failure(job, park_timeout_s, self.log):
             tasks = self._tasks(job)
         if tasks and is_deferrable(self.deferrable):
-            park(job, longest_park(park_timeout_s, timeout_s), self.log)
+            park(job, park_timeout_s, self.log)
             self._defer(job, tasks, timeout_s, grace_s)
         return self._commit(job, tasks, timeout_s, grace_s)
 
@@ -121,7 +121,7 @@ class TaskCommitOperator(LockgateOperator):
     ) -> dict[str, Any]:
         from lockgate.workers.dispatch import commit_tasks  # noqa: PLC0415 - imports Celery
 
-        with parked_after(job, seconds_or_none("park_timeout_s", self.park_timeout_s), self.log):
+        with parked_after(job, self._park_timeout_s(), self.log):
             rows = commit_tasks(
                 job.destination,
                 job.job_id,
@@ -135,6 +135,13 @@ class TaskCommitOperator(LockgateOperator):
         shown = [(row["task_id"], row["files"], row["rows"], row["size"]) for row in rows]
         self.log.info("committed tasks:\n%s", log_table(("task", "files", "rows", "bytes"), shown))
         return _totals(rows)
+
+    def _park_timeout_s(self) -> float | None:
+        given = seconds_or_none("park_timeout_s", self.park_timeout_s)
+        if not is_deferrable(self.deferrable):
+            return given
+        # Also when a mapped task ends: others of the same job may be deferred, for as long from now at most.
+        return longest_park(given, seconds("timeout_s", self.timeout_s))
 
     def _tasks(self, job: Job) -> list[str]:
         if self.task_ids is not None:
