@@ -28,6 +28,8 @@ NOT_RETRYABLE: Final = (
     ArtefactsGoneError,
 )
 """Errors that no retry changes."""
+UPGRADING: Final = (JournalVersionError, RecordVersionError)
+"""Of these, errors during an upgrade: another machine may have the newer version."""
 
 
 @contextmanager
@@ -41,7 +43,7 @@ def fail_without_retry() -> Iterator[None]:
     """
     try:
         yield
-    except (JournalVersionError, RecordVersionError):
-        raise  # during an upgrade; another machine may have the newer version
+    except UPGRADING:
+        raise
     except NOT_RETRYABLE as error:
         raise AirflowFailException(f"{type(error).__name__}: {error}") from error

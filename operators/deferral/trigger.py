@@ -7,15 +7,20 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
+from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from lockgate.operators.connections.read import connected_settings
+from lockgate.operators.dag_run.retries import NOT_RETRYABLE, UPGRADING
 from lockgate.operators.deferral.conditions import CONDITIONS
-from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.errors import LockgateError, ObjectNotFoundError
 from lockgate.storage_core.settings import Settings, settings_in_effect
 
 DEADLINE: Final = "the time is over"
+CAUGHT: Final = (LockgateError, AirflowNotFoundException, AirflowRuntimeError)
+"""A store that is away comes back; so do connections, which Airflow does not find without its database."""
+FINAL: Final = (*NOT_RETRYABLE, ObjectNotFoundError)
 
 
 class ConditionTrigger(BaseTrigger):
@@ -79,9 +84,12 @@ class ConditionTrigger(BaseTrigger):
             await asyncio.sleep(max(self.not_before_s - time.time(), 0.0))
             try:
                 why = await sync_to_async(self._ask, thread_sensitive=False)()
-            except LockgateError as error:
-                # The resumed task would meet it too, and can be retried; a store that is away comes back.
-                self.log.warning("%s: %s", type(error).__name__, error)
+            except CAUGHT as error:
+                found = f"{type(error).__name__}: {error}"
+                if isinstance(error, FINAL) and not isinstance(error, UPGRADING):
+                    why = found  # the resumed task meets it too, and fails
+                else:
+                    self.log.warning("%s; asked again in %.0f s", found, self.poll_s)
             if why is None and time.time() >= self.deadline_s:
                 why = DEADLINE
             if why is None:

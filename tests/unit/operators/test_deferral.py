@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, TaskDeferred
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowNotFoundException,
+    AirflowSensorTimeout,
+    TaskDeferred,
+)
 from celery import states
 from celery.contrib.testing.worker import start_worker
 
@@ -29,7 +34,7 @@ from lockgate.operators.deferral.wait import is_deferrable
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.errors import OutcomeUnknownError
+from lockgate.storage_core.errors import ObjectNotFoundError, OutcomeUnknownError
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.celery_app import QUEUES, app
 from lockgate.workers.task_commit import commit_staged_task
@@ -153,6 +158,20 @@ def test_a_resumed_task_sends_nothing_again(staged: StagedJob, monkeypatch: pyte
 
 def test_the_job_is_parked_beyond_the_time_limit_while_its_task_is_deferred(staged: StagedJob) -> None:
     deferred(commit_tasks(staged, park_timeout_s=0.0, timeout_s=3600.0))
+    [job] = list_jobs(staged.destination)
+    assert job.lease is JobLeaseState.PARKED
+
+
+def test_a_mapped_task_that_ends_does_not_shorten_the_park_of_those_that_are_deferred(
+    staged: StagedJob,
+) -> None:
+    options = {"park_timeout_s": 0.0, "timeout_s": 3600.0}
+    chunk = commit_tasks(staged, task_ids=staged.task_ids[:1], **options)
+    found = deferred(chunk)
+    deferred(commit_tasks(staged, task_ids=staged.task_ids[1:], **options))
+    with worker():
+        resume(chunk, found, event_of(restored(found)))
+
     [job] = list_jobs(staged.destination)
     assert job.lease is JobLeaseState.PARKED
 
@@ -380,6 +399,36 @@ def test_a_store_that_fails_is_asked_again(staged: StagedJob, monkeypatch: pytes
 
     monkeypatch.setattr(conditions.JobReached, "ask", ask)
     assert event_of(restored(found)) == {"why": "failed"}
+
+
+def test_a_connection_that_cannot_be_read_now_is_read_again(
+    staged: StagedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = deferred(JobSensor(task_id="wait", job=handle_of(staged.job), phase="failed", deferrable=True))
+    staged.attach().abort()
+    answers: list[Any] = [AirflowNotFoundException("the API server restarts"), None]
+
+    def read(*_: Any) -> Any:
+        if answer := answers.pop(0):
+            raise answer
+
+    monkeypatch.setattr("lockgate.operators.deferral.trigger.connected_settings", read)
+    assert event_of(restored(found)) == {"why": "failed"}
+
+
+def test_a_job_that_is_deleted_while_a_sensor_is_deferred_fails_it_at_once(staged: StagedJob) -> None:
+    sensor = JobSensor(task_id="wait", job=handle_of(staged.job), deferrable=True, timeout=30)
+    found = deferred(sensor)
+    store, key = staged.job.store, f"_lockgate/jobs/{staged.job.job_id}/"
+    for page in store.pages(key):
+        for info in page:
+            store.delete(info.key)
+
+    event = event_of(restored(found))
+
+    assert event["why"].startswith("ObjectNotFoundError: ")
+    with pytest.raises(ObjectNotFoundError):
+        resume(sensor, found, event)
 
 
 def test_a_broker_that_is_away_is_asked_again_until_the_grace_time(
