@@ -28,6 +28,7 @@ with DAG("nightly_append", description=__doc__, schedule="@daily", catchup=False
         job=setup.output,
         python_callable=orders,
         op_kwargs={"day": "{{ dag_run.run_after | ds }}"},
+        reads_s3=True,  # no argument names the s3a:// source
     )
     tasks = TaskCommitOperator.partial(task_id="tasks", job=write.output["job"]).expand(task_ids=write.output)
     audit = AuditOperator(task_id="audit", job=write.output["job"])

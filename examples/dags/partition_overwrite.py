@@ -37,6 +37,7 @@ with DAG(
         python_callable=corrected,
         op_kwargs={"first": dag.param("first"), "last": dag.param("last")},
         partition_by=["day"],
+        reads_s3=True,  # no argument names the s3a:// source
     )
     tasks = TaskCommitOperator.partial(task_id="tasks", job=write.output["job"]).expand(task_ids=write.output)
     commit = JobCommitOperator(task_id="commit", job=write.output["job"])

@@ -43,3 +43,9 @@ def test_an_example_whose_form_names_a_destination_checks_it(file: Path) -> None
     setup = next(task for task in dag.tasks if isinstance(task, JobSetupOperator))
 
     assert setup.restricted == ("destination" in dag.params)
+
+
+@pytest.mark.parametrize("file", [*FILES, FOLDER.parents[1] / "docs" / "guides" / "airflow.md"], ids=str)
+def test_an_example_whose_spark_function_names_an_s3_source_gets_an_s3_file_system(file: Path) -> None:
+    for dag in re.findall(r"^def \w+\(spark.*?^    setup >>", file.read_text(), re.MULTILINE | re.DOTALL):
+        assert ("s3a://" in dag) <= ("reads_s3=True" in dag)
