@@ -16,7 +16,7 @@ from lockgate.operators.dag_run.job_handle import (
     parked_on_failure,
     run_name,
 )
-from lockgate.operators.dag_run.lineage import lineage_of_commit
+from lockgate.operators.dag_run.lineage import lineage_if_installed, lineage_of_destination
 from lockgate.operators.dag_run.log_tables import receipt_table
 from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
 from lockgate.operators.dag_run.parameters import check_bool, seconds, seconds_or_none
@@ -236,6 +236,7 @@ class JobCommitOperator(LockgateOperator):
         self.park_timeout_s = park_timeout_s
         self.allow_empty = allow_empty
         self.deferrable = deferrable
+        self._lineage: OperatorLineage[Any, Any] | None = None
 
     @fail_without_retry()
     @with_connections
@@ -275,14 +276,20 @@ class JobCommitOperator(LockgateOperator):
                 save_pending(job, context["ti"], self.outlets)
             receipt = flat(job.commit(complete=completer, allow_empty=allow_empty))
         drop_artefacts(job)
+        self._lineage = lineage_if_installed(self.job)
         emit_once(self, context, job, receipt, is_first=is_first)
         self.log.info("committed:\n%s", receipt_table(job.destination, receipt))
         return receipt
 
-    @with_connections
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002 - its
-        """Return the destination with rows, bytes, columns and turn, for the OpenLineage provider."""
-        return lineage_of_commit(self.job)
+    def get_openlineage_facets_on_complete(
+        self,
+        task_instance: Any,  # noqa: ARG002 - its caller passes it
+    ) -> OperatorLineage[Any, Any]:
+        """Return the destination with rows, bytes, columns and turn, for the OpenLineage provider.
+
+        The provider calls it in a fork of the task's process, in which a store may never answer.
+        """
+        return self._lineage or lineage_of_destination(self.job)
 
     def _complete(
         self, timeout_s: float, destination: str, job_id: JobId, plan: str, shard_count: int

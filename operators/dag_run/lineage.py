@@ -1,10 +1,11 @@
-"""Describe what operators read and write for OpenLineage. Its provider is imported only when it asks.
+"""Describe what operators read and write for OpenLineage. Its provider is imported if it is there.
 
 Source: OpenLineage, "Naming conventions" and "Dataset facets".
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,12 +15,15 @@ from airflow.sdk import Asset
 from lockgate.operators.dag_run.job_handle import check_handle
 from lockgate.storage_core.commit.records.job import Column, JobId
 from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores import open_store
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from openlineage.client.event_v2 import OutputDataset
+
+LOG: Final = logging.getLogger(__name__)
 
 PARTITION_TYPE: Final = "string"
 """Type of a partition column: it is text in the folder's name."""
@@ -50,6 +54,24 @@ def lineage_of_write(
     return OperatorLineage(inputs=inputs, outputs=_outputs(handle, tuple(columns)))
 
 
+def lineage_if_installed(handle: object) -> OperatorLineage[Any, Any] | None:
+    """Return `lineage_of_commit`; None without the OpenLineage provider, or if the store does not answer."""
+    try:
+        return lineage_of_commit(handle)
+    except ImportError:
+        return None
+    except LockgateError as error:
+        LOG.warning("the commit has no lineage: %s", error)
+        return None
+
+
+def lineage_of_destination(handle: object) -> OperatorLineage[Any, Any]:
+    """Return the lineage of a job commit that did not end: its destination alone."""
+    from airflow.providers.openlineage.extractors import OperatorLineage  # noqa: PLC0415 - optional
+
+    return OperatorLineage(outputs=_outputs(handle, ()))
+
+
 def lineage_of_commit(handle: object) -> OperatorLineage[Any, Any]:
     """Return the lineage of a job commit: the destination with the job's rows, bytes, columns and turn."""
     from airflow.providers.openlineage.extractors import OperatorLineage  # noqa: PLC0415 - optional
@@ -62,7 +84,7 @@ def lineage_of_commit(handle: object) -> OperatorLineage[Any, Any]:
     folder = JobFolder(open_store(known["destination"], load_settings()), JobId(known["job_id"]))
     outcome = folder.outcome(folder.decision())
     if outcome is None or outcome.receipt is None:
-        return OperatorLineage(outputs=_outputs(handle, ()))
+        return lineage_of_destination(handle)
     receipt = outcome.receipt
     outputs = _outputs(handle, outcome.columns or ())
     for output in outputs:

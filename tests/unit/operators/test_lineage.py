@@ -99,3 +99,14 @@ def test_the_operators_are_imported_without_openlineage() -> None:
         "assert 'airflow.providers.openlineage.extractors' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+def test_a_commit_is_described_without_its_store(handle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The provider asks in a fork of the task's process, where a store may wait for ever for a lock."""
+    commit = JobCommitOperator(task_id="commit", job=handle)
+    commit.execute(TaskRun(task_id="commit").context())
+    monkeypatch.setattr("lockgate.operators.dag_run.lineage.open_store", None)
+
+    [output] = plain(commit.get_openlineage_facets_on_complete(None).outputs)
+
+    assert output["outputFacets"]["outputStatistics"]["size"] == 5
