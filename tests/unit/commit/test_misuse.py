@@ -211,7 +211,12 @@ def test_a_driver_or_an_empty_task_list_may_publish_a_job_without_data(world: Wo
         assert world.attach(job.job_id).commit().files == 0
 
 
-def test_the_command_publishes_an_empty_job_only_if_that_is_allowed(world: World, run: Run) -> None:
+def test_the_command_publishes_an_empty_job_only_if_that_is_allowed(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits_s = {"LEASE_RENEW": 0.2, "LEASE_SOFT": 0.5, "LEASE_HARD": 1.0, "COMMIT_WINDOW": 0.5}
+    for name, limit_s in limits_s.items():
+        monkeypatch.setenv(f"LOCKGATE_{name}_S", str(limit_s))
     world.clock.now = 1_000_000_000.0  # long before the time of the command: the lease has lapsed
     job = world.open_job("sales")
     job.close()
