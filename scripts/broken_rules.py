@@ -187,6 +187,19 @@ MUTANTS: Final = (
         ],
     ),
     Mutant(
+        "release-without-lease",
+        "a driver that another one replaced releases nothing",
+        [
+            Edit(
+                "storage_core/blobs/registry/references.py",
+                "            held(state, self.resource, self.stamp)\n",
+                "            pass\n",
+            )
+        ],
+        "tests/unit/journal/test_bounded_folds.py"
+        "::test_a_stalled_driver_releases_and_records_nothing_once_another_has_taken_over[2]",
+    ),
+    Mutant(
         "take-with-old-stamp",
         "taking a lease issues a new stamp",
         [

@@ -116,16 +116,16 @@ def releases(reading: Reading, resource: str) -> Iterator[FailBlobJob]:
     """
     ((_, columns, values),) = submitted_with(DriverReplaced(resource=resource))
     for job in reading.where(BlobJob, dict(zip(columns, values, strict=True))):
-        yield from releases_of(reading, job.job_id)
+        yield from releases_of(reading, job.job_id, resource)
 
 
-def releases_of(reading: Reading, job_id: str) -> Iterator[FailBlobJob]:
+def releases_of(reading: Reading, job_id: str, resource: str = "") -> Iterator[FailBlobJob]:
     """Yield the entries that drop a failed job's references to recreatable blobs, a page in each."""
     page: Sequence[Blob] = ()
     while page := blobs_of(reading, job_id, after=page[-1].key if page else ("", "")):
         keys = tuple(one.blob_key for one in page if one.guarantee == "recreatable" and one.staged_s is None)
         if keys:
-            yield FailBlobJob(job_id=job_id, blob_keys=keys)
+            yield FailBlobJob(job_id=job_id, blob_keys=keys, resource=resource)
 
 
 def known_blobs(reading: Reading, keys: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:

@@ -26,8 +26,11 @@ from lockgate.storage_core.journal.entries.events import (
     ResourceUsed,
 )
 from lockgate.storage_core.journal.entries.family import announce
+from lockgate.storage_core.journal.entries.leases import held
 from lockgate.storage_core.journal.entries.op import Moment, Op
+from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.entries.state import Key, Span, State, prefix
+from lockgate.storage_core.stamp import Stamp
 
 if TYPE_CHECKING:
     from lockgate.storage_core.journal.read.snapshot_read import Reading
@@ -181,23 +184,34 @@ class FailBlobJob(Op, frozen=True, tag="fail-blob-job"):
     Attributes:
         blob_keys: A page of its blobs, so that other writers need not wait for all of them. None, as in old
             entries: all.
+        resource: Commit job whose earlier driver has failed; empty: the caller reports the failure.
+        stamp: Stamp of the new driver's lease; refused once the lease is lost. None: nothing is compared.
     """
 
     RESULT: ClassVar = int
 
     job_id: str
     blob_keys: tuple[str, ...] | None = None
+    resource: str = ""
+    stamp: Stamp | None = None
 
     def touches(self) -> Iterable[Key]:
-        """Name the blobs."""
-        return [(Blob, (self.job_id, blob_key)) for blob_key in self.blob_keys or ()]
+        """Name the blobs and the lease that is compared."""
+        blobs: list[Key] = [(Blob, (self.job_id, blob_key)) for blob_key in self.blob_keys or ()]
+        return blobs if self.stamp is None else [*blobs, (Lease, (self.resource,))]
 
     def spans(self) -> Iterable[Span]:
         """Name the references to the blobs."""
         return [prefix(Reference, self.job_id, blob_key) for blob_key in self.blob_keys or ()]
 
     def fold(self, state: State, moment: Moment) -> int:
-        """Drop the references; return their number."""
+        """Drop the references; return their number.
+
+        Raises:
+            FencedError: The new driver has lost the job's lease.
+        """
+        if self.stamp is not None:
+            held(state, self.resource, self.stamp)
         if self.blob_keys is None:
             return fail_job(state, moment, self.job_id)
         found = [state.where(Reference, job_id=self.job_id, blob_key=key) for key in self.blob_keys]

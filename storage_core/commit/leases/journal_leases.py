@@ -23,6 +23,7 @@ from lockgate.storage_core.commit.leases.registration import (
     refuse_unsubmitted,
     releases,
     submission,
+    under,
     warn_unregistered,
 )
 from lockgate.storage_core.commit.records.job import JobRecord, LeaseRecord
@@ -64,6 +65,7 @@ class JournalLeases:
 
         Raises:
             ArtefactsGoneError: The artefacts are gone; the lease is not renewed.
+            FencedError: Another driver took the lease meanwhile, so nothing of what it took was released.
         """
         held = _HELD.under(self.journal, self.settings, self.clock)
         resource = job_resource(canonical_url(folder.store), folder.job_id)
@@ -88,9 +90,16 @@ class JournalLeases:
             hold = JournalHold(held, resource, taken.stamp)
             try:
                 for release in released:  # other writers need not wait for all
-                    self.journal.write([release])
-                registered, *rest = self.journal.write(record) if released else rest
+                    (outcome,) = self.journal.write([under(release, taken.stamp)])
+                    if isinstance(outcome, Refused):
+                        raise outcome.error
+                if released:
+                    registered, *rest = self.journal.write([under(register, taken.stamp), *record[1:]])
+                else:
+                    registered, *rest = rest
                 if isinstance(registered, Refused):
+                    if isinstance(registered.error, FencedError):
+                        raise registered.error
                     warn_unregistered(folder, registered.error)
                 refuse_unsubmitted(folder, rest[: len(submit[:1])])
                 for page in submit[1:]:

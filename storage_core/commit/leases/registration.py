@@ -39,6 +39,7 @@ from lockgate.storage_core.journal.entries.leases import DropLease, FreeLease
 from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores.pagination import in_pages
 
 LOG: Final = logging.getLogger("lockgate.registry")
@@ -138,7 +139,9 @@ def submission(folder: JobFolder, job: JobRecord, job_attempt: str) -> list[Muta
 def releases(journal: Journal, record: RecordJob) -> list[Mutation]:
     """Return mutations that release what a driver leaves that a record replaces, to be written before it.
 
-    Each has a transaction of its own. What a crash leaves out is released with the job's end.
+    They and the record are to be written `under` the new driver's lease: after another driver took it, they
+    would release what that one has taken. Each has a transaction of its own. What a crash leaves out is
+    released with the job's end.
     """
     with journal.reading() as reading:
         known = reading.get(Job, record.destination, record.job_id)
@@ -147,6 +150,11 @@ def releases(journal: Journal, record: RecordJob) -> list[Mutation]:
         resource = job_resource(record.destination, record.job_id)
         names = [family.release for family in known_families() if family.release]
         return [Mutation(op=op) for name in names for op in pkgutil.resolve_name(name)(reading, resource)]
+
+
+def under(mutation: Mutation, stamp: Stamp) -> Mutation:
+    """Return a driver's mutation that is refused once the lease that it took with a stamp is lost."""
+    return msgspec.structs.replace(mutation, op=msgspec.structs.replace(mutation.op, stamp=stamp))
 
 
 def refuse_unsubmitted(folder: JobFolder, submitted: Sequence[WriteOutcome]) -> None:

@@ -178,7 +178,7 @@ def _gone(job_id: JobId, row: Job | None) -> _Difference:
 def _is_equal(entry: RecordJob, row: Job) -> bool:
     fields = msgspec.structs.asdict(entry)
     del fields["job_attempt"]  # the registry may have a newer one than the store
-    del fields["is_released"]  # it is of the entry, not of the job
+    del fields["is_released"], fields["stamp"]  # of the entry, not of the job
     return all(getattr(row, name) == value for name, value in fields.items())
 
 

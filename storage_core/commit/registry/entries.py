@@ -23,8 +23,11 @@ from lockgate.storage_core.journal.entries.events import (
     ResourceUsed,
 )
 from lockgate.storage_core.journal.entries.family import announce
+from lockgate.storage_core.journal.entries.leases import held
 from lockgate.storage_core.journal.entries.op import Moment, Op
+from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.entries.state import Key, State
+from lockgate.storage_core.stamp import Stamp
 
 TERMINAL = frozenset({"committed", "failed"})
 AT_ONCE: Final = 1_000
@@ -41,6 +44,8 @@ class RecordJob(Op, frozen=True, tag="record-job"):
         set_up_s: When `job.json` was created, by its creator's clock.
         is_released: Whether entries before it have released what an earlier driver left (`Family.release`),
             so that no writer waits for all of it here. False in old entries.
+        stamp: Stamp of the lease of the driver that sent this; refused once the lease is lost. None: any
+            process may send it.
     """
 
     destination: str
@@ -53,10 +58,12 @@ class RecordJob(Op, frozen=True, tag="record-job"):
     job_attempt: str
     set_up_s: float
     is_released: bool = False
+    stamp: Stamp | None = None
 
     def touches(self) -> Iterable[Key]:
-        """Return the job and its destination."""
-        return [(Job, (self.destination, self.job_id)), (Destination, (self.destination,))]
+        """Return the job, its destination and the lease that is compared."""
+        rows: list[Key] = [(Job, (self.destination, self.job_id)), (Destination, (self.destination,))]
+        return rows if self.stamp is None else [*rows, (Lease, (self._resource,))]
 
     def announces(self) -> Iterable[Event]:
         """Return the events that the fold may announce: a job set up again ends the older one of its id."""
@@ -66,7 +73,13 @@ class RecordJob(Op, frozen=True, tag="record-job"):
         return [ended, DriverReplaced(resource=self._resource)]
 
     def fold(self, state: State, moment: Moment) -> None:
-        """Insert or update the job, and announce its end or its new driver."""
+        """Insert or update the job, and announce its end or its new driver.
+
+        Raises:
+            FencedError: The driver has lost the job's lease.
+        """
+        if self.stamp is not None:
+            held(state, self._resource, self.stamp)
         known = state.get(Job, self.destination, self.job_id)
         if known is not None and known.set_up_s > self.set_up_s:
             return

@@ -65,6 +65,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
             mode ends; empty: none. It is a name because its module may need SQL.
         release: Function, as `module:name`, that takes a `Reading` and a resource, and yields the entries to
             write before its driver is replaced, so that the fold itself has little left to do; empty: none.
+            Each has a field `stamp` for that of the new driver's lease, which its fold compares.
         other_tables: Tables that entries do not fold into.
         soft_tables: Tables of what becomes outdated without reports, such as renewals. They are outside
             entries, verification and checkpoints, and a restored journal begins with empty ones.

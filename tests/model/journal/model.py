@@ -32,6 +32,8 @@ TABLES: Final = tuple(kind.TABLE for kind in known_families().rows)
 CLOCKS_APART_S: Final = 300.0
 TICK_S: Final = 1e-6
 RENEWABLE: Final = frozenset({"held", "recovering"})
+OF_ENTRY: Final = {"is_released", "stamp"}
+"""Fields of `RecordJob` that its row lacks."""
 ENDED: Final = {"committed", "failed"}
 TAKEN_FROM: Final = {
     "write": {"free"},
@@ -257,7 +259,7 @@ class JournalModel:
             return  # it was accepted as an entry, but changes nothing
         ended_s = (known["ended_s"] or now_s) if op.phase in ENDED else None
         jobs[op.destination, op.job_id] = {
-            **{name: getattr(op, name) for name in op.__struct_fields__ if name != "is_released"},
+            **{name: getattr(op, name) for name in op.__struct_fields__ if name not in OF_ENTRY},
             "job_attempt": op.job_attempt or known["job_attempt"],
             "changed_s": now_s,
             "ended_s": ended_s,

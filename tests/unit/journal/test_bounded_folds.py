@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,9 +17,10 @@ from lockgate.storage_core.blobs.server import upload_sets
 from lockgate.storage_core.blobs.server.upload_sets import UploadSets
 from lockgate.storage_core.clock import SystemClock
 from lockgate.storage_core.commit.leases import registration
-from lockgate.storage_core.errors import ArtefactsGoneError
+from lockgate.storage_core.commit.registry.rows import Job
+from lockgate.storage_core.errors import ArtefactsGoneError, FencedError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.journal import Journal, Mutation, open_journal
+from lockgate.storage_core.journal import Journal, Mutation, WriteOutcome, open_journal
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
 from lockgate.storage_core.journal.checkpoint.verify import verify
 from lockgate.storage_core.journal.read.snapshot_read import Entry
@@ -159,6 +160,37 @@ def test_a_driver_that_dies_between_two_pages_leaves_an_open_job_that_another_dr
     set_up(tmp_path, settings)
 
     assert referenced(journal) == KEYS
+    check_replay(journal, tmp_path)
+
+
+@pytest.mark.parametrize("write", [2, 3, 4, 5])
+def test_a_stalled_driver_releases_and_records_nothing_once_another_has_taken_over(
+    journal: Journal, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, write: int
+) -> None:
+    upload(journal)
+    set_up(tmp_path, settings)
+    ready = Journal.write
+    written, newest = 0, ""
+
+    def registered() -> str:
+        with journal.reading() as reading:
+            [job] = reading.where(Job, {})
+        return job.job_attempt
+
+    def stall(self: Journal, mutations: Sequence[Mutation]) -> list[WriteOutcome]:
+        nonlocal written, newest
+        written += 1
+        if written == write:
+            set_up(tmp_path, settings)
+            newest = registered()
+        return ready(self, mutations)
+
+    monkeypatch.setattr(Journal, "write", stall)
+    with pytest.raises(FencedError, match="is lost"):
+        set_up(tmp_path, settings)
+
+    assert referenced(journal) == KEYS
+    assert registered() == newest
     check_replay(journal, tmp_path)
 
 
