@@ -122,7 +122,9 @@ def lock_exclusive(path: Path, *, permissions: int = 0o600, limit_s: float | Non
     Raises:
         StoreUnavailableError: A process has had it locked for `limit_s` without progress.
     """
-    return _locked(path, fcntl.LOCK_EX, permissions, limit_s)
+    file = _locked(path, fcntl.LOCK_EX, permissions, limit_s)
+    touch(file)  # a new holder is progress
+    return file
 
 
 def try_lock_exclusive(path: Path) -> FileIO | None:

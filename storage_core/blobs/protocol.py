@@ -177,7 +177,8 @@ class Blobs(Protocol):
             request_id: Id of the call, the same in every retry.
 
         Returns:
-            Number of blobs in the set.
+            Number of blobs that this call staged. After a lost answer, pages of a large set that the first
+            try staged do not count.
 
         Raises:
             FencedError: It is complete already, or abandoned.

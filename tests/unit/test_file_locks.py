@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,36 @@ def test_a_fetch_of_another_process_is_waited_for_while_it_writes(
     assert clock.monotonic_s() >= writes_until_s + FETCH_WAIT_S - 2
     with waiting.fetching("sales", key):
         pass
+
+
+def test_a_fetch_that_hangs_is_not_waited_for_because_another_thread_writes(
+    tmp_path: Path, clock: WaitingClock
+) -> None:
+    key = new_blob_key("0" * 64, new_upload_set())
+    fetching, waiting = CachePins(tmp_path, clock), CachePins(tmp_path, clock)
+    with ThreadPoolExecutor(1) as other:
+        began_s = clock.monotonic_s()
+
+        def write() -> None:
+            if clock.monotonic_s() < began_s + 2 * FETCH_WAIT_S:
+                other.submit(fetching.show_progress).result()
+
+        clock.meanwhile = write
+        with (
+            fetching.fetching("sales", key),
+            pytest.raises(StoreUnavailableError, match="without progress"),
+            waiting.fetching("sales", key),
+        ):
+            pytest.fail("both fetch it")
+    assert clock.monotonic_s() < began_s + FETCH_WAIT_S + 5
+
+
+def test_a_lock_that_passes_from_holder_to_holder_makes_progress(tmp_path: Path, clock: WaitingClock) -> None:
+    path = tmp_path / "lock"
+    path.touch()
+    os.utime(path, (1, 1))
+    with lock_exclusive(path):
+        assert path.stat().st_mtime > 1
 
 
 @pytest.mark.parametrize("call", [start_broker, stop_broker])

@@ -82,17 +82,18 @@ class CachePins:
         """
         with translated("lock", str(self.path), changes=False):
             lock = lock_exclusive(self._fetch_lock_of(job_id, blob_key), limit_s=FETCH_WAIT_S)
-        fetches = self._fetches
-        fetches.add(lock)
+        fetches, thread = self._fetches, threading.get_ident()
+        fetches[thread] = lock
         try:
             with lock:
                 yield
         finally:
-            fetches.discard(lock)
+            fetches.pop(thread, None)
 
     def show_progress(self) -> None:
-        """Show processes that wait for a fetch of this process that it makes progress."""
-        for lock in tuple(self._fetches):
+        """Show those who wait for this thread's fetch that it makes progress; others may hang."""
+        lock = self._fetches.get(threading.get_ident())
+        if lock is not None:
             touch(lock)
 
     def jobs(self) -> set[str]:
@@ -170,7 +171,7 @@ class CachePins:
     def _reset(self) -> None:
         self._lock = threading.Lock()
         self._pins = {}
-        self._fetches: set[FileIO] = set()
+        self._fetches: dict[int, FileIO] = {}
 
     def _lock_of(self, job_id: str, name: str) -> Path:
         return self.path / job_id / name

@@ -68,14 +68,16 @@ def remember(holdings: Holdings, alive: Mapping[str, Sighting]) -> None:
     path, boot = holdings.local.path / SEEN, _boot_id()
     with suppress(OSError):  # such as a full disk
         if alive and boot:
-            path.write_bytes(msgspec.json.encode(_Sightings(boot, alive)))
+            new = path.with_name(f"{SEEN}.new")
+            new.write_bytes(msgspec.json.encode(_Sightings(boot, alive)))
+            new.replace(path)
         else:
             path.unlink(missing_ok=True)
 
 
 def _remembered(holdings: Holdings) -> Mapping[str, Sighting]:
     """Return what the sweeps of this machine have seen; nothing if the file is missing or damaged."""
-    with suppress(OSError, msgspec.DecodeError):
+    with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
         kept = msgspec.json.decode((holdings.local.path / SEEN).read_bytes(), type=_Sightings)
         if kept.boot == _boot_id():
             return kept.sets

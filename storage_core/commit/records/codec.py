@@ -58,7 +58,8 @@ def decode(kind: type[R], data: bytes, where: str) -> R:
     try:
         record = msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        is_newer = "unknown field" in str(error)  # of msgspec; it has no type for this error
+        # msgspec has no type for this error.
+        is_newer = "unknown field" in str(error) and _is_newer(kind, data)
         kind_of_error = RecordVersionError if is_newer else MalformedRecordError
         raise kind_of_error(f"{where}: not a readable {kind.__name__}: {error}") from None
     if record.version != 1:
@@ -66,6 +67,17 @@ def decode(kind: type[R], data: bytes, where: str) -> R:
             f"{where}: field version is {record.version}; this Lockgate reads version 1: upgrade it"
         )
     return record
+
+
+def _is_newer(kind: type[Record], data: bytes) -> bool:
+    """Return whether a record with an unknown field is of a newer version: a damaged key lacks a field."""
+    try:
+        fields = msgspec.json.decode(data, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    version = fields.get("version", 1)
+    required = {field.encode_name for field in msgspec.structs.fields(kind) if field.required}
+    return (isinstance(version, int) and version > 1) or required <= fields.keys()
 
 
 def digest(data: bytes) -> str:

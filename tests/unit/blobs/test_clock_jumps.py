@@ -96,7 +96,7 @@ def test_what_a_sweep_saw_before_the_machine_was_started_again_does_not_count(
     assert abandoned(world) == 0
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b'{"boot": 1}'])
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"boot": 1}', b'{"boot": "\xff"}'])
 def test_a_damaged_file_of_what_was_seen_only_starts_the_time_again(
     world: BlobWorld, monkeypatch: pytest.MonkeyPatch, damage: bytes
 ) -> None:

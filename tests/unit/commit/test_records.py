@@ -47,6 +47,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "a key of another job": (lambda d: first(d)["upload"].update(key="a-aaaaaaaaaa.csv"), "field key"),
     "a hidden key": (lambda d: first(d).update(path="_lockgate/log/x"), "field key"),
     "reordered parts": (lambda d: first(d)["upload"]["parts"][0].update(number=2), "numbered"),
+    "a damaged key": (lambda d: d.update(jnb_id=d.pop("job_id")), "unknown field"),
     "another job": (lambda d: d.update(job_id="other-g1"), "field job_id is other-g1"),
     "another task": (lambda d: d.update(task_id="u"), "task_id"),
 }
