@@ -6,6 +6,8 @@ import fcntl
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -110,17 +112,24 @@ def test_a_file_is_moved_to_its_own_key(tmp_path: Path) -> None:
     assert not moving.is_alive()
 
 
-def stop_in_a_deletion(store: LocalStore, key: str) -> int:
-    """Fork a process that stops itself in a deletion, with the key's lock, and return its pid."""
-    pid = os.fork()
-    if pid == 0:
-        os.unlink = lambda *_, **__: os.kill(os.getpid(), signal.SIGSTOP)
-        try:
-            store.delete(key)
-        finally:
-            os._exit(1)
-    assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
-    return pid
+STOP_IN_A_DELETION = """
+import os, signal, sys
+from pathlib import Path
+from lockgate.storage_core.stores.local.store import LocalStore
+os.unlink = lambda *_, **__: os.kill(os.getpid(), signal.SIGSTOP)
+LocalStore(Path(sys.argv[1])).delete(sys.argv[2])
+"""
+
+
+def stop_in_a_deletion(folder: Path, key: str) -> int:
+    """Start a process that stops itself in a deletion, with the key's lock, and return its pid.
+
+    A fork would inherit every journal that other tests have opened.
+    """
+    process = subprocess.Popen([sys.executable, "-c", STOP_IN_A_DELETION, str(folder), key])
+    process.returncode = 0  # the fixture waits for it
+    assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+    return process.pid
 
 
 @pytest.fixture
@@ -128,7 +137,7 @@ def stopped(tmp_path: Path) -> Iterator[int]:
     """Return the pid of a process that stopped while it deleted the key `held` of the store `lake`."""
     store = LocalStore(tmp_path / "lake")
     store.put("held", b"1")
-    pid = stop_in_a_deletion(store, "held")
+    pid = stop_in_a_deletion(tmp_path / "lake", "held")
     yield pid
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
@@ -167,7 +176,7 @@ def test_a_stopped_process_delays_no_call_for_another_key(tmp_path: Path, stoppe
 def test_the_death_of_a_process_releases_its_locks(tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "lake")
     store.put("held", b"1")
-    pid = stop_in_a_deletion(store, "held")
+    pid = stop_in_a_deletion(tmp_path / "lake", "held")
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     store.delete("held")
