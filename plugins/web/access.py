@@ -1,0 +1,47 @@
+"""Who may look, who may act, and what carries an action out: Airflow, or `lockgate ui`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from starlette.requests import Request
+
+from lockgate.plugins.web.models.actions import ActionName, ActionRequest, ActionStarted
+
+Dependency = Callable[..., Any]
+"""A FastAPI dependency that raises an `HTTPException` with 401 or 403."""
+
+
+class Actions(Protocol):
+    """Carries actions out. A dry run never comes here: it is a read, and the application does it."""
+
+    def start(self, action: ActionName, request: ActionRequest, user: str) -> ActionStarted:
+        """Start an action; `user` is recorded with it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """The program that serves the application.
+
+    Attributes:
+        may_read: Dependency of every route.
+        may_act: Dependency of each action's route, beside `may_read`.
+        offers: The actions whose buttons this request's user is shown.
+        user: Name of the request's user, for the record.
+        actions: Carries actions out; None: the pages are read-only.
+        run_href: Address of an Airflow DAG run or task instance: `(dag_id, run_id, task_id, map_index)`; None
+            without Airflow.
+        theme: `airflow`: light and dark follow Airflow's switch; `browser`: they follow the browser.
+        destinations: Destinations that may be read beside those in the journal.
+    """
+
+    may_read: Dependency
+    may_act: Mapping[ActionName, Dependency]
+    offers: Callable[[Request], frozenset[ActionName]]
+    user: Callable[[Request], str]
+    actions: Actions | None = None
+    run_href: Callable[[str, str, str | None, int], str] | None = None
+    theme: str = "browser"
+    destinations: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""The routes of the JSON API, `/lockgate/api/v1`."""

@@ -1,0 +1,41 @@
+"""Actions: what a person may start."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from lockgate.plugins.web.models.base import Model
+
+ActionName = Literal["recover", "abort", "sweep-uploads", "sweep-blobs", "leave-safe-mode"]
+
+
+class ActionRequest(Model):
+    """What to do.
+
+    Attributes:
+        dry_run: Only tell what would be done; a request without it changes nothing.
+        destination: For `recover`, `abort` and `sweep-uploads`.
+        job_id: For `recover` and `abort`.
+        reason: For `abort`: recorded with the decision. For `leave-safe-mode`: the reason to leave.
+    """
+
+    dry_run: bool = True
+    destination: str | None = None
+    job_id: str | None = None
+    reason: str = ""
+
+
+class ActionStarted(Model):
+    """What was started, or would be done.
+
+    Attributes:
+        text: One sentence.
+        href: Address where its progress is seen; None for a dry run, or if it is done already.
+        lines: Of a dry run: one line for each thing that it would do.
+    """
+
+    action: ActionName
+    dry_run: bool
+    text: str
+    href: str | None = None
+    lines: tuple[str, ...] = ()

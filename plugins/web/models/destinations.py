@@ -1,0 +1,57 @@
+"""Destinations and their logs."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from lockgate.plugins.web.models.base import Model
+
+
+class DestinationRow(Model):
+    """A destination of jobs."""
+
+    destination: str
+    first_s: float
+    last_s: float
+
+
+class Turn(Model):
+    """One entry of a destination's log.
+
+    Attributes:
+        verdict: `published`, `reverted`, `passed`; None while the turn has no outcome.
+    """
+
+    turn: int
+    job_id: str
+    verdict: Literal["published", "reverted", "passed"] | None
+    decided_s: float | None
+    added_files: int
+    added_rows: int | None
+    added_bytes: int
+    removed_files: int
+    removed_bytes: int
+    reason: str = ""
+
+
+class DestinationDetail(Model):
+    """A destination: what is live, and what blocks it.
+
+    Attributes:
+        live_files: None if the log could not be read.
+        average_file_bytes: None without live files.
+        hint: A hint at compaction, in one sentence; empty if there is no need.
+        blocked: Why the newest turn blocks the destination, and the remedy; empty if it does not.
+        unknown: What could not be read, one sentence each.
+    """
+
+    destination: str
+    turn: int | None
+    live_files: int | None
+    live_rows: int | None
+    live_bytes: int | None
+    average_file_bytes: float | None
+    columns: tuple[tuple[str, str], ...] | None
+    hint: str
+    blocked: str
+    unknown: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""The pages: routes, templates, charts, and static files."""
