@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from fastapi import Depends, FastAPI
+from typing import Any
+
+from fastapi import Depends, FastAPI, Request
+from starlette.middleware import Middleware
 
 from lockgate.plugins.web.access import Host
+from lockgate.plugins.web.etags import EtagMiddleware
+from lockgate.plugins.web.headers import HeadersMiddleware
+from lockgate.plugins.web.problems import answer_problems
 
 
 def web_app(host: Host) -> FastAPI:
@@ -13,11 +19,19 @@ def web_app(host: Host) -> FastAPI:
     Args:
         host: The program that serves it.
     """
-    return FastAPI(
+    app = FastAPI(
         title="Lockgate",
         version="1",
-        openapi_url="/api/v1/openapi.json",
+        openapi_url=None,  # FastAPI's own route asks for no permission
         docs_url=None,
         redoc_url=None,
         dependencies=[Depends(host.may_read)],
+        middleware=[Middleware(HeadersMiddleware), Middleware(EtagMiddleware)],
     )
+    answer_problems(app)
+
+    @app.get("/api/v1/openapi.json", include_in_schema=False)
+    def openapi(request: Request) -> dict[str, Any]:
+        return {**app.openapi(), "servers": [{"url": request.scope.get("root_path") or "/"}]}
+
+    return app

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 Item = TypeVar("Item")
 
@@ -13,6 +13,17 @@ class Model(BaseModel):
     """A type of the API. Times are seconds since the epoch, sizes are bytes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", from_attributes=True)
+
+    @field_validator("*", check_fields=False)
+    @classmethod
+    def _encodable(cls, value: Any) -> Any:
+        """Escape what UTF-8 cannot encode: names of files may be any bytes."""
+        match value:
+            case str() if not value.isascii():
+                return value.encode(errors="backslashreplace").decode()
+            case tuple():
+                return tuple(cls._encodable(part) if isinstance(part, str) else part for part in value)
+        return value
 
 
 class Page(Model, Generic[Item]):

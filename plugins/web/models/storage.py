@@ -10,6 +10,7 @@ class UploadRow(Model):
 
     Attributes:
         owner: Id of its job; None without a known owner.
+        begun_s: By the store's clock.
         action: What a sweep would do: `abort`, `keep`, `watch`, …
         why: Reason for the action.
     """
@@ -17,7 +18,7 @@ class UploadRow(Model):
     key: str
     upload_id: str
     owner: str | None
-    age_s: float
+    begun_s: float
     size_bytes: int | None
     action: str
     why: str
