@@ -100,7 +100,7 @@ def list_all(
 def show(job: JobWords, json: JsonFlag = False) -> None:
     """Show all records of a job in the store."""
     from lockgate.storage_core.cli.jobs.job_index import locate
-    from lockgate.storage_core.cli.jobs.job_view import view_job
+    from lockgate.storage_core.commit.job_view import view_job
 
     destination, job_id = locate(job)
     view = view_job(destination, job_id, every_file=json)
@@ -154,7 +154,7 @@ def commit(
 ) -> None:
     """Commit a job whose tasks have committed; can be repeated safely."""
     from lockgate.storage_core.cli.jobs.job_index import locate
-    from lockgate.storage_core.cli.jobs.job_view import lease_of
+    from lockgate.storage_core.commit.job_view import lease_of
     from lockgate.storage_core.commit.leases.protocol import JobLeaseState
     from lockgate.storage_core.commit.open_or_attach import attach_job
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from lockgate.storage_core.cli.jobs.job_view import find_job
+from lockgate.storage_core.commit.job_view import find_job
 from lockgate.storage_core.commit.registry import queries as registry
 from lockgate.storage_core.commit.registry.rows import Job
 from lockgate.storage_core.errors import InvalidInputError

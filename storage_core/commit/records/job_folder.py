@@ -291,6 +291,12 @@ class JobFolder:
             raise MalformedRecordError(f"{key}: field chosen_digest is of other data")
         return found
 
+    def newest_audit(self) -> AuditVerdict | None:
+        """Return the audit verdict that was written last, whatever data it is of; None if there is none."""
+        page = next(iter(self.store.pages(self.key("audits/"))), ())
+        newest = max(page, key=lambda info: info.modified_s, default=None)
+        return None if newest is None else self._find(AuditVerdict, newest.key)
+
     def audit_key(self, chosen_digest: str) -> str:
         """Return the key of the audit verdict for the chosen pending sets."""
         return self.key(f"audits/{check_id('digest', chosen_digest)}.json")

@@ -1,10 +1,16 @@
-"""Find a job by id or name, and read all of its records."""
+"""Find a job by id or name, and read its records: all of them, or a bounded number for one page."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from lockgate.storage_core.clock import SystemClock
+from lockgate.storage_core.commit.decide.plan import Plan, read_plan
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.leases.job_leases import LeasesByJob
 from lockgate.storage_core.commit.leases.protocol import JobLeaseState
@@ -12,16 +18,19 @@ from lockgate.storage_core.commit.open_or_attach import attach_job
 from lockgate.storage_core.commit.publish.file_report import read_file_fates
 from lockgate.storage_core.commit.publish.success_file import SuccessSummary, find_success
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
+from lockgate.storage_core.commit.records.destination_log.outcome import Outcome, Receipt
 from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder, job_ids
-from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.records.phase import JobPhase, phase_of
 from lockgate.storage_core.commit.records.plan import Decision
 from lockgate.storage_core.commit.records.report import Ended, Report
-from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError
+from lockgate.storage_core.commit.records.task import AuditVerdict
+from lockgate.storage_core.errors import InvalidInputError, LockgateError, ObjectNotFoundError
 from lockgate.storage_core.ids import JobAttemptId, JobId, job_name, split_job_id
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores import open_store
+
+T = TypeVar("T")
 
 
 class TaskCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +70,112 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     ended: Ended | None
     report: Report | None
     success: SuccessSummary | None
+
+
+class JobRecords(msgspec.Struct, frozen=True, kw_only=True):
+    """The records of a job that one page shows: a fixed number of them, whatever the job's size.
+
+    Attributes:
+        record: Content of `job.json`; None if it is gone or cannot be read.
+        is_remnant: Whether `job.json` is gone: a crash interrupted the deletion of an old folder.
+        phase: Phase; None if a marker cannot be read, or markers contradict each other.
+        plan: Plan of the decision, until the clean-up.
+        report: Report after the end; of a long one, it has the fates of the last files only.
+        audit: Verdict on the data of the plan, else the newest one.
+        unread: Why records could not be read, one sentence each.
+    """
+
+    record: JobRecord | None
+    is_remnant: bool
+    phase: JobPhase | None
+    decision: Decision | None
+    outcome: Outcome | None
+    ended: Ended | None
+    plan: Plan | None
+    report: Report | None
+    audit: AuditVerdict | None
+    unread: tuple[str, ...]
+
+
+def read_records(folder: JobFolder) -> JobRecords:
+    """Read the records that one page shows. One that cannot be read does not hide the others."""
+    reader = _Reader(folder)
+    with ThreadPoolExecutor(max_workers=3, thread_name_prefix="lockgate") as pool:
+        record = pool.submit(reader.tried, reader.record)
+        report = pool.submit(reader.tried, folder.report)
+        marks = reader.tried(lambda: reader.marks(pool)) or _Marks()
+        plan = reader.tried(lambda: reader.plan(marks.decision))
+        audit = reader.tried(lambda: reader.audit(plan))
+    return JobRecords(
+        record=record.result(),
+        is_remnant=reader.is_remnant,
+        phase=marks.phase,
+        decision=marks.decision,
+        outcome=marks.outcome,
+        ended=marks.ended,
+        plan=plan,
+        report=report.result(),
+        audit=audit,
+        unread=tuple(reader.unread),
+    )
+
+
+class _Marks(NamedTuple):
+    phase: JobPhase | None = None
+    decision: Decision | None = None
+    outcome: Outcome | None = None
+    ended: Ended | None = None
+
+
+@dataclass
+class _Reader:
+    """Reads records of one job, and collects why some cannot be read."""
+
+    folder: JobFolder
+    unread: list[str] = field(default_factory=list)
+    is_remnant: bool = False
+
+    def tried(self, read: Callable[[], T]) -> T | None:
+        try:
+            return read()
+        except LockgateError as error:
+            self.unread.append(str(error))
+            return None
+
+    def record(self) -> JobRecord | None:
+        try:
+            return self.folder.job()
+        except ObjectNotFoundError:
+            self.is_remnant = True
+            return None
+
+    def marks(self, pool: ThreadPoolExecutor) -> _Marks:
+        """Read the decision first: a job that ends meanwhile must not seem to have ended without one."""
+        decision = self.folder.decision()
+        if decision is None:
+            return _Marks(JobPhase.OPEN)
+        ends = pool.submit(self.folder.ended)
+        try:
+            outcome = self.folder.outcome(decision)
+            success, failure = ends.result()
+            phase = phase_of(decision, outcome, success, failure)
+        except LockgateError as error:
+            self.unread.append(str(error))
+            return _Marks(decision=decision)
+        return _Marks(phase, decision, outcome, success or failure)
+
+    def plan(self, decision: Decision | None) -> Plan | None:
+        if decision is None or decision.plan is None:
+            return None
+        try:
+            return read_plan(self.folder, decision.plan)
+        except ObjectNotFoundError:
+            return None  # cleaned up
+
+    def audit(self, plan: Plan | None) -> AuditVerdict | None:
+        if plan is not None:
+            return self.folder.audit(plan.head.chosen_digest)
+        return self.folder.newest_audit()
 
 
 def view_job(destination: str, text: str, *, every_file: bool = False) -> JobView:
