@@ -167,7 +167,8 @@ def _prune_slice(connection: Connection, journal: str, last: int) -> int:
     until = min(pruned + SLICE, last)
     if until <= pruned:
         return 0
-    gone = (ENTRY.c.journal == journal, ENTRY.c.sequence <= until)
+    # Without the lower bound PostgreSQL reads again the index entries of all slices before.
+    gone = (ENTRY.c.journal == journal, ENTRY.c.sequence > pruned, ENTRY.c.sequence <= until)
     names = ["journal", *(field.name for field in msgspec.structs.fields(Request))]
     ids = select(*(ENTRY.c[name] for name in names)).where(*gone)
     connection.execute(insert(REQUEST).from_select(names, ids))
