@@ -25,11 +25,14 @@ class ObserverRow(Model):
     """An observer.
 
     Attributes:
-        lag_s: None if it does not answer.
+        behind_entries: Number of entries that it lacks; None if it does not answer.
+        lag_s: Age of the oldest of them, 0 if it lacks none; None if it does not answer.
+        error: Why it is not read; empty if it is.
     """
 
     where: str
     stamp: str | None
+    behind_entries: int | None
     lag_s: float | None
     error: str = ""
 
@@ -39,7 +42,9 @@ class JournalDetail(Model):
 
     Attributes:
         where: URL of the database, without a password; empty if there is no journal.
-        safe_mode: Reasons; empty if writes are allowed.
+        leases: Number of leases in each state, among the first 10,000.
+        safe_mode: Reasons; while there is one, nothing is recovered or deleted.
+        unknown: What could not be read, one sentence each.
     """
 
     where: str
