@@ -11,13 +11,15 @@ from lockgate.plugins.web.access import Host
 from lockgate.plugins.web.etags import EtagMiddleware
 from lockgate.plugins.web.headers import HeadersMiddleware
 from lockgate.plugins.web.problems import answer_problems
+from lockgate.plugins.web.reads import Reads
 
 
-def web_app(host: Host) -> FastAPI:
+def web_app(host: Host, reads: Reads | None = None) -> FastAPI:
     """Return the application, to be mounted at `/lockgate`.
 
     Args:
         host: The program that serves it.
+        reads: Reads of the journal and of stores; by default with the settings of the environment.
     """
     app = FastAPI(
         title="Lockgate",
@@ -28,6 +30,8 @@ def web_app(host: Host) -> FastAPI:
         dependencies=[Depends(host.may_read)],
         middleware=[Middleware(HeadersMiddleware), Middleware(EtagMiddleware)],
     )
+    app.state.host = host
+    app.state.reads = reads or Reads(destinations=host.destinations)
     answer_problems(app)
 
     @app.get("/api/v1/openapi.json", include_in_schema=False)
