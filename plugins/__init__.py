@@ -1,4 +1,4 @@
-"""The Airflow plugin; it has no pages yet.
+"""The pages about jobs and their JSON API, in Airflow and on their own.
 
-Airflow finds it through the entry point `airflow.plugins` of the installed package.
+Airflow finds the plugin through the entry point `airflow.plugins` of the installed package.
 """

@@ -1,0 +1,69 @@
+"""Who may look and who may act, as Airflow's auth manager decides.
+
+Airflow asks nothing before it calls a plugin's route, so every route depends on `may_read`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity
+from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_access_view
+from airflow.configuration import conf
+from fastapi import HTTPException
+from starlette.requests import Request
+
+from lockgate.plugins.airflow.actions import DAGS, DagRuns
+from lockgate.plugins.web.access import Host
+from lockgate.plugins.web.models.actions import ActionName
+
+_MAY_VIEW: Final = requires_access_view(AccessView.JOBS)
+_MAY_TRIGGER: Final[Mapping[ActionName, Callable[..., Any]]] = {
+    action: requires_access_dag("POST", DagAccessEntity.RUN, dag_id) for action, dag_id in DAGS.items()
+}
+
+
+def airflow_host() -> Host:
+    """Return Airflow as the host of the pages."""
+    return Host(
+        may_read=_may_read,
+        may_act=_MAY_TRIGGER,
+        offers=_offers,
+        user=_user,
+        actions=DagRuns(run_href),
+        run_href=run_href,
+        theme="airflow",
+    )
+
+
+def run_href(dag_id: str, run_id: str, task_id: str | None, map_index: int) -> str:
+    """Return the address of a DAG run or a task instance in Airflow."""
+    prefix = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
+    href = f"{prefix}/dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"
+    if task_id is not None:
+        href += f"/tasks/{quote(task_id, safe='')}"
+    return f"{href}/mapped/{map_index}" if task_id is not None and map_index >= 0 else href
+
+
+def _may_read(request: Request, user: GetUserDep) -> None:
+    _MAY_VIEW(request, user)
+    request.state.lockgate_user = user  # checked: `_offers` and `_user` are called in the route
+
+
+def _offers(request: Request) -> frozenset[ActionName]:
+    return frozenset(action for action, check in _MAY_TRIGGER.items() if _passes(check, request))
+
+
+def _passes(check: Callable[..., Any], request: Request) -> bool:
+    try:
+        check(request, request.state.lockgate_user)
+    except HTTPException:
+        return False
+    return True
+
+
+def _user(request: Request) -> str:
+    name: str = request.state.lockgate_user.get_name()
+    return name
