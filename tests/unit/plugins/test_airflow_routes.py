@@ -1,0 +1,119 @@
+"""Every route of the mounted application: who may call it. A new route is added to `ROUTES`.
+
+Airflow asks nothing before it calls a plugin's route, so a route that is forgotten is open to everybody.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.testclient import TestClient
+
+from lockgate.plugins.airflow.application import STATIC
+from tests.support.airflow.api_server import ROLES, client, plugin_routes
+
+pytestmark = pytest.mark.slow  # Airflow's API server takes 8 s of CPU time
+
+READ: Final = {None: 401, "viewer": "yes", "user": "yes", "admin": "yes"}
+ACT: Final = {None: 401, "viewer": 403, "user": "yes", "admin": "yes"}
+PUBLIC: Final = dict.fromkeys((None, *ROLES), "yes")
+"""Constant files of the package."""
+
+ROUTES: Final[dict[str, dict[str | None, int | str]]] = {
+    "GET /api/v1/openapi.json": READ,
+    "MOUNT /airflow": PUBLIC,
+}
+"""Each route, and who may call it: `yes`, or the status of the refusal."""
+
+ACTION: Final = {"destination": "s3://nowhere/x", "job_id": "none-g1", "reason": "operator"}
+PUBLIC_FILES: Final = {"/airflow": STATIC}
+SAMPLES: Final = {"action": "recover", "name": "rows"}
+"""Values of parameters in paths; others are `x`."""
+
+
+@pytest.fixture(scope="module")
+def clients() -> dict[str | None, TestClient]:
+    return {role: client(role) for role in (None, *ROLES)}
+
+
+def listed(routes: list[BaseRoute], prefix: str = "") -> Iterator[str]:
+    for route in routes:
+        if isinstance(route, Mount):
+            # A mount of plain files has no routes of its own.
+            yield from (
+                listed(route.routes, prefix + route.path) if route.routes else [f"MOUNT {prefix}{route.path}"]
+            )
+        elif isinstance(route, Route):
+            yield from (f"{method} {prefix}{route.path}" for method in sorted(route.methods - {"HEAD"}))
+        else:
+            yield f"{type(route).__name__} {prefix}{getattr(route, 'path', '')}"
+
+
+def call(caller: TestClient, route: str, **more: Any) -> int:
+    method, _, path = route.partition(" ")
+    if method == "MOUNT":
+        method, path = (
+            "GET",
+            f"{path}/{next(PUBLIC_FILES[path].rglob('*.*')).relative_to(PUBLIC_FILES[path])}",
+        )
+    path = re.sub(r"{(\w+)[^}]*}", lambda found: SAMPLES.get(found[1], "x"), path)
+    body = {"json": ACTION} if method == "POST" and "data" not in more else {}
+    answer = caller.request(method, f"/lockgate{path}", follow_redirects=False, **body, **more)
+    return int(answer.status_code)
+
+
+def verdict(status: int) -> int | str:
+    return status if status in {401, 403, 405} or status >= 500 else "yes"
+
+
+def test_the_table_has_every_route_and_no_other() -> None:
+    found = set(listed(plugin_routes()))
+
+    assert sorted(found - ROUTES.keys()) == [], (
+        "routes that are not in ROUTES of tests/unit/plugins/test_airflow_routes.py: add each, with READ "
+        "(pages and reads) or ACT (what changes something)"
+    )
+    assert sorted(ROUTES.keys() - found) == [], "these routes are gone: remove them from ROUTES"
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_route_answers_only_those_who_may_call_it(
+    clients: dict[str | None, TestClient], route: str
+) -> None:
+    answered = {role: verdict(call(caller, route)) for role, caller in clients.items()}
+
+    assert answered == ROUTES[route]
+
+
+@pytest.mark.parametrize("route", [route for route in ROUTES if ROUTES[route] is ACT])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"headers": {"sec-fetch-site": "cross-site"}},
+        {"headers": {"sec-fetch-site": "same-site"}},
+        {"headers": {"origin": "https://elsewhere.example"}},
+        {"data": {"dry_run": "true"}},
+    ],
+    ids=["another site", "another host of the site", "another origin", "a form"],
+)
+def test_a_post_of_another_site_is_refused(
+    clients: dict[str | None, TestClient], route: str, more: dict[str, Any]
+) -> None:
+    assert call(clients["admin"], route, **more) in {403, 415, 422}
+
+
+def test_writes_are_only_posts_to_actions() -> None:
+    writes = {route for route in ROUTES if not route.startswith(("GET ", "MOUNT "))}
+
+    assert {route for route in writes if ROUTES[route] is not ACT} == set()
+
+
+def test_public_files_are_scripts_styles_fonts_and_images_of_the_package() -> None:
+    files = [file for folder in PUBLIC_FILES.values() for file in Path(folder).rglob("*") if file.is_file()]
+
+    assert {file.suffix for file in files} <= {".js", ".css", ".svg", ".png", ".woff2", ".ico", ".txt"}
