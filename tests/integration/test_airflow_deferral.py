@@ -1,8 +1,10 @@
-"""A real Airflow: deferred tasks survive a killed triggerer, and the commit's Asset starts a DAG."""
+"""A real Airflow: deferred tasks that are cleared or lose their triggerer, and a killed commit's event."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import sqlite3
 from collections.abc import Iterator
@@ -15,8 +17,11 @@ import pytest
 from examples.flights.processes.worker import running_broker, running_worker
 from lockgate.storage_core.commit.destination.log import read_manifest
 from lockgate.storage_core.commit.job_summary import list_jobs
+from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, settings_in_effect
+from lockgate.storage_core.stores import open_store
+from lockgate.workers.celery_app import COMMIT_QUEUE, app
 from tests.support.airflow.services import Services, running_airflow, sure
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1_800)]
@@ -36,6 +41,7 @@ def settings(root: Path) -> Settings:
 def airflow(root: Path, settings: Settings) -> Iterator[Services]:
     environment = {
         "LOCKGATE_HOME": str(settings.home),
+        "LOCKGATE_TRIGGER_DESTINATIONS": json.dumps([str(root / "lake")]),  # the form of `job_recovery`
         "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "120",  # a busy machine; by default 5 s
         "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",
         "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "5",
@@ -70,6 +76,13 @@ def started_by(airflow: Services, job_id: str) -> bool | None:
     return True if any(job_id in str(value) for (value,) in values) else None
 
 
+def triggers(airflow: Services, *, running: bool = False) -> int:
+    """Return the number of triggers in Airflow's database."""
+    of = "where triggerer_id is not null" if running else ""
+    with closing(sqlite3.connect(airflow.home.path / "airflow.db")) as database:
+        return int(database.execute(f"select count(*) from trigger {of}").fetchone()[0])
+
+
 def test_a_killed_triggerer_loses_no_deferred_task_and_nothing_is_sent_twice(
     airflow: Services, settings: Settings, root: Path
 ) -> None:
@@ -93,3 +106,66 @@ def test_a_killed_triggerer_loses_no_deferred_task_and_nothing_is_sent_twice(
     assert "sent as batch" in " ".join(airflow.log("job_files", run_id, "tasks"))
     assert events_of(airflow, job.job_id) == [("files", "job_files")]
     sure(lambda: started_by(airflow, job.job_id), "the Asset started no run")
+
+
+def test_a_deferred_task_that_is_cleared_leaves_nothing_running_and_its_job_commits_once(
+    airflow: Services, settings: Settings, root: Path
+) -> None:
+    destination, log = str(root / "lake" / "cleared"), root / "worker-of-cleared.log"
+    with settings_in_effect(settings):
+        control = app.asker().control
+    with (
+        running_worker(log, {"LOCKGATE_HOME": str(settings.home)}),
+        airflow.process("triggerer-of-cleared", "triggerer"),
+    ):
+        sure(lambda: control.cancel_consumer(COMMIT_QUEUE, reply=True) or None, "the worker did not begin")
+        run_id = airflow.trigger("job_files", {"destination": destination})
+        sure(lambda: in_state(airflow, run_id, "tasks", "deferred"), "the task was not deferred")
+        sure(lambda: triggers(airflow, running=True) == 1 or None, "the triggerer did not begin")
+        clear = {"dag_run_id": run_id, "task_ids": ["tasks"], "dry_run": False, "only_failed": False}
+        airflow.call("POST", "dags/job_files/clearTaskInstances", clear)
+        sure(lambda: any((control.inspect().revoked() or {}).values()) or None, "nothing was withdrawn")
+        assert control.add_consumer(COMMIT_QUEUE, reply=True)
+        assert airflow.ended_as("job_files", run_id) == "success"
+
+    assert "sent as batch" in " ".join(airflow.log("job_files", run_id, "tasks", 2))
+    lines = log.read_text()
+    assert lines.count("Discarding revoked task: lockgate.commit_task") == 3
+    assert len(re.findall(r"Task lockgate\.commit_task\S+ succeeded", lines)) == 3
+    assert triggers(airflow) == 0
+    assert read_manifest(destination, settings=settings).size == 3
+    [job] = list_jobs(destination, settings=settings)
+    assert job.phase is JobPhase.COMMITTED
+    assert events_of(airflow, job.job_id) == [("files", "job_files")]
+
+
+def test_a_commit_killed_after_its_decision_says_so_and_recovery_emits_its_event_once(
+    airflow: Services, settings: Settings, root: Path
+) -> None:
+    destination = str(root / "lake" / "killed")
+    with (
+        running_worker(root / "worker-of-killed.log", {"LOCKGATE_HOME": str(settings.home)}),
+        airflow.process("triggerer-of-killed", "triggerer"),
+    ):
+        conf = {"destination": destination, "complete_by": "threads", "kill": True}
+        run_id = airflow.trigger("job_files", conf)
+        airflow.ended_as("job_files", run_id)
+    assert airflow.state("job_files", run_id, "commit") == "failed"
+    [job] = list_jobs(destination, settings=settings)
+    log = " ".join(airflow.log("job_files", run_id, "commit"))
+    assert f"job {job.job_id} at file://{destination} is decided" in log
+    assert "the DAG job_recovery finishes the job" in log
+    assert "its commit was interrupted after the decision" in " ".join(
+        airflow.log("job_files", run_id, "abort")
+    )
+    assert events_of(airflow, job.job_id) == []
+
+    for _ in range(2):
+        recovered = airflow.trigger("job_recovery", {"destination": destination, "job_id": job.job_id})
+        assert airflow.ended_as("job_recovery", recovered) == "success"
+
+    [job] = list_jobs(destination, settings=settings)
+    assert job.phase is JobPhase.COMMITTED
+    assert events_of(airflow, job.job_id) == [("files", "job_recovery")]
+    sure(lambda: started_by(airflow, job.job_id), "the Asset started no run")
+    assert [page for page in open_store(destination, settings).pages(layout.ASSET_EVENTS) if page] == []

@@ -160,6 +160,8 @@ def running_airflow(
     url = f"http://127.0.0.1:{port}"
     mine = {
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
+        # Its processes wait for each other; by default 5 s, too short for a busy machine.
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{root}/airflow/airflow.db?timeout=120",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
         "AIRFLOW__CORE__PARALLELISM": "2",
