@@ -8,6 +8,7 @@ from fastapi import Depends, FastAPI, Request
 from starlette.middleware import Middleware
 
 from lockgate.plugins.web.access import Host
+from lockgate.plugins.web.api import job
 from lockgate.plugins.web.etags import EtagMiddleware
 from lockgate.plugins.web.headers import HeadersMiddleware
 from lockgate.plugins.web.problems import answer_problems
@@ -33,6 +34,7 @@ def web_app(host: Host, reads: Reads | None = None) -> FastAPI:
     app.state.host = host
     app.state.reads = reads or Reads(destinations=host.destinations)
     answer_problems(app)
+    app.include_router(job.router)
 
     @app.get("/api/v1/openapi.json", include_in_schema=False)
     def openapi(request: Request) -> dict[str, Any]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -19,8 +18,8 @@ from lockgate.storage_core.commit.publish.file_report import read_file_fates
 from lockgate.storage_core.commit.publish.success_file import SuccessSummary, find_success
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.destination_log.outcome import Outcome, Receipt
-from lockgate.storage_core.commit.records.job import JobRecord
-from lockgate.storage_core.commit.records.job_folder import JobFolder, job_ids
+from lockgate.storage_core.commit.records.job import JobRecord, LeaseRecord
+from lockgate.storage_core.commit.records.job_folder import JobFolder, find, job_ids
 from lockgate.storage_core.commit.records.phase import JobPhase, phase_of
 from lockgate.storage_core.commit.records.plan import Decision
 from lockgate.storage_core.commit.records.report import Ended, Report
@@ -31,6 +30,9 @@ from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores import open_store
 
 T = TypeVar("T")
+
+COUNTED_PAGES: Final = 3
+"""Pages of a listing from which tasks are counted: 3,000 attempts."""
 
 
 class TaskCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +84,7 @@ class JobRecords(msgspec.Struct, frozen=True, kw_only=True):
         plan: Plan of the decision, until the clean-up.
         report: Report after the end; of a long one, it has the fates of the last files only.
         audit: Verdict on the data of the plan, else the newest one.
+        lease: Content of `lease.json`; an ended job that has it is not cleaned up.
         unread: Why records could not be read, one sentence each.
     """
 
@@ -94,30 +97,46 @@ class JobRecords(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan | None
     report: Report | None
     audit: AuditVerdict | None
+    lease: LeaseRecord | None
     unread: tuple[str, ...]
 
 
 def read_records(folder: JobFolder) -> JobRecords:
     """Read the records that one page shows. One that cannot be read does not hide the others."""
     reader = _Reader(folder)
-    with ThreadPoolExecutor(max_workers=3, thread_name_prefix="lockgate") as pool:
-        record = pool.submit(reader.tried, reader.record)
-        report = pool.submit(reader.tried, folder.report)
-        marks = reader.tried(lambda: reader.marks(pool)) or _Marks()
-        plan = reader.tried(lambda: reader.plan(marks.decision))
-        audit = reader.tried(lambda: reader.audit(plan))
+    record, report = reader.tried(reader.record), reader.tried(folder.report)
+    marks = reader.tried(reader.marks) or _Marks()
+    plan = reader.tried(lambda: reader.plan(marks.decision))
+    audit = reader.tried(lambda: reader.audit(plan))
     return JobRecords(
-        record=record.result(),
+        record=record,
         is_remnant=reader.is_remnant,
         phase=marks.phase,
         decision=marks.decision,
         outcome=marks.outcome,
         ended=marks.ended,
         plan=plan,
-        report=report.result(),
+        report=report,
         audit=audit,
+        lease=reader.tried(lambda: find(folder.store, LeaseRecord, folder.key("lease.json"))),
         unread=tuple(reader.unread),
     )
+
+
+def count_tasks(folder: JobFolder, job_attempt: JobAttemptId | None) -> TaskCount | None:
+    """Return the progress of an undecided job from a listing; None if it has too many tasks for a page.
+
+    Of a job without a task list, the tasks of earlier job attempts count too.
+    """
+    expected = None if job_attempt is None else folder.expected(job_attempt)
+    committed: set[str] = set()
+    for number, page in enumerate(folder.store.pages(folder.key("tasks/"))):
+        if number == COUNTED_PAGES:
+            return None
+        committed.update(info.key.split("/")[-2] for info in page if info.key.endswith(".pendingset"))
+    if expected is not None:
+        committed &= {task.task_id for task in expected.tasks}
+    return TaskCount(committed=len(committed), expected=None if expected is None else len(expected.tasks))
 
 
 class _Marks(NamedTuple):
@@ -149,15 +168,14 @@ class _Reader:
             self.is_remnant = True
             return None
 
-    def marks(self, pool: ThreadPoolExecutor) -> _Marks:
+    def marks(self) -> _Marks:
         """Read the decision first: a job that ends meanwhile must not seem to have ended without one."""
         decision = self.folder.decision()
         if decision is None:
             return _Marks(JobPhase.OPEN)
-        ends = pool.submit(self.folder.ended)
         try:
             outcome = self.folder.outcome(decision)
-            success, failure = ends.result()
+            success, failure = self.folder.ended()
             phase = phase_of(decision, outcome, success, failure)
         except LockgateError as error:
             self.unread.append(str(error))

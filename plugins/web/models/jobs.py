@@ -97,12 +97,15 @@ class AuditResult(Model):
     """The audit's verdict.
 
     Attributes:
+        verdict: `passed` or `failed`; None without a verdict.
+        suite: Name of the suite.
         failing: The failing expectations, each with sample values.
     """
 
     is_required: bool
     verdict: str | None
     decided_s: float | None
+    suite: str = ""
     failing: tuple[FailedExpectation, ...] = ()
 
 
@@ -152,6 +155,20 @@ class PublishedJob(Model):
     size_bytes: int
     removed_files: int
     published_s: float
+
+
+class JobReport(Model):
+    """The report of an ended job, without its files.
+
+    Attributes:
+        ended: `committed` or `failed`.
+        counts: Files by fate.
+    """
+
+    ended: str
+    reason: str
+    counts: dict[str, int]
+    receipt: PublishedJob | None
 
 
 class Attempt(Model):

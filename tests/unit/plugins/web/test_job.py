@@ -1,0 +1,214 @@
+"""The page of one job: where it stands, what may be done, and what could not be read."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from lockgate.plugins.web.reads import Reads
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.task import ExpectedTask
+from lockgate.storage_core.ids import TaskId
+from lockgate.storage_core.stores.local.store import LocalStore
+from tests.support.commit.destination import World, write
+from tests.support.web.jobs import client_of, get, job_in
+
+EXPECTED = {
+    # phase: (phase in the registry, needs, states of the steps, may recover, may abort, words of the story)
+    "live": ("open", "wait", "done now todo skipped todo todo todo", False, True, "Its driver is alive"),
+    "parked": (
+        "open",
+        "wait",
+        "done now todo skipped todo todo todo",
+        False,
+        True,
+        "waits for its next step",
+    ),
+    "lapsed": ("open", "you", "done now todo skipped todo todo todo", True, True, "The driver is gone"),
+    "decided": ("committing", "wait", "done done done skipped done now todo", True, False, "will finish it"),
+    "published": (
+        "committing",
+        "wait",
+        "done done done skipped done done now",
+        True,
+        False,
+        "files are visible",
+    ),
+    "committed": ("committed", "nothing", "done done done skipped done done done", False, False, "Committed"),
+    "aborting": (
+        "aborting",
+        "wait",
+        "done done skipped skipped failed skipped now",
+        True,
+        False,
+        "by a test",
+    ),
+    "failed": (
+        "failed",
+        "nothing",
+        "done done skipped skipped failed skipped failed",
+        False,
+        False,
+        "by a test",
+    ),
+    "quarantined": (
+        "failed",
+        "you",
+        "done done skipped skipped failed skipped todo",
+        False,
+        True,
+        "Set aside",
+    ),
+}
+
+
+@pytest.mark.parametrize("phase", EXPECTED)
+def test_a_job_says_where_it_stands_and_what_may_be_done(world: World, phase: str) -> None:
+    job = job_in(world, phase)
+    found = get(world, f"/jobs/{job.job_id}")
+    steps = " ".join(step["state"] for step in found["steps"])
+    allowed = {action["action"]: action["is_allowed"] for action in found["actions"]}
+    row = found["row"]
+    assert (row["phase"], row["needs"], steps, allowed["recover"], allowed["abort"]) == EXPECTED[phase][:-1]
+    assert EXPECTED[phase][-1] in found["story"]
+    assert found["unknown"] == []
+    assert all(step["text"] for step in found["steps"])
+    assert (row["needs_why"] == "") == (row["needs"] == "nothing")
+
+
+def test_a_decided_job_whose_driver_died_says_when_recovery_comes_and_that_it_can_be_pressed(
+    world: World,
+) -> None:
+    world.clock.now = 1_800_000_720.0  # 08:12
+    job = job_in(world, "decided")
+    world.clock.sleep(300)
+    found = get(world, f"/jobs/{job.job_id}")
+    assert found["story"] == (
+        "Decided at 08:12 UTC. The driver died. Recovery will finish it by 08:19 UTC, or press Recover. "
+        "Nothing is visible until all of it is."
+    )
+    assert found["row"]["needs"] == "you"
+    assert "can only go forward" in found["actions"][1]["text"]
+
+
+def test_a_committed_job_has_its_receipt_counts_and_commit_time(world: World) -> None:
+    job = job_in(world, "committed")
+    found = get(world, f"/jobs/{job.job_id}")
+    assert found["receipt"]["files"] == found["row"]["files"] == 2
+    assert found["row"]["size_bytes"] == 3
+    assert found["counts"] == {"published": 2}
+    assert found["row"]["commit_s"] == 0
+    report = get(world, f"/jobs/{job.job_id}/report")
+    assert (report["ended"], report["counts"]) == ("committed", {"published": 2})
+
+
+def test_a_journals_lease_and_its_job_attempt_are_shown(journal_world: World) -> None:
+    job = job_in(journal_world, "parked")
+    found = get(journal_world, f"/jobs/{job.job_id}")
+    assert found["row"]["lease"] == "parked"
+    assert found["job_attempt"] == job.job_attempt
+    assert found["journal"].startswith("sqlite")
+    journal_world.clock.sleep(1_000_000)
+    found = get(journal_world, f"/jobs/{job.job_id}")
+    assert (found["row"]["lease"], found["row"]["needs"]) == ("lapsed", "you")
+
+
+def test_the_destination_may_be_left_out_if_the_registry_knows_the_job(journal_world: World) -> None:
+    job = job_in(journal_world, "committed")
+    with client_of(journal_world) as client:
+        found = client.get(f"/api/v1/jobs/{job.job_id}").json()
+        assert client.get("/api/v1/jobs/other-g1").status_code == 404
+    assert found["row"]["destination"] == f"file://{journal_world.url}"
+
+
+def test_what_the_expected_tasks_lack_is_shown(world: World) -> None:
+    with world.open_job("sales") as job:
+        job.expect([ExpectedTask(task_id=TaskId(name)) for name in ("a", "b", "c")])
+        for task in ("a", "b", "other"):
+            write(job, task, {f"{task}.csv": b"1"})
+    found = get(world, f"/jobs/{job.job_id}")
+    assert (found["row"]["tasks_committed"], found["row"]["tasks_expected"]) == (2, 3)
+    assert "2 of 3 tasks have committed." in found["story"]
+
+
+@pytest.mark.parametrize(
+    "name", ["job.json", "COMMIT_STARTED", "COMMIT_SUCCESS", "report.json", "lease.json"]
+)
+def test_a_malformed_record_is_named_and_the_rest_is_shown(world: World, name: str) -> None:
+    job = job_in(world, "committed")
+    world.store.put(job._folder.key(name), b"\x00{")
+    found = get(world, f"/jobs/{job.job_id}")
+    assert [name in text for text in found["unknown"]] == [True]
+    unreadable = name.startswith("COMMIT")
+    assert found["row"]["phase"] == ("unreadable" if unreadable else "committed")
+    assert not any(action["is_allowed"] for action in found["actions"] if unreadable)
+
+
+def test_a_remnant_is_shown_as_one(world: World) -> None:
+    job = job_in(world, "committed")
+    world.store.delete(job._folder.key("job.json"))
+    found = get(world, f"/jobs/{job.job_id}")
+    assert "remnant" in found["story"]
+    assert not any(action["is_allowed"] for action in found["actions"])
+
+
+def test_a_job_or_destination_that_is_not_there_is_404(world: World) -> None:
+    job_in(world, "committed")
+    with client_of(world) as client:
+        for job_id, destination in (
+            ("other-g1", world.url),
+            ("sales-g1", "/etc"),
+            ("sales-g1", "s3://bucket"),
+        ):
+            answer = client.get(f"/api/v1/jobs/{job_id}", params={"destination": destination})
+            assert answer.status_code == 404
+            assert answer.headers["content-type"] == "application/problem+json"
+        assert client.get("/api/v1/jobs/..%2Fsecret", params={"destination": world.url}).status_code in {
+            400,
+            404,
+        }
+        assert client.get("/api/v1/jobs/no-id", params={"destination": world.url}).status_code == 400
+
+
+def test_names_and_texts_come_back_unharmed(world: World) -> None:
+    hostile = "<script>alert(1)</script> \x1b[2J \u202e '\"&"
+    with world.open_job("sales", description=hostile) as job:
+        write(job, "t", {"<b>\u202e&'.csv": b"1"})
+        job.abort(hostile)
+    found = get(world, f"/jobs/{job.job_id}")
+    assert found["description"] == hostile
+    assert hostile in found["reason"]
+
+
+def test_a_store_that_hangs_gives_what_the_registry_knows(
+    journal_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, ending = journal_world, threading.Event()
+    job = job_in(world, "decided")
+    reads = Reads(world.settings, clock=world.clock)
+    waiting = Reads.store
+
+    def impatient(self: Reads, destination: str, read: Any) -> Any:
+        return waiting(self, destination, read, limit_s=0.05)
+
+    monkeypatch.setattr(Reads, "store", impatient)
+    monkeypatch.setattr(LocalStore, "get", lambda *_, **__: ending.wait())
+    try:
+        with client_of(world, reads) as client:
+            found = client.get(f"/api/v1/jobs/{job.job_id}").json()
+    finally:
+        ending.set()
+    assert found["row"]["phase"] == "committing"
+    assert "did not answer" in found["unknown"][0]
+    assert "The store does not answer" in found["story"]
+    assert not [step for step in found["steps"] if not step["text"]]
+
+
+def test_a_page_of_a_job_changes_nothing(world: World) -> None:
+    job = job_in(world, "lapsed")
+    folder = JobFolder(world.store, job._folder.job_id)
+    before = [info for page in folder.store.pages("_lockgate/") for info in page]
+    get(world, f"/jobs/{job.job_id}")
+    assert [info for page in folder.store.pages("_lockgate/") for info in page] == before
