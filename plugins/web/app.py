@@ -8,7 +8,8 @@ from fastapi import Depends, FastAPI, Request
 from starlette.middleware import Middleware
 
 from lockgate.plugins.web.access import Host
-from lockgate.plugins.web.api import job
+from lockgate.plugins.web.api import blobs, job, journal, uploads
+from lockgate.plugins.web.api.actions import action_routes
 from lockgate.plugins.web.etags import EtagMiddleware
 from lockgate.plugins.web.headers import HeadersMiddleware
 from lockgate.plugins.web.problems import answer_problems
@@ -40,4 +41,6 @@ def web_app(host: Host, reads: Reads | None = None) -> FastAPI:
     def openapi(request: Request) -> dict[str, Any]:
         return {**app.openapi(), "servers": [{"url": request.scope.get("root_path") or "/"}]}
 
+    for routes in (uploads.router, blobs.router, journal.router, action_routes(host)):
+        app.include_router(routes, prefix="/api/v1")
     return app

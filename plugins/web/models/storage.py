@@ -6,6 +6,8 @@ from typing import Literal
 
 from lockgate.plugins.web.models.base import Model
 
+BlobState = Literal["uploading", "referenced", "unreferenced", "deleting"]
+
 
 class UploadRow(Model):
     """An open upload.
@@ -80,6 +82,6 @@ class BlobRow(Model):
     is_in_ha_store: bool
     size_bytes: int
     put_s: float
-    state: Literal["uploading", "referenced", "unreferenced", "deleting"]
+    state: BlobState
     goes_s: float | None
     owners: tuple[str, ...]

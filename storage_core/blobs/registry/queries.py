@@ -235,5 +235,15 @@ def references_of(
     return reading.where(Reference, {name: value for name, value in given.items() if value is not None})
 
 
+def references_to(reading: Reading, job_id: str, blob_keys: Sequence[str]) -> list[Reference]:
+    """Return a page of the references to some blobs of a job."""
+    query = select(*columns_of(Reference)).where(
+        REFERENCE.c.journal == reading.journal,
+        REFERENCE.c.job_id == job_id,
+        REFERENCE.c.blob_key.in_(blob_keys),
+    )
+    return [row_of(Reference, row) for row in reading.connection.execute(query.limit(PAGE))]
+
+
 def _staged_before(reading: Reading, at_s: float) -> tuple[ColumnElement[bool], ...]:
     return BLOB.c.journal == reading.journal, BLOB.c.staged_s <= at_s, BLOB.c.deleting_s.is_(None)

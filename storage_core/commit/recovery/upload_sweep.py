@@ -7,7 +7,7 @@ Source: commit protocol, "Orphans", and architecture, rule 4.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -18,7 +18,7 @@ from lockgate.storage_core.commit.job_summary import summarise
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.codec import encode
 from lockgate.storage_core.commit.records.job_folder import find
-from lockgate.storage_core.commit.records.job_listing import list_job_folders
+from lockgate.storage_core.commit.records.job_listing import JobListing, list_job_folders
 from lockgate.storage_core.commit.records.report import SweepState
 from lockgate.storage_core.commit.recovery.retention import JobFate, sweep_ended_jobs
 from lockgate.storage_core.commit.setup.capabilities import with_recorded_capabilities
@@ -91,15 +91,12 @@ def sweep_uploads(
     settings = settings or load_settings()
     clock = clock or SystemClock()
     progress = progress or no_progress
-    store, folder = (
-        with_recorded_capabilities(open_store(destination, settings), settings, clock),
-        wanted.folder,
-    )
+    store = with_recorded_capabilities(open_store(destination, settings), settings, clock)
+    folder = wanted.folder
     with step("sweep"):
         listing = list_job_folders(store)
-        summaries = {job: summarise(store, job, settings=settings, clock=clock) for job in listing.others}
         state = find(store, SweepState, layout.SWEEP_STATE) or SweepState(seen={})
-        ownership = UploadOwnership(store, summaries, listing.done, state.seen, settings, clock.now_s())
+        ownership = _ownership(store, listing, state, settings, clock)
         fates = ((info, ownership.classify(info)) for info in list_uploads(store, folder, progress))
         uploads = tuple(fate for info, fate in fates if wanted.admits(info, fate.owner, ownership.now_s))
         uploads = tuple(measure_uploads(store, uploads, measure, settings=settings, progress=progress))
@@ -111,7 +108,7 @@ def sweep_uploads(
             _store_ownerless(store, state, ownership.ownerless, folder)
         jobs: Iterable[JobFate] = ()
         if wanted == EVERYTHING:
-            jobs = sweep_ended_jobs(store, listing, summaries, settings, clock, dry_run=dry_run)
+            jobs = sweep_ended_jobs(store, listing, ownership.jobs, settings, clock, dry_run=dry_run)
         return SweepReport(
             destination=store.url,
             dry_run=dry_run,
@@ -120,6 +117,26 @@ def sweep_uploads(
             by_action=totals_by_action(uploads, settings),
             jobs=tuple(jobs),
         )
+
+
+def find_uploads(destination: str, *, settings: Settings, clock: Clock) -> Iterator[UploadFate]:
+    """Yield the open uploads of a destination by key, as a sweep would find them now; change nothing.
+
+    Raises:
+        LockgateError: The store refused a request or gave no answer.
+    """
+    store = with_recorded_capabilities(open_store(destination, settings), settings, clock)
+    state = find(store, SweepState, layout.SWEEP_STATE) or SweepState(seen={})
+    ownership = _ownership(store, list_job_folders(store), state, settings, clock)
+    yield from map(ownership.classify, list_uploads(store, "", no_progress))
+
+
+def _ownership(
+    store: Store, listing: JobListing, state: SweepState, settings: Settings, clock: Clock
+) -> UploadOwnership:
+    """Read the jobs that may own uploads, before the uploads are listed."""
+    summaries = {job: summarise(store, job, settings=settings, clock=clock) for job in listing.others}
+    return UploadOwnership(store, summaries, listing.done, state.seen, settings, clock.now_s())
 
 
 def _abort(store: Store, fates: Sequence[UploadFate], settings: Settings, progress: Progress) -> None:

@@ -1,0 +1,75 @@
+"""`POST /api/v1/actions/{action}`: say what an action would do, or start it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, get_args
+
+from fastapi import APIRouter, Depends, HTTPException, Request
+
+from lockgate.plugins.web.access import Host
+from lockgate.plugins.web.facts.effects import carry_out, check_request
+from lockgate.plugins.web.models.actions import ActionName, ActionRequest, ActionStarted
+from lockgate.plugins.web.reads import ReadsOfRequest
+
+ACTIONS: Final[tuple[ActionName, ...]] = get_args(ActionName)
+
+DRY_RUN_LIMIT_S: Final = 20.0
+
+_SUMMARIES: Final[dict[ActionName, str]] = {
+    "recover": "Recover a job whose driver is gone",
+    "abort": "Abort an undecided job",
+    "sweep-uploads": "Abort the orphaned uploads of a destination",
+    "sweep-blobs": "Delete blobs that nothing keeps",
+    "leave-safe-mode": "Drop a reason for the journal's safe mode",
+}
+
+
+def action_routes(host: Host) -> APIRouter:
+    """Return the routes, one for each action, because each has its own permission."""
+    router = APIRouter(prefix="/actions", tags=["actions"])
+    for action in ACTIONS:
+        checks = [_same_origin, _json_only, *([host.may_act[action]] if action in host.may_act else [])]
+        router.add_api_route(
+            f"/{action}",
+            _route(action, host),
+            methods=["POST"],
+            name=action,
+            operation_id=f"start_{action.replace('-', '_')}",
+            summary=_SUMMARIES[action],
+            description="A dry run, which is the default, changes nothing.",
+            dependencies=[Depends(check) for check in checks],
+            response_model=ActionStarted,
+        )
+    return router
+
+
+def _route(action: ActionName, host: Host) -> Callable[..., ActionStarted]:
+    def start(request: Request, reads: ReadsOfRequest, wanted: ActionRequest) -> ActionStarted:
+        check_request(action, wanted)
+        if wanted.destination:
+            wanted = wanted.model_copy(update={"destination": reads.known(wanted.destination)})
+        if wanted.dry_run:
+            place = wanted.destination or "journal"
+            dry_run = partial(carry_out, action, wanted, reads.settings, dry_run=True)
+            effect = reads.store(place, dry_run, limit_s=DRY_RUN_LIMIT_S)
+            return ActionStarted(action=action, dry_run=True, text=effect.text, lines=effect.lines)
+        if host.actions is None or action not in host.may_act:
+            raise HTTPException(403, f"{action}: these pages are read-only; nothing was started")
+        return host.actions.start(action, wanted, host.user(request))
+
+    return start
+
+
+def _same_origin(request: Request) -> None:
+    """Refuse a request that a browser sends for another site, with the user's cookie."""
+    site = request.headers.get("sec-fetch-site", "same-origin")
+    if site != "same-origin":
+        raise HTTPException(403, f"Sec-Fetch-Site: {site}: another site sent this; nothing was started")
+
+
+def _json_only(request: Request) -> None:
+    """Refuse what a form of another site can send: JSON needs that site's permission to be asked first."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise HTTPException(415, "Content-Type: send application/json; nothing was started")
