@@ -39,6 +39,14 @@ with DAG(
             description="Id of the job, such as sales-g1. Without a destination the journal finds it.",
             section="One job",
         ),
+        "abort_reason": Param(
+            None,
+            type=["null", "string"],
+            title="Abort this job, because",
+            description="Empty: recover it. With a reason the job is aborted and its data deleted, also if "
+            "its driver is alive, unless its commit is decided.",
+            section="One job",
+        ),
         "dry_run": Param(False, type="boolean", title="Only report what would be done"),
     },
     doc_md="""
@@ -47,7 +55,7 @@ jobs whose lease has expired; running and parked jobs are left alone. Concurrent
 the log lists what was done with each job. Fails only if an operator must act: a job's records contradict each
 other, or a destination cannot be reached. **announce** then emits the Asset events of jobs whose commit task
 was killed after the decision, so that DAGs scheduled by these Assets start. To settle one job, give its
-**destination** and **job**.
+**destination** and **job**; with a reason to abort it is aborted instead.
 """,
 ) as dag:
     one_job = {"destination": dag.param("destination"), "job_id": dag.param("job_id")}
@@ -55,6 +63,7 @@ was killed after the decision, so that DAGs scheduled by these Assets start. To 
         task_id="recover",
         destinations=dag.param("destinations"),
         report_only=dag.param("dry_run"),
+        abort_reason=dag.param("abort_reason"),
         **one_job,
     )
     # A teardown, because a failed task emits no events: also when one of many jobs needs an operator.

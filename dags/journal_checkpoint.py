@@ -13,7 +13,16 @@ with DAG(
     catchup=False,
     max_active_runs=1,
     tags=["lockgate"],
-    params={"dry_run": Param(False, type="boolean", title="Prune nothing, only report what would be pruned")},
+    params={
+        "dry_run": Param(False, type="boolean", title="Prune nothing, only report what would be pruned"),
+        "leave_safe_mode": Param(
+            None,
+            type=["null", "string"],
+            title="Leave safe mode: the reason to drop",
+            description="Such as `operator`. It is dropped only if the journal is found correct; nothing is "
+            "pruned in this run.",
+        ),
+    },
     doc_md="""
 Runs daily. Writes the journal's state to the store of `LOCKGATE_CHECKPOINT_URL`, folds the entries again to
 verify checkpoints and tables, and drops entries, request ids and checkpoints that are no longer needed.
@@ -21,4 +30,8 @@ Fails, and prunes nothing, if an operator must act: checkpoints or tables contra
 journal is in safe mode. The XCom value has the numbers of folded and pruned entries.
 """,
 ) as dag:
-    JournalCheckpointOperator(task_id="checkpoint", report_only=dag.param("dry_run"))
+    JournalCheckpointOperator(
+        task_id="checkpoint",
+        report_only=dag.param("dry_run"),
+        leave_safe_mode=dag.param("leave_safe_mode"),
+    )

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from lockgate.storage_core.commit.job import Job
     from lockgate.storage_core.commit.publish.shard_completion import ShardCompleter, ShardReport
     from lockgate.storage_core.commit.records.job import Mode, OnLapse, Rerun, ScopeName
+    from lockgate.storage_core.commit.records.phase import JobPhase
     from lockgate.storage_core.ids import JobId
 
 CompleteBy = Literal["threads", "workers"]
@@ -354,18 +355,10 @@ class JobAbortOperator(LockgateOperator):
     @with_connections
     def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow passes it by name
         """Abort the job unless it is decided, and return its phase."""
-        from lockgate.operators.asset_events.pending_events import drop_pending  # noqa: PLC0415 - when a task runs
         from lockgate.storage_core.commit.records.phase import JobPhase  # noqa: PLC0415 - when a task runs
 
         job = attach(self.job)
-        try:
-            job.abort(self.reason)
-            phase = str(job.phase())
-        finally:
-            job.close()
-        drop_artefacts(job)
-        if phase == JobPhase.FAILED:
-            drop_pending(job.store, job.job_id)
+        phase = abort_attached(job, self.reason)
         if phase in {JobPhase.DECIDED, JobPhase.PUBLISHED}:
             self.log.warning(
                 "job %s at %s is %s: its commit was interrupted after the decision, so it is not aborted; "
@@ -374,4 +367,20 @@ class JobAbortOperator(LockgateOperator):
             )
         else:
             self.log.info("job %s at %s is %s", job.job_id, job.destination, phase)
-        return phase
+        return str(phase)
+
+
+def abort_attached(job: Job, reason: str) -> JobPhase:
+    """Abort a job unless it is decided to commit, with its artefacts and Asset events; return its phase."""
+    from lockgate.operators.asset_events.pending_events import drop_pending  # noqa: PLC0415 - when a task runs
+    from lockgate.storage_core.commit.records.phase import JobPhase  # noqa: PLC0415 - when a task runs
+
+    try:
+        job.abort(reason)
+        phase = job.phase()
+    finally:
+        job.close()
+    drop_artefacts(job)
+    if phase is JobPhase.FAILED:
+        drop_pending(job.store, job.job_id)
+    return phase

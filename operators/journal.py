@@ -16,6 +16,8 @@ from lockgate.operators.dag_run.retries import fail_without_retry
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from lockgate.storage_core.journal import Journal
+
 
 class JournalCheckpointOperator(LockgateOperator):
     """Takes a checkpoint of the journal, verifies it by folding the entries, and prunes what it covers.
@@ -26,20 +28,27 @@ class JournalCheckpointOperator(LockgateOperator):
 
     Args:
         report_only: Take and verify the checkpoint, and only report what would be pruned.
+        leave_safe_mode: Reason for safe mode to drop after the verification, as
+            `lockgate journal leave-safe-mode` does, instead of pruning; None or empty: none.
 
     Returns:
         The stamp of the `checkpoint`, and the numbers `folded_entries`, `pruned_entries`,
-        `forgotten_requests` and `deleted_checkpoints`.
+        `forgotten_requests` and `deleted_checkpoints`; with `leave_safe_mode` instead of the last three the
+        number of `remaining_reasons`.
     """
 
     template_fields: Sequence[str] = (
         *CONNECTIONS,
         "report_only",
+        "leave_safe_mode",
     )
 
-    def __init__(self, *, report_only: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self, *, report_only: bool = False, leave_safe_mode: str | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.report_only = report_only
+        self.leave_safe_mode = leave_safe_mode
 
     @fail_without_retry()
     @with_connections
@@ -66,6 +75,9 @@ class JournalCheckpointOperator(LockgateOperator):
             found = verify(reading, checkpoints, progress)
         found.check()
         self.log.info("folded %d entries from %s: no contradictions", found.entries, found.since)
+        done = {"checkpoint": str(taken.stamp), "folded_entries": found.entries}
+        if self.leave_safe_mode:
+            return {**done, "remaining_reasons": self._leave(journal, self.leave_safe_mode)}
         pruned = prune(
             journal,
             checkpoints,
@@ -75,9 +87,17 @@ class JournalCheckpointOperator(LockgateOperator):
             progress=progress,
         )
         return {
-            "checkpoint": str(taken.stamp),
-            "folded_entries": found.entries,
+            **done,
             "pruned_entries": pruned.entries,
             "forgotten_requests": pruned.requests,
             "deleted_checkpoints": len(pruned.checkpoints),
         }
+
+    def _leave(self, journal: Journal, reason: str) -> int:
+        """Drop a reason for safe mode; return how many remain."""
+        from lockgate.storage_core.journal.safe_mode import leave_safe_mode  # noqa: PLC0415 - SQLAlchemy
+
+        if not self.report_only:
+            leases = leave_safe_mode(journal, reason)
+            self.log.info("dropped the reason %s for safe mode; restarted %s leases", reason, leases or 0)
+        return len(journal.status().safe_reasons)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from lockgate.operators.connections.connected import with_connections
 from lockgate.operators.dag_run.destinations import (
@@ -22,6 +22,7 @@ from lockgate.operators.dag_run.parameters import check_bool, seconds
 from lockgate.operators.dag_run.progress import LoggedProgress, aligned
 from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.operators.deferral.wait import defer_until, is_deferrable, remaining
+from lockgate.operators.jobs import abort_attached
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.printable import printable
@@ -59,6 +60,8 @@ class JobRecoveryOperator(LockgateOperator):
         destination: One more destination, such as that of `job_id`.
         job_id: Settle only this job. Without a destination, the journal's registry finds it, by id or name.
         report_only: Change nothing, only report what would be done.
+        abort_reason: Abort the job `job_id` for this reason, also if its driver is alive, as
+            `lockgate jobs abort` does; None or empty: recover. Fails if the job is decided to commit.
         settle_by: Who settles: `workers` (Celery, queue `recovery`), `threads` (of this task) or `auto`
             (workers if `LOCKGATE_BROKER_URL` is set).
         timeout_s: How long workers may take.
@@ -76,6 +79,7 @@ class JobRecoveryOperator(LockgateOperator):
         "destination",
         "job_id",
         "report_only",
+        "abort_reason",
         "settle_by",
         "timeout_s",
         "grace_s",
@@ -90,6 +94,7 @@ class JobRecoveryOperator(LockgateOperator):
         destination: str | None = None,
         job_id: str | None = None,
         report_only: bool = False,
+        abort_reason: str | None = None,
         settle_by: SettleBy = "auto",
         timeout_s: float = 3600.0,
         grace_s: float = 60.0,
@@ -101,6 +106,7 @@ class JobRecoveryOperator(LockgateOperator):
         self.destination = destination
         self.job_id = job_id
         self.report_only = report_only
+        self.abort_reason = abort_reason
         self.settle_by = settle_by
         self.timeout_s = timeout_s
         self.grace_s = grace_s
@@ -112,6 +118,8 @@ class JobRecoveryOperator(LockgateOperator):
         """Find the jobs, settle them, and return how each ended."""
         check_bool("report_only", self.report_only)
         settings = load_settings()
+        if self.abort_reason:
+            return self._abort(settings, self.abort_reason)
         by_workers = self._by_workers(settings)
         unended, unreached = self._find(settings)
         self.log.info("%d jobs to settle; left alone: %s", len(unended.expired), unended.left_alone or "none")
@@ -139,6 +147,31 @@ class JobRecoveryOperator(LockgateOperator):
             unended.expired, load_settings(), timeout_s=timeout_s, grace_s=grace_s, batch=batch
         )
         return self._report(results, unended, found["unreached"])
+
+    def _abort(self, settings: Settings, reason: str) -> dict[str, int]:
+        from lockgate.storage_core.commit.open_or_attach import attach_job  # noqa: PLC0415 - when a task runs
+        from lockgate.storage_core.commit.records.phase import JobPhase  # noqa: PLC0415 - when a task runs
+
+        abortable = {JobPhase.OPEN, JobPhase.ABORTING, JobPhase.QUARANTINED, JobPhase.FAILED}
+        if not self.job_id:
+            raise InvalidInputError("abort_reason without job_id: name the job; nothing was done")
+        jobs = self._find(settings)[0].expired
+        if self.restricted:  # the registry may have found the destination
+            from lockgate.operators.trigger_rights.allow_lists import allow_lists  # noqa: PLC0415 - at run time
+
+            for at in jobs:
+                allow_lists().destination(at.destination)
+        for at in jobs:
+            job = attach_job(at.destination, at.job_id, settings=settings, progress=LoggedProgress(self.log))
+            phase = job.phase() if self.report_only else abort_attached(job, reason)
+            if phase not in abortable:
+                raise AirflowFailException(
+                    f"job {at.job_id} at {at.destination} is {phase}: its commit is decided, so it was not "
+                    "aborted; recover it instead"
+                )
+            would = "would be aborted; it is" if self.report_only else "is"
+            self.log.info("job %s at %s %s %s: %s", at.job_id, at.destination, would, phase, reason)
+        return {"abort": len(jobs)}
 
     def _defer(self, unended: UnendedJobs, unreached: list[str]) -> None:
         """Send the jobs and free the slot; return if the broker does not answer."""

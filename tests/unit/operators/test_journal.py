@@ -13,6 +13,7 @@ from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
 from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
 from lockgate.storage_core.journal.process_journal import configured_journal
+from lockgate.storage_core.journal.safe_mode import add_operators_reason
 from lockgate.storage_core.settings import Settings
 from tests.support.airflow.task_run import TaskRun
 from tests.support.journal.checkpoints import take
@@ -59,6 +60,30 @@ def test_a_report_only_run_takes_the_checkpoint_and_prunes_nothing(
 
     assert kept(journal) == 3
     assert len(open_checkpoints(settings).all()) == 1
+
+
+def test_a_reason_for_safe_mode_is_dropped_after_the_verification(journal: Journal) -> None:
+    add_operators_reason(journal, "maintenance")
+
+    assert look_after(leave_safe_mode="operator", report_only=True)["remaining_reasons"] == 1
+    assert look_after(leave_safe_mode="operator") == {
+        "checkpoint": "1.3",
+        "folded_entries": 3,
+        "remaining_reasons": 0,
+    }
+    assert kept(journal) == 3
+    assert look_after()["pruned_entries"] == 3
+
+
+def test_an_inconsistent_journal_stays_in_safe_mode(journal: Journal) -> None:
+    add_operators_reason(journal, "maintenance")
+    with journal.database.write() as connection:
+        connection.exec_driver_sql("DELETE FROM lease WHERE resource = 'b'")
+
+    with pytest.raises(AirflowFailException, match="lease b is missing"):
+        look_after(leave_safe_mode="operator")
+
+    assert [one.reason for one in journal.status().safe_reasons] == ["operator"]
 
 
 def test_an_inconsistent_journal_fails_the_task_without_retry_and_is_not_pruned(

@@ -78,6 +78,52 @@ def test_a_report_only_recovery_changes_nothing(world: World) -> None:
     assert world.visible() == {}
 
 
+def test_a_job_is_aborted_for_a_reason_and_its_data_deleted(world: World) -> None:
+    job = world.open_job("sales")
+    write(job, "task-0", {"a.txt": b"1"})
+    of = {"destination": world.url, "job_id": job.job_id, "abort_reason": "wrong day"}
+
+    assert recover(**of, report_only=True) == {"abort": 1}
+    assert job.phase() is JobPhase.OPEN
+
+    assert recover(**of) == {"abort": 1}
+    assert job.phase() is JobPhase.FAILED
+    assert recover(**of) == {"abort": 1}  # a second press changes nothing
+    decision = world.attach(job.job_id)._folder.decision()
+    assert decision is not None
+    assert decision.reason == "wrong day"
+
+
+@pytest.mark.parametrize("report_only", [True, False])
+def test_a_decided_job_is_not_aborted(world: World, report_only: bool) -> None:
+    decided(world)
+    of = {"destination": world.url, "job_id": "sales-g1", "abort_reason": "wrong day"}
+
+    with pytest.raises(AirflowFailException, match=r"sales-g1 .* decided, so it was not aborted; recover"):
+        recover(**of, report_only=report_only)
+
+    assert recover(destination=world.url, job_id="sales-g1") == {"roll forward": 1}
+
+
+def test_a_reason_without_a_job_aborts_nothing(world: World) -> None:
+    world.open_job("sales")
+
+    with pytest.raises(AirflowFailException, match="abort_reason without job_id"):
+        recover(destinations=[world.url], abort_reason="all of them")
+
+
+def test_a_form_aborts_no_job_of_a_destination_that_is_not_allowed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = open_job(world.url, "sales")  # in the registry, which finds its destination
+    monkeypatch.setenv("LOCKGATE_TRIGGER_DESTINATIONS", '["s3://ours"]')
+
+    with pytest.raises(AirflowFailException, match="is not allowed in a form"):
+        recover(job_id=job.job_id, abort_reason="wrong day", restricted=True)
+
+    assert job.phase() is JobPhase.OPEN
+
+
 def test_an_unreadable_job_fails_the_task_after_the_others_are_settled(world: World) -> None:
     damaged(world)
     decided(world)
