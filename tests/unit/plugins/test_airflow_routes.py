@@ -26,6 +26,21 @@ PUBLIC: Final = dict.fromkeys((None, *ROLES), "yes")
 
 ROUTES: Final[dict[str, dict[str | None, int | str]]] = {
     "GET /api/v1/openapi.json": READ,
+    "GET /api/v1/blobs/jobs": READ,
+    "GET /api/v1/blobs/jobs/{blob_job}": READ,
+    "GET /api/v1/journal": READ,
+    "GET /api/v1/journal/observers": READ,
+    "GET /api/v1/journal/checkpoints": READ,
+    "GET /api/v1/uploads": READ,
+    "GET /api/v1/uploads/totals": READ,
+    "POST /api/v1/actions/recover": ACT,
+    "POST /api/v1/actions/abort": ACT,
+    "POST /api/v1/actions/sweep-uploads": ACT,
+    "POST /api/v1/actions/sweep-blobs": ACT,
+    "POST /api/v1/actions/leave-safe-mode": ACT,
+    "GET /api/v1/jobs/{job_id}": READ,
+    "GET /api/v1/jobs/{job_id}/audit": READ,
+    "GET /api/v1/jobs/{job_id}/report": READ,
     "MOUNT /airflow": PUBLIC,
 }
 """Each route, and who may call it: `yes`, or the status of the refusal."""

@@ -100,10 +100,12 @@ def test_every_action_refuses_what_a_foreign_site_or_a_form_can_send(
     json = {"content-type": "application/json"}
     assert status({**json, "sec-fetch-site": "cross-site"}) == 403
     assert status({**json, "sec-fetch-site": "same-site"}) == 403
+    assert status({**json, "origin": "http://elsewhere"}) == 403
+    assert status({**json, "origin": "null"}) == 403
     assert status({"content-type": "text/plain"}) == 415
     assert status({"content-type": "application/x-www-form-urlencoded"}, "dry_run=false") == 415
     assert actions.started == []
-    same = {"sec-fetch-site": "same-origin"}
+    same = {"sec-fetch-site": "same-origin", "origin": "http://testserver"}
     assert pages.post(f"{API}/actions/{action}", json=body, headers=same).status_code == 200
     assert [one[0] for one in actions.started] == [action]
 
