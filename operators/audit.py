@@ -48,8 +48,11 @@ class AuditOperator(LockgateOperator):
             write Parquet files directly; expectations that these cannot answer are refused by name.
         columns: Columns to read with pandas; None: all.
         options: Options of Spark's reader, for the engine `spark`.
-        master: Spark master URL, for the engine `spark`; None: all cores of this machine.
-        spark_config: Spark settings, for the engine `spark`.
+        master: Spark master URL, for the engine `spark`; None: that of the Spark connection, else all cores
+            of this machine. Its executors read the staged files, so they need the same disk.
+        spark_config: Spark settings, for the engine `spark`; they override those of the connection.
+        spark_conn_id: Airflow connection of type `spark`, for the engine `spark`: master, deploy mode and
+            settings.
         data_docs: Directory in which the result is written as `<job id>.html`, a page that loads nothing from
             the network.
         park_timeout_s: How long recovery leaves the job alone; None: `LOCKGATE_PARK_TIMEOUT_S`.
@@ -69,6 +72,7 @@ class AuditOperator(LockgateOperator):
         "options",
         "master",
         "spark_config",
+        "spark_conn_id",
         "data_docs",
         "park_timeout_s",
     )
@@ -92,6 +96,7 @@ class AuditOperator(LockgateOperator):
         options: Mapping[str, str] | None = None,
         master: str | None = None,
         spark_config: Mapping[str, str] | None = None,
+        spark_conn_id: str | None = None,
         data_docs: str | None = None,
         park_timeout_s: float | None = None,
         **kwargs: Any,
@@ -105,6 +110,7 @@ class AuditOperator(LockgateOperator):
         self.options = options
         self.master = master
         self.spark_config = spark_config
+        self.spark_conn_id = spark_conn_id
         self.data_docs = data_docs
         self.park_timeout_s = park_timeout_s
 
@@ -200,8 +206,9 @@ class AuditOperator(LockgateOperator):
         return validate_in_pandas(staged, suite, format=self.format, columns=self.columns)
 
     def _in_spark(self, staged: StagedRows, suite: Suite) -> Validation:
-        from lockgate.operators.connections.spark import LOCAL  # noqa: PLC0415 - at run time only
+        from lockgate.operators.connections.spark import spark_place  # noqa: PLC0415 - at run time only
 
+        place = spark_place(self.master, self.spark_conn_id, None)
         validation: Validation = self._child.run(
             SparkWork(
                 run="lockgate.operators.audits.staged_rows:validate_in_spark",
@@ -212,9 +219,9 @@ class AuditOperator(LockgateOperator):
                     "format": self.format,
                     "options": dict(self.options or {}),
                 },
-                master=self.master or LOCAL,
+                master=place.master,
                 app_name=f"lockgate audit {self.task_id}",
-                config=dict(self.spark_config or {}),
+                config={**place.config, **(self.spark_config or {})},
                 needs=frozenset() if self.restricted else ALL,  # the staged files are on this machine
             )
         )

@@ -53,6 +53,7 @@ def read_files(
     if allowed is not None:
         if transform:
             allowed.transform(transform)
+        allowed.options("source_options", options)
         check_options(spark, source_format, options)
         source = allowed.source(source)
     try:

@@ -66,6 +66,9 @@ class LineLog(Protocol):
     def info(self, message: Any, /, *arguments: Any) -> Any:
         """Log a message."""
 
+    def error(self, message: Any, /, *arguments: Any) -> Any:
+        """Log an error."""
+
 
 class SparkChildError(Exception):
     """The child ended without a result, or a user's function raised; its output is in the task's log."""
@@ -104,11 +107,19 @@ class SparkChild:
             return _result(answer, process.returncode)
 
     def kill(self) -> None:
-        """End the child and its JVM, if they still run."""
+        """End the child and its JVM, if they still run; log an error, which must not hide why they end."""
         process = self._process
         if process is not None and process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
+            try:
                 os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            except OSError as error:
+                self._log.error(
+                    "the Spark process %d was not ended: %s; it ends with the process of this task",
+                    process.pid,
+                    error,
+                )
 
     def _communicate(self, process: subprocess.Popen[bytes], payload: bytes) -> None:
         assert process.stdin is not None  # noqa: S101 - for the type checker: it is a pipe

@@ -7,7 +7,7 @@ check the values of their forms against them; the code of a DAG has the worker's
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from os.path import realpath
@@ -24,6 +24,7 @@ _LOCAL: Final = "file://"
 _HADOOP_S3: Final = re.compile(r"s3[an]?://", re.IGNORECASE)
 _HADOOP_FILE: Final = re.compile(r"file:/(?!/)", re.IGNORECASE)
 _PATTERN: Final = re.compile(r"[*\[]")
+_CODECS: Final = frozenset({"codec", "compression"})
 _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
 
 
@@ -133,6 +134,19 @@ class AllowLists:
         """
         if not _FUNCTION.fullmatch(given) or not any(fnmatchcase(given, each) for each in self.transforms):
             raise _refusal("transformation", given, "LOCKGATE_TRIGGER_TRANSFORMS", self.transforms)
+
+    def options(self, what: str, given: Mapping[str, object]) -> None:
+        """Check the values of options of a format; all others than these are characters, numbers and columns.
+
+        Raises:
+            InvalidInputError: A compression is no short name, such as `gzip`: Spark would load it as a class.
+        """
+        for name, value in given.items():
+            if name.lower() in _CODECS and not re.fullmatch(r"\w+", str(value)):
+                raise InvalidInputError(
+                    f"{what}: {name}={value!r} is not allowed in a form: it names a Java class, which Spark "
+                    "would load; nothing was read or written; use a short name, such as gzip"
+                )
 
     def spark(self, setting: str, value: object) -> None:
         """Check a setting of Spark.

@@ -53,6 +53,8 @@ def _op_kwargs(allowed: AllowLists, op_kwargs: Mapping[str, Any]) -> None:
         allowed.source(source)
     if transform := op_kwargs.get("transform"):
         allowed.transform(transform)
+    if options := op_kwargs.get("source_options"):
+        allowed.options("source_options", options)
 
 
 def _python_callable(allowed: AllowLists, function: Any) -> None:
@@ -60,7 +62,7 @@ def _python_callable(allowed: AllowLists, function: Any) -> None:
         allowed.transform(function)
 
 
-def _options(_: AllowLists, options: Mapping[str, str]) -> None:
+def _options(allowed: AllowLists, options: Mapping[str, str]) -> None:
     # Spark compares their names without case, and gives those with a dot to Hadoop, which can load classes.
     for name in options:
         if name.lower() in _PLACES or not re.fullmatch(r"\w+", name):
@@ -68,6 +70,7 @@ def _options(_: AllowLists, options: Mapping[str, str]) -> None:
                 f"options: {name!r} is not allowed in a form: it names a place, or configures Hadoop; "
                 "nothing was read or written; leave it out"
             )
+    allowed.options("options", options)
 
 
 def _data_docs(_: AllowLists, directory: Any) -> None:

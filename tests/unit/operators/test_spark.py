@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -25,6 +26,8 @@ class Lines:
     def info(self, message: str, *arguments: object) -> None:
         """Record a line."""
         self.lines.append(message % arguments)
+
+    error = info
 
 
 @pytest.mark.parametrize(
@@ -88,6 +91,26 @@ def test_a_lockgate_error_in_the_child_is_raised_without_a_traceback() -> None:
         SparkChild(log).run(SparkWork(run="operators:nothing", arguments={}))
 
     assert log.lines == []
+
+
+def test_a_kill_that_fails_is_logged_and_does_not_hide_why_the_task_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(pid: int, number: int) -> None:
+        raise PermissionError(f"signal {number} to {pid}")
+
+    monkeypatch.setattr(os, "killpg", refuse)
+    log = Lines()
+    child = SparkChild(log)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        child._process = process
+
+        child.kill()
+
+    assert log.lines == [
+        f"the Spark process {process.pid} was not ended: signal 9 to {process.pid}; it ends with the process "
+        "of this task"
+    ]
 
 
 def test_every_string_that_a_user_may_template_is_a_template_field() -> None:

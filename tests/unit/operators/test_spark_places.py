@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowNotFoundException
 
+from lockgate.operators.audit import AuditOperator
+from lockgate.operators.audits.staged_rows import StagedRows
 from lockgate.operators.connections.spark import SparkPlace, spark_place
 from lockgate.operators.spark import SparkWriteOperator
-from lockgate.operators.spark_process.process import SparkWork
+from lockgate.operators.spark_process.process import SparkChild, SparkWork
 from lockgate.storage_core.errors import InvalidInputError, MissingPartError
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.spark.s3a import hadoop_version, merged_config, s3a_config, s3a_jars
@@ -96,6 +98,21 @@ def test_a_server_and_a_master_exclude_each_other() -> None:
 def test_a_connection_that_does_not_exist_is_an_error(names: tuple[str | None, str | None]) -> None:
     with pytest.raises(AirflowNotFoundException, match="gone"):
         spark_place(None, *names)
+
+
+def test_an_audit_runs_where_its_spark_connection_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    conf = {"spark.executor.memory": "4g", "spark.speculation": True}
+    connect(monkeypatch, "cluster", conn_type="spark", host="spark://m", port=7077, extra={"conf": conf})
+    started: list[SparkWork] = []
+    monkeypatch.setattr(SparkChild, "run", lambda _, work: started.append(work))
+    staged = StagedRows(root=Path("/s"), sha256={}, rows=None, chosen="", seen={})
+    own = {"spark_config": {"spark.speculation": "false"}, "spark_conn_id": "cluster"}
+
+    AuditOperator(task_id="a", job={}, engine="spark", **own)._in_spark(staged, {})
+    AuditOperator(task_id="b", job={}, engine="spark", master="local[1]", **own)._in_spark(staged, {})
+
+    assert [work.master for work in started] == ["spark://m:7077", "local[1]"]
+    assert started[0].config == {"spark.executor.memory": "4g", "spark.speculation": "false"}
 
 
 def operator(**arguments: Any) -> SparkWriteOperator:

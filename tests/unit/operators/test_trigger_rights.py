@@ -291,6 +291,20 @@ FORBIDDEN: list[tuple[Any, dict[str, Any], str]] = [
     ),
     (
         AuditOperator,
+        {"job": {**HANDLE, "destination": "{lake}"}, "options": {"Compression": "org.example.Evil"}},
+        "options: Compression='org.example.Evil' is not allowed in a form",
+    ),
+    (
+        SparkWriteOperator,
+        {
+            "job": {**HANDLE, "destination": "{lake}"},
+            "python_callable": READ_FILES,
+            "op_kwargs": {"source": "{lake}", "source_options": {"codec": "org.example.Evil"}},
+        },
+        "source_options: codec='org.example.Evil' is not allowed in a form",
+    ),
+    (
+        AuditOperator,
         {"job": {**HANDLE, "destination": "{lake}"}, "data_docs": "/etc/cron.d"},
         "data_docs '/etc/cron.d' is not allowed",
     ),
