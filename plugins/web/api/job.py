@@ -7,7 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from lockgate.plugins.web.facts.job_detail import job_audit, job_detail, job_report
-from lockgate.plugins.web.models.jobs import AuditResult, JobDetail, JobReport
+from lockgate.plugins.web.facts.job_files import job_attempts, job_files, job_plan
+from lockgate.plugins.web.models.base import Page
+from lockgate.plugins.web.models.jobs import Attempt, AuditResult, JobDetail, JobFile, JobPlan, JobReport
+from lockgate.plugins.web.paging import DEFAULT_LIMIT, After, Limit
 from lockgate.plugins.web.reads import ReadsOfRequest
 
 router = APIRouter(prefix="/api/v1/jobs/{job_id}", tags=["job"])
@@ -22,6 +25,36 @@ Destination = Annotated[
 def job(reads: ReadsOfRequest, job_id: str, destination: Destination = None) -> JobDetail:
     """Return all that is known about a job. What cannot be read is named in `unknown`."""
     return job_detail(reads, job_id, destination)
+
+
+@router.get("/attempts")
+def attempts(
+    reads: ReadsOfRequest,
+    job_id: str,
+    destination: Destination = None,
+    after: After = None,
+    limit: Limit = DEFAULT_LIMIT,
+) -> Page[Attempt]:
+    """Return the committed task attempts of a job, by task."""
+    return job_attempts(reads, job_id, destination, after, limit)
+
+
+@router.get("/files")
+def files(
+    reads: ReadsOfRequest,
+    job_id: str,
+    destination: Destination = None,
+    after: After = None,
+    limit: Limit = DEFAULT_LIMIT,
+) -> Page[JobFile]:
+    """Return the files of a job: pending ones, from the decision on those of the plan, then their fates."""
+    return job_files(reads, job_id, destination, after, limit)
+
+
+@router.get("/plan")
+def plan(reads: ReadsOfRequest, job_id: str, destination: Destination = None) -> JobPlan:
+    """Return the plan of a decided job, without its files."""
+    return job_plan(reads, job_id, destination)
 
 
 @router.get("/audit")

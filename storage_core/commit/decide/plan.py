@@ -94,12 +94,15 @@ class Plan:
         """Yield all added files, with one shard in memory at a time."""
         return _read_additions(self.folder, self.head.additions)
 
+    def removals(self, shard: int) -> tuple[RemovedFile, ...]:
+        """Read one shard of the removed files."""
+        digest = self.head.removals[shard].digest
+        return read_shard(self.folder.store, RemovalShard, partial(_shard_key, self.folder), digest).files
+
     def all_removals(self) -> Iterator[RemovedFile]:
         """Yield all removed files, with one shard in memory at a time."""
-        for ref in self.head.removals:
-            yield from read_shard(
-                self.folder.store, RemovalShard, partial(_shard_key, self.folder), ref.digest
-            ).files
+        for shard in range(len(self.head.removals)):
+            yield from self.removals(shard)
 
 
 def read_plan(folder: JobFolder, name: str) -> Plan:

@@ -6,11 +6,11 @@ Source: commit protocol, "Writing and task commit" (job attempts, speculation) a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.job_folder import JobFolder, SavedSet
 from lockgate.storage_core.commit.records.task import ExpectedTasks
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.ids import AttemptId, JobAttemptId, TaskId
@@ -58,19 +58,11 @@ def choose(
             input digest, and neither the list nor `winners` is given.
     """
     expected = folder.expected(job_attempt)
-    digests = {task.task_id: task.input_digest for task in expected.tasks} if expected else {}
-    aborted = folder.aborted_attempts()
+    sets = eligible(folder.pending_sets(), job_attempt, expected, folder.aborted_attempts())
     chosen: dict[TaskId, Chosen] = {}
     places: dict[TaskId, _Place] = {}
-    for found, digest, created_s in folder.pending_sets():
+    for found, digest, created_s in sets:
         task, attempt = found.task_id, found.attempt_id
-        same_input = bool(found.input_digest) and digests.get(task) == found.input_digest
-        if found.job_attempt != job_attempt and not same_input:
-            continue
-        if found.input_digest and digests.get(task) and not same_input:
-            continue  # written from other input than the list requires
-        if (task, attempt) in aborted or (expected is not None and task not in digests):
-            continue
         if winners is not None and winners.get(task) != attempt:
             continue
         if winners is None and expected is None and found.input_digest:
@@ -84,6 +76,39 @@ def choose(
             places[task], chosen[task] = place, Chosen(task, attempt, digest)
     _refuse_missing(folder, expected, winners, chosen)
     return [chosen[task] for task in sorted(chosen)]
+
+
+def eligible(
+    sets: Iterable[SavedSet],
+    job_attempt: JobAttemptId,
+    expected: ExpectedTasks | None,
+    aborted: Container[tuple[TaskId, AttemptId]],
+) -> Iterator[SavedSet]:
+    """Yield the task commits that may count for a job attempt: of each task, the last one of these does.
+
+    Args:
+        sets: Pending sets of the job, of any job attempt.
+        job_attempt: Job attempt whose tasks to commit.
+        expected: Its task list, if it has one.
+        aborted: Attempts that never count.
+    """
+    digests = {task.task_id: task.input_digest for task in expected.tasks} if expected else {}
+    for saved in sets:
+        found, task = saved.record, saved.record.task_id
+        same_input = bool(found.input_digest) and digests.get(task) == found.input_digest
+        if found.job_attempt != job_attempt and not same_input:
+            continue
+        if found.input_digest and digests.get(task) and not same_input:
+            continue  # written from other input than the list requires
+        if (task, found.attempt_id) in aborted or (expected is not None and task not in digests):
+            continue
+        yield saved
+
+
+def last_commit(sets: Iterable[SavedSet]) -> AttemptId:
+    """Return the attempt that counts, of eligible ones of one task, unless the driver chooses another."""
+    places = (_Place(found.stamp, created_s, found.attempt_id) for found, _, created_s in sets)
+    return max(places).attempt_id
 
 
 def newest_job_attempt(folder: JobFolder) -> JobAttemptId | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from lockgate.storage_core.commit.records.job_folder import JobFolder
-from lockgate.storage_core.commit.records.report import FileFate, FileFateShard
+from lockgate.storage_core.commit.records.report import FileFate, FileFateShard, Report
 from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES, read_shard, write_shard
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import check_id
@@ -65,9 +65,19 @@ def read_file_fates(folder: JobFolder) -> Iterator[FileFate]:
     report = folder.report()
     if report is None:
         return
-    for name in report.shards:
-        yield from read_shard(folder.store, FileFateShard, partial(_key, folder), name).fates
-    yield from report.fates
+    for shard in range(len(report.shards) + 1):
+        yield from read_fates(folder, report, shard)
+
+
+def read_fates(folder: JobFolder, report: Report, shard: int) -> tuple[FileFate, ...]:
+    """Return the fates in one shard of a report; the last shard is in the report itself.
+
+    Raises:
+        MalformedRecordError: The shard cannot be read.
+    """
+    if shard == len(report.shards):
+        return report.fates
+    return read_shard(folder.store, FileFateShard, partial(_key, folder), report.shards[shard]).fates
 
 
 def _key(folder: JobFolder, name: str) -> str:

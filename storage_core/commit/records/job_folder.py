@@ -247,7 +247,7 @@ class JobFolder:
         """
         for info in self._task_records(task):
             if info.key.endswith(".pendingset"):
-                yield self._pending_set(info)
+                yield SavedSet(*self.pending_set(info.key), info.modified_s)
 
     def settled_attempts(self, task: TaskId) -> SettledAttempts:
         """Return which attempts of a task have committed, and which were aborted, from one listing."""
@@ -272,8 +272,12 @@ class JobFolder:
     def _list(self, name_prefix: str) -> Iterator[ObjectInfo]:
         return (info for page in self.store.pages(self.key(name_prefix)) for info in page)
 
-    def _pending_set(self, info: ObjectInfo) -> SavedSet:
-        key = info.key
+    def pending_set(self, key: str) -> tuple[PendingSet, str]:
+        """Return the pending set with this key, as it was listed, and its digest.
+
+        Raises:
+            MalformedRecordError: It is not readable, or belongs to another attempt.
+        """
         data = self.store.get(key, length=MAX_RECORD_BYTES + 1)
         found = decode(PendingSet, data, key)
         self._check_owner(found, key)
@@ -281,7 +285,7 @@ class JobFolder:
             raise MalformedRecordError(
                 f"{key}: fields task_id and attempt_id are {found.task_id}/{found.attempt_id}"
             )
-        return SavedSet(found, digest(data), info.modified_s)
+        return found, digest(data)
 
     def audit(self, chosen_digest: str) -> AuditVerdict | None:
         """Return the audit verdict for the chosen pending sets, or None."""
