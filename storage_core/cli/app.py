@@ -28,7 +28,7 @@ EXTENSIONS = "lockgate.commands"
 
 
 HELP_SECTIONS: Final = {
-    "Jobs and destinations": ("jobs", "manifest", "uploads", "store", "committers"),
+    "Jobs and destinations": ("jobs", "manifest", "uploads", "store", "committers", "ui"),
     "Journal and blobs": ("journal", "blobs", "blob-server"),
     "Airflow and Celery": ("dags", "xcom", "worker", "broker"),
 }

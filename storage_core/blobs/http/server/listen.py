@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from lockgate.storage_core.blobs.http.messages import ErrorBody
@@ -105,7 +105,7 @@ def raise_file_limit(connections: int) -> None:
 
 
 def http_server(
-    app: FastAPI, tls: ssl.SSLContext | None = None, *, connections: int = CONNECTIONS
+    app: ASGIApp, tls: ssl.SSLContext | None = None, *, connections: int = CONNECTIONS
 ) -> uvicorn.Server:
     """Return a server for `run(sockets=[...])`. On SIGTERM it finishes the requests under way.
 
