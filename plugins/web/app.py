@@ -8,7 +8,7 @@ from fastapi import Depends, FastAPI, Request
 from starlette.middleware import Middleware
 
 from lockgate.plugins.web.access import Host
-from lockgate.plugins.web.api import blobs, job, journal, uploads
+from lockgate.plugins.web.api import blobs, destinations, job, journal, uploads
 from lockgate.plugins.web.api.actions import action_routes
 from lockgate.plugins.web.etags import EtagMiddleware
 from lockgate.plugins.web.headers import HeadersMiddleware
@@ -36,6 +36,7 @@ def web_app(host: Host, reads: Reads | None = None) -> FastAPI:
     app.state.reads = reads or Reads(destinations=host.destinations)
     answer_problems(app)
     app.include_router(job.router)
+    app.include_router(destinations.router)
 
     @app.get("/api/v1/openapi.json", include_in_schema=False)
     def openapi(request: Request) -> dict[str, Any]:

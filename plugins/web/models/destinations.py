@@ -8,11 +8,16 @@ from lockgate.plugins.web.models.base import Model
 
 
 class DestinationRow(Model):
-    """A destination of jobs."""
+    """A destination of jobs.
+
+    Attributes:
+        first_s: When its first job was registered; None if the journal does not know it.
+        last_s: When a job of it was last changed.
+    """
 
     destination: str
-    first_s: float
-    last_s: float
+    first_s: float | None
+    last_s: float | None
 
 
 class Turn(Model):

@@ -134,6 +134,16 @@ class DestinationLog:
         dropped = tuple(column for column in columns or () if column.dropped)
         return Manifest(turn=turn, files=files, columns=kept, dropped=dropped)
 
+    def since_checkpoint(self) -> tuple[LogCheckpoint | None, list[Outcome]]:
+        """Return the newest checkpoint and the outcomes after it, without their lists of files.
+
+        Raises:
+            MalformedLogError: An outcome or the checkpoint is invalid.
+        """
+        with self._reading():
+            base = self._newest_checkpoint(None)
+            return base, list(self.outcomes(0 if base is None else base.turn))
+
     def columns(self) -> tuple[Column, ...] | None:
         """Return the columns after the last published job that knew its own, without reading file lists.
 

@@ -1,0 +1,39 @@
+"""Routes of destinations."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from lockgate.plugins.web.facts.destinations import destination_detail, destination_log, destination_rows
+from lockgate.plugins.web.models.base import Page
+from lockgate.plugins.web.models.destinations import DestinationDetail, DestinationRow, Turn
+from lockgate.plugins.web.paging import DEFAULT_LIMIT, After, Limit
+from lockgate.plugins.web.reads import ReadsOfRequest
+
+router = APIRouter(prefix="/api/v1/destinations", tags=["destinations"])
+
+Destination = Annotated[str, Query(max_length=2_048, description="A known destination.")]
+
+
+@router.get("")
+def destinations(
+    reads: ReadsOfRequest, after: After = None, limit: Limit = DEFAULT_LIMIT
+) -> Page[DestinationRow]:
+    """Return the known destinations."""
+    return destination_rows(reads, after, limit)
+
+
+@router.get("/detail")
+def detail(reads: ReadsOfRequest, destination: Destination) -> DestinationDetail:
+    """Return a destination's live data, and what blocks it. What cannot be read is named in `unknown`."""
+    return destination_detail(reads, destination)
+
+
+@router.get("/log")
+def log(
+    reads: ReadsOfRequest, destination: Destination, after: After = None, limit: Limit = DEFAULT_LIMIT
+) -> Page[Turn]:
+    """Return a destination's log, the newest turn first."""
+    return destination_log(reads, destination, after, limit)

@@ -1,0 +1,276 @@
+"""Destinations: their live data, what blocks them, and their logs as a history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from lockgate.plugins.web.facts.job_detail import job_detail
+from lockgate.plugins.web.models.base import Page
+from lockgate.plugins.web.models.destinations import DestinationDetail, DestinationRow, Turn
+from lockgate.plugins.web.paging import DEFAULT_LIMIT, cursor, key_after
+from lockgate.plugins.web.reads import Reads
+from lockgate.storage_core.commit.destination.log import DestinationLog
+from lockgate.storage_core.commit.destination.log import Turn as LogTurn
+from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
+from lockgate.storage_core.commit.records.destination_log.turn_claim import TurnClaim
+from lockgate.storage_core.commit.records.job import Column
+from lockgate.storage_core.commit.records.job_folder import find, read
+from lockgate.storage_core.commit.records.plan import ShardRef
+from lockgate.storage_core.commit.records.shards import total_rows
+from lockgate.storage_core.commit.registry.rows import Destination
+from lockgate.storage_core.concurrency import in_order
+from lockgate.storage_core.errors import (
+    JournalUnavailableError,
+    LockgateError,
+    MalformedRecordError,
+    ObjectNotFoundError,
+    StateLostError,
+)
+from lockgate.storage_core.stores import Store, open_store
+
+READS_AT_ONCE: Final = 8
+EXACT_SHARDS: Final = 64
+"""Lists of up to 1,000 files that one page reads, to know which removed files were live."""
+
+CHARTED_TURNS: Final = 500
+"""Newest turns that a chart reads."""
+
+SMALL_FILE_BYTES: Final = 32 * 1024 * 1024
+MANY_FILES: Final = 100
+"""From this many live files on that are small on average, a hint recommends compaction."""
+
+
+def destination_rows(
+    reads: Reads, after: str | None = None, limit: int = DEFAULT_LIMIT
+) -> Page[DestinationRow]:
+    """Return a page of the known destinations: those of the registry, then those that only the host knows."""
+    key = key_after("destinations", after, bool, str)
+    is_hosts, begin = (False, "") if key is None else (bool(key[0]), str(key[1]))
+    known: Sequence[Destination] = ()
+    hosted: list[str] = [url for url in sorted(reads.destinations) if not is_hosts or url > begin]
+    unknown: tuple[str, ...] = ()
+    if reads.has_journal and not is_hosts:
+        try:
+            known, registered = reads.journal(
+                lambda reading: (
+                    reading.where(Destination, {}, after=(begin,) if begin else None, limit=limit + 1),
+                    {row.url for row in reading.find(Destination, [(url,) for url in hosted])}
+                    if hosted
+                    else set(),
+                )
+            )
+            hosted = [url for url in hosted if url not in registered]
+        except (JournalUnavailableError, StateLostError) as error:
+            unknown = (f"The journal: {error}",)
+    found = [
+        (False, DestinationRow(destination=row.url, first_s=row.first_s, last_s=row.last_s)) for row in known
+    ]
+    found += [(True, DestinationRow(destination=url, first_s=None, last_s=None)) for url in hosted]
+    last = found[limit - 1] if len(found) > limit else None
+    return Page(
+        items=tuple(row for _, row in found[:limit]),
+        next_after=None if last is None else cursor("destinations", (last[0], last[1].destination)),
+        unknown=unknown,
+    )
+
+
+def destination_detail(reads: Reads, destination: str) -> DestinationDetail:
+    """Return a destination's live data, and what blocks it; what cannot be read is named in `unknown`.
+
+    Raises:
+        DestinationNotFoundError: The destination is not known.
+    """
+    place, unknown = reads.known(destination), list[str]()
+    log = DestinationLog(open_store(place, reads.settings))
+    newest: LogTurn | None = None
+    live: _Live | None = None
+    try:
+        newest = reads.store(place, log.highest)
+        live = reads.store(place, partial(_live, log))
+    except LockgateError as error:
+        unknown.append(str(error))
+    if live is not None and live.note:
+        unknown.append(live.note)
+    average = live.size / live.files if live is not None and live.files else None
+    columns = (
+        None if live is None or live.columns is None else tuple((one.name, one.type) for one in live.columns)
+    )
+    return DestinationDetail(
+        destination=place,
+        turn=None if newest is None else newest.number,
+        live_files=None if live is None else live.files,
+        live_rows=None if live is None else live.rows,
+        live_bytes=None if live is None else live.size,
+        average_file_bytes=average,
+        columns=columns,
+        hint=_hint(live, average),
+        blocked=_blocked(reads, place, newest),
+        unknown=tuple(unknown),
+    )
+
+
+def destination_log(
+    reads: Reads, destination: str, after: str | None = None, limit: int = DEFAULT_LIMIT
+) -> Page[Turn]:
+    """Return a page of a destination's log, the newest turn first.
+
+    Raises:
+        DestinationNotFoundError: The destination is not known.
+        StoreUnavailableError: The store does not answer.
+    """
+    place, key = reads.known(destination), key_after("log", after, int)
+    log = DestinationLog(open_store(place, reads.settings))
+
+    def read_turns() -> Page[Turn]:
+        newest = log.highest()
+        begin = 0 if newest is None else newest.number
+        if key is not None:
+            begin = min(begin, int(key[0] or 0))
+        numbers = range(begin, max(0, begin - limit), -1)
+        found = list(in_order(partial(_turn, log.store), numbers, READS_AT_ONCE))
+        rest = begin - len(numbers)
+        return Page(
+            items=tuple(turn for turn in found if isinstance(turn, Turn)),
+            next_after=cursor("log", (rest,)) if rest > 0 else None,
+            unknown=tuple(text for text in found if isinstance(text, str)),
+        )
+
+    return reads.store(place, read_turns)
+
+
+def live_file_counts(reads: Reads, destination: str, ends_s: Sequence[float]) -> tuple[float | None, ...]:
+    """Return the number of live files at each of these times, ascending; None where it is too long ago.
+
+    Raises:
+        DestinationNotFoundError: The destination is not known.
+        StoreUnavailableError: The store does not answer.
+    """
+    place = reads.known(destination)
+    log = DestinationLog(open_store(place, reads.settings))
+
+    def count() -> tuple[float | None, ...]:
+        newest = log.highest()
+        if newest is None:
+            return (0.0,) * len(ends_s)
+        files: float | None = _live(log).files
+        lowest = max(0, newest.number - CHARTED_TURNS)
+        turns = in_order(partial(_turn, log.store), range(newest.number, lowest, -1), READS_AT_ONCE)
+        values: list[float | None] = []
+        turn = next(turns, None)
+        for end_s in reversed(ends_s):
+            while isinstance(turn, Turn) and files is not None and (turn.decided_s or end_s + 1) > end_s:
+                if turn.verdict == "published":
+                    files = max(0, files - turn.added_files + turn.removed_files)
+                if turn.turn == lowest + 1:  # before it lies what is not read, or nothing
+                    files = 0.0 if turn.turn == 1 else None
+                turn = next(turns, None)
+            if isinstance(turn, str):
+                files = None  # it cannot be read what it added
+            values.append(files)
+        return tuple(reversed(values))
+
+    return reads.store(place, count)
+
+
+class _Live(NamedTuple):
+    """Totals of the live files.
+
+    Attributes:
+        note: Why the totals may be inexact.
+    """
+
+    files: int
+    rows: int | None
+    size: int
+    columns: tuple[Column, ...] | None
+    note: str = ""
+
+
+def _live(log: DestinationLog) -> _Live:
+    """Return the totals of the live files, from the totals of the log's lists where these are exact."""
+    base, outcomes = log.since_checkpoint()
+    added = [*(base.live if base else ()), *(ref for outcome in outcomes for ref in outcome.added)]
+    removed = [ref for outcome in outcomes for ref in outcome.removed]
+    if removed and len(added) + len(removed) <= EXACT_SHARDS:
+        manifest = log.manifest()
+        return _Live(len(manifest.files), manifest.rows, manifest.size, manifest.columns)
+    columns = base.columns if base is not None else None
+    for outcome in outcomes:
+        columns = outcome.columns or columns
+    if columns is not None:
+        columns = tuple(column for column in columns if not column.dropped)
+    files, size = (_total(added, name) - _total(removed, name) for name in ("files", "size"))
+    rows = None if removed else total_rows(ref.rows for ref in added)
+    note = (
+        "The live files were not counted one by one: files that a job replaced and that were in no earlier "
+        "turn are subtracted too."
+    )
+    return _Live(max(0, files), rows, max(0, size), columns, note if removed else "")
+
+
+def _total(refs: Sequence[ShardRef], name: str) -> int:
+    return sum(getattr(ref, name) for ref in refs)
+
+
+def _turn(store: Store, number: int) -> Turn | str:
+    """Return one turn of a log, or why it cannot be read."""
+    try:
+        outcome = find(store, Outcome, layout.turn_outcome(number))
+        if outcome is None:
+            owner = read(store, TurnClaim, layout.turn_claim(number)).job_id
+            return Turn(
+                turn=number,
+                job_id=owner,
+                verdict=None,
+                decided_s=None,
+                added_files=0,
+                added_rows=None,
+                added_bytes=0,
+                removed_files=0,
+                removed_bytes=0,
+            )
+    except (MalformedRecordError, ObjectNotFoundError) as error:
+        return f"turn {number}: {error}"
+    return Turn(
+        turn=number,
+        job_id=outcome.job_id,
+        verdict=outcome.verdict,
+        decided_s=outcome.decided_s,
+        added_files=_total(outcome.added, "files"),
+        added_rows=total_rows(ref.rows for ref in outcome.added),
+        added_bytes=_total(outcome.added, "size"),
+        removed_files=_total(outcome.removed, "files"),
+        removed_bytes=_total(outcome.removed, "size"),
+        reason=outcome.reason,
+    )
+
+
+def _hint(live: _Live | None, average: float | None) -> str:
+    if live is None or average is None or live.files < MANY_FILES or average >= SMALL_FILE_BYTES:
+        return ""
+    return (
+        f"{live.files:,} live files have {average / 2**20:,.1f} MiB on average, which slows readers down: "
+        "rewrite them as fewer files with a job in mode replace."
+    )
+
+
+def _blocked(reads: Reads, place: str, newest: LogTurn | None) -> str:
+    """Return why the newest turn blocks other jobs, and the remedy; empty if it does not."""
+    if newest is None or newest.outcome is not None:
+        return ""
+    owner = newest.claim.job_id
+    try:
+        row = job_detail(reads, owner, place).row
+    except LockgateError as error:
+        return f"Turn {newest.number} is held by job {owner}, which cannot be read: {error}"
+    # Other jobs pass the turn of an undecided or ended job without a driver, and wait for a live one.
+    if row.needs != "you" or row.phase not in {"committing", "unreadable"}:
+        return ""
+    remedy = "set it aside with `lockgate jobs quarantine`" if row.phase == "unreadable" else "recover it"
+    return (
+        f"Turn {newest.number} is held by job {owner}. {row.needs_why} No other job commits here until it "
+        f"has ended: {remedy}."
+    )
