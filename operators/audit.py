@@ -13,6 +13,7 @@ from lockgate.operators.connections.connected import with_connections
 from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, parked_after
 from lockgate.operators.dag_run.log_tables import log_table
 from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
+from lockgate.operators.dag_run.page_links import PageLink
 from lockgate.operators.dag_run.parameters import seconds_or_none
 from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.operators.spark_process.environment import ALL
@@ -62,6 +63,7 @@ class AuditOperator(LockgateOperator):
         `warned`, and the first ten of the warnings: `warning_1`, ...
     """
 
+    operator_extra_links = (PageLink(), PageLink("Data Docs", section="#audit"))
     template_fields: Sequence[str] = (
         *CONNECTIONS,
         "job",

@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from lockgate.operators.connections.connected import with_connections
 from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
+from lockgate.operators.dag_run.page_links import PageLink
 from lockgate.operators.dag_run.parameters import check_bool, filled_in, seconds
 from lockgate.operators.dag_run.progress import LoggedProgress, aligned
 from lockgate.operators.dag_run.retries import fail_without_retry
@@ -50,6 +51,7 @@ class BlobUploadOperator(LockgateOperator):
         `JobSetupOperator(artefacts=upload.output)`; None if nothing was uploaded.
     """
 
+    operator_extra_links = (PageLink("Lockgate blobs", "blobs"),)
     template_fields: Sequence[str] = (*CONNECTIONS, "files", "job_id", "recreatable", "use")
     template_fields_renderers = {"files": "json"}  # noqa: RUF012 - as Airflow declares it
     ui_color = "#fff4e5"
@@ -120,6 +122,7 @@ class BlobSweepOperator(LockgateOperator):
         For each reason `blobs`, the number deleted, and `size_bytes`.
     """
 
+    operator_extra_links = (PageLink("Lockgate blobs", "blobs"),)
     template_fields: Sequence[str] = (
         *CONNECTIONS,
         "report_only",

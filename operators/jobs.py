@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 from lockgate.operators.connections.connected import with_connections
 from lockgate.operators.dag_run.job_handle import (
     JobHandle,
+    NamedJob,
     attach,
     drop_artefacts,
     handle_of,
@@ -19,6 +20,7 @@ from lockgate.operators.dag_run.job_handle import (
 from lockgate.operators.dag_run.lineage import lineage_if_installed, lineage_of_destination
 from lockgate.operators.dag_run.log_tables import receipt_table
 from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
+from lockgate.operators.dag_run.page_links import job_address
 from lockgate.operators.dag_run.parameters import check_bool, seconds, seconds_or_none
 from lockgate.operators.dag_run.progress import LoggedProgress
 from lockgate.operators.dag_run.receipts import flat
@@ -42,7 +44,7 @@ CompleteBy = Literal["threads", "workers"]
 DECIDED: Final = (
     "job %s at %s is decided: its data will be visible. If this log ends here, the task was killed, and "
     "nothing is lost: a retry of this task or the DAG job_recovery finishes the job and emits its Asset "
-    "events; do not run the job again. To look: `lockgate jobs show %s %s`"
+    "events; do not run the job again. To look: `lockgate jobs show %s %s`, or %s"
 )
 
 
@@ -130,6 +132,7 @@ class JobSetupOperator(LockgateOperator):
         self.rerun = rerun
         self.artefacts = artefacts
         self.park_timeout_s = park_timeout_s
+        self.job: NamedJob | None = None  # for the link
 
     @fail_without_retry()
     @with_connections
@@ -142,8 +145,11 @@ class JobSetupOperator(LockgateOperator):
         if job.phase() is not JobPhase.OPEN:
             self.log.info("job %s was decided by an earlier try and is finished: %s", job.job_id, job.phase())
             job = self._open(context)
+        self.job = NamedJob(destination=job.destination, job_id=job.job_id, job_attempt=job.job_attempt)
         with parked_after(job, park_timeout_s, self.log):
+            self.push_links(context)
             self.log.info("job %s at %s, mode %s", job.job_id, job.destination, self.mode)
+            self.log.info("its page: %s", job_address(job.destination, job.job_id))
             if self.on_lapse == "resume":  # recovery may commit the job before its commit task begins
                 from lockgate.operators.asset_events.pending_events import save_pending  # noqa: PLC0415
 
@@ -297,7 +303,8 @@ class JobCommitOperator(LockgateOperator):
     ) -> Iterable[ShardReport]:
         """Begin the completion of a decided plan; threads complete what this does not yield."""
         # In advance, because a process that is killed logs nothing, and its page shows this log.
-        self.log.info(DECIDED, job_id, destination, destination, job_id)
+        page = job_address(destination, job_id)
+        self.log.info(DECIDED, job_id, destination, destination, job_id, page)
         if self.complete_by == "threads":
             return ()
         from lockgate.workers.dispatch import complete_by_workers  # noqa: PLC0415 - imports Celery

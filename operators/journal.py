@@ -9,6 +9,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from lockgate.operators.connections.connected import with_connections
 from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
+from lockgate.operators.dag_run.page_links import PageLink
 from lockgate.operators.dag_run.parameters import check_bool
 from lockgate.operators.dag_run.progress import LoggedProgress
 from lockgate.operators.dag_run.retries import fail_without_retry
@@ -37,6 +38,7 @@ class JournalCheckpointOperator(LockgateOperator):
         number of `remaining_reasons`.
     """
 
+    operator_extra_links = (PageLink("Lockgate journal", "journal"),)
     template_fields: Sequence[str] = (
         *CONNECTIONS,
         "report_only",

@@ -10,6 +10,7 @@ import msgspec
 from lockgate.operators.connections.connected import with_connections
 from lockgate.operators.dag_run.destinations import for_each_destination, watched_destinations
 from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
+from lockgate.operators.dag_run.page_links import PageLink
 from lockgate.operators.dag_run.parameters import check_bool
 from lockgate.operators.dag_run.retries import fail_without_retry
 
@@ -30,6 +31,7 @@ class UploadSweepOperator(LockgateOperator):
         uploads that a job may still need only the number: their bytes are not requested.
     """
 
+    operator_extra_links = (PageLink("Lockgate uploads", "uploads"),)
     template_fields: Sequence[str] = (*CONNECTIONS, "destinations", "report_only")
     template_fields_renderers = {"destinations": "json"}  # noqa: RUF012 - as Airflow declares it
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, BaseOperatorLink
 
+from lockgate.operators.dag_run.page_links import PageLink
 from lockgate.operators.dag_run.retries import fail_without_retry
 
 CLIENT_LOGGERS: Final = ("awscrt", "boto3", "botocore", "s3transfer", "urllib3")
@@ -33,6 +34,8 @@ class LockgateOperator(BaseOperator):
             all operators of a DAG: `default_args={"restricted": True}`.
     """
 
+    operator_extra_links: Collection[BaseOperatorLink] = (PageLink(),)
+
     def __init__(
         self,
         *,
@@ -47,7 +50,7 @@ class LockgateOperator(BaseOperator):
         self.restricted = restricted
 
     def pre_execute(self, context: Any) -> None:
-        """Check a form's values, and keep the chatter of store clients out of the task's log."""
+        """Check a form's values, show the task's page, and keep store clients' chatter out of its log."""
         quiet_clients()
         if self.restricted:
             from lockgate.operators.trigger_rights.allow_lists import (  # noqa: PLC0415 - at run time only
@@ -57,7 +60,14 @@ class LockgateOperator(BaseOperator):
 
             with fail_without_retry():
                 check_parameters(allow_lists(), {name: getattr(self, name) for name in self.template_fields})
+        self.push_links(context)
         super().pre_execute(context)
+
+    def push_links(self, context: Any) -> None:
+        """Store the addresses of this task's buttons, which Airflow does only when a task ends."""
+        for link in self.operator_extra_links:
+            if isinstance(link, PageLink):
+                context["ti"].xcom_push(link.xcom_key, link.get_link(self))
 
     def _do_render_template_fields(
         self, parent: Any, template_fields: Iterable[str], *arguments: Any, **named: Any

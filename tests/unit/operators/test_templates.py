@@ -205,7 +205,7 @@ def test_store_clients_do_not_fill_the_tasks_log_unless_the_user_asks(
     monkeypatch.setenv("AIRFLOW__LOGGING__NAMESPACE_LEVELS", "urllib3.connectionpool=DEBUG, airflow=INFO")
     logging.getLogger("s3transfer").setLevel(logging.DEBUG)
 
-    JobSetupOperator(task_id="setup", destination="/x").pre_execute({})
+    JobSetupOperator(task_id="setup", destination="/x").pre_execute(TaskRun().context())
 
     said = {name: logging.getLogger(f"{name}.part").getEffectiveLevel() for name in ("botocore", "boto3")}
     assert said == {"botocore": logging.WARNING, "boto3": logging.WARNING}
