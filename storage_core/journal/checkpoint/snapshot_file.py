@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import IO, Any, Final
 
 import msgspec
 import zstandard
-from sqlalchemy import ColumnElement, Table, select, union_all
+from sqlalchemy import ColumnElement, CompoundSelect, Table, select, union_all
 
 from lockgate.storage_core.errors import MalformedJournalError
+from lockgate.storage_core.journal.checkpoint.row_sums import RowSums, counted_fields
 from lockgate.storage_core.journal.database.row_access import columns_of, rows_of
 from lockgate.storage_core.journal.database.schema import ENTRY, REQUEST, table_of
 from lockgate.storage_core.journal.entries.family import known_families
@@ -30,6 +31,8 @@ FORMAT: Final = 2
 _LEVEL: Final = 6
 _FETCH: Final = 1000
 _END: Final = "end"
+Condition = Callable[[Table], ColumnElement[bool]]
+"""Selects rows of a table."""
 
 
 class _Format(msgspec.Struct, frozen=True):
@@ -218,29 +221,54 @@ def table_rows(reading: Reading) -> Iterator[Row]:
     for kind in known_families().rows:
         table = table_of(kind)
         query = select(*columns_of(kind)).where(table.c.journal == reading.journal)
-        yield from _fetched(reading, kind, query.order_by(*(table.c[name] for name in kind.KEY)))
+        yield from _rows(reading, kind, query.order_by(*(table.c[name] for name in kind.KEY)))
 
 
-def kept_requests(reading: Reading, *conditions: Callable[[Table], ColumnElement[bool]]) -> Iterator[Row]:
+def table_sums(reading: Reading) -> RowSums:
+    """Return the sums of the rows of all tables that entries fold into. The values are not checked."""
+    sums = RowSums()
+    for kind in known_families().rows:
+        counted = counted_fields(kind)
+        columns = [at for at in columns_of(kind) if at.name in counted]
+        query = select(*columns).where(table_of(kind).c.journal == reading.journal)
+        sums.add_values(kind, map(tuple, chain.from_iterable(_fetched(reading, query))))
+    return sums
+
+
+def kept_requests(reading: Reading, *conditions: Condition) -> Iterator[Row]:
     """Yield the request ids that the journal keeps, as a stream.
 
     Args:
         reading: State of the journal.
         conditions: Select some of the rows of a table.
     """
-    names = [field.name for field in msgspec.structs.fields(Request)]
-    kept = union_all(
+    yield from _rows(reading, Request, _kept(reading, conditions))
+
+
+def request_sums(reading: Reading, *conditions: Condition) -> RowSums:
+    """Return the sums of the request ids that the journal keeps. The values are not checked."""
+    sums = RowSums()
+    found = chain.from_iterable(_fetched(reading, _kept(reading, conditions)))
+    sums.add_values(Request, map(tuple, found))
+    return sums
+
+
+def _kept(reading: Reading, conditions: Iterable[Condition]) -> CompoundSelect[Any]:
+    return union_all(
         *(
-            select(*(table.c[name] for name in names)).where(
+            select(*(table.c[name] for name in Request.__struct_fields__)).where(
                 table.c.journal == reading.journal, *(condition(table) for condition in conditions)
             )
             for table in (REQUEST, ENTRY)
         )
     )
-    yield from _fetched(reading, Request, kept)
 
 
-def _fetched(reading: Reading, kind: type[Row], query: Any) -> Iterator[Row]:
+def _rows(reading: Reading, kind: type[Row], query: Any) -> Iterator[Row]:
+    for rows in _fetched(reading, query):
+        yield from rows_of(kind, rows)
+
+
+def _fetched(reading: Reading, query: Any) -> Iterator[Sequence[Any]]:
     with reading.connection.execute(query.execution_options(yield_per=_FETCH)) as found:
-        for rows in found.partitions():
-            yield from rows_of(kind, rows)
+        yield from found.partitions()

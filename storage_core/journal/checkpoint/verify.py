@@ -9,7 +9,7 @@ are not, the rows are compared one by one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import zip_longest
 from typing import Final
@@ -26,11 +26,14 @@ from lockgate.storage_core.journal.checkpoint.prune import CLOCKS_APART_S
 from lockgate.storage_core.journal.checkpoint.replay import batches, load, replay
 from lockgate.storage_core.journal.checkpoint.row_sums import RowSums
 from lockgate.storage_core.journal.checkpoint.snapshot_file import (
+    Condition,
     End,
     Header,
     SnapshotReader,
     kept_requests,
+    request_sums,
     table_rows,
+    table_sums,
 )
 from lockgate.storage_core.journal.checkpoint.temp_database import Difference, TempDatabase, temp_database
 from lockgate.storage_core.journal.database.driver_errors import is_damage, to_lockgate_error
@@ -122,7 +125,7 @@ class _Verifying:
         self._sums = RowSums()
         self._since_s = self._status.requests_since_s - CLOCKS_APART_S  # pruning may have deleted older ids
         self._header: Header | None = None
-        self._requests = 0
+        self._requests = RowSums()
         self.findings: list[str] = []
         self.good: dict[Stamp, End] = {}
 
@@ -145,7 +148,7 @@ class _Verifying:
                 self._compare_checkpoint(ahead.pop(0))
             self._fold_up_to(self._status.stamp.sequence)
             self._check_head()
-            if not self._equals(table_rows(self._reading)):
+            if table_sums(self._reading) != self._sums:
                 self._report_rows("the tables", table_rows(self._reading))
             if newest in self.good:
                 self._compare_others(newest)
@@ -217,34 +220,33 @@ class _Verifying:
             return  # pruned meanwhile
 
     def _rows(self, snapshot: SnapshotReader) -> Iterator[Row]:
-        """Yield a checkpoint's rows that entries make; keep its header and a digest of its request ids."""
-        self._header, self._requests = snapshot.header, 0
+        """Yield a checkpoint's rows that entries make; keep its header and the sums of its request ids."""
+        self._header, self._requests = snapshot.header, RowSums()
         for row in snapshot.rows():
             if not isinstance(row, Request):
                 yield row
             elif row.at_s >= self._since_s:
-                self._requests += hash(row)
+                self._requests.add(row)
 
     def _compare_others(self, stamp: Stamp) -> None:
         """Compare what no entry makes with the checkpoint that was read last: epochs and request ids."""
         where = f"checkpoint {stamp}"
         is_same = self._report(where, self._header_differences())
-        if sum(map(hash, self._kept_requests(stamp))) != self._requests:
+        if request_sums(self._reading, *self._kept(stamp)) != self._requests:
             is_same = self._report(where, self._request_differences(stamp)) and is_same
         if not is_same:
             del self.good[stamp]
 
-    def _kept_requests(self, stamp: Stamp) -> Iterator[Row]:
-        return kept_requests(
-            self._reading,
-            lambda table: table.c.sequence <= stamp.sequence,
-            lambda table: table.c.at_s >= self._since_s,
-        )
+    def _kept(self, stamp: Stamp) -> Sequence[Condition]:
+        """Return what selects the request ids that a checkpoint has, too."""
+        return [lambda table: table.c.sequence <= stamp.sequence, lambda table: table.c.at_s >= self._since_s]
 
     def _request_differences(self, stamp: Stamp) -> Iterator[Difference]:
         with suppress(ObjectNotFoundError), self._checkpoints.open(stamp) as snapshot:  # or pruned meanwhile
             kept = (row for row in snapshot.rows() if isinstance(row, Request) and row.at_s >= self._since_s)
-            yield from self._database.request_differences(self._kept_requests(stamp), kept)
+            yield from self._database.request_differences(
+                kept_requests(self._reading, *self._kept(stamp)), kept
+            )
 
     def _header_differences(self) -> Iterator[str]:
         header = self._header

@@ -117,8 +117,14 @@ class Families:
         self._ops = {tag_of(kind): kind for kind in self.ops}
         self._rows = {kind.TABLE: kind for kind in self.rows}
         self._reactions: dict[type[Event], list[Reaction]] = {}
+        self._touching: dict[type[Event], list[Callable[[Any], Iterable[Key]]]] = {}
+        self._spanning: dict[type[Event], list[Callable[[Any], Iterable[Span]]]] = {}
         for reaction in chain.from_iterable(family.reactions for family in self):
             self._reactions.setdefault(reaction.event, []).append(reaction)
+            if reaction.touches is not _nothing:
+                self._touching.setdefault(reaction.event, []).append(reaction.touches)
+            if reaction.spans is not _nothing:
+                self._spanning.setdefault(reaction.event, []).append(reaction.spans)
 
     def __iter__(self) -> Iterator[Family]:
         return iter(self._families)
@@ -144,15 +150,15 @@ class Families:
         """Yield the keys of the rows that an entry's fold and the reactions to it read."""
         yield from op.touches()
         for event in op.announces():
-            for reaction in self.reactions(type(event)):
-                yield from reaction.touches(event)
+            for touches in self._touching.get(type(event), ()):
+                yield from touches(event)
 
     def spans(self, op: Op) -> Iterator[Span]:
         """Yield the spans that an entry's fold and the reactions to it read."""
         yield from op.spans()
         for event in op.announces():
-            for reaction in self.reactions(type(event)):
-                yield from reaction.spans(event)
+            for spans in self._spanning.get(type(event), ()):
+                yield from spans(event)
 
     def refuse_unknown(self, versions: Mapping[str, int], where: str) -> None:
         """Raise unless this program knows all families of a database or file in these versions.

@@ -13,7 +13,7 @@ from lockgate.storage_core.journal.entries.state import Key, Span, State
 from lockgate.storage_core.stamp import Stamp
 
 
-class Moment(msgspec.Struct, frozen=True, kw_only=True):
+class Moment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The context in which an entry is accepted.
 
     Attributes:
@@ -37,6 +37,7 @@ class Op(
     frozen=True,
     kw_only=True,
     forbid_unknown_fields=True,
+    gc=False,  # nothing in an entry is part of a cycle
     tag_field="op",
 ):
     """One mutation of the tables. Each subclass is a kind of entry; its tag is the entry's name.

@@ -10,7 +10,7 @@ import msgspec
 from lockgate.storage_core.stamp import Stamp
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One row of a table, without the column `journal`. Each field is a column of the same name.
 
     Attributes:

@@ -72,7 +72,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         return "; ".join(f"{one.reason}: {one.text}" for one in self.safe_reasons)
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A stored entry; `payload` and `result` are JSON."""
 
     sequence: int
