@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -17,6 +18,7 @@ from lockgate.storage_core.journal.database.row_access import columns_of, row_of
 from lockgate.storage_core.journal.database.schema import table_of
 from lockgate.storage_core.journal.entries.events import DriverReplaced
 from lockgate.storage_core.journal.read.snapshot_read import Reading
+from lockgate.storage_core.stores.pagination import in_pages
 
 PAGE: Final = 1_000
 """Rows in each query, and entries in each transaction of a sweep."""
@@ -126,6 +128,12 @@ def releases_of(reading: Reading, job_id: str, resource: str = "") -> Iterator[F
         keys = tuple(one.blob_key for one in page if one.guarantee == "recreatable" and one.staged_s is None)
         if keys:
             yield FailBlobJob(job_id=job_id, blob_keys=keys, resource=resource)
+
+
+def pages_of_set(reading: Reading, upload_set: str) -> Iterator[Sequence[Blob]]:
+    """Yield the full pages of the blobs in an upload set, by job and key; the set's end stages the rest."""
+    blobs = reading.within(Blob, ("upload_set",), [(upload_set,)])
+    return (page for page in in_pages(sorted(blobs, key=attrgetter("key")), PAGE) if len(page) == PAGE)
 
 
 def known_blobs(reading: Reading, keys: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:

@@ -165,10 +165,8 @@ class StageUploaded(Op, frozen=True, tag="stage-uploaded"):
 
     def fold(self, state: State, moment: Moment) -> int:
         """Stage the unreferenced of the blobs that are in the set; return the number of those in it."""
-        found = [state.get(Blob, self.job_id, blob_key) for blob_key in self.blob_keys]
-        blobs = [blob for blob in found if blob is not None and blob.upload_set == self.upload_set]
-        _stage(state, moment, blobs)
-        return len(blobs)
+        keys = [(self.job_id, blob_key) for blob_key in self.blob_keys]
+        return _stage_those_in(state, moment, self.upload_set, keys)
 
 
 class CompleteUpload(_Closing, frozen=True, tag="complete-upload"):
@@ -189,12 +187,24 @@ class AbandonUpload(_Closing, frozen=True, tag="abandon-upload"):
 
     Attributes:
         seen: Its lapsed lease. It is refused if it was renewed since.
+        page: Job and key of some of its blobs, so that other writers need not wait for all. Then only these
+            are staged, and the set stays, without its lease: its uploader cannot renew it any more, and the
+            next sweep goes on after a crash. Empty: all blobs, and the set's end.
     """
 
     seen: Seen | None = None
+    page: tuple[tuple[str, str], ...] = ()
+
+    def touches(self) -> Iterable[Key]:
+        """Return the set, its lease and the blobs of the page."""
+        return [*super().touches(), *((Blob, key) for key in self.page)]
+
+    def spans(self) -> Iterable[Span]:
+        """Return the references to the blobs of the page."""
+        return [prefix(Reference, *key) for key in self.page]
 
     def fold(self, state: State, moment: Moment) -> int:
-        """Close the set if its lease has lapsed; return the number of its blobs."""
+        """Stage the blobs if the set's lease has lapsed, and close the set; return the number of blobs."""
         refuse_safe_mode(moment, f"upload set {self.upload_set}")
         lease = state.get(Lease, upload_resource(self.upload_set))
         before = LeaseState.FREE if lease is None else state_for(self.seen, lease, moment.at_s)
@@ -202,7 +212,19 @@ class AbandonUpload(_Closing, frozen=True, tag="abandon-upload"):
             raise ConflictError(
                 f"upload set {self.upload_set}: its uploader {lease.holder} lives; nothing was changed"
             )
-        return self._close(state, moment)
+        if not self.page:
+            return self._close(state, moment)
+        if lease is not None:
+            state.delete(lease)
+        return _stage_those_in(state, moment, self.upload_set, self.page)
+
+
+def _stage_those_in(state: State, moment: Moment, upload_set: str, keys: Iterable[tuple[str, str]]) -> int:
+    """Stage the unreferenced of the blobs that are in the set; return the number of those in it."""
+    found = [state.get(Blob, *key) for key in keys]
+    blobs = [blob for blob in found if blob is not None and blob.upload_set == upload_set]
+    _stage(state, moment, blobs)
+    return len(blobs)
 
 
 def _stage(state: State, moment: Moment, blobs: Iterable[Blob]) -> None:

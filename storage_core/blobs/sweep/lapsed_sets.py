@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from lockgate.storage_core.blobs.registry.queries import upload_sets
+from lockgate.storage_core.blobs.registry.queries import pages_of_set, upload_sets
 from lockgate.storage_core.blobs.registry.upload_sets import AbandonUpload, upload_resource
 from lockgate.storage_core.blobs.storage.holdings import Holdings
 from lockgate.storage_core.journal import Leases
@@ -61,6 +61,13 @@ def lapsed_sets(holdings: Holdings, reading: Reading) -> tuple[list[AbandonUploa
         else:
             lapsed.append(AbandonUpload(upload_set=upload_set, seen=seen))
     return lapsed, alive
+
+
+def in_steps(reading: Reading, lapsed: AbandonUpload) -> list[AbandonUpload]:
+    """Return the entries that give up a set, a page of its blobs in each, and its end in the last."""
+    pages = pages_of_set(reading, lapsed.upload_set)
+    keys = [tuple((blob.job_id, blob.blob_key) for blob in page) for page in pages]
+    return [*(msgspec.structs.replace(lapsed, page=page) for page in keys), lapsed]
 
 
 def remember(holdings: Holdings, alive: Mapping[str, Sighting]) -> None:

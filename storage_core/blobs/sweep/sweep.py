@@ -40,11 +40,12 @@ from lockgate.storage_core.blobs.registry.removals import (
     RestageBlob,
 )
 from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
+from lockgate.storage_core.blobs.registry.upload_sets import AbandonUpload
 from lockgate.storage_core.blobs.reports import BlobSweepReport, Tally, Why
 from lockgate.storage_core.blobs.storage.holdings import Holdings
 from lockgate.storage_core.blobs.sweep.dry_run import dry_run_sweep
 from lockgate.storage_core.blobs.sweep.ended_jobs import deletable
-from lockgate.storage_core.blobs.sweep.lapsed_sets import lapsed_sets, remember
+from lockgate.storage_core.blobs.sweep.lapsed_sets import in_steps, lapsed_sets, remember
 from lockgate.storage_core.blobs.sweep.orphans import find_orphans
 from lockgate.storage_core.concurrency import Progress, in_parallel, no_progress
 from lockgate.storage_core.errors import (
@@ -172,8 +173,15 @@ class _Sweep:
         remember(self._holdings, alive)
         if lapsed:  # first: a sweep that dies in between must not leave their bytes to the daily listing
             self._holdings.listing_time.forget()
-        abandoned = [self._write([op]) for op in lapsed]
-        return sum(result is not None for (result,) in abandoned)
+        return sum(map(self._abandon_set, lapsed))
+
+    def _abandon_set(self, lapsed: AbandonUpload) -> bool:
+        """Give up a set, a page of its blobs in each transaction; return whether its uploader was gone."""
+        for op in self._read(partial(in_steps, lapsed=lapsed)):
+            (result,) = self._write([op])
+            if result is None:  # it has renewed its lease
+                return False
+        return True
 
     def _end_jobs(self) -> tuple[int, int]:
         """Delete the blobs of ended jobs; return the number of these jobs, and of those forgotten now."""

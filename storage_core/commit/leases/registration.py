@@ -29,7 +29,7 @@ from lockgate.storage_core.commit.registry.entries import (
     RecordTask,
     TakeArtefacts,
 )
-from lockgate.storage_core.commit.registry.rows import Job, Phase
+from lockgate.storage_core.commit.registry.rows import Job, Phase, TaskAttempt
 from lockgate.storage_core.errors import ArtefactsGoneError, FencedError, LockgateError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import JobId, job_resource
@@ -177,14 +177,33 @@ def end_of_leases(journal: Journal, folder: JobFolder) -> list[Mutation]:
 
 
 def end_of_link(journal: Journal, folder: JobFolder) -> list[Mutation]:
-    """Return mutations that drop a job's entry and lease under a URL with a symbolic link."""
+    """Return mutations that drop a job's entry and lease under a URL with a symbolic link.
+
+    Deletes the entry's task attempts first, except for less than a page.
+    """
     link = symlinked_url(folder.store)
     if link is None:
         return []
     with journal.reading() as reading:
         known = reading.get(Job, link, folder.job_id)
-    forget = [] if known is None else [Mutation(op=ForgetJob(destination=link, job_id=folder.job_id))]
-    return forget + _end_of_lease(journal, link, folder.job_id)
+    forget = []
+    if known is not None:
+        forget = [ForgetJob(destination=link, job_id=folder.job_id)]
+        forget_attempts(journal, forget[0])
+    return [Mutation(op=op) for op in forget] + _end_of_lease(journal, link, folder.job_id)
+
+
+def forget_attempts(journal: Journal, forgotten: ForgetJob) -> None:
+    """Delete the task attempts of a job to forget, a page in each transaction; leave less than a page.
+
+    Other writers need not wait for all. The job stays after a crash, and is forgotten by the next rescan.
+    """
+    of_job = {"destination": forgotten.destination, "job_id": forgotten.job_id}
+    with journal.reading() as reading:
+        attempts = [(row.task_id, row.attempt_id) for row in reading.where(TaskAttempt, of_job)]
+    for page in in_pages(attempts, AT_ONCE):
+        if len(page) == AT_ONCE:
+            journal.apply(msgspec.structs.replace(forgotten, attempts=tuple(page)))
 
 
 def warn_unregistered(folder: JobFolder, error: LockgateError) -> None:

@@ -15,7 +15,12 @@ from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.decide.task_selection import newest_job_attempt
 from lockgate.storage_core.commit.destination.location import canonical_url, symlinked_url
 from lockgate.storage_core.commit.leases.job_journal import own_journal
-from lockgate.storage_core.commit.leases.registration import PHASES, end_of_leases, record_job
+from lockgate.storage_core.commit.leases.registration import (
+    PHASES,
+    end_of_leases,
+    forget_attempts,
+    record_job,
+)
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_listing import JobListing, list_job_folders
 from lockgate.storage_core.commit.records.phase import TERMINAL
@@ -152,7 +157,8 @@ def _compare(folder: JobFolder, row: Job | None, *, has_lease: bool) -> _Differe
         return None if row is None and not has_lease else _gone(job_id, row)
     except LockgateError as error:
         return RescanResult(job_id=job_id, action="leave alone", was=was, now=None, detail=str(error)), ()
-    entry = record_job(folder, job, phase, attempt)
+    # Only a driver releases what the one before it left. The job may have another driver since the listing.
+    entry = msgspec.structs.replace(record_job(folder, job, phase, attempt), is_released=True)
     if row is not None and _is_equal(entry, row):
         if phase not in TERMINAL or not has_lease:
             return None
@@ -187,6 +193,9 @@ def _write(journal: Journal, store: Store, batch: Sequence[_Difference]) -> dict
     mutations: list[Mutation] = []
     owners: list[JobId] = []
     for result, entries in batch:
+        for entry in entries:
+            if isinstance(entry, ForgetJob):
+                forget_attempts(journal, entry)
         of_job = [Mutation(op=entry) for entry in entries]
         if result.action in {"forget", "drop its lease"} or result.now in {"committed", "failed"}:
             of_job += end_of_leases(journal, JobFolder(store, result.job_id))

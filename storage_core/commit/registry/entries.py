@@ -148,21 +148,37 @@ class RecordTask(Op, frozen=True, tag="record-task"):
 
 
 class ForgetJob(Op, frozen=True, tag="forget-job"):
-    """Delete a job whose folder was deleted from its store."""
+    """Delete a job whose folder was deleted from its store.
+
+    Attributes:
+        attempts: Task and attempt of at most `AT_ONCE` of its task attempts, so that other writers need not
+            wait for all. Then only these are deleted. Empty: the job with all of them.
+    """
 
     destination: str
     job_id: str
+    attempts: tuple[tuple[str, str], ...] = ()
 
     def touches(self) -> Iterable[Key]:
-        """Return the job."""
+        """Return the job, or the attempts."""
+        if self.attempts:
+            return [(TaskAttempt, (self.destination, self.job_id, *attempt)) for attempt in self.attempts]
         return [(Job, (self.destination, self.job_id))]
 
     def announces(self) -> Iterable[Event]:
         """Return the job's end."""
+        if self.attempts:
+            return []
         return [ResourceEnded(resource=job_resource(self.destination, self.job_id))]
 
     def fold(self, state: State, moment: Moment) -> None:
-        """Announce the job's end, and delete it with its attempts."""
+        """Announce the job's end, and delete it with its attempts; or delete some of these."""
+        for task_id, attempt_id in self.attempts:
+            attempt = state.get(TaskAttempt, self.destination, self.job_id, task_id, attempt_id)
+            if attempt is not None:
+                state.delete(attempt)
+        if self.attempts:
+            return
         announce(state, moment, ResourceEnded(resource=job_resource(self.destination, self.job_id)))
         for attempt in state.where(TaskAttempt, destination=self.destination, job_id=self.job_id):
             state.delete(attempt)

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from lockgate import open_job
 from lockgate.storage_core.blobs.keys import UploadSetId
 from lockgate.storage_core.blobs.registry import queries
-from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference
-from lockgate.storage_core.blobs.registry.upload_sets import PutBlob
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
+from lockgate.storage_core.blobs.registry.upload_sets import AbandonUpload, PutBlob, upload_resource
 from lockgate.storage_core.blobs.server import upload_sets
 from lockgate.storage_core.blobs.server.upload_sets import UploadSets
+from lockgate.storage_core.blobs.sweep.lapsed_sets import in_steps
 from lockgate.storage_core.clock import SystemClock
 from lockgate.storage_core.commit.leases import registration
-from lockgate.storage_core.commit.registry.rows import Job
-from lockgate.storage_core.errors import ArtefactsGoneError, FencedError
+from lockgate.storage_core.commit.recovery import registry_rebuild
+from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
+from lockgate.storage_core.commit.registry.entries import RecordJob, RecordTask
+from lockgate.storage_core.commit.registry.rows import Job, TaskAttempt
+from lockgate.storage_core.errors import ArtefactsGoneError, ConflictError, FencedError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import Journal, Mutation, WriteOutcome, open_journal
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
 from lockgate.storage_core.journal.checkpoint.verify import verify
+from lockgate.storage_core.journal.entries.leases import FreeLease
 from lockgate.storage_core.journal.read.snapshot_read import Entry
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores.local.store import LocalStore
@@ -225,3 +233,94 @@ def test_an_upload_set_is_completed_page_by_page_and_its_end_stages_what_a_crash
         assert all(blob.staged_s is not None for blob in reading.where(Blob, {}))
     assert [longest([entry]) for entry in entries(journal, "stage-uploaded")] == [PAGE, PAGE]
     assert len(entries(journal, "complete-upload")) == 1
+
+
+def abandon(journal: Journal, upload_set: UploadSetId, *, dies_before: int | None = None) -> None:
+    """Give up a set whose lease is gone, as a sweep does; die before a write, counted from 1."""
+    with journal.reading() as reading:
+        steps = in_steps(reading, AbandonUpload(upload_set=upload_set))
+    with nullcontext() if dies_before is None else dying_before_write(dies_before):
+        for step in steps:
+            journal.apply(step)
+
+
+def test_an_upload_set_is_abandoned_page_by_page_and_another_sweep_goes_on_after_a_crash(
+    journal: Journal, tmp_path: Path
+) -> None:
+    sets = UploadSets(journal, SystemClock(), own_max_age_s=60)
+    opened, stamp = sets.take("uploader", UPLOAD)
+    put(journal, opened)
+    journal.apply(FreeLease(resource=upload_resource(opened), stamp=stamp))
+    with pytest.raises(Died):
+        abandon(journal, opened, dies_before=2)
+
+    assert sets.renew("uploader", {opened: stamp}), "its uploader must not renew it any more"
+    with journal.reading() as reading:
+        assert [row.blob_key for row in reading.where(Blob, {"upload_set": opened})] == KEYS[PAGE:]
+        assert reading.get(UploadSet, opened) is not None
+    abandon(journal, opened)
+
+    with journal.reading() as reading:
+        assert all(blob.staged_s is not None for blob in reading.where(Blob, {}))
+        assert reading.get(UploadSet, opened) is None
+    assert [longest([entry]) for entry in entries(journal, "abandon-upload")] == [PAGE, PAGE, 0]
+    check_replay(journal, tmp_path)
+
+
+def test_a_page_of_a_set_whose_uploader_lives_is_not_staged(journal: Journal) -> None:
+    sets = UploadSets(journal, SystemClock(), own_max_age_s=60)
+    opened, _ = sets.take("uploader", UPLOAD)
+    put(journal, opened)
+    with pytest.raises(ConflictError, match="lives"):
+        abandon(journal, opened)
+    with journal.reading() as reading:
+        assert all(blob.staged_s is None for blob in reading.where(Blob, {}))
+
+
+@pytest.mark.parametrize("dies_before", [None, 1, 2, 3])
+def test_a_rescan_forgets_a_job_page_by_page_and_another_one_goes_on_after_a_crash(
+    journal: Journal, tmp_path: Path, settings: Settings, dies_before: int | None
+) -> None:
+    job = open_job(str(tmp_path / "lake"), "sales", settings=settings)
+    with journal.reading() as reading:
+        [known] = reading.where(Job, {})
+    attempt = RecordTask(
+        destination=known.destination, job_id=known.job_id, task_id="", attempt_id="a", job_attempt="",
+        files=1, rows=1, size_bytes=1,
+    )  # fmt: skip
+    tasks = [Mutation(op=msgspec.structs.replace(attempt, task_id=f"part-{key[-2:]}")) for key in KEYS]
+    journal.write(tasks)
+    job.abort()
+    shutil.rmtree(tmp_path / "lake")
+    (tmp_path / "lake").mkdir()
+    if dies_before is not None:
+        with pytest.raises(Died), dying_before_write(dies_before):
+            list(rescan(known.destination, settings=settings))
+
+    list(rescan(known.destination, settings=settings))
+
+    with journal.reading() as reading:
+        assert (reading.where(Job, {}), reading.where(TaskAttempt, {})) == ([], [])
+    forgotten = entries(journal, "forget-job")
+    assert [entry.payload.count("part-") for entry in forgotten] == [PAGE, PAGE, 0]
+    check_replay(journal, tmp_path)
+
+
+def test_a_rescan_that_looked_before_another_driver_registered_releases_nothing_of_it(
+    journal: Journal, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload(journal)
+    set_up(tmp_path, settings)
+    with journal.reading() as reading:
+        [known] = reading.where(Job, {})
+    ready = registry_rebuild.record_job
+
+    def by_an_earlier_driver(*arguments: Any) -> RecordJob:
+        return msgspec.structs.replace(ready(*arguments), job_attempt="earlier", name="differs")
+
+    monkeypatch.setattr(registry_rebuild, "record_job", by_an_earlier_driver)
+    list(rescan(known.destination, settings=settings))
+
+    assert entries(journal, "record-job")[-1].payload.count('"earlier"') == 1
+    assert referenced(journal) == KEYS
+    check_replay(journal, tmp_path)
