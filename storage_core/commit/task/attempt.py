@@ -377,7 +377,7 @@ class Attempt:
             return False
         # The upload has the file's inode and time: a write after the link reverts the job.
         sha256 = hashlib.file_digest(source, "sha256").hexdigest() if self._job.spec.audit else None
-        found = statistics_of_file(local) if path.endswith(".parquet") else None
+        found = statistics_of_file(local, path) if path.endswith(".parquet") else None
         statistics = {} if found is None else found[1]
         rows = found[0] if rows is None and found is not None else rows
         self._add(PendingFile(path=path, upload=upload, rows=rows, sha256=sha256, statistics=statistics))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import logging
 from decimal import Decimal
 from io import SEEK_END, BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lockgate.storage_core.commit.records.pending_set import ColumnStatistics
+from lockgate.storage_core.printable import printable
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
+
+LOG: Final = logging.getLogger("lockgate.uploads")
 
 STATISTICS_COLUMNS: Final = 32
 """Maximum number of columns with bounds, which keeps pending sets small."""
@@ -23,26 +26,41 @@ TAIL_BYTES: Final = 1024 * 1024
 """A file's last bytes, in which its footer is looked for."""
 
 
-def statistics_in_tail(tail: bytes) -> tuple[int, dict[str, ColumnStatistics]] | None:
+def statistics_in_tail(tail: bytes, name: str) -> tuple[int, dict[str, ColumnStatistics]] | None:
     """Return the rows and statistics of a Parquet file from its last bytes.
 
-    None if they hold no whole footer, or without pyarrow: statistics are never a reason to fail a write.
+    None if they hold no whole footer, or without pyarrow: statistics are never a reason to fail a write, but
+    a file that looks like Parquet and cannot be read is logged.
+
+    Args:
+        tail: The file's last bytes.
+        name: Name of the file, for the log.
     """
     if not tail.endswith(b"PAR1"):
         return None
-    with suppress(Exception):
-        import pyarrow.parquet as pq  # noqa: PLC0415 - half a second
-
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - half a second
+        import pyarrow.parquet as pq  # noqa: PLC0415
+    except ImportError:
+        return None
+    try:
         footer = pq.read_metadata(BytesIO(tail))
         return footer.num_rows, footer_statistics(footer)
-    return None
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        LOG.warning(
+            "%s: its Parquet footer was not read, so its rows and column statistics are not recorded; the "
+            "file is written as it is: %s",
+            printable(name),
+            printable(str(error)),
+        )
+        return None
 
 
-def statistics_of_file(file: Path) -> tuple[int, dict[str, ColumnStatistics]] | None:
+def statistics_of_file(file: Path, name: str) -> tuple[int, dict[str, ColumnStatistics]] | None:
     """Return the rows and statistics of a finished Parquet file, as `statistics_in_tail`."""
     with file.open("rb") as opened:
         opened.seek(-min(TAIL_BYTES, opened.seek(0, SEEK_END)), SEEK_END)
-        return statistics_in_tail(opened.read())
+        return statistics_in_tail(opened.read(), name)
 
 
 def footer_statistics(footer: pq.FileMetaData) -> dict[str, ColumnStatistics]:
@@ -73,8 +91,11 @@ def _column_statistics(footer: pq.FileMetaData, index: int, kind: str) -> Column
     bounded = [statistics for values, statistics in known if statistics.null_count < values]
     if not bounded or not all(statistics.has_min_max for statistics in bounded):
         return ColumnStatistics(type=kind, nulls=nulls)
-    lowest = _short_text(min(statistics.min for statistics in bounded))
-    highest = _short_text(max(statistics.max for statistics in bounded))
+    try:
+        lowest = _short_text(min(statistics.min for statistics in bounded))
+        highest = _short_text(max(statistics.max for statistics in bounded))
+    except (OverflowError, ValueError, NotImplementedError):  # such as a date after the year 9999
+        return ColumnStatistics(type=kind, nulls=nulls)
     if lowest is None or highest is None:
         return ColumnStatistics(type=kind, nulls=nulls)
     return ColumnStatistics(type=kind, nulls=nulls, minimum=lowest, maximum=highest)

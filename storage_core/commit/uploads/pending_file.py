@@ -155,7 +155,7 @@ class PendingFileWriter(io.RawIOBase):
     def _read_footer(self) -> None:
         if self.statistics or not self.path.endswith(".parquet"):
             return
-        if (found := statistics_in_tail(self._tail)) is not None:
+        if (found := statistics_in_tail(self._tail, self.path)) is not None:
             rows, self.statistics = found
             self.rows = rows if self.rows is None else self.rows
 
