@@ -109,6 +109,10 @@ def test_statistics_answer_an_expectation(job: Job, met: bool, expectation: dict
             "expect_column_sum_to_be_between: it needs",
         ),
         (
+            expect("column_unique_value_count_to_be_between", column="id", min_value=1),
+            "expect_column_unique_value_count_to_be_between: it needs",
+        ),
+        (
             expect("column_values_to_be_between", column="id", min_value=1, mostly=0.5),
             "mostly below 1 needs the rows",
         ),
