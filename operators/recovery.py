@@ -12,8 +12,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from lockgate.operators.connections.connected import with_connections
 from lockgate.operators.dag_run.destinations import (
-    as_destinations,
     configured_destinations,
+    named_destinations,
     watched_destinations,
 )
 from lockgate.operators.dag_run.job_handle import drop_blobs
@@ -217,7 +217,7 @@ class JobRecoveryOperator(LockgateOperator):
             registered_job,
         )
 
-        given = as_destinations(self.destinations) + ([self.destination] if self.destination else [])
+        given = named_destinations(self.destinations, self.destination)
         if self.job_id and not given:
             return UnendedJobs(expired=(registered_job(settings, self.job_id),)), []
         if self.job_id:

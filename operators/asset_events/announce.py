@@ -17,8 +17,8 @@ from lockgate.operators.asset_events.pending_events import (
 )
 from lockgate.operators.connections.connected import with_connections
 from lockgate.operators.dag_run.destinations import (
-    as_destinations,
     configured_destinations,
+    named_destinations,
     watched_destinations,
 )
 from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
@@ -137,7 +137,7 @@ class JobAnnounceOperator(LockgateOperator):
         return found
 
     def _destinations(self, settings: Settings) -> list[str]:
-        given = as_destinations(self.destinations) + ([self.destination] if self.destination else [])
+        given = named_destinations(self.destinations, self.destination)
         if given:
             return given
         if not settings.has_journal:

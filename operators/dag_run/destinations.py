@@ -26,6 +26,11 @@ def as_destinations(value: str | Iterable[str] | None) -> list[str]:
     return list(dict.fromkeys(part for part in cleaned if part))
 
 
+def named_destinations(several: str | Iterable[str] | None, one: str | None) -> list[str]:
+    """Return the destinations of two parameters; `one` is not split at commas."""
+    return as_destinations(several) + ([one] if one else [])
+
+
 def watched_destinations(given: str | Iterable[str] | None) -> list[str]:
     """Return the given destinations, else those of the environment, else those of the Airflow Variable.
 

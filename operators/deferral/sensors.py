@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,36 @@ if TYPE_CHECKING:
     from lockgate.operators.deferral.conditions import JobReached, ManifestHas
 
 
-class JobSensor(LockgateOperator, BaseSensorOperator):
+class _ConditionSensor(LockgateOperator, BaseSensorOperator):
+    """Waits for a condition, in a slot or in the triggerer."""
+
+    condition: str
+    deferrable: bool | None
+
+    def execute(self, context: Context) -> Any:  # noqa: RET503 - it defers
+        """Wait, in the triggerer if the sensor is deferrable."""
+        if not is_deferrable(self.deferrable):
+            return super().execute(context)
+        if done := self.poke(context):
+            return done.xcom_value
+        arguments = asdict(self._condition())
+        defer_until(self, self.condition, arguments, timeout_s=self.timeout, poll_s=self.poke_interval)
+
+    def resume(self, context: Context, event: dict[str, str], deadline_s: float) -> Any:  # noqa: ARG002
+        """Look once more, and return what was waited for."""
+        if done := self.poke(context):
+            return done.xcom_value
+        raise AirflowSensorTimeout(f"{self.task_id}: not so within {self.timeout:.0f} s")
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look once."""
+        raise NotImplementedError
+
+    def _condition(self) -> JobReached | ManifestHas:
+        raise NotImplementedError
+
+
+class JobSensor(_ConditionSensor):
     """Waits until a job has reached a phase.
 
     A later phase counts: a committed job has been published. Fails without a retry if the job can never reach
@@ -40,6 +70,7 @@ class JobSensor(LockgateOperator, BaseSensorOperator):
         The phase in which it found the job.
     """
 
+    condition = "job"
     template_fields: Sequence[str] = (*CONNECTIONS, "job", "phase")
     template_fields_renderers = {"job": "json"}  # noqa: RUF012 - as Airflow declares it
     ui_color = "#e8f0fe"
@@ -73,24 +104,6 @@ class JobSensor(LockgateOperator, BaseSensorOperator):
             )
         return PokeReturnValue(is_done=False)
 
-    def execute(self, context: Context) -> Any:  # noqa: RET503 - it defers
-        """Wait, in the triggerer if the sensor is deferrable."""
-        if not is_deferrable(self.deferrable):
-            return super().execute(context)
-        if done := self.poke(context):
-            return done.xcom_value
-        condition = self._condition()
-        arguments = {
-            "destination": condition.destination,
-            "job_id": condition.job_id,
-            "phase": condition.phase,
-        }
-        defer_until(self, "job", arguments, timeout_s=self.timeout, poll_s=self.poke_interval)
-
-    def resume(self, context: Context, event: dict[str, str], deadline_s: float) -> Any:  # noqa: ARG002
-        """Look once more, and return the phase."""
-        return _done(self, self.poke(context))
-
     def _condition(self) -> JobReached:
         from lockgate.operators.deferral.conditions import JobReached  # noqa: PLC0415 - when it runs
         from lockgate.storage_core.commit.records.phase import JobPhase  # noqa: PLC0415
@@ -103,7 +116,7 @@ class JobSensor(LockgateOperator, BaseSensorOperator):
         return JobReached(handle["destination"], handle["job_id"], self.phase)
 
 
-class ManifestSensor(LockgateOperator, BaseSensorOperator):
+class ManifestSensor(_ConditionSensor):
     """Waits until the newest publication at a destination has a turn, and is newer than a time.
 
     Args:
@@ -117,6 +130,7 @@ class ManifestSensor(LockgateOperator, BaseSensorOperator):
         The receipt of the publication, flat, as that of `JobCommitOperator`.
     """
 
+    condition = "manifest"
     template_fields: Sequence[str] = (*CONNECTIONS, "destination", "turn", "newer_than")
     ui_color = "#e8f0fe"
 
@@ -144,24 +158,6 @@ class ManifestSensor(LockgateOperator, BaseSensorOperator):
             is_done=receipt is not None, xcom_value=None if receipt is None else flat(receipt)
         )
 
-    def execute(self, context: Context) -> Any:  # noqa: RET503 - it defers
-        """Wait, in the triggerer if the sensor is deferrable."""
-        if not is_deferrable(self.deferrable):
-            return super().execute(context)
-        if done := self.poke(context):
-            return done.xcom_value
-        condition = self._condition()
-        arguments = {
-            "destination": condition.destination,
-            "turn": condition.turn,
-            "newer_than_s": condition.newer_than_s,
-        }
-        defer_until(self, "manifest", arguments, timeout_s=self.timeout, poll_s=self.poke_interval)
-
-    def resume(self, context: Context, event: dict[str, str], deadline_s: float) -> Any:  # noqa: ARG002
-        """Look once more, and return the receipt."""
-        return _done(self, self.poke(context))
-
     def _condition(self) -> ManifestHas:
         from lockgate.operators.deferral.conditions import ManifestHas  # noqa: PLC0415 - when it runs
 
@@ -181,9 +177,3 @@ def _time_s(value: datetime | str | None) -> float:
             "was done"
         )
     return found.timestamp()
-
-
-def _done(sensor: BaseSensorOperator, poked: PokeReturnValue) -> Any:
-    if not poked:
-        raise AirflowSensorTimeout(f"{sensor.task_id}: not so within {sensor.timeout:.0f} s")
-    return poked.xcom_value
