@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from lockgate.operators.audits.results import COLUMNS, Validation, failed_rows, page
+from lockgate.operators.audits.results import COLUMNS, Validation, failed_rows, failing, page
 from lockgate.operators.audits.suites import Suite
 from lockgate.operators.connections.connected import with_connections
 from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, parked_after
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 
 ENGINES: Final = ("pandas", "spark", "statistics")
+RECORDED: Final = 10
+"""Failures, and warnings, that a verdict's record names."""
 FORMATS: Final = ("parquet", "orc", "json", "csv")
 
 
@@ -138,7 +140,10 @@ class AuditOperator(LockgateOperator):
                 chosen, verdict, files = staged.chosen, self._validate(job, staged), len(staged.paths)
             summary = _summary(verdict, files)
             recorded = job.record_audit(
-                chosen=chosen, passed=verdict["passed"], suite=verdict["suite"], summary=summary
+                chosen=chosen,
+                passed=verdict["passed"],
+                suite=verdict["suite"],
+                summary=summary | failing(verdict["document"], RECORDED),
             )
         self._show(job, verdict)
         if not verdict["passed"]:
@@ -259,6 +264,6 @@ def _summary(verdict: Validation, files: int) -> dict[str, str | int | float | b
         "expectations": verdict["expectations"],
         "failed": len(verdict["failures"]),
         "warned": len(verdict["warnings"]),
-        **{f"failure_{number}": text for number, text in enumerate(verdict["failures"][:10], start=1)},
-        **{f"warning_{number}": text for number, text in enumerate(verdict["warnings"][:10], start=1)},
+        **{f"failure_{number}": text for number, text in enumerate(verdict["failures"][:RECORDED], start=1)},
+        **{f"warning_{number}": text for number, text in enumerate(verdict["warnings"][:RECORDED], start=1)},
     }

@@ -73,6 +73,31 @@ def failed_rows(document: Mapping[str, Any]) -> list[tuple[str, str, str, str, s
     return [_row(each) for each in _failed(document)]
 
 
+def failing(document: Mapping[str, Any], most: int) -> dict[str, str]:
+    """Return the expectations that block the commit for the verdict's record, as bounded JSON.
+
+    Args:
+        document: The result.
+        most: Maximum number of expectations: `failing_1`, ….
+    """
+    blocking = [each for each in _failed(document) if severity(each) == BLOCKING][:most]
+    return {f"failing_{number}": _record(each) for number, each in enumerate(blocking, start=1)}
+
+
+def _record(result: Mapping[str, Any]) -> str:
+    _, expectation, expected, found, _ = _row(result)
+    column = _arguments(result["expectation_config"]).get("column")
+    samples = ((result.get("result") or {}).get("partial_unexpected_list") or [])[:SAMPLES]
+    return _text(
+        {
+            "expectation": expectation[:200],
+            "column": None if column is None else str(column)[:200],
+            "found": f"expected {expected[:200]}; found {found[:200] or 'another value'}",
+            "samples": [str(sample)[:100] for sample in samples],
+        }
+    )
+
+
 def page(document: Mapping[str, Any], *, title: str) -> str:
     """Return a result as an HTML page that loads nothing from the network; all text is escaped."""
     rows = "".join(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from pyarrow import parquet
 
 from lockgate.operators.audit import AuditOperator
-from lockgate.operators.audits.results import page
+from lockgate.operators.audits.results import failing, page
 from lockgate.operators.dag_run.job_handle import handle_of
 from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator
 from lockgate.storage_core.commit.job import Job
@@ -95,6 +96,37 @@ def test_statistics_answer_an_expectation(job: Job, met: bool, expectation: dict
     summary = audit(job, {**expectation, "severity": "warning"})
 
     assert (summary["rows"], summary["files"], summary["warned"]) == (5, 2, 0 if met else 1)
+
+
+def test_a_failed_verdict_records_each_failing_expectation_for_people_within_bounds(job: Job) -> None:
+    with pytest.raises(AirflowFailException):
+        audit(
+            job,
+            expect("column_values_to_not_be_null", column="id"),
+            expect("column_to_exist", column="nowhere", severity="warning"),
+            expect("table_row_count_to_equal", value=6),
+        )
+    summary = verdict(job).summary
+    assert [name for name in summary if name.startswith("failing_")] == ["failing_1", "failing_2"]
+    first, second = (json.loads(summary[name]) for name in ("failing_1", "failing_2"))
+    assert (first["expectation"], first["column"]) == ("expect_column_values_to_not_be_null", "id")
+    assert "1 of 5" in first["found"]
+    assert (second["column"], second["samples"]) == (None, [])
+
+
+def test_what_a_record_has_of_a_failing_expectation_is_bounded() -> None:
+    result = {
+        "success": False,
+        "expectation_config": {
+            "type": "x" * 9_000,
+            "kwargs": {"column": "c" * 9_000, "value_set": ["v"] * 9_000},
+        },
+        "result": {"observed_value": "o" * 9_000, "partial_unexpected_list": ["s" * 9_000] * 20},
+    }
+    recorded = failing({"results": [result] * 50}, 10)
+    assert len(recorded) == 10
+    assert max(map(len, recorded.values())) < 2_000
+    assert len(json.loads(recorded["failing_10"])["samples"]) == 5
 
 
 @pytest.mark.parametrize(

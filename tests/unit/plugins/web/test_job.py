@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
@@ -180,6 +181,50 @@ def test_names_and_texts_come_back_unharmed(world: World) -> None:
     found = get(world, f"/jobs/{job.job_id}")
     assert found["description"] == hostile
     assert hostile in found["reason"]
+
+
+def test_a_failed_audit_is_shown_with_its_failing_expectations_and_samples(world: World) -> None:
+    found = {
+        "expectation": "expect_x",
+        "column": "<b>",
+        "found": "found 2 of 5 rows",
+        "samples": ["-1", "\x1b"],
+    }
+    with world.open_job("sales", audit=True) as job:
+        write(job, "t", {"a.csv": b"1"})
+        assert get(world, f"/jobs/{job.job_id}/audit") == {
+            "is_required": True,
+            "verdict": None,
+            "decided_s": None,
+            "suite": "",
+            "failing": [],
+        }
+        summary = {
+            "failure_1": "expect_x({}): {}",
+            "failing_1": json.dumps(found),
+            "failure_2": "expect_y({}): {}",
+        }
+        job.record_audit(chosen=job.chosen_digest(), passed=False, suite="rows", summary=summary)
+    audit = get(world, f"/jobs/{job.job_id}/audit")
+    assert (audit["verdict"], audit["suite"]) == ("failed", "rows")
+    assert audit["failing"] == [
+        {"expectation": "expect_x", "column": "<b>", "text": "found 2 of 5 rows", "samples": ["-1", "\x1b"]},
+        {"expectation": "expect_y", "column": None, "text": "expect_y({}): {}", "samples": []},
+    ]
+    steps = {step["name"]: step["state"] for step in get(world, f"/jobs/{job.job_id}")["steps"]}
+    assert steps["audited"] == "failed"
+
+
+@pytest.mark.parametrize(
+    "record", ["{", "[]", '{"expectation": 1}', '{"expectation":"x","column":[],"found":1,"samples":2}']
+)
+def test_an_unreadable_detail_of_a_verdict_leaves_its_line(world: World, record: str) -> None:
+    with world.open_job("sales") as job:
+        write(job, "t", {"a.csv": b"1"})
+        summary = {"failure_1": "expect_x({}): {}", "failing_1": record}
+        job.record_audit(chosen=job.chosen_digest(), passed=False, suite="rows", summary=summary)
+    (failing,) = get(world, f"/jobs/{job.job_id}/audit")["failing"]
+    assert failing["text"] == "expect_x({}): {}"
 
 
 def test_a_store_that_hangs_gives_what_the_registry_knows(
