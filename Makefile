@@ -46,8 +46,9 @@ format: $(READY)  ## Format the code
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-docs: $(READY)  ## Write docs/reference/operators.md from the docstrings of the operators
+docs: $(READY)  ## Write docs/reference/operators.md and api.md from docstrings
 	@$(BIN)/python -m scripts.operators_page
+	@$(BIN)/python -m scripts.api_page
 
 mutants: $(READY)  ## Mutation tests: break one rule of the journal or the blobs at a time; the tests must fail
 	@$(BIN)/python -m scripts.mutants
