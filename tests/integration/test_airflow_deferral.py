@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -22,7 +23,7 @@ from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.settings import Settings, settings_in_effect
 from lockgate.storage_core.stores import open_store
 from lockgate.workers.celery_app import COMMIT_QUEUE, app
-from tests.support.airflow.services import Services, running_airflow, sure
+from tests.support.airflow.services import Services, quoted, running_airflow, sure
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1_800)]
 
@@ -76,11 +77,27 @@ def started_by(airflow: Services, job_id: str) -> bool | None:
     return True if any(job_id in str(value) for (value,) in values) else None
 
 
+def press(airflow: Services, action: str, wanted: dict[str, str]) -> str:
+    """Press the button of an action on a page; return the id of the DAG run that it starts."""
+    dry = airflow.lockgate("POST", f"actions/{action}", wanted)
+    assert (dry["dry_run"], dry["href"]) == (True, None)
+    started = airflow.lockgate("POST", f"actions/{action}", {**wanted, "dry_run": False})
+    return unquote(started["href"].rpartition("/")[2])
+
+
 def triggers(airflow: Services, *, running: bool = False) -> int:
     """Return the number of triggers in Airflow's database."""
     of = "where triggerer_id is not null" if running else ""
     with closing(sqlite3.connect(airflow.home.path / "airflow.db")) as database:
         return int(database.execute(f"select count(*) from trigger {of}").fetchone()[0])
+
+
+def test_airflow_loads_the_plugin_and_its_api_answers(airflow: Services) -> None:
+    (plugin,) = [one for one in airflow.call("GET", "plugins")["plugins"] if one["name"] == "lockgate"]
+    assert airflow.call("GET", "plugins/importErrors")["import_errors"] == []
+    assert [app["url_prefix"] for app in plugin["fastapi_apps"]] == ["/lockgate"]
+
+    assert airflow.lockgate("GET", "openapi.json")["info"]["title"] == "Lockgate"
 
 
 def test_a_killed_triggerer_loses_no_deferred_task_and_nothing_is_sent_twice(
@@ -160,8 +177,15 @@ def test_a_commit_killed_after_its_decision_says_so_and_recovery_emits_its_event
     )
     assert events_of(airflow, job.job_id) == []
 
-    for _ in range(2):
-        recovered = airflow.trigger("job_recovery", {"destination": destination, "job_id": job.job_id})
+    links = airflow.call("GET", f"dags/job_files/dagRuns/{quoted(run_id)}/taskInstances/commit/links")
+    assert links["extra_links"]["Lockgate job"].endswith(f"job={quoted(job.job_id)}")
+
+    wanted = {"destination": f"file://{destination}", "job_id": job.job_id}
+    for number in range(2):
+        if number == 0:
+            recovered = press(airflow, "recover", wanted)
+        else:
+            recovered = airflow.trigger("job_recovery", wanted)
         assert airflow.ended_as("job_recovery", recovered) == "success"
 
     [job] = list_jobs(destination, settings=settings)

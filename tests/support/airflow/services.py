@@ -47,8 +47,15 @@ class Services:
 
     def call(self, method: str, path: str, body: object = None) -> Any:
         """Call Airflow's REST API."""
+        return self._call(method, f"{self.url}/api/v2/{path}", body)
+
+    def lockgate(self, method: str, path: str, body: object = None) -> Any:
+        """Call the JSON API of Lockgate's plugin."""
+        return self._call(method, f"{self.url}/lockgate/api/v1/{path}", body)
+
+    def _call(self, method: str, url: str, body: object) -> Any:
         request = urllib.request.Request(
-            f"{self.url}/api/v2/{path}",
+            url,
             method=method,
             data=None if body is None else json.dumps(body).encode(),
             headers={
@@ -61,7 +68,7 @@ class Services:
             with urllib.request.urlopen(request, timeout=120) as answer:
                 data = answer.read()
         except urllib.error.HTTPError as error:
-            raise AssertionError(f"{method} {path}: {error.code}: {error.read()!r}") from error
+            raise AssertionError(f"{method} {url}: {error.code}: {error.read()!r}") from error
         return json.loads(data) if data else None
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any]) -> str:
