@@ -68,15 +68,15 @@ ATTACKS: dict[str, tuple[str, dict[str, Any], str, str]] = {
         "write",
         "reflect is not allowed in a form",
     ),
+}
+
+FURTHER: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "the broker's password in a condition": (
         "dataset_commit",
         {"where": "raise_error(reflect('java.lang.System', 'getenv', 'LOCKGATE_BROKER_URL')) is null"},
         "write",
         "reflect is not allowed in a form",
     ),
-}
-
-FURTHER: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "another destination": (
         "dataset_commit",
         {"destination": "{root}/lake/../dags"},
