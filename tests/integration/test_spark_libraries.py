@@ -18,7 +18,7 @@ from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.spark.libraries import add_libraries
 from tests.support.blobs.cache import CacheWorld, cache_world
 from tests.support.blobs.libraries import has_jdk, jar, native_wheel, upload, wheel
-from tests.support.spark.cluster import CLUSTER_CONFIG, standalone_cluster
+from tests.support.spark.libraries import Lines, applied
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,29 +44,6 @@ def _driver_path() -> Iterator[None]:
     path = list(sys.path)
     yield
     sys.path[:] = path  # Spark extends the driver's path permanently
-
-
-class Lines:
-    """Record the lines of a task's log."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def info(self, message: str, *arguments: object) -> None:
-        """Record a line."""
-        self.lines.append(message % arguments)
-
-
-def applied(spark: SparkSession, module: str, expression: str) -> list[str]:
-    """Import a module on the executors and return the value of an expression there."""
-
-    def run(rows: Iterator[int]) -> Iterator[str]:
-        import importlib
-
-        library = importlib.import_module(module)
-        return (str(eval(expression, {"library": library, "row": row})) for row in rows)
-
-    return spark.sparkContext.parallelize(range(4), 2).mapPartitions(run).collect()
 
 
 def test_a_udf_imports_an_uploaded_wheel_a_module_and_native_code_on_the_executors(
@@ -109,35 +86,6 @@ def test_a_jar_added_later_works_in_sql(world: CacheWorld, spark: SparkSession, 
         spark.udf.registerJavaFunction("plus_one", "lockgate.test.PlusOne", "long")
         rows = spark.range(3).selectExpr("plus_one(id) AS more").collect()
     assert [row.more for row in rows] == [1, 2, 3]
-
-
-def on_a_cluster(spark: SparkSession) -> list[str]:
-    """Run in the child process on a cluster whose executors look like other machines to Spark."""
-    rates = applied(spark, "cluster_rates", "library.RATE + row")
-    native = applied(spark, "cluster_native", "library.escape('<')")
-    return rates + native
-
-
-def test_executors_of_a_cluster_fetch_the_libraries_from_the_driver(
-    settings: Settings, tmp_path: Path
-) -> None:
-    with open_blobs(settings) as server, standalone_cluster(tmp_path) as master:
-        artefacts = upload(
-            server,
-            "sales",
-            {
-                "cluster_rates-1.0-py3-none-any.whl": wheel("cluster_rates", "RATE = 7"),
-                "cluster_native-1.0-cp311-cp311-linux_x86_64.whl": native_wheel("cluster_native"),
-            },
-        )
-        work = SparkWork(
-            run=on_a_cluster,
-            arguments={},
-            master=master,
-            config={**CLUSTER_CONFIG, "spark.speculation": "false"},
-            artefacts=artefacts.handle(),
-        )
-        assert SparkChild(Lines()).run(work) == ["7", "8", "9", "10", *["&lt;"] * 4]
 
 
 def with_shipped(spark: SparkSession) -> dict[str, object]:

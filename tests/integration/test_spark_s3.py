@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -17,7 +18,10 @@ from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.stores import UploadInfo, open_store
 from tests.support.s3 import real_server
 from tests.support.soak import soak_only
-from tests.support.spark.driver import DAYS, Driver, DriverDiedError, How, spark_driver
+from tests.support.spark.driver import DAYS, DriverDiedError, How, count_days, spark_driver, write_days
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.integration, pytest.mark.requires("s3-server")]
 
@@ -48,15 +52,6 @@ def s3_environment() -> dict[str, str]:
     return real_server.environment()
 
 
-@pytest.fixture(scope="module")
-def s3_driver(
-    s3_environment: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Driver]:
-    log = tmp_path_factory.mktemp("s3") / "driver.log"
-    with spark_driver(log, environment=s3_environment) as driver:
-        yield driver
-
-
 @pytest.fixture
 def destination(s3_environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Yield a new prefix; delete its objects afterwards."""
@@ -73,20 +68,20 @@ def destination(s3_environment: Mapping[str, str], monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("how", ["write", "save"])
 def test_all_partitioned_rows_are_visible_after_the_commit(
-    how: How, s3_driver: Driver, destination: str, seen: Listing, open_uploads: Uploads
+    how: How, spark: SparkSession, destination: str, seen: Listing, open_uploads: Uploads
 ) -> None:
-    s3_driver.ask("write", destination=destination, how=how, rows=ROWS)
+    write_days(spark, destination=destination, how=how, rows=ROWS)
 
-    assert s3_driver.ask("days", destination=destination) == BY_DAY
+    assert count_days(spark, destination=destination) == BY_DAY
     assert open_uploads() == []
     assert seen() == sorted(read_manifest(destination).files) == _of_success(destination)
     assert len(seen()) == 2 * DAYS
 
 
 def test_rows_are_invisible_until_the_decision(
-    s3_driver: Driver, destination: str, seen: Listing, open_uploads: Uploads
+    spark: SparkSession, destination: str, seen: Listing, open_uploads: Uploads
 ) -> None:
-    s3_driver.ask("write", destination=destination, how="save", rows=ROWS, options={"commit": "task"})
+    write_days(spark, destination=destination, how="save", rows=ROWS, options={"commit": "task"})
     assert seen() == []
     assert read_manifest(destination).files == {}
     assert len(open_uploads()) == 2 * DAYS
@@ -96,15 +91,18 @@ def test_rows_are_invisible_until_the_decision(
     assert receipt.rows == ROWS
     assert open_uploads() == []
     assert seen() == sorted(read_manifest(destination).files) == _of_success(destination)
-    assert s3_driver.ask("days", destination=destination) == BY_DAY
+    assert count_days(spark, destination=destination) == BY_DAY
 
 
 def test_files_of_several_parts_are_complete(
-    s3_driver: Driver, destination: str, open_uploads: Uploads, tmp_path: Path
+    spark: SparkSession, destination: str, open_uploads: Uploads, tmp_path: Path
 ) -> None:
-    rows, part_bytes = 8_000_000, 5 * 2**20
-    options = {"compression": "none", "partBytes": str(part_bytes)}
-    s3_driver.ask("write", destination=destination, how="save", rows=rows, options=options)
+    rows, part_bytes = 40_000, 5 * 2**20
+    frame = spark.range(rows, numPartitions=2).selectExpr(
+        "id", f"id % {DAYS} AS day", "repeat(format_string('%020d', id), 100) AS text"
+    )
+    options = {"compression": "none", "partBytes": str(part_bytes), "partitionBy": "day"}
+    frame.write.format("lockgate").mode("append").options(**options).save(destination)
 
     assert min(info.size for info in visible_files(open_store(destination))) > part_bytes
     assert open_uploads() == []
@@ -121,7 +119,7 @@ def test_recovery_settles_the_job_of_a_driver_killed_around_its_decision(
     failpoint: str,
     decided: bool,
     s3_environment: Mapping[str, str],
-    s3_driver: Driver,
+    spark: SparkSession,
     destination: str,
     seen: Listing,
     open_uploads: Uploads,
@@ -142,15 +140,15 @@ def test_recovery_settles_the_job_of_a_driver_killed_around_its_decision(
     (job,) = list_jobs(destination)
     assert job.phase is (JobPhase.COMMITTED if decided else JobPhase.FAILED)
     assert open_uploads() == []
-    s3_driver.ask("write", destination=destination, how="write", rows=ROWS)  # a retry or a recomputation
-    assert s3_driver.ask("days", destination=destination) == BY_DAY
+    write_days(spark, destination=destination, how="write", rows=ROWS)  # a retry or a recomputation
+    assert count_days(spark, destination=destination) == BY_DAY
     assert seen() == sorted(read_manifest(destination).files)
 
 
 def test_other_readers_open_files_written_by_spark(
-    s3_driver: Driver, destination: str, tmp_path: Path
+    spark: SparkSession, destination: str, tmp_path: Path
 ) -> None:
-    s3_driver.ask("write", destination=destination, how="write", rows=ROWS)
+    write_days(spark, destination=destination, how="write", rows=ROWS)
     for reader in (_arrow_over_s3, _polars_over_s3, _duckdb_over_a_copy):
         assert reader(destination, tmp_path) == BY_DAY, reader.__name__
 

@@ -17,6 +17,7 @@ from typing import Final
 import pyspark
 
 from tests.support.spark.accidents import await_that
+from tests.support.spark.python_daemon import DAEMON
 
 HOSTS: Final = ("127.0.0.2", "127.0.0.3")
 _QUICK: Final = os.environ["SPARK_SUBMIT_OPTS"]
@@ -27,6 +28,8 @@ CLUSTER_CONFIG: Final = {
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
     "spark.executor.extraJavaOptions": _QUICK,
+    "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[3]),  # for the tests' own Python daemon
+    **DAEMON,
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
     "spark.speculation.minTaskRuntime": "100ms",

@@ -20,6 +20,7 @@ from lockgate.storage_core.spark.session import spark_session
 from lockgate.storage_core.spark.write import write
 from tests.support.spark.accidents import accident as step_with_accident
 from tests.support.spark.accidents import await_that
+from tests.support.spark.python_daemon import DAEMON
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +29,7 @@ How = Literal["write", "save"]
 """By `lockgate.storage_core.spark.write`, or by `format("lockgate")` alone."""
 
 DAYS: Final = 5
-QUICK: Final = {"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2"}
+QUICK: Final = {"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2", **DAEMON}
 
 
 class DriverDiedError(Exception):
@@ -106,7 +107,7 @@ def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
     return process.stdin, process.stdout
 
 
-def _write(
+def write_days(
     spark: SparkSession,
     *,
     destination: str,
@@ -115,7 +116,7 @@ def _write(
     accident: list[Any] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> int | None:
-    """Write numbers by day, over two tasks; returns the rows of the receipt where there is one."""
+    """Write numbers by day, over two tasks; return the rows of the receipt where there is one."""
     frame: DataFrame = spark.range(rows, numPartitions=2).selectExpr("id", f"id % {DAYS} AS day")
     if accident is not None:
         frame = frame.mapInArrow(step_with_accident(*accident), "id long, day long")
@@ -134,10 +135,10 @@ def _write(
     return None
 
 
-def _days(spark: SparkSession, *, destination: str) -> list[tuple[int, int]]:
-    """Read a destination by its log; returns day and rows."""
+def count_days(spark: SparkSession, *, destination: str) -> list[list[int]]:
+    """Read a destination by its log; return day and rows."""
     counted = read(spark, destination).groupBy("day").count().orderBy("day")
-    return [(row["day"], row["count"]) for row in counted.collect()]
+    return [[row["day"], row["count"]] for row in counted.collect()]
 
 
 def _await_executors(spark: SparkSession, *, count: int) -> None:
@@ -146,7 +147,7 @@ def _await_executors(spark: SparkSession, *, count: int) -> None:
     await_that(lambda: status().size() == count + 1, "executors")  # the driver is counted too
 
 
-CALLS: Final = {"write": _write, "days": _days, "await_executors": _await_executors}
+CALLS: Final = {"write": write_days, "days": count_days, "await_executors": _await_executors}
 
 
 def main() -> None:
