@@ -619,9 +619,9 @@ MUTANTS: Final = (
         "an audit verdict is bound to the pending sets from before the audit",
         [
             Edit(
-                "storage_core/commit/job.py",
-                "if self.chosen_digest() != chosen:",
-                "if not chosen:",
+                "storage_core/commit/decide/audit.py",
+                "if chosen(folder, job_attempt) != digest:",
+                "if not digest:",
             )
         ],
         "tests/unit/commit/recovery/test_recovery.py::"

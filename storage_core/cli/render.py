@@ -33,6 +33,10 @@ JsonFlag = Annotated[
     typer.Option("--json", callback=_store_json_flag, help="Print one JSON document instead of a table."),
 ]
 DESTINATION_HELP: Final = "Destination of jobs: s3://bucket/prefix, file:///dir, or a path."
+JOB_HELP: Final = (
+    "A job id such as sales-2026-11-21-g1, or a job's name for its newest generation. Without DEST, the "
+    "journal determines the destination."
+)
 Destination = Annotated[str, typer.Argument(metavar="DEST", help=DESTINATION_HELP)]
 
 

@@ -18,8 +18,9 @@ from types import TracebackType
 from typing import Final, NoReturn, Self
 
 from lockgate.storage_core.clock import Clock
+from lockgate.storage_core.commit.decide import audit
 from lockgate.storage_core.commit.decide.decision import decide_abort
-from lockgate.storage_core.commit.decide.task_selection import choose, chosen_digest, newest_job_attempt
+from lockgate.storage_core.commit.decide.task_selection import newest_job_attempt
 from lockgate.storage_core.commit.job_commit import RETRYABLE_ERRORS, commit_job
 from lockgate.storage_core.commit.job_summary import receipt_of
 from lockgate.storage_core.commit.leases.job_leases import LeasesByJob
@@ -29,15 +30,10 @@ from lockgate.storage_core.commit.publish.roll_forward import roll_forward
 from lockgate.storage_core.commit.publish.shard_completion import ShardCompleter
 from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
 from lockgate.storage_core.commit.records.job import JobRecord, JobSpec
-from lockgate.storage_core.commit.records.job_folder import JobFolder, claim
+from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
-from lockgate.storage_core.commit.records.task import (
-    AbortedAttempt,
-    AuditVerdict,
-    ExpectedTask,
-    ExpectedTasks,
-)
+from lockgate.storage_core.commit.records.task import AuditVerdict, ExpectedTask, ExpectedTasks
 from lockgate.storage_core.commit.staged_files.attempt_directories import staging_dir
 from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.commit.task.expected_tasks import expected_digest, freeze_tasks, refuse_empty
@@ -232,11 +228,7 @@ class Job:
 
         Its uploads are aborted when the job ends.
         """
-        record = AbortedAttempt(
-            job_id=self.job_id, task_id=TaskId(task_id), attempt_id=AttemptId(attempt_id), reason=reason
-        )
-        key = f"tasks/{check_id('task', task_id)}/{check_id('attempt', attempt_id)}.aborted"
-        claim(self.store, self._folder.key(key), record)
+        self._folder.exclude_attempt(TaskId(task_id), AttemptId(attempt_id), reason)
 
     def expect(self, tasks: Sequence[ExpectedTask], *, staging: str | None = None) -> ExpectedTasks:
         """Freeze the task list of this job attempt; the commit then requires each of these tasks.
@@ -271,14 +263,11 @@ class Job:
 
         An audit takes it before it reads the data, and passes it to `record_audit`.
         """
-        return chosen_digest(choose(self._folder, self.job_attempt))
+        return audit.chosen(self._folder, self.job_attempt)
 
     def chosen_pending_sets(self) -> tuple[str, list[PendingSet]]:
         """Return `chosen_digest()` and the pending sets that it is of."""
-        chosen = choose(self._folder, self.job_attempt)
-        attempts = {(each.task_id, each.attempt_id) for each in chosen}
-        sets = [saved.record for saved in self._folder.pending_sets()]
-        return chosen_digest(chosen), [each for each in sets if (each.task_id, each.attempt_id) in attempts]
+        return audit.chosen_pending_sets(self._folder, self.job_attempt)
 
     def record_audit(
         self,
@@ -301,20 +290,15 @@ class Job:
         Raises:
             ConflictError: A task has committed since: the audit did not read what a commit would include now.
         """
-        if self.chosen_digest() != chosen:
-            raise ConflictError(
-                f"job {self.job_id} at {self.destination}: a task attempt committed during audit {suite!r}, "
-                "which did not read its data; no verdict was recorded; run the audit again"
-            )
-        verdict = AuditVerdict(
-            job_id=self.job_id,
-            chosen_digest=chosen,
+        return audit.record(
+            self._folder,
+            self.job_attempt,
+            digest=chosen,
             passed=passed,
             suite=suite,
-            summary=dict(summary),
-            decided_s=self._clock.now_s(),
+            summary=summary,
+            now_s=self._clock.now_s(),
         )
-        return claim(self.store, self._folder.audit_key(chosen), verdict)
 
     def commit(
         self,
@@ -441,13 +425,8 @@ class Job:
         """Raise if the driver of this process is no longer the job's driver."""
         if self._lease is not None:
             self._lease.check(self._settings.lease_renew_s)
-            return
-        leased = self._leases.look(self._folder, self._record).job_attempt
-        if leased not in {None, self.job_attempt}:
-            raise FencedError(
-                f"job {self.job_id} at {self.destination}: job attempt {self.job_attempt} lost the job to "
-                f"{leased}; its tasks do not commit any more; nothing was changed"
-            )
+        else:
+            self._leases.check_driver(self._folder, self._record, self.job_attempt)
 
     def _register(self, committed: PendingSet) -> None:
         """Record a task commit in the registry."""

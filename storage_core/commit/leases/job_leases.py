@@ -16,7 +16,7 @@ from lockgate.storage_core.commit.leases.job_journal import is_journal_of, own_j
 from lockgate.storage_core.commit.leases.protocol import Hold, JobLeases, JobLeaseState, JobLeaseView
 from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
-from lockgate.storage_core.errors import JournalUnavailableError
+from lockgate.storage_core.errors import FencedError, JournalUnavailableError
 from lockgate.storage_core.ids import JobAttemptId
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
@@ -43,6 +43,15 @@ class LeasesByJob:
         except JournalUnavailableError as error:
             return JobLeaseView(JobLeaseState.UNKNOWN, unread=str(error))
         return leases.look(folder, job)
+
+    def check_driver(self, folder: JobFolder, job: JobRecord, job_attempt: JobAttemptId) -> None:
+        """Raise `FencedError` if another job attempt has the lease."""
+        leased = self.look(folder, job).job_attempt
+        if leased not in {None, job_attempt}:
+            raise FencedError(
+                f"job {job.job_id} at {folder.store.url}: job attempt {job_attempt} lost the job to "
+                f"{leased}; its tasks do not commit any more; nothing was changed"
+            )
 
     def look_again(self, folder: JobFolder, job: JobRecord, overdue: JobLeaseView, who: str) -> JobLeaseView:
         """Watch an overdue lease until it is renewed or has lapsed, and return its state then.

@@ -19,7 +19,7 @@ from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.commit.records.phase import JobPhase, phase_of
 from lockgate.storage_core.commit.records.plan import Decision
 from lockgate.storage_core.commit.records.report import Ended, Report
-from lockgate.storage_core.commit.records.task import AuditVerdict, ExpectedTasks
+from lockgate.storage_core.commit.records.task import AbortedAttempt, AuditVerdict, ExpectedTasks
 from lockgate.storage_core.errors import (
     AccessDeniedError,
     AlreadyExistsError,
@@ -256,6 +256,12 @@ class JobFolder:
             committed={AttemptId(name) for name, _, kind in names if kind == "pendingset"},
             aborted={AttemptId(name) for name, _, kind in names if kind == "aborted"},
         )
+
+    def exclude_attempt(self, task: TaskId, attempt: AttemptId, reason: str) -> None:
+        """Record that the commit does not include this attempt."""
+        record = AbortedAttempt(job_id=self.job_id, task_id=task, attempt_id=attempt, reason=reason)
+        key = f"tasks/{check_id('task', task)}/{check_id('attempt', attempt)}.aborted"
+        claim(self.store, self.key(key), record)
 
     def aborted_attempts(self, task: TaskId | None = None) -> set[tuple[TaskId, AttemptId]]:
         """Return the ids of aborted attempts, of all tasks or of one."""

@@ -5,18 +5,15 @@ Source: commit protocol, "Writing and task commit".
 
 from __future__ import annotations
 
-import hashlib
-import os
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property
-from io import FileIO
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import BinaryIO, Final, NamedTuple, NoReturn, Self
+from typing import BinaryIO, NamedTuple, NoReturn, Self
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.committers import get_committer
@@ -27,19 +24,17 @@ from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.layout import is_hidden
 from lockgate.storage_core.commit.records.pending_set import PendingFile, PendingSet
 from lockgate.storage_core.commit.staged_files.attempt_directories import make_attempt_dir, staging_dir
+from lockgate.storage_core.commit.task import local_file
 from lockgate.storage_core.commit.task.task_commit import create_pending_set, refuse_unclosed
-from lockgate.storage_core.commit.uploads.parquet_footer import statistics_of_file
 from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import (
-    AccessDeniedError,
     ConflictError,
     FencedError,
     InvalidInputError,
     LockgateError,
     NotAppliedError,
     OutcomeUnknownError,
-    UnsupportedStoreError,
     UploadGoneError,
 )
 from lockgate.storage_core.failpoints import step
@@ -47,10 +42,7 @@ from lockgate.storage_core.forks import ForkGuard
 from lockgate.storage_core.ids import AttemptId, JobAttemptId, TaskId, new_token, short_id_in, with_short_id
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
-from lockgate.storage_core.stores.file_tree import FileTree
 from lockgate.storage_core.stores.protocol import check_key, check_metadata
-
-COPY_BYTES: Final = 1024 * 1024
 
 
 class _FileHeaders(NamedTuple):
@@ -214,26 +206,17 @@ class Attempt:
             ConflictError: The file has another size, or changed while it was read; nothing is committed.
             InvalidInputError: The file does not exist, or is not a regular file.
         """
-        try:
-            descriptor = os.open(local, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError as error:
-            raise InvalidInputError(
-                f"staged file {local} cannot be opened ({error.strerror}); "
-                "the staging directory must be one that workers see"
-            ) from None
-        with os.fdopen(descriptor, "rb", buffering=0) as source:
-            size = os.fstat(source.fileno()).st_size
-            _check_size(local, size, expected_size)
-            if self._committer.place == "file systems" and self._adopt(local, source, path, rows, size):
-                return
+        with local_file.opened(local, expected_size) as source:
+            if self._committer.place == "file systems":
+                key, with_sha256 = self._check_path(path), self._job.spec.audit
+                file = source.adopted_by(self._folder.store, key, path, rows=rows, with_sha256=with_sha256)
+                if file is not None:
+                    self._add(file)
+                    source.check_size(file.upload.size)
+                    return
             with self.open_upload(path) as writer:
                 writer.rows = rows
-                sha256 = hashlib.sha256()
-                while chunk := source.read(COPY_BYTES):
-                    sha256.update(chunk)
-                    writer.write(chunk)
-                writer.sha256 = sha256.hexdigest()
-                _check_size(local, writer.tell(), size)
+                source.copy_to(writer)
 
     def drop(self, path: str) -> None:
         """Drop one file, complete or not; idempotent. Its path may be written again.
@@ -365,25 +348,6 @@ class Attempt:
                 raise InvalidInputError(f"path {path!r} was already written by this attempt")
         return key
 
-    def _adopt(self, local: Path, source: FileIO, path: str, rows: int | None, size: int) -> bool:
-        """Take a file without a copy; return False if it must be copied."""
-        store, key = self._folder.store, self._check_path(path)
-        if not isinstance(store, FileTree):
-            return False
-        try:
-            with step("task-write"):
-                upload = store.adopt_file(local, key, new_token())
-        except (UnsupportedStoreError, AccessDeniedError):
-            return False
-        # The upload has the file's inode and time: a write after the link reverts the job.
-        sha256 = hashlib.file_digest(source, "sha256").hexdigest() if self._job.spec.audit else None
-        found = statistics_of_file(local, path) if path.endswith(".parquet") else None
-        statistics = {} if found is None else found[1]
-        rows = found[0] if rows is None and found is not None else rows
-        self._add(PendingFile(path=path, upload=upload, rows=rows, sha256=sha256, statistics=statistics))
-        _check_size(local, upload.size, size)
-        return True
-
     def _add(self, file: PendingFile) -> None:
         with self._lock:
             self._files[file.key] = file
@@ -446,11 +410,3 @@ class Attempt:
 def _close_dropped(file: BinaryIO) -> None:
     with suppress(OSError, LockgateError):  # the file is discarded: failed writes do not matter
         file.close()
-
-
-def _check_size(local: Path, size: int, expected: int | None) -> None:
-    if expected is not None and size != expected:
-        raise ConflictError(
-            f"staged file {local} has {size} bytes, not the {expected} of the frozen listing; "
-            "nothing of it is committed; write the stage again"
-        )
