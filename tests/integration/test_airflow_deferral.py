@@ -20,6 +20,7 @@ from lockgate.storage_core.commit.destination.log import read_manifest
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.journal import open_journal
 from lockgate.storage_core.settings import Settings, settings_in_effect
 from lockgate.storage_core.stores import open_store
 from lockgate.workers.celery_app import COMMIT_QUEUE, app
@@ -43,6 +44,7 @@ def airflow(root: Path, settings: Settings) -> Iterator[Services]:
     environment = {
         "LOCKGATE_HOME": str(settings.home),
         "LOCKGATE_TRIGGER_DESTINATIONS": json.dumps([str(root / "lake")]),  # the form of `job_recovery`
+        "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
         "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "120",  # a busy machine; by default 5 s
         "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",
         "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "5",
@@ -193,3 +195,22 @@ def test_a_commit_killed_after_its_decision_says_so_and_recovery_emits_its_event
     assert events_of(airflow, job.job_id) == [("files", "job_recovery")]
     sure(lambda: started_by(airflow, job.job_id), "the Asset started no run")
     assert [page for page in open_store(destination, settings).pages(layout.ASSET_EVENTS) if page] == []
+
+
+def test_the_forms_test_button_connects_from_the_api_server(airflow: Services, tmp_path: Path) -> None:
+    journal = f"sqlite:///{tmp_path / 'journal.db'}"
+
+    def press() -> Any:
+        form = {
+            "connection_id": "jobs",
+            "conn_type": "lockgate",
+            "extra": json.dumps({"journal_url": journal}),
+        }
+        return airflow.call("POST", "connections/test", form)
+
+    missing = press()
+    open_journal(journal).close()
+
+    assert missing["status"] is False
+    assert "there is no such file on this machine" in missing["message"]
+    assert press() == {"status": True, "message": f"reached {journal}"}
