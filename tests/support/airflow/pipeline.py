@@ -34,6 +34,8 @@ Executor = Literal["LocalExecutor", "CeleryExecutor"]
 Service = Literal["api-server", "scheduler", "triggerer", "airflow-worker", "lockgate-worker"]
 
 DAG = "dataset_commit"
+JARS = Path(__file__).parents[3] / ".tools" / "ivy" / "jars"
+"""Of hadoop-aws, if `make s3a-jars` has fetched it."""
 ROWS = 30
 PARTS = 3
 
@@ -116,12 +118,16 @@ class Pipeline:
         process.wait()
 
     def trigger(self, name: str, **conf: Any) -> tuple[str, str]:
-        """Start a run that writes thirty rows to a new destination; return that and the run's id."""
-        source = self.root / f"{name}.json"
-        source.write_text("".join(json.dumps({"row": n, "part": n % PARTS}) + "\n" for n in range(ROWS)))
+        """Start a run that writes thirty rows to a new destination; return that and the run's id.
+
+        Spark reads them from S3 if hadoop-aws is there.
+        """
+        rows = "".join(json.dumps({"row": n, "part": n % PARTS}) + "\n" for n in range(ROWS))
+        source = f"{real_server.new_url()}-source" if JARS.exists() else str(self.root / f"{name}-source")
+        open_store(source, self.settings).put("rows.json", rows.encode())
         destination = f"{real_server.new_url()}/{name}"
         self.destinations.append(destination)
-        fixed = {"source": str(source), "source_format": "json", "destination": destination}
+        fixed = {"source": source, "source_format": "json", "destination": destination}
         return destination, self.services.trigger(DAG, {**fixed, "partition_by": ["part"], **conf})
 
     def runner(self, run_id: str, task_id: str) -> int:
@@ -211,7 +217,8 @@ def running_pipeline(
             **home._settings(),
             **{f"LOCKGATE_{name.upper()}": value for name, value in lockgate.items()},
             "LOCKGATE_REDELIVERY_S": "10",
-            "LOCKGATE_TRIGGER_SOURCES": json.dumps([str(root)]),
+            "LOCKGATE_TRIGGER_SOURCES": json.dumps([str(root), os.environ["LOCKGATE_TEST_S3_URL"]]),
+            **({"LOCKGATE_SPARK_S3_JARS": str(JARS)} if JARS.exists() else {}),
             "LOCKGATE_TRIGGER_DESTINATIONS": json.dumps([os.environ["LOCKGATE_TEST_S3_URL"]]),
             "LOCKGATE_TRIGGER_TRANSFORMS": json.dumps(["tests.support.airflow.held_frame:held_frame"]),
             "LOCKGATE_RECOVERY_MINUTES": "1440",  # a test runs it
