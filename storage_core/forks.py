@@ -9,6 +9,9 @@ A fork waits briefly for transactions of other threads and blocks new ones meanw
 not use SQLite at all if its parent's lease renewer happened to write at that moment, and threads that write
 continuously would leave no moment for a fork.
 
+A child never collects the garbage that it inherits: a connection in it may be one that a thread of the parent
+was closing, with SQLite's mutex locked, and finalising that one crashes the child or lets it wait for ever.
+
 Source: "How To Corrupt An SQLite Database File", section 2.6.
 """
 
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 import concurrent.futures.thread
 import ctypes
+import gc
 import logging
 import os
 import threading
@@ -54,6 +58,7 @@ class Forks:
         self.is_tainted = False
         self._forkables: weakref.WeakSet[Forkable] = weakref.WeakSet()
         self._was_quiet = True
+        self._collects = False
         self._reset()
 
     def register(self, forkable: Forkable) -> None:
@@ -84,17 +89,24 @@ class Forks:
         self._is_forking = True
         self._changed.wait_for(lambda: self._open.keys() <= {thread}, PATIENCE_S)
         self._was_quiet = not self._open
+        self._collects = gc.isenabled()
+        gc.disable()  # until the child has frozen what it inherits
         for forkable in self._forkables:
             forkable.before_fork()
 
     def after_in_parent(self) -> None:
         """Release the lock, so that transactions may begin again."""
+        if self._collects:
+            gc.enable()
         self._is_forking = False
         self._changed.notify_all()
         self._changed.release()
 
     def after_in_child(self) -> None:
-        """Call `after_fork_in_child` of all objects."""
+        """Call `after_fork_in_child` of all objects, and never collect what was inherited."""
+        gc.freeze()
+        if self._collects:
+            gc.enable()
         self._reset()
         self.is_tainted = self.is_tainted or not self._was_quiet
         for forkable in self._forkables:
