@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from lockgate.storage_core.file_locks import wait_for
+
 PREFIX: Final = "lockgate-spark-"
 LEAST_AGE_S: Final = 60.0
 """A younger folder may be one that its task has not locked yet."""
@@ -22,7 +24,7 @@ def answer_folder() -> Iterator[Path]:
     """Yield a temporary folder, locked until the block ends; delete those whose tasks were killed."""
     delete_abandoned()
     with tempfile.TemporaryDirectory(prefix=PREFIX) as name, _opened(Path(name)) as folder:
-        fcntl.flock(folder, fcntl.LOCK_SH)
+        wait_for(Path(name)).until_locked(folder, fcntl.LOCK_SH)
         yield Path(name)
 
 

@@ -40,7 +40,7 @@ def fetch_file(
         translated("write", str(target), changes=True),
         tempfile.TemporaryDirectory(prefix=".lockgate-", dir=target.parent) as folder,
     ):
-        temporary = LocalBlobs(Path(folder), on_write=lambda done: progress("download", done, size_bytes))
+        temporary = LocalBlobs(Path(folder), on_bytes=lambda done: progress("download", done, size_bytes))
         blobs.fetch(temporary, job_id, blob_key).replace(target)
     return target
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from io import FileIO
 from pathlib import Path
 
 import pytest
 
 from lockgate.storage_core import file_locks
+from lockgate.storage_core.blobs.cache import directory, pins
+from lockgate.storage_core.blobs.cache.directory import CacheFolder
 from lockgate.storage_core.blobs.cache.pins import FETCH_WAIT_S, CachePins
 from lockgate.storage_core.blobs.keys import new_blob_key, new_upload_set
+from lockgate.storage_core.blobs.storage import local
 from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.file_locks import WAIT_S, WARN_AFTER_S, lock_exclusive, lock_shared, touch
 from lockgate.storage_core.settings import Settings
@@ -157,3 +162,32 @@ def test_the_broker_is_not_waited_for_without_a_limit(
     ):
         call(settings)
     assert clock.monotonic_s() - began_s == embedded_broker.LOCK_WAIT_S
+
+
+def test_verifying_one_large_blob_is_progress_of_a_fetch_and_of_a_cache_that_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    touched = list[str]()
+
+    def note(file: FileIO) -> None:
+        touched.append(Path(f"/proc/self/fd/{file.fileno()}").readlink().name)
+
+    monkeypatch.setattr(local, "_PIECE_BYTES", 1)
+    monkeypatch.setattr(pins, "touch", note)
+    monkeypatch.setattr(directory, "touch", note)
+    data = b"abc"
+    key = new_blob_key(hashlib.sha256(data).hexdigest(), new_upload_set())
+    path = tmp_path / "blobs" / "sales" / key
+    path.parent.mkdir(parents=True)
+    path.write_bytes(data)
+
+    cache = CacheFolder(tmp_path, limit_bytes=1000, interval_s=60)
+    assert touched[0] == "owners", "the new holder"
+    assert touched.count("owners") >= 1 + len(data), "each piece of the blob of a killed process"
+
+    touched.clear()
+    cache.local.forget_verified("sales", key)
+    with cache.fetching("sales", key):
+        cache.local.verified("sales", key)
+    assert touched == [f"{key}.fetch"] * len(data)
+    cache.close()

@@ -95,9 +95,8 @@ class CacheFolder(Forkable):
         self.path = path.absolute()
         self._clock = clock or SystemClock()
         self._pins = CachePins(self.path / "held", self._clock)
-        self.local = LocalBlobs(
-            self.path / "blobs", is_durable=False, on_write=lambda _: self._pins.show_progress()
-        )
+        self._recovering: FileIO | None = None
+        self.local = LocalBlobs(self.path / "blobs", is_durable=False, on_bytes=self._show_progress)
         self._unpacked = UnpackedBlobs(self.path / "unpacked")
         self._limit_bytes = limit_bytes
         self._interval_s = interval_s
@@ -211,7 +210,12 @@ class CacheFolder(Forkable):
             lock = try_lock_exclusive(self._owners)
             if lock is not None:
                 with lock:
-                    self._recover(lock)
+                    touch(lock)  # a new holder is progress
+                    self._recovering = lock
+                    try:
+                        self._recover(lock)
+                    finally:
+                        self._recovering = None
             return lock_shared(self._owners)
 
     def _recover(self, lock: FileIO) -> None:
@@ -227,6 +231,12 @@ class CacheFolder(Forkable):
                 touch(lock)  # others wait for it
                 if self._pins.was_in_use(job_id, blob.blob_key) and self._is_whole(blob):
                     self._pins.idle([blob], now_s)
+
+    def _show_progress(self, _: int) -> None:
+        """Show those who wait for this process's locks that it reads or writes a blob."""
+        self._pins.show_progress()
+        if self._recovering is not None:
+            touch(self._recovering)
 
     def _is_whole(self, blob: ListedBlob) -> bool:
         try:

@@ -289,7 +289,7 @@ def gone(job_id: str, blob_key: str) -> ObjectNotFoundError:
     """Return the error for a blob that takes no reference."""
     return ObjectNotFoundError(
         f"blob {job_id}/{blob_key} is gone: nothing referred to it for longer than the retention "
-        "interval; nothing was changed; upload it again"
+        "interval; no reference to it was taken; upload it again"
     )
 
 

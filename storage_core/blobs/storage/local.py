@@ -41,6 +41,7 @@ from lockgate.storage_core.stores.os_errors import after_the_effect, translated
 INCOMING: Final = ".incoming"
 MAX_VERIFIED: Final = 100_000
 """Number of files remembered as verified: some 50 MB of memory."""
+_PIECE_BYTES: Final = 1024 * 1024
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NO_FILE: Final = frozenset({errno.ELOOP, errno.ENXIO})
 """Errors of opening a link or a socket."""
@@ -63,13 +64,13 @@ class LocalBlobs(Forkable):
     Args:
         path: Path of the directory.
         is_durable: Whether blobs survive a crash of the machine; a cache does not need it.
-        on_write: Called with the number of bytes of a blob written so far.
+        on_bytes: Called with the number of bytes of a blob written, or read to verify it, so far.
     """
 
-    def __init__(self, path: Path, *, is_durable: bool = True, on_write: OnWrite = lambda _: None) -> None:
+    def __init__(self, path: Path, *, is_durable: bool = True, on_bytes: OnWrite = lambda _: None) -> None:
         self.path = path.absolute()
         self._is_durable = is_durable
-        self._on_write = on_write
+        self._on_bytes = on_bytes
         self._verified: dict[Path, tuple[int, int, int, int]] = {}
         self.after_fork_in_child()
         FORKS.register(self)
@@ -92,7 +93,7 @@ class LocalBlobs(Forkable):
 
     def incoming(self) -> AbstractContextManager[IncomingFile]:
         """Create a file for a blob being received; see `create_incoming`."""
-        return create_incoming(self.path / INCOMING, self._on_write)
+        return create_incoming(self.path / INCOMING, self._on_bytes)
 
     def place(self, incoming: IncomingFile, job_id: str, blob_key: BlobKey, *, is_copy: bool = False) -> Path:
         """Move a complete file to its blob's path; return the path.
@@ -139,7 +140,7 @@ class LocalBlobs(Forkable):
                 with self._changing:
                     if self._verified.get(path) == signature:
                         return path
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                digest = _digest(file, self._on_bytes)
         except ObjectNotFoundError:
             raise ObjectNotFoundError(f"blob {job_id}/{blob_key} is not in {self.path}") from None
         except _NoFileError:
@@ -280,6 +281,15 @@ class LocalBlobs(Forkable):
 
 class _NoFileError(Exception):
     """The path names something other than a file."""
+
+
+def _digest(file: FileIO, on_bytes: OnWrite) -> str:
+    digest, size_bytes = hashlib.sha256(), 0
+    while piece := file.read(_PIECE_BYTES):
+        digest.update(piece)
+        size_bytes += len(piece)
+        on_bytes(size_bytes)
+    return digest.hexdigest()
 
 
 def _open(path: Path) -> FileIO:

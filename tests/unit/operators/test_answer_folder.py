@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -11,10 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from lockgate.operators.spark_process import answer_folder as answer_folder_module
 from lockgate.operators.spark_process.answer_folder import LEAST_AGE_S, PREFIX, answer_folder
+from lockgate.storage_core import file_locks
+from lockgate.storage_core.errors import StoreUnavailableError
 
 KILLED = """
 import os, signal
+from lockgate.operators.spark_process import answer_folder as answer_folder_module
 from lockgate.operators.spark_process.answer_folder import answer_folder
 with answer_folder() as folder:
     (folder / "answer.json").touch()
@@ -59,3 +64,19 @@ def test_folders_of_running_tasks_young_ones_and_those_of_others_are_kept(folder
                 path for path in folder.iterdir() if not path.is_symlink()
             }
     assert {young, other, outside} == {path for path in folder.iterdir() if not path.is_symlink()}
+
+
+def test_a_folder_that_another_process_keeps_locked_is_an_error_after_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(file_locks, "WAIT_S", 0.0)
+    made = answer_folder_module.tempfile.TemporaryDirectory
+
+    def locked(prefix: str) -> tempfile.TemporaryDirectory[str]:
+        folder = made(prefix=prefix)
+        fcntl.flock(os.open(folder.name, os.O_RDONLY), fcntl.LOCK_EX)
+        return folder
+
+    monkeypatch.setattr(answer_folder_module.tempfile, "TemporaryDirectory", locked)
+    with pytest.raises(StoreUnavailableError, match="without progress for 0 s"), answer_folder():
+        pass
