@@ -28,7 +28,7 @@ RACES: Final = "tests/unit/blobs/test_races.py::test_"
 SWEEP: Final = "tests/unit/blobs/test_sweep.py::test_"
 LATE: Final = "tests/unit/blobs/test_late_puts.py::test_"
 OWNERS: Final = "tests/unit/blobs/test_store_owner.py::test_"
-RIGHTS: Final = "tests/unit/operators/test_trigger_rights.py::test_"
+RIGHTS: Final = "tests/unit/operators/test_allow_lists.py::test_"
 STAGED: Final = "tests/unit/workers/test_staged.py::test_"
 
 
