@@ -13,7 +13,7 @@ class ActionRequest(Model):
     """What to do.
 
     Attributes:
-        dry_run: Only tell what would be done; a request without it changes nothing.
+        dry_run: Report what would be done, and change nothing; the default.
         destination: For `recover`, `abort` and `sweep-uploads`.
         job_id: For `recover` and `abort`.
         reason: For `abort`: recorded with the decision. For `leave-safe-mode`: the reason to leave.
