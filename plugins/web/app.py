@@ -12,6 +12,7 @@ from lockgate.plugins.web.api import blobs, destinations, job, journal, uploads
 from lockgate.plugins.web.api.actions import action_routes
 from lockgate.plugins.web.etags import EtagMiddleware
 from lockgate.plugins.web.headers import HeadersMiddleware
+from lockgate.plugins.web.pages.routes import page_routes
 from lockgate.plugins.web.problems import answer_problems
 from lockgate.plugins.web.reads import Reads
 
@@ -44,4 +45,5 @@ def web_app(host: Host, reads: Reads | None = None) -> FastAPI:
 
     for routes in (uploads.router, blobs.router, journal.router, action_routes(host)):
         app.include_router(routes, prefix="/api/v1")
+    app.include_router(page_routes(host))
     return app

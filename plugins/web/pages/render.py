@@ -1,0 +1,148 @@
+"""Jinja2's environment: all text from outside is escaped, and control characters are shown as escapes."""
+
+from __future__ import annotations
+
+import hashlib
+import mimetypes
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from lockgate.plugins.web.access import Host
+from lockgate.plugins.web.pages.charts import chart
+from lockgate.storage_core.printable import printable
+
+_HERE: Final = Path(__file__).parent
+_DASH: Final = Markup('<span class="none" title="unknown">&ndash;<span class="sr"> unknown</span></span>')
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+STATIC: Final[Mapping[str, tuple[bytes, str]]] = {
+    file.name: (file.read_bytes(), mimetypes.guess_type(file.name)[0] or "application/octet-stream")
+    for file in sorted((_HERE / "static").iterdir())
+    if file.is_file()
+}
+"""Content and type of each static file."""
+VERSION: Final = hashlib.sha256(b"".join(body for body, _ in STATIC.values())).hexdigest()[:12]
+"""Changes with the static files, which a browser may keep for ever."""
+
+
+class Pages:
+    """Renders the templates for one host."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._environment = Environment(
+            loader=FileSystemLoader(_HERE / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            finalize=_shown,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.filters |= {
+            "count": count,
+            "size": size,
+            "duration": duration,
+            "when": when,
+            "number": number,
+        }
+        self._environment.globals |= {"chart": chart, "run_href": host.run_href, "theme": host.theme}
+
+    def response(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+        """Return a page.
+
+        Args:
+            request: The request.
+            template: Name of the template, without its suffix.
+            status: Status of the response.
+            values: Values of the template.
+        """
+        root = request.scope.get("root_path", "")
+
+        def href(path: str, **params: str | int | None) -> str:
+            """Return the address of a page; parameters without a value are left out."""
+            query = urlencode({name: value for name, value in params.items() if value not in {None, ""}})
+            return f"{root}{path}?{query}" if query else f"{root}{path}"
+
+        offers = (
+            self._host.offers(request) if self._host.actions is not None and status < 400 else frozenset()
+        )
+        text = self._environment.get_template(f"{template}.html").render(
+            href=href,
+            here={name: value for name, value in request.query_params.items() if name != "after"},
+            path=page_path(request),
+            static=lambda name: f"{root}/static/{name}?v={VERSION}",
+            api=f"{root}/api/v1",
+            offers=offers,
+            **values,
+        )
+        return HTMLResponse(text, status)
+
+
+def page_path(request: Request) -> str:
+    """Return the path below the application, whether or not the server's path includes its prefix."""
+    path: str = request.scope["path"]
+    return path.removeprefix(request.scope.get("root_path", ""))
+
+
+def _shown(value: Any) -> Any:
+    """Show control characters of any text that a template prints; None would be a mistake of the template."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def count(value: int | None) -> str | Markup:
+    """Return a number with separators, or a dash if it is unknown."""
+    return _DASH if value is None else f"{value:,}"
+
+
+def size(value: float | None) -> str | Markup:
+    """Return a number of bytes in binary units."""
+    if value is None:
+        return _DASH
+    unit = 0
+    while value >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:,.0f} B" if unit == 0 else f"{value:,.1f} {_UNITS[unit]}"
+
+
+def duration(value: float | None) -> str | Markup:
+    """Return seconds as the two largest units that matter."""
+    if value is None:
+        return _DASH
+    if value < 1:
+        return f"{value * 1000:.0f} ms"
+    if value < 60:
+        return f"{value:.1f} s" if value < 10 else f"{value:.0f} s"
+    minutes = int(value // 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
+    return f"{minutes // 1440} d"
+
+
+def when(value: float | None) -> Markup:
+    """Return a time; the script shows it as an age, and the time on demand."""
+    if value is None:
+        return _DASH
+    at = datetime.fromtimestamp(value, UTC)
+    return Markup('<time datetime="{}">{}</time>').format(
+        at.isoformat(timespec="seconds"), at.strftime("%Y-%m-%d %H:%M:%S UTC")
+    )
+
+
+def number(value: float | None, unit: str) -> str | Markup:
+    """Return a value of a chart in its unit."""
+    match unit:
+        case "bytes":
+            return size(value)
+        case "s":
+            return duration(value)
+    return count(None if value is None else int(value))

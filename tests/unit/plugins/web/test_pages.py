@@ -1,0 +1,300 @@
+"""The pages over hand-made answers of the API: structure, escaping, and what they say without an answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from bs4 import BeautifulSoup
+from fastapi import HTTPException
+from fastapi.testclient import TestClient
+
+from lockgate.plugins.web.models.base import Page
+from lockgate.plugins.web.models.charts import Series
+from lockgate.plugins.web.models.journal import JournalDetail
+from lockgate.plugins.web.pages.charts import chart, ticks
+from lockgate.storage_core.errors import JournalUnavailableError, MalformedRecordError, StoreUnavailableError
+from tests.unit.plugins.web.page_facts import ANSWERS, HOSTILE, SHOWN, host, pages_over, series
+
+ALL = ("recover", "abort", "sweep-uploads", "sweep-blobs", "leave-safe-mode")
+PAGES = (
+    "/jobs",
+    "/jobs?needs=you&after=x",
+    "/job?job=job-1",
+    "/job?job=job-2",
+    "/job?job=job-3",
+    "/job?job=job-4",
+    "/run?dag_id=sales&run_id=r&task_id=t",
+    "/destinations",
+    "/destination?destination=s3://lake/sales",
+    "/uploads",
+    "/uploads?destination=s3://lake/sales",
+    "/blobs",
+    "/blobs?job=no_job",
+    "/journal",
+    "/job?job=none",
+)
+
+
+@pytest.fixture(scope="module")
+def client() -> TestClient:
+    return TestClient(pages_over(by=host(ALL)), raise_server_exceptions=False)
+
+
+def soup_of(client: TestClient, path: str) -> BeautifulSoup:
+    return BeautifulSoup(client.get(path).text, "html.parser")
+
+
+def without(path: str, answer: Any) -> TestClient:
+    return TestClient(pages_over({**ANSWERS, path: answer}), raise_server_exceptions=False)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_has_one_heading_labels_and_scoped_headers(client: TestClient, path: str) -> None:
+    page = soup_of(client, path)
+
+    assert len(page.find_all("h1")) == 1
+    assert page.find("html")["lang"] == "en"
+    assert page.find("a", class_="skip")["href"] == "#content"
+    assert all(header.get("scope") in {"col", "row"} for header in page.find_all("th"))
+    assert all(table.find("caption").text.strip() for table in page.find_all("table"))
+    labelled = {label["for"] for label in page.find_all("label")}
+    assert {field["id"] for field in page.find_all(["input", "select"])} <= labelled
+    ids = [element["id"] for element in page.find_all(id=True)]
+    assert sorted(ids) == sorted(set(ids))
+    assert all(element.name != "div" for element in page.find_all(attrs={"data-action": True}))
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_no_page_holds_what_the_security_policy_refuses(client: TestClient, path: str) -> None:
+    page = soup_of(client, path)
+
+    assert all(script.get("src") and not script.text for script in page.find_all("script"))
+    assert not page.find_all("style")
+    attributes = {name for element in page.find_all(True) for name in element.attrs}
+    assert not {name for name in attributes if name == "style" or name.startswith("on")}
+    assert all(
+        not address.startswith(("http:", "https:", "//", "javascript:"))
+        for element in page.find_all(["link", "script", "img", "a"])
+        if (address := element.get("href") or element.get("src"))
+    )
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        path
+        for path in PAGES
+        if "run?" not in path and path not in {"/job?job=none", "/jobs?needs=you&after=x"}
+    ],
+)
+def test_hostile_names_are_shown_and_never_run(client: TestClient, path: str) -> None:
+    text = client.get(path).text
+
+    assert SHOWN in text
+    assert "<script>alert" not in text
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+
+
+def test_a_hostile_query_is_escaped_in_the_page_that_repeats_it(client: TestClient) -> None:
+    text = client.get("/jobs", params={"search": f'"><script>alert(1)</script>{HOSTILE}'}).text
+
+    assert "<script>alert" not in text
+
+
+def test_the_address_of_a_job_keeps_every_character_of_its_destination(client: TestClient) -> None:
+    links = [link["href"] for link in soup_of(client, "/jobs").find("table").find_all("a", class_="id")]
+
+    assert any("%3Cscript%3E" in link and "%1B" in link for link in links)
+
+
+def test_jobs_that_need_a_person_come_first_with_their_reason(client: TestClient) -> None:
+    page = soup_of(client, "/jobs")
+    text = page.find("main").text
+
+    assert "1 job needs you" in text
+    assert text.index("has lapsed") < text.index("Search")
+    assert soup_of(client, "/jobs?needs=you").find("section", class_="attention") is None
+
+
+def test_the_next_page_keeps_the_filters(client: TestClient) -> None:
+    link = soup_of(client, "/jobs?needs=you&search=a%26b").find("a", rel="next")
+
+    assert link["href"] == "/jobs?needs=you&search=a%26b&after=next%2Bkey"
+
+
+def test_a_job_that_can_be_recovered_has_a_button_and_says_why_it_cannot_be_aborted(
+    client: TestClient,
+) -> None:
+    page = soup_of(client, "/job?job=job-2")
+
+    assert [button.text for button in page.find_all("button", attrs={"data-action": True})] == ["Recover"]
+    assert "Abort is not possible: the commit is decided" in page.text
+    assert '"job_id": "job-2"' in page.find("button", attrs={"data-action": True})["data-request"]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_reader_without_rights_sees_pages_and_no_buttons(path: str) -> None:
+    page = soup_of(TestClient(pages_over()), path)
+
+    assert not page.find_all("button", attrs={"data-action": True})
+    assert page.find("dialog") is None
+
+
+def test_the_steps_of_a_job_say_their_state_in_words(client: TestClient) -> None:
+    steps = soup_of(client, "/job?job=job-2").find("ol", class_="steps").find_all("li")
+
+    assert [step.find("b").text for step in steps][:2] == ["set up", "writing"]
+    assert len(steps) == 7
+    assert [step["aria-current"] for step in steps if step.has_attr("aria-current")] == ["step"]
+    assert "(skipped)" in steps[3].text
+
+
+def test_a_failed_audit_shows_its_expectations_with_samples(client: TestClient) -> None:
+    audit = soup_of(client, "/job?job=job-4").find(id="audit")
+
+    assert "expect_column_values_to_be_between" in audit.text
+    assert "31 of 1,204,311 values are below 0" in audit.text
+    assert "-3.5" in [sample.text for sample in audit.find_all("code")]
+
+
+def test_a_chart_has_its_numbers_as_a_table_and_a_summary(client: TestClient) -> None:
+    page = soup_of(client, "/jobs")
+    figure = page.find(id="chart-rows")
+
+    assert figure.find("svg")["role"] == "img"
+    assert figure.find("svg")["aria-label"].startswith("Rows published: in total ")
+    assert len(figure.find("tbody").find_all("tr")) == sum(
+        value is not None for value in series("rows").values
+    )
+
+
+def test_a_chart_without_a_value_says_so() -> None:
+    empty = Series(
+        name="rows", title="Rows", unit="rows", interval_s=86_400, at_s=(0, 1), values=(None, None)
+    )
+
+    assert "<svg" in chart(empty, "nothing")
+
+
+@pytest.mark.parametrize(
+    ("top", "unit"), [(0, "s"), (0.03, "s"), (1, "jobs"), (7, "files"), (9.3e6, "rows"), (3e12, "bytes")]
+)
+def test_an_axis_has_a_few_round_values_that_reach_the_top(top: float, unit: str) -> None:
+    found = list(ticks(top, unit))
+
+    assert found[0] == 0
+    assert found[-1] >= top
+    assert 2 <= len(found) <= 6
+
+
+def test_an_unchanged_page_is_not_sent_twice(client: TestClient) -> None:
+    first = client.get("/jobs")
+
+    again = client.get("/jobs", headers={"if-none-match": first.headers["etag"]})
+
+    assert again.status_code == 304
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "page", "says"),
+    [
+        (
+            "/jobs",
+            JournalUnavailableError("the journal gave no answer in 5 s"),
+            "/jobs",
+            "gave no answer in 5 s",
+        ),
+        (
+            "/files",
+            StoreUnavailableError("s3://lake gave no answer in 5 s"),
+            "/job?job=job-1",
+            "gave no answer",
+        ),
+        (
+            "/attempts",
+            MalformedRecordError("record 3 is malformed"),
+            "/job?job=job-1",
+            "record 3 is malformed",
+        ),
+        ("/destinations/log", StoreUnavailableError("no answer"), "/destination?destination=x", "no answer"),
+        ("/charts", JournalUnavailableError("no charts now"), "/jobs", "no charts now"),
+        ("/journal", JournalUnavailableError("the journal is gone"), "/journal", "the journal is gone"),
+    ],
+)
+def test_a_page_shows_what_it_knows_and_says_what_it_does_not(
+    path: str, answer: Any, page: str, says: str
+) -> None:
+    found = without(path, answer).get(page)
+
+    assert found.status_code == 200
+    assert says in found.text
+    assert "Not everything could be read" in found.text
+
+
+def test_a_page_of_an_unexpected_error_says_nothing_of_its_text() -> None:
+    found = without("/jobs", RuntimeError("password=secret")).get("/jobs")
+
+    assert found.status_code == 200
+    assert "secret" not in found.text
+    assert "internal error" in found.text
+
+
+@pytest.mark.parametrize(
+    ("status", "heading"), [(401, "Log in"), (403, "may not see"), (503, "does not answer")]
+)
+def test_a_refusal_is_a_page_in_the_same_look(status: int, heading: str) -> None:
+    found = without("/destinations/detail", HTTPException(status, "the reason")).get(
+        "/destination?destination=x"
+    )
+
+    assert found.status_code == status
+    assert heading in BeautifulSoup(found.text, "html.parser").find("h1").text
+    assert "the reason" in found.text
+
+
+def test_an_id_that_is_a_route_of_the_api_is_no_job(client: TestClient) -> None:
+    assert client.get("/job?job=counts").status_code == 404
+    assert client.get("/job?job=job-1/attempts").status_code == 404
+
+
+def test_an_empty_installation_says_what_will_appear() -> None:
+    empty = TestClient(
+        pages_over({"/jobs": Page(items=()), "/destinations": Page(items=()), "/runs": Page(items=())})
+    )
+
+    assert "No jobs yet" in empty.get("/jobs").text
+    assert "No destinations yet" in empty.get("/destinations").text
+    assert "No Lockgate job was set up here yet" in empty.get("/run?dag_id=a&run_id=b").text
+
+
+def test_the_journal_page_without_a_journal_names_the_setting() -> None:
+    none = JournalDetail(
+        where="",
+        journal="",
+        stamp=None,
+        epoch=None,
+        entries=None,
+        leases={},
+        safe_mode=(),
+        checkpoint=None,
+        entries_since_checkpoint=None,
+    )
+
+    assert "LOCKGATE_JOURNAL_URL" in without("/journal", none).get("/journal").text
+
+
+def test_pages_below_a_prefix_link_below_it() -> None:
+    found = TestClient(pages_over(by=host(ALL)), root_path="/airflow/lockgate").get("/jobs")
+
+    page = BeautifulSoup(found.text, "html.parser")
+    assert page.find("body")["data-api"] == "/airflow/lockgate/api/v1"
+    assert all(link["href"].startswith(("/airflow/lockgate/", "#")) for link in page.find_all("a"))
+
+
+def test_a_link_to_a_dag_run_leaves_the_frame() -> None:
+    by = host(run_href=lambda dag, run, task, index: f"/dags/{dag}/runs/{run}")
+    link = soup_of(TestClient(pages_over(by=by)), "/jobs").find("a", target="_top")
+
+    assert link["href"] == "/dags/sales/runs/scheduled__2026-11-18"
