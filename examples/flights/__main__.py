@@ -63,7 +63,7 @@ def _demo(console: Console, settings: Settings, folder: Path) -> int:
     ).run()
     console.print(steps.table(f"{time.monotonic() - began_s:.0f} seconds"))
     for line in (
-        f"export LOCKGATE_HOME={settings.home_dir}",
+        f"export LOCKGATE_HOME={settings.home_dir} PATH={Path(sys.executable).parent}:$PATH",
         f"lockgate jobs list {destination}",
         f"lockgate jobs show {destination} JOB",
         f"logs, Airflow's home and its database: {folder}",
