@@ -13,6 +13,7 @@ from lockgate.operators.dag_run.job_handle import (
     attach,
     drop_artefacts,
     handle_of,
+    origin_of,
     parked_after,
     parked_on_failure,
     run_name,
@@ -168,6 +169,7 @@ class JobSetupOperator(LockgateOperator):
         return open_job(
             self.destination,
             run_name(context, self.write_name),
+            origin=origin_of(context),
             mode=self.mode,
             scope=self.scope or None,
             committer=self.committer or _committer(self.destination),

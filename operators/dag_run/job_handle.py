@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from airflow.sdk.types import Logger
 
     from lockgate.storage_core.commit.job import Job
+    from lockgate.storage_core.commit.records.job import JobOrigin
     from lockgate.storage_core.concurrency import Progress
 
 
@@ -107,6 +108,15 @@ def run_name(context: Context, write_name: str) -> JobName:
     index = "" if ti.map_index is None or ti.map_index < 0 else str(ti.map_index)
     # The first four never contain a slash, so two runs never share a name.
     return job_name("/".join((ti.dag_id, ti.run_id, ti.task_id, index, write_name)))
+
+
+def origin_of(context: Context) -> JobOrigin:
+    """Return the task of a context, as the record of the job that it sets up names it."""
+    from lockgate.storage_core.commit.records.job import JobOrigin  # noqa: PLC0415 - when a task runs
+
+    ti = context["ti"]
+    index = -1 if ti.map_index is None else ti.map_index
+    return JobOrigin(dag_id=ti.dag_id, run_id=ti.run_id, task_id=ti.task_id, map_index=index)
 
 
 def attach_open(handle: object, *, job_attempt: JobAttemptId | None = None) -> Job:

@@ -8,7 +8,7 @@ from fastapi import Depends, FastAPI, Request
 from starlette.middleware import Middleware
 
 from lockgate.plugins.web.access import Host
-from lockgate.plugins.web.api import blobs, destinations, job, journal, uploads
+from lockgate.plugins.web.api import blobs, charts, destinations, job, jobs, journal, runs, uploads
 from lockgate.plugins.web.api.actions import action_routes
 from lockgate.plugins.web.etags import EtagMiddleware
 from lockgate.plugins.web.headers import HeadersMiddleware
@@ -36,8 +36,9 @@ def web_app(host: Host, reads: Reads | None = None) -> FastAPI:
     app.state.host = host
     app.state.reads = reads or Reads(destinations=host.destinations)
     answer_problems(app)
-    app.include_router(job.router)
-    app.include_router(destinations.router)
+    lists = (jobs.router, runs.router, charts.router)  # before job: `/jobs/counts` is no job
+    for router in (*lists, job.router, destinations.router):
+        app.include_router(router)
 
     @app.get("/api/v1/openapi.json", include_in_schema=False)
     def openapi(request: Request) -> dict[str, Any]:

@@ -63,7 +63,8 @@ def commit_job(
     """Commit a job and return its receipt; see `Job.commit`."""
     if context.folder.decision() is None:
         try:
-            _decide(context, job_attempt, winners, token=token, leases=leases, lease=lease)
+            tasks = _decide(context, job_attempt, winners, token=token, leases=leases, lease=lease)
+            context = replace(context, tasks=tasks)
         except NotAppliedError as error:
             # If another process has decided meanwhile, the error is irrelevant: continue with that decision.
             if context.folder.decision() is None:
@@ -90,7 +91,8 @@ def _decide(
     token: Token,
     leases: JobLeases,
     lease: Hold,
-) -> None:
+) -> int:
+    """Decide to commit; return the number of selected tasks."""
     folder, job = context.folder, context.job
     with step("load"):
         chosen = choose(folder, job_attempt, winners)
@@ -113,6 +115,7 @@ def _decide(
         if DestinationLog(context.store).turn(turn).outcome is None:
             break
     decide_commit(folder, plan=plan.name, turn=turn, token=token, stamp=lease.stamp, clock=context.clock)
+    return len(chosen)
 
 
 def _roll_forward_other(context: CommitContext, other: JobId) -> None:

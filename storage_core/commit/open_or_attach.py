@@ -12,7 +12,15 @@ from lockgate.storage_core.commit.destination.overlap import refuse_overlap
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.leases.job_journal import journal_for_job
 from lockgate.storage_core.commit.records.artefacts import artefacts_of
-from lockgate.storage_core.commit.records.job import Column, JobSpec, Mode, OnLapse, Rerun, ScopeName
+from lockgate.storage_core.commit.records.job import (
+    Column,
+    JobOrigin,
+    JobSpec,
+    Mode,
+    OnLapse,
+    Rerun,
+    ScopeName,
+)
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.setup.capabilities import with_probed_capabilities
@@ -48,6 +56,7 @@ def open_job(
     replaced_retention_s: float = 0.0,
     artefacts: Mapping[str, Any] | None = None,
     job_attempt: str | None = None,
+    origin: JobOrigin | None = None,
     settings: Settings | None = None,
     clock: Clock | None = None,
     progress: Progress | None = None,
@@ -82,6 +91,7 @@ def open_job(
             from its set-up to its end.
         job_attempt: Id of the driver run if several of its processes open the job (Spark's tasks of a
             streaming batch): the job is then parked for that run, and no process holds it.
+        origin: The Airflow task that sets the job up, for lists of jobs.
 
     Raises:
         InvalidInputError: An option or the destination is not valid.
@@ -125,7 +135,15 @@ def open_job(
     store = with_probed_capabilities(store, settings, clock)
     shared = None if job_attempt is None else JobAttemptId(check_id("job attempt", job_attempt))
     while True:
-        record = set_up(store, job_name(name), spec, description=description, clock=clock, journal=journal)
+        record = set_up(
+            store,
+            job_name(name),
+            spec,
+            description=description,
+            clock=clock,
+            journal=journal,
+            origin=origin,
+        )
         job = Job(
             JobFolder(store, record.job_id),
             record,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from lockgate.plugins.web.facts.job_index import origin_of
 from lockgate.plugins.web.facts.job_state import JobState
 from lockgate.plugins.web.facts.job_steps import steps
 from lockgate.plugins.web.facts.job_story import actions, needs, story
@@ -270,7 +271,7 @@ def _row(state: JobState, job_id: str, place: str) -> JobRow:
         lease=state.lease,
         mode=record.spec.mode if record else known.mode if known else "",
         committer=record.spec.committer if record else known.committer if known else "",
-        origin=None,
+        origin=None if known is None else origin_of(known),
         tasks_committed=state.tasks.committed if state.tasks else 0,
         tasks_expected=state.tasks.expected if state.tasks else None,
         files=receipt.files if receipt else plan.files if plan else None,

@@ -21,6 +21,8 @@ from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
+from lockgate.storage_core.commit.records.plan import Decision
+from lockgate.storage_core.commit.records.report import Ended
 from lockgate.storage_core.commit.records.shards import total_rows
 from lockgate.storage_core.commit.registry.entries import (
     AT_ONCE,
@@ -57,13 +59,33 @@ PHASES: Final[Mapping[JobPhase, Phase]] = {
 """Phase in the registry for each phase of a job."""
 
 
+class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What lists of jobs show of a job beside its record and phase.
+
+    Attributes:
+        decision: Its decision.
+        ended: Its terminal marker.
+        tasks: Number of tasks that it publishes.
+    """
+
+    decision: Decision | None = None
+    ended: Ended | None = None
+    tasks: int | None = None
+
+
 def register_job(
-    folder: JobFolder, job: JobRecord, phase: JobPhase, *, settings: Settings, clock: Clock
+    folder: JobFolder,
+    job: JobRecord,
+    phase: JobPhase,
+    *,
+    settings: Settings,
+    clock: Clock,
+    facts: JobFacts | None = None,
 ) -> None:
     """Write a job's phase to this process's journal; in a terminal phase, also free the job's lease."""
 
     def mutations(journal: Journal) -> list[Mutation]:
-        recorded = [job_mutation(folder, job, phase)]
+        recorded = [job_mutation(folder, job, phase, facts=facts)]
         return recorded + end_of_leases(journal, folder) if phase in TERMINAL else recorded
 
     _register(folder, mutations, settings, clock)
@@ -80,7 +102,13 @@ def register_task(
     _register(folder, mutations, settings, clock)
 
 
-def record_job(folder: JobFolder, job: JobRecord, phase: JobPhase, job_attempt: str = "") -> RecordJob:
+def record_job(
+    folder: JobFolder,
+    job: JobRecord,
+    phase: JobPhase,
+    job_attempt: str = "",
+    facts: JobFacts | None = None,
+) -> RecordJob:
     """Return the registry entry of a job.
 
     Args:
@@ -88,7 +116,10 @@ def record_job(folder: JobFolder, job: JobRecord, phase: JobPhase, job_attempt: 
         job: Record of the job.
         phase: Phase of the job.
         job_attempt: Newest job attempt; empty to keep the registered one.
+        facts: What else is known; what is not known is kept as it is registered.
     """
+    known, origin = facts or JobFacts(), job.origin or None
+    receipt = None if known.ended is None else known.ended.receipt
     return RecordJob(
         destination=canonical_url(folder.store),
         job_id=job.job_id,
@@ -99,15 +130,32 @@ def record_job(folder: JobFolder, job: JobRecord, phase: JobPhase, job_attempt: 
         phase=PHASES[phase],
         job_attempt=job_attempt,
         set_up_s=job.created_s,
+        ended_s=None if known.ended is None else known.ended.ended_s,
+        decided_s=None if known.decision is None else known.decision.decided_s,
+        tasks=known.tasks,
+        files=None if receipt is None else receipt.files,
+        rows=None if receipt is None else receipt.rows,
+        size_bytes=None if receipt is None else receipt.size,
+        dag_id=origin and origin.dag_id,
+        run_id=origin and origin.run_id,
+        task_id=origin and origin.task_id,
+        map_index=origin and origin.map_index,
+        attention="quarantined" if phase is JobPhase.QUARANTINED else None,
     )
 
 
-def job_mutation(folder: JobFolder, job: JobRecord, phase: JobPhase, job_attempt: str = "") -> Mutation:
+def job_mutation(
+    folder: JobFolder,
+    job: JobRecord,
+    phase: JobPhase,
+    job_attempt: str = "",
+    facts: JobFacts | None = None,
+) -> Mutation:
     """Return `record_job` as an idempotent mutation with the same request id in every process.
 
     A driver, which passes its job attempt, writes `releases` before it.
     """
-    entry = record_job(folder, job, phase, job_attempt)
+    entry = record_job(folder, job, phase, job_attempt, facts)
     entry = msgspec.structs.replace(entry, is_released=bool(job_attempt))
     return _once(entry, folder, job, job_attempt, entry.phase)
 

@@ -17,7 +17,11 @@ from lockgate.storage_core.stores import Store
 
 @dataclass(frozen=True)
 class CommitContext:
-    """The work of one process on one decided job."""
+    """The work of one process on one decided job.
+
+    Attributes:
+        tasks: Number of tasks that the job publishes, if this process has selected them.
+    """
 
     folder: JobFolder
     job: JobRecord
@@ -25,6 +29,7 @@ class CommitContext:
     clock: Clock
     progress: Progress = no_progress
     completer: ShardCompleter | None = None
+    tasks: int | None = None
 
     @cached_property
     def report(self) -> FileReport:

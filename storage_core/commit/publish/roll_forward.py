@@ -12,6 +12,7 @@ from lockgate.storage_core.commit.publish.finalization import drop_uploads, fini
 from lockgate.storage_core.commit.publish.publication import publish
 from lockgate.storage_core.commit.publish.rollback import abort, revert
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase, advance, phase_of
+from lockgate.storage_core.commit.records.plan import Decision
 from lockgate.storage_core.commit.records.report import Ended
 from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
 
@@ -35,7 +36,7 @@ def roll_forward(context: CommitContext, *, discard: bool = False) -> Ended:
         if context.folder.phase() not in TERMINAL:
             raise
         ended = _roll_forward(context, discard=discard)
-    _register(context, JobPhase(ended.ended))
+    _register(context, JobPhase(ended.ended), ended=ended)
     return ended
 
 
@@ -54,7 +55,7 @@ def _roll_forward(context: CommitContext, *, discard: bool) -> Ended:
             f"`lockgate jobs abort {context.store.url} {context.job.job_id}`"
         )
     if phase not in TERMINAL:
-        _register(context, phase)
+        _register(context, phase, decision)
     if phase is JobPhase.DECIDED:
         outcome = publish(context, decision)
         phase = advance(phase, phase_of(decision, outcome, None, None))
@@ -75,8 +76,20 @@ def _roll_forward(context: CommitContext, *, discard: bool) -> Ended:
     return ended
 
 
-def _register(context: CommitContext, phase: JobPhase) -> None:
+def _register(
+    context: CommitContext, phase: JobPhase, decision: Decision | None = None, ended: Ended | None = None
+) -> None:
     if context.settings.has_journal:
-        from lockgate.storage_core.commit.leases.registration import register_job  # noqa: PLC0415 - SQLAlchemy: half a second
+        from lockgate.storage_core.commit.leases.registration import (  # noqa: PLC0415 - SQLAlchemy: half a second
+            JobFacts,
+            register_job,
+        )
 
-        register_job(context.folder, context.job, phase, settings=context.settings, clock=context.clock)
+        register_job(
+            context.folder,
+            context.job,
+            phase,
+            settings=context.settings,
+            clock=context.clock,
+            facts=JobFacts(decision=decision, ended=ended, tasks=context.tasks),
+        )

@@ -83,11 +83,25 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     artefacts: JobArtefacts | None = None
 
 
+class JobOrigin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The Airflow task that set a job up.
+
+    Attributes:
+        map_index: Index of a mapped task; -1 otherwise.
+    """
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int = -1
+
+
 class JobRecord(Record, frozen=True, tag="job"):
     """`job.json`: the permanent identity of a job, created if absent at set-up.
 
     Attributes:
         journal: Journal of the job's leases, `<identity>@<url>#<name>`; empty for heartbeats in its folder.
+        origin: The Airflow task that set it up; absent without Airflow, so that older programs read it.
     """
 
     job_id: JobId
@@ -100,6 +114,7 @@ class JobRecord(Record, frozen=True, tag="job"):
     created_by: str
     description: str = ""
     journal: str = ""
+    origin: JobOrigin | msgspec.UnsetType = msgspec.UNSET
 
 
 class StoreRecord(Record, frozen=True, tag="store"):

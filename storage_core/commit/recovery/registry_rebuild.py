@@ -17,6 +17,7 @@ from lockgate.storage_core.commit.destination.location import canonical_url, sym
 from lockgate.storage_core.commit.leases.job_journal import own_journal
 from lockgate.storage_core.commit.leases.registration import (
     PHASES,
+    JobFacts,
     end_of_leases,
     forget_attempts,
     record_job,
@@ -24,7 +25,7 @@ from lockgate.storage_core.commit.leases.registration import (
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_listing import JobListing, list_job_folders
 from lockgate.storage_core.commit.records.phase import TERMINAL
-from lockgate.storage_core.commit.registry.entries import ForgetJob, RecordJob
+from lockgate.storage_core.commit.registry.entries import KEPT, ForgetJob, RecordJob
 from lockgate.storage_core.commit.registry.queries import UNENDED, jobs, leased
 from lockgate.storage_core.commit.registry.rows import Job, Phase
 from lockgate.storage_core.commit.setup.capabilities import with_recorded_capabilities
@@ -123,7 +124,9 @@ def _differences(
 ) -> Iterator[_Difference]:
     def is_current(job: JobId) -> bool:
         row, done = registered.get(job), listing.done.get(job)
-        return row is not None and done is not None and row.phase == PHASES[done] and job not in leases
+        if row is None or done is None or job in leases:
+            return False
+        return row.phase == PHASES[done] and row.decided_s is not None  # older programs did not record it
 
     def compare(job: JobId) -> _Difference | None:
         return _compare(JobFolder(store, job), registered.get(job), has_lease=job in leases)
@@ -153,12 +156,14 @@ def _compare(folder: JobFolder, row: Job | None, *, has_lease: bool) -> _Differe
         job = folder.job()
         phase = folder.phase()
         attempt = (newest_job_attempt(folder) or "") if phase not in TERMINAL and row is None else ""
+        success, failure = folder.ended()
+        facts = JobFacts(decision=folder.decision(), ended=success or failure)
     except ObjectNotFoundError:
         return None if row is None and not has_lease else _gone(job_id, row)
     except LockgateError as error:
         return RescanResult(job_id=job_id, action="leave alone", was=was, now=None, detail=str(error)), ()
     # Only a driver releases what the one before it left. The job may have another driver since the listing.
-    entry = msgspec.structs.replace(record_job(folder, job, phase, attempt), is_released=True)
+    entry = msgspec.structs.replace(record_job(folder, job, phase, attempt, facts), is_released=True)
     if row is not None and _is_equal(entry, row):
         if phase not in TERMINAL or not has_lease:
             return None
@@ -185,7 +190,10 @@ def _is_equal(entry: RecordJob, row: Job) -> bool:
     fields = msgspec.structs.asdict(entry)
     del fields["job_attempt"]  # the registry may have a newer one than the store
     del fields["is_released"], fields["stamp"]  # of the entry, not of the job
-    return all(getattr(row, name) == value for name, value in fields.items())
+    del fields["ended_s"]  # the first registration's counts
+    return all(
+        getattr(row, name) == value or (value is None and name in KEPT) for name, value in fields.items()
+    )
 
 
 def _write(journal: Journal, store: Store, batch: Sequence[_Difference]) -> dict[JobId, str]:

@@ -8,7 +8,7 @@ Source: commit protocol, "Job commit"; architecture, rule 5; Flink BLOB storage,
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -30,6 +30,19 @@ from lockgate.storage_core.journal.entries.state import Key, State
 from lockgate.storage_core.stamp import Stamp
 
 TERMINAL = frozenset({"committed", "failed"})
+KEPT: Final = (
+    "decided_s",
+    "tasks",
+    "files",
+    "rows",
+    "size_bytes",
+    "dag_id",
+    "run_id",
+    "task_id",
+    "map_index",
+)
+"""Fields of a job that an entry leaves unchanged if it has None."""
+
 AT_ONCE: Final = 1_000
 """Artefacts in one entry, so that other writers need not wait for all artefacts of a job."""
 
@@ -46,6 +59,8 @@ class RecordJob(Op, frozen=True, tag="record-job"):
             so that no writer waits for all of it here. False in old entries.
         stamp: Stamp of the lease of the driver that sent this; refused once the lease is lost. None: any
             process may send it.
+        ended_s: When the terminal marker was written, by its writer's clock; None: now. For this and the
+            fields of `KEPT`, see `Job`.
     """
 
     destination: str
@@ -59,6 +74,17 @@ class RecordJob(Op, frozen=True, tag="record-job"):
     set_up_s: float
     is_released: bool = False
     stamp: Stamp | None = None
+    ended_s: float | None = None
+    decided_s: float | None = None
+    tasks: int | None = None
+    files: int | None = None
+    rows: int | None = None
+    size_bytes: int | None = None
+    dag_id: str | None = None
+    run_id: str | None = None
+    task_id: str | None = None
+    map_index: int | None = None
+    attention: str | None = None
 
     def touches(self) -> Iterable[Key]:
         """Return the job, its destination and the lease that is compared."""
@@ -94,7 +120,8 @@ class RecordJob(Op, frozen=True, tag="record-job"):
             announce(state, moment, DriverReplaced(resource=self._resource))
         ended_s = None
         if self.phase in TERMINAL:
-            ended_s = known.ended_s if known is not None and known.ended_s is not None else moment.at_s
+            ended_s = moment.at_s if self.ended_s is None else self.ended_s
+            ended_s = known.ended_s if known is not None and known.ended_s is not None else ended_s
         state.put(
             Job(
                 destination=self.destination,
@@ -108,6 +135,8 @@ class RecordJob(Op, frozen=True, tag="record-job"):
                 set_up_s=self.set_up_s,
                 changed_s=moment.at_s,
                 ended_s=ended_s,
+                attention=self.attention,
+                **{name: self._latest(name, known) for name in KEPT},
             )
         )
         destination = state.get(Destination, self.destination)
@@ -117,6 +146,10 @@ class RecordJob(Op, frozen=True, tag="record-job"):
     @property
     def _resource(self) -> str:
         return job_resource(self.destination, self.job_id)
+
+    def _latest(self, name: str, known: Job | None) -> Any:
+        value = getattr(self, name)
+        return getattr(known, name) if value is None and known is not None else value
 
     def takes_over(self, known: Job) -> bool:
         """Return whether a new driver sent this, so that the previous one has failed."""

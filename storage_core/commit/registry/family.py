@@ -18,7 +18,7 @@ from lockgate.storage_core.journal.entries.family import Family, Reaction
 
 JOBS: Final = Family(
     name="jobs",
-    version=1,
+    version=2,
     rows=(Destination, Job, TaskAttempt),
     ops=(RecordJob, RecordTask, ForgetJob, TakeArtefacts),
     migrations="lockgate.storage_core.commit.registry.migrations",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from lockgate.storage_core.commit.registry.job_lists import named_exactly
 from lockgate.storage_core.commit.registry.rows import Destination, Job
 from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
 from lockgate.storage_core.ids import job_of_resource, job_resource
@@ -100,7 +101,7 @@ def find_job(reading: Reading, text: str) -> Job:
     """
     found = list(reading.where(Job, {"job_id": text}))
     if not found:
-        named = sorted(reading.where(Job, {"name": text}), key=_generation)
+        named = sorted(named_exactly(reading, text), key=_generation)
         found = list({job.destination: job for job in named}.values())  # the newest of each destination
     if not found:
         raise ObjectNotFoundError(

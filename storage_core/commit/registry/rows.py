@@ -29,11 +29,24 @@ class Job(Row, frozen=True):
         changed_s: When the row was last written.
         ended_s: When its terminal marker was written, None before.
         job_attempt: Id of its newest driver run.
+        decided_s: When it was decided, as `COMMIT_STARTED` says; None before, or if it is not known.
+        tasks: Number of tasks that it publishes, known from the decision on.
+        files: Number of published files; None if it published none, as are `rows` and `size_bytes`.
+        dag_id: DAG of the Airflow task that set it up; None without Airflow, as are the next three.
+        attention: Why it needs a person although it is not at work: `quarantined`.
     """
 
     TABLE: ClassVar = "job"
     KEY: ClassVar = ("destination", "job_id")
-    INDEXES: ClassVar = (("job_id",), ("phase",))
+    INDEXES: ClassVar = (
+        ("job_id",),
+        ("name",),
+        ("phase", "set_up_s"),
+        ("destination", "phase", "set_up_s"),
+        ("dag_id", "run_id", "task_id"),
+        ("attention", "set_up_s"),
+        ("ended_s",),
+    )
 
     destination: str
     job_id: str
@@ -46,6 +59,16 @@ class Job(Row, frozen=True):
     set_up_s: float
     changed_s: float
     ended_s: float | None = None
+    decided_s: float | None = None
+    tasks: int | None = None
+    files: int | None = None
+    rows: int | None = None
+    size_bytes: int | None = None
+    dag_id: str | None = None
+    run_id: str | None = None
+    task_id: str | None = None
+    map_index: int | None = None
+    attention: str | None = None
 
 
 class TaskAttempt(Row, frozen=True):

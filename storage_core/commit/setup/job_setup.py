@@ -20,6 +20,7 @@ from lockgate.storage_core.commit.destination.schema_evolution import refuse_unf
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.job import (
     MODES,
+    JobOrigin,
     JobRecord,
     JobSpec,
     OnLapse,
@@ -40,7 +41,14 @@ MAX_VALUE_CHARS: Final = 200
 
 
 def set_up(
-    store: Store, name: JobName, spec: JobSpec, *, description: str, clock: Clock, journal: str = ""
+    store: Store,
+    name: JobName,
+    spec: JobSpec,
+    *,
+    description: str,
+    clock: Clock,
+    journal: str = "",
+    origin: JobOrigin | None = None,
 ) -> JobRecord:
     """Find or create the job for a run of `name`.
 
@@ -54,6 +62,7 @@ def set_up(
         description: Description for people.
         clock: Clock for the time of creation.
         journal: Journal of the job's leases; empty for heartbeats in its folder.
+        origin: The Airflow task that sets it up.
 
     Raises:
         InvalidInputError: The specification is invalid.
@@ -82,6 +91,7 @@ def set_up(
             created_by=process_name(),
             description=description,
             journal=journal,
+            origin=origin or msgspec.UNSET,
         )
         return _check_same_spec(claim(store, JobFolder(store, record.job_id).key("job.json"), record), spec)
 

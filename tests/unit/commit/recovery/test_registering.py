@@ -11,15 +11,17 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.commit.leases.registration import PHASES
+from lockgate.storage_core.commit.records.job import JobOrigin
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.records.phase import JobPhase as Phase
+from lockgate.storage_core.commit.records.task import ExpectedTask
 from lockgate.storage_core.commit.recovery.registry_rebuild import RescanResult, rescan
 from lockgate.storage_core.commit.registry.queries import find_job
 from lockgate.storage_core.commit.registry.rows import Job as RegisteredJob
 from lockgate.storage_core.commit.registry.rows import TaskAttempt
 from lockgate.storage_core.errors import InvalidInputError, JobFailedError, ObjectNotFoundError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.ids import JobId, job_resource
+from lockgate.storage_core.ids import JobId, TaskId, job_resource
 from lockgate.storage_core.journal import Leases
 from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.process_journal import close_journals
@@ -328,3 +330,41 @@ def test_a_job_that_names_no_journal_is_registered_at_its_end(journal_world: Wor
     journal_world.attach(job.job_id).commit()
 
     assert registered(journal_world, "sales").phase == "committed"
+
+
+def facts(job: RegisteredJob) -> tuple[object, ...]:
+    return (
+        (job.dag_id, job.run_id, job.task_id, job.map_index),
+        (job.tasks, job.files, job.rows, job.size_bytes),
+        (job.decided_s, job.ended_s),
+    )
+
+
+def test_the_registry_has_what_lists_show_and_a_rebuild_finds_all_but_the_tasks(journal_world: World) -> None:
+    origin = JobOrigin(dag_id="dag", run_id="run", task_id="write", map_index=3)
+    with journal_world.open_job("sales", origin=origin) as job:
+        opened = registered(journal_world, job.job_id)
+        write(job, "t", {"a.csv": b"12", "b.csv": b"345"})
+        job.expect([ExpectedTask(task_id=TaskId("t"))])
+        journal_world.clock.now += 7
+        job.commit()
+    kept = facts(registered(journal_world, "sales"))
+    assert facts(opened) == (("dag", "run", "write", 3), (None,) * 4, (None, None))
+    assert kept[:2] == (("dag", "run", "write", 3), (1, 2, None, 5))
+    assert kept[2] == (journal_world.clock.now, journal_world.clock.now)
+    lose_journal(journal_world)
+    assert changes_of(rescanned(journal_world)) == [("sales-g1", "record", None, "committed")]
+    assert facts(registered(journal_world, "sales")) == (kept[0], (None, *kept[1][1:]), kept[2])
+    assert rescanned(journal_world) == []
+
+
+def test_a_rebuild_adds_what_an_older_program_did_not_record(journal_world: World) -> None:
+    with journal_world.open_job("sales") as job:
+        write(job, "t", {"a.csv": b"12"})
+        job.commit()
+    known = registered(journal_world, "sales")
+    with journal_world.journal.database.write() as connection:
+        connection.exec_driver_sql("UPDATE job SET decided_s = NULL, files = NULL")
+    assert changes_of(rescanned(journal_world)) == [("sales-g1", "record", "committed", "committed")]
+    now = registered(journal_world, "sales")
+    assert (now.decided_s, now.files, now.tasks) == (known.decided_s, 1, known.tasks)
