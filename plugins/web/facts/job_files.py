@@ -22,7 +22,7 @@ from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.destination_log.live_files import LiveFile, LiveShard
 from lockgate.storage_core.commit.records.job import LeaseRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder, SavedSet, find
-from lockgate.storage_core.commit.records.pending_set import PendingFile, PendingSet
+from lockgate.storage_core.commit.records.pending_set import PendingFile, PendingSet, PendingSetPage
 from lockgate.storage_core.commit.records.plan import Decision
 from lockgate.storage_core.commit.records.report import FileFate, Report
 from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES, read_shard, total_rows
@@ -208,40 +208,44 @@ def _pending(folder: JobFolder, begin: Place | None, limit: int) -> Page[JobFile
     prefix = folder.key("tasks/")
     place = begin or Place("pending")
     keys = [prefix + place.name] if place.past else []
-    keys += islice(_set_keys(folder, prefix + place.name), limit)
-    for key, found in in_order(partial(_read_set, folder), keys, SETS_AT_ONCE):
-        first = place.past  # 0 for all sets but the first
-        files: tuple[PendingFile, ...] = ()
-        if isinstance(found, PendingSet):
-            files = found.files[first : first + limit - len(items)]
-            items += (_pending_file(found, file) for file in files)
-            first = first + len(files) if first + len(files) < len(found.files) else 0
-        elif found:
-            unknown.append(found)
-        place = Place("pending", key.removeprefix(prefix), 0, first)
+    keys += islice(_set_keys(folder, prefix + place.name, limit), limit)
+    reads = [(key, place.past if number == 0 else 0) for number, key in enumerate(keys)]
+    for key, first, found in in_order(partial(_read_set, folder, limit), reads, SETS_AT_ONCE):
+        past = 0
+        if isinstance(found, str):
+            unknown += [found] if found else []
+        else:
+            head, files = found
+            files = files[: limit - len(items)]
+            items += (_pending_file(head, file) for file in files)
+            past = first + len(files) if first + len(files) < len(head.files) else 0
+        place = Place("pending", key.removeprefix(prefix), 0, past)
         if len(items) == limit:
             break
-    is_last = not place.past and next(_set_keys(folder, prefix + place.name), None) is None
+    is_last = not place.past and next(_set_keys(folder, prefix + place.name, 1), None) is None
     next_after = None if is_last else cursor("files", place)
     return Page(items=tuple(items), next_after=next_after, unknown=tuple(unknown))
 
 
-def _set_keys(folder: JobFolder, after: str) -> Iterator[str]:
-    listed = (info.key for page in folder.store.pages(folder.key("tasks/"), after=after) for info in page)
-    return (key for key in listed if key.endswith(".pendingset"))
+def _set_keys(folder: JobFolder, after: str, limit: int) -> Iterator[str]:
+    pages = folder.store.pages(folder.key("tasks/"), after=after, page_size=limit)
+    return (info.key for page in pages for info in page if info.key.endswith(".pendingset"))
 
 
-def _read_set(folder: JobFolder, key: str) -> tuple[str, PendingSet | str]:
-    """Return a pending set; why it cannot be read, or nothing if it is gone."""
+def _read_set(
+    folder: JobFolder, limit: int, place: tuple[str, int]
+) -> tuple[str, int, tuple[PendingSetPage, list[PendingFile]] | str]:
+    """Return files of a pending set; why it cannot be read, or nothing if it is gone."""
+    key, first = place
     try:
-        return key, folder.pending_set(key)[0]
+        return key, first, folder.pending_files(key, first, limit)
     except ObjectNotFoundError:
-        return key, ""
+        return key, first, ""
     except MalformedRecordError as error:
-        return key, str(error)
+        return key, first, str(error)
 
 
-def _pending_file(found: PendingSet, file: PendingFile) -> JobFile:
+def _pending_file(found: PendingSetPage, file: PendingFile) -> JobFile:
     return JobFile(
         key=file.key,
         state="pending",
@@ -272,7 +276,7 @@ def _attempts(folder: JobFolder, begin: tuple[str, str] | None, limit: int) -> P
     """Return a page of the attempts in the store; None if they were cleaned up."""
     prefix = folder.key("tasks/")
     after = "" if begin is None else f"{prefix}{'/'.join(begin)}.pendingset"
-    keys = list(islice(_set_keys(folder, after), limit + 1))
+    keys = list(islice(_set_keys(folder, after, limit + 1), limit + 1))
     decision = folder.decision()
     if not keys and decision is not None:
         return None

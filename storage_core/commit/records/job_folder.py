@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import msgspec
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES, R, Record, decode, digest, encode
 from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
 from lockgate.storage_core.commit.records.job import JobRecord
-from lockgate.storage_core.commit.records.pending_set import PendingSet
+from lockgate.storage_core.commit.records.pending_set import PendingFile, PendingSet, PendingSetPage
 from lockgate.storage_core.commit.records.phase import JobPhase, phase_of
 from lockgate.storage_core.commit.records.plan import Decision
 from lockgate.storage_core.commit.records.report import Ended, Report
@@ -286,12 +287,32 @@ class JobFolder:
         """
         data = self.store.get(key, length=MAX_RECORD_BYTES + 1)
         found = decode(PendingSet, data, key)
+        self._check_attempt(found, key)
+        return found, digest(data)
+
+    def pending_files(self, key: str, first: int, limit: int) -> tuple[PendingSetPage, list[PendingFile]]:
+        """Return some files of the pending set with this key, as it was listed.
+
+        Raises:
+            MalformedRecordError: They are not readable, or the set belongs to another attempt.
+        """
+        data = self.store.get(key, length=MAX_RECORD_BYTES + 1)
+        try:
+            found = msgspec.json.decode(data, type=PendingSetPage)
+            files = [msgspec.json.decode(raw, type=PendingFile) for raw in found.files[first : first + limit]]
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise MalformedRecordError(f"{key}: not a readable PendingSet: {error}") from None
+        if found.version != 1 or len(data) > MAX_RECORD_BYTES:
+            raise MalformedRecordError(f"{key}: not a PendingSet of version 1, or too long")
+        self._check_attempt(found, key)
+        return found, files
+
+    def _check_attempt(self, found: PendingSet | PendingSetPage, key: str) -> None:
         self._check_owner(found, key)
         if self.pending_set_key(found.task_id, found.attempt_id) != key:
             raise MalformedRecordError(
                 f"{key}: fields task_id and attempt_id are {found.task_id}/{found.attempt_id}"
             )
-        return found, digest(data)
 
     def audit(self, chosen_digest: str) -> AuditVerdict | None:
         """Return the audit verdict for the chosen pending sets, or None."""
@@ -329,7 +350,7 @@ class JobFolder:
             self._check_owner(found, key)
         return found
 
-    def _check_owner(self, record: Record, key: str) -> None:
+    def _check_owner(self, record: Record | PendingSetPage, key: str) -> None:
         owner = getattr(record, "job_id", self.job_id)
         if owner != self.job_id:
             raise MalformedRecordError(f"{key}: field job_id is {owner}, not {self.job_id}")

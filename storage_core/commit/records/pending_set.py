@@ -66,3 +66,13 @@ class PendingSet(Record, frozen=True, tag="pending-set"):
     input_digest: str
     created_s: float
     files: tuple[PendingFile, ...]
+
+
+class PendingSetPage(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="pending-set"):
+    """A pending set of which a page decodes a few files: all of 100,000 would take seconds."""
+
+    version: int = 1
+    job_id: JobId
+    task_id: TaskId
+    attempt_id: AttemptId
+    files: tuple[msgspec.Raw, ...]
