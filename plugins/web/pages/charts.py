@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -28,6 +29,9 @@ def chart(series: Series, summary: str) -> Markup:
         summary: What a screen reader says in place of the picture; the numbers stand in a table beside it.
     """
     import pygal  # noqa: PLC0415 - half a second, and a JSON client needs no charts
+
+    # pygal's finder for plugins lacks `find_spec`, and Python warns of it at every later import.
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, pygal.PluginImportFixer)]
 
     kind = pygal.Line if series.name in _LINES else pygal.Bar
     drawn = kind(

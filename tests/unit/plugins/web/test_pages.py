@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -170,7 +171,13 @@ def test_a_chart_has_its_numbers_as_a_table_and_a_summary(client: TestClient) ->
     )
 
 
-def test_a_chart_without_a_value_says_so() -> None:
+def test_a_chart_leaves_no_finder_that_python_warns_of(client: TestClient) -> None:
+    client.get("/jobs")
+
+    assert all(hasattr(finder, "find_spec") for finder in sys.meta_path)
+
+
+def test_a_chart_without_a_value_is_drawn_empty() -> None:
     empty = Series(
         name="rows", title="Rows", unit="rows", interval_s=86_400, at_s=(0, 1), values=(None, None)
     )
