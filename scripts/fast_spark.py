@@ -40,6 +40,7 @@ def main(folder: Path) -> None:
     os.environ["SPARK_HOME"] = str(home)
     os.environ["SPARK_SUBMIT_OPTS"] = f"{WRITE_AT_EXIT}{new} -Xlog:cds=off -Xlog:cds+dynamic=off"
     with tempfile.TemporaryDirectory() as data:
+        os.environ["LOCKGATE_HOME"] = f"{data}/home"  # not the journal of the person who runs the tests
         spark = spark_session("classes", master="local[2]")
         spark.sparkContext.setLogLevel("OFF")
         rows = spark.range(400, numPartitions=2).selectExpr("id", "id % 5 AS day")
