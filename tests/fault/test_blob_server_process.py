@@ -112,7 +112,7 @@ def test_a_download_survives_the_death_of_the_server(tmp_path: Path) -> None:
                 server.kill()
                 server.start()
 
-        fetched = client.fetch(LocalBlobs(tmp_path / "cache", on_write=kill_once), "sales", blob.blob_key)
+        fetched = client.fetch(LocalBlobs(tmp_path / "cache", on_bytes=kill_once), "sales", blob.blob_key)
         assert fetched.read_bytes() == data
 
 

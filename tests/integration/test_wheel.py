@@ -234,7 +234,10 @@ def test_a_wheel_contains_plain_files_of_one_package_and_its_requirements(wheel:
     assert not [name for name, member in members.items() if stat.S_ISLNK(member.external_attr >> 16)]
     folders = {part for name in members for part in Path(name).parent.parts}
     assert not folders & {"tests", "examples", "benchmarks", "scripts", "__pycache__"}
-    assert {Path(name).suffix for name in members if name.startswith("lockgate/")} == {".py", ".typed"}
+    ours = [name for name in members if name.startswith("lockgate/")]
+    others = {name for name in ours if Path(name).suffix not in {".py", ".typed"}}
+    web = [*(ROOT / "plugins").rglob("templates/*"), *(ROOT / "plugins").rglob("static/*")]
+    assert others == {str(Path("lockgate", file.relative_to(ROOT))) for file in web}
     assert members.keys() >= {
         "lockgate/py.typed",
         "lockgate/plugins/airflow_plugin.py",

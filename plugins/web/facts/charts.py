@@ -1,14 +1,16 @@
-"""Numbers of each day, from the registry. What is not recorded is None."""
+"""Numbers of each day, from the registry; live files from the log. What is not known is None."""
 
 from __future__ import annotations
 
 import threading
 from typing import Final
 
+from lockgate.plugins.web.facts.destinations import live_file_counts
 from lockgate.plugins.web.facts.job_index import refuse_unkept
 from lockgate.plugins.web.models.charts import ChartName, Series
 from lockgate.plugins.web.reads import Reads
 from lockgate.storage_core.commit.registry.job_lists import EndedTotals, ended_totals
+from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.stores.open_store import parse_destination
 
 DAY_S: Final = 86_400.0
@@ -21,10 +23,6 @@ _TITLES: Final[dict[ChartName, tuple[str, str]]] = {
     "commit-time": ("Mean time from the decision to the end", "s"),
     "rows": ("Committed rows", "rows"),
     "bytes": ("Committed bytes", "bytes"),
-    "pending-bytes": ("Bytes of tasks that are committed while their job is not", "bytes"),
-    "recoveries": ("Jobs that recovery ended", "jobs"),
-    "sweeps": ("Uploads that sweeps aborted", "files"),
-    "observer-lag": ("Lag of the slowest observer", "s"),
     "live-files": ("Live files", "files"),
 }
 
@@ -32,26 +30,32 @@ _TITLES: Final[dict[ChartName, tuple[str, str]]] = {
 def chart(reads: Reads, name: ChartName, days: int, destination: str | None = None) -> Series:
     """Return a series with one value for each day in UTC, today's last; see `_TITLES`.
 
-    Each value is of the jobs that were committed on that day. Series that the registry does not record have
-    no values.
+    Each value is of the jobs that were committed on that day; that of `live-files` is of the day's end.
 
     Args:
         reads: Reads of the application.
         name: Name of the chart.
         days: Number of days.
-        destination: Only jobs of this destination.
+        destination: Only jobs of this destination; `live-files` needs one.
 
     Raises:
-        InvalidInputError: The destination is invalid.
+        InvalidInputError: The destination is invalid, or missing.
+        DestinationNotFoundError: The destination is not known.
+        StoreUnavailableError: The destination does not answer.
         JournalUnavailableError: The journal cannot be reached.
     """
     place = destination and parse_destination(destination)
     refuse_unkept(place)
+    if name == "live-files" and not place:
+        raise InvalidInputError("chart live-files: name a destination; nothing was read")
     title, unit = _TITLES[name]
     today_s = reads.clock.now_s() // DAY_S * DAY_S
     begins = tuple(today_s - DAY_S * back for back in range(days - 1, -1, -1))
     values: tuple[float | None, ...] = (None,) * days
-    if reads.has_journal and name in {"commit-time", "rows", "bytes"}:
+    if name == "live-files" and place:
+        ends_s = [min(begin_s + DAY_S, reads.clock.now_s()) for begin_s in begins]
+        values = live_file_counts(reads, place, ends_s)
+    elif reads.has_journal:
         values = tuple(_value(name, _totals(reads, begin_s, place or None)) for begin_s in begins)
     return Series(name=name, title=title, unit=unit, interval_s=DAY_S, at_s=begins, values=values)
 

@@ -117,7 +117,7 @@ def job_detail(reads: Reads, job_id: str, destination: str | None = None) -> Job
         lease=lease.state,
         lease_until_s=lease.until_s,
         is_recovering=lease.is_recovering,
-        tasks=None if stored is None else stored.tasks,
+        tasks=(stored and stored.tasks) or _published_tasks(known.job),
         recovery_minutes=reads.settings.recovery_minutes,
         now_s=known.now_s,
     )
@@ -167,6 +167,13 @@ def job_report(reads: Reads, job_id: str, destination: str | None = None) -> Job
         counts=dict(report.counts),
         receipt=_published(report.receipt),
     )
+
+
+def _published_tasks(job: Job | None) -> TaskCount | None:
+    """Return the tasks that a decided job publishes, which the registry keeps after the clean-up."""
+    if job is None or job.tasks is None or job.phase not in {"committing", "committed"}:
+        return None
+    return TaskCount(committed=job.tasks, expected=job.tasks)
 
 
 def _registered(reads: Reads, job_id: str, place: str, unknown: list[str]) -> Registered:

@@ -6,9 +6,7 @@ from typing import Literal
 
 from lockgate.plugins.web.models.base import Model
 
-ChartName = Literal[
-    "commit-time", "rows", "bytes", "pending-bytes", "recoveries", "sweeps", "observer-lag", "live-files"
-]
+ChartName = Literal["commit-time", "rows", "bytes", "live-files"]
 
 
 class Series(Model):

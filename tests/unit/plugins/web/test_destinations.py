@@ -94,6 +94,7 @@ def test_live_files_over_time_follow_the_log_back(world: World, monkeypatch: pyt
     reads = Reads(world.settings, destinations=[world.url], clock=world.clock)
     ends_s = [begin_s - 1, begin_s + 50, begin_s + 150, begin_s + 250, begin_s + 350]
     assert live_file_counts(reads, world.url, ends_s) == (0, 2, 4, 6, 8)
+    assert get(world, "/charts/live-files", days=2)["values"][-1] == 8
     monkeypatch.setattr(destinations, "CHARTED_TURNS", 2)
     assert live_file_counts(reads, world.url, ends_s) == (None, None, None, 6, 8)
 

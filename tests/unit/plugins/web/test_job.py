@@ -116,6 +116,12 @@ def test_a_journals_lease_and_its_job_attempt_are_shown(journal_world: World) ->
     assert (found["row"]["lease"], found["row"]["needs"]) == ("lapsed", "you")
 
 
+def test_the_tasks_of_a_committed_job_are_known_after_its_clean_up(journal_world: World) -> None:
+    job = job_in(journal_world, "committed")
+    row = get(journal_world, f"/jobs/{job.job_id}")["row"]
+    assert row["tasks_committed"] == row["tasks_expected"] > 0
+
+
 def test_the_destination_may_be_left_out_if_the_registry_knows_the_job(journal_world: World) -> None:
     job = job_in(journal_world, "committed")
     with client_of(journal_world) as client:

@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 
 from lockgate.plugins.web.models.base import Page
 from lockgate.plugins.web.models.charts import Series
+from lockgate.plugins.web.models.jobs import JobCounts
 from lockgate.plugins.web.models.journal import JournalDetail
 from lockgate.plugins.web.pages.charts import chart, ticks
 from lockgate.storage_core.errors import JournalUnavailableError, MalformedRecordError, StoreUnavailableError
@@ -268,7 +269,14 @@ def test_an_id_that_is_a_route_of_the_api_is_no_job(client: TestClient) -> None:
 
 def test_an_empty_installation_says_what_will_appear() -> None:
     empty = TestClient(
-        pages_over({"/jobs": Page(items=()), "/destinations": Page(items=()), "/runs": Page(items=())})
+        pages_over(
+            {
+                "/jobs": Page(items=()),
+                "/jobs/counts": JobCounts(needs_you=0, unended=0, first=()),
+                "/destinations": Page(items=()),
+                "/runs": Page(items=()),
+            }
+        )
     )
 
     assert "No jobs yet" in empty.get("/jobs").text

@@ -1,0 +1,150 @@
+"""The pages in a real browser: `lockgate ui` over real jobs of a directory."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from lockgate import attach_job, open_job
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.ids import JobId
+from lockgate.storage_core.settings import Settings
+from tests.support.cli import committed_job, lapsed_job, write
+
+CHROMIUM = shutil.which("chromium")
+UI = """
+from lockgate.plugins.loopback.commands import serve
+serve(port=0, allow_actions=True, open_browser=False)
+"""
+SIZES = {"wide": (1440, 900), "narrow": (800, 900)}
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (Debian: apt install chromium)"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+    return Settings()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> str:
+    return str(tmp_path / "lake")
+
+
+@pytest.fixture
+def pages(settings: Settings, browser: Browser) -> Iterator[Page]:
+    """A page of `lockgate ui --allow-actions`, where the person has followed the printed address."""
+    with subprocess.Popen([sys.executable, "-c", UI], stdout=subprocess.PIPE, text=True) as served:
+        assert served.stdout is not None
+        address = served.stdout.readline().strip()
+        context = browser.new_context(base_url=address.partition("/lockgate")[0])
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        page.goto(address)
+        yield page
+        context.close()
+        served.send_signal(signal.SIGINT)
+
+
+def job_page(destination: str, job_id: str) -> str:
+    return f"/lockgate/job?destination={destination}&job={job_id}"
+
+
+def test_a_job_page_follows_a_job_from_writing_to_committed_without_a_reload(
+    lake: str, settings: Settings, pages: Page
+) -> None:
+    job = open_job(lake, "sales", settings=settings)
+    write(job)
+    pages.goto(job_page(job.destination, job.job_id))
+    expect(pages.get_by_role("heading", level=1)).to_contain_text(job.job_id)
+    expect(pages.locator(".badge", has_text="open").first).to_be_visible()
+    pages.evaluate("window.same = true")
+
+    job.commit()
+
+    expect(pages.locator(".badge", has_text="committed").first).to_be_visible()
+    assert pages.evaluate("window.same"), "the page was loaded again"
+
+
+def test_a_lapsed_job_is_listed_first_and_the_dialog_recovers_it(
+    lake: str, settings: Settings, pages: Page
+) -> None:
+    committed_job(lake, settings, "done")
+    lapsed = lapsed_job(lake, settings, "lost")
+    pages.goto("/lockgate/jobs")
+    attention = pages.locator("section.attention")
+    expect(attention).to_contain_text("1 job needs you")
+    attention.get_by_role("link", name=lapsed.job_id).click()
+
+    pages.get_by_role("button", name="Recover").press("Enter")
+    dialog = pages.get_by_role("dialog")
+    expect(dialog).to_be_visible()
+    confirm = dialog.locator("#ask-confirm")
+    expect(confirm).to_be_enabled()  # the dry run has answered
+    assert attach_job(lake, JobId(lapsed.job_id), settings=settings).phase() is JobPhase.OPEN
+    confirm.press("Enter")
+
+    expect(pages.locator(".badge", has_text="failed").first).to_be_visible()
+    assert attach_job(lake, JobId(lapsed.job_id), settings=settings).phase() is JobPhase.FAILED
+
+
+def test_closing_the_dialog_does_nothing_and_returns_the_focus(
+    lake: str, settings: Settings, pages: Page
+) -> None:
+    lapsed = lapsed_job(lake, settings, "lost")
+    pages.goto(job_page(lapsed.destination, lapsed.job_id))
+    opener = pages.get_by_role("button", name="Recover")
+    opener.press("Enter")
+    expect(pages.get_by_role("dialog")).to_be_visible()
+
+    pages.keyboard.press("Escape")
+
+    expect(pages.get_by_role("dialog")).to_be_hidden()
+    expect(opener).to_be_focused()
+    assert attach_job(lake, JobId(lapsed.job_id), settings=settings).phase() is JobPhase.OPEN
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_no_page_is_wider_than_its_window_or_complains(
+    size: str, theme: str, lake: str, settings: Settings, pages: Page
+) -> None:
+    job = committed_job(lake, settings, "<script>alert(1)</script>")
+    complaints: list[str] = []
+    pages.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    pages.on("pageerror", lambda error: complaints.append(str(error)))
+    width, height = SIZES[size]
+    pages.set_viewport_size({"width": width, "height": height})
+    pages.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+    for path in (
+        "/lockgate/jobs",
+        job_page(job.destination, job.job_id),
+        "/lockgate/destinations",
+        f"/lockgate/destination?destination={job.destination}",
+        f"/lockgate/uploads?destination={job.destination}",
+        "/lockgate/blobs",
+        "/lockgate/journal",
+    ):
+        pages.goto(path)
+        expect(pages.get_by_role("heading", level=1)).to_have_count(1)
+        assert pages.evaluate("document.documentElement.scrollWidth") <= width, path
+    assert complaints == []
