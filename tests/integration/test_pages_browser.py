@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
+import axe_playwright_python
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
@@ -17,13 +19,16 @@ from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.settings import Settings
 from tests.support.cli import committed_job, lapsed_job, write
+from tests.support.soak import rounds
 
 CHROMIUM = shutil.which("chromium")
+AXE_CORE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
 UI = """
 from lockgate.plugins.loopback.commands import serve
 serve(port=0, allow_actions=True, open_browser=False)
 """
 SIZES = {"wide": (1440, 900), "narrow": (800, 900)}
+LOOKS = rounds([("light", "wide"), ("dark", "narrow")], [*product(("light", "dark"), SIZES)])
 
 pytestmark = [
     pytest.mark.integration,
@@ -123,12 +128,14 @@ def test_closing_the_dialog_does_nothing_and_returns_the_focus(
     assert attach_job(lake, JobId(lapsed.job_id), settings=settings).phase() is JobPhase.OPEN
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("size", SIZES)
-def test_no_page_is_wider_than_its_window_or_complains(
-    size: str, theme: str, lake: str, settings: Settings, pages: Page
+@pytest.mark.parametrize(("theme", "size"), LOOKS)
+def test_every_page_is_accessible_fits_its_window_and_complains_of_nothing(
+    theme: str, size: str, lake: str, settings: Settings, pages: Page
 ) -> None:
-    job = committed_job(lake, settings, "<script>alert(1)</script>")
+    job, lapsed = (
+        committed_job(lake, settings, "<script>alert(1)</script>"),
+        lapsed_job(lake, settings, "lost"),
+    )
     complaints: list[str] = []
     pages.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
     pages.on("pageerror", lambda error: complaints.append(str(error)))
@@ -138,6 +145,7 @@ def test_no_page_is_wider_than_its_window_or_complains(
     for path in (
         "/lockgate/jobs",
         job_page(job.destination, job.job_id),
+        job_page(lapsed.destination, lapsed.job_id),
         "/lockgate/destinations",
         f"/lockgate/destination?destination={job.destination}",
         f"/lockgate/uploads?destination={job.destination}",
@@ -147,4 +155,6 @@ def test_no_page_is_wider_than_its_window_or_complains(
         pages.goto(path)
         expect(pages.get_by_role("heading", level=1)).to_have_count(1)
         assert pages.evaluate("document.documentElement.scrollWidth") <= width, path
+        found = pages.evaluate(f"{AXE_CORE}; axe.run().then((found) => found.violations)")
+        assert [(rule["id"], rule["nodes"][0]["html"]) for rule in found] == [], path
     assert complaints == []
