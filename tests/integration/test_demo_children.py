@@ -1,4 +1,4 @@
-"""Tests of the demo's process handling: a session ends with the block, children that outlive their parent too."""
+"""The demo's processes: a session ends with the block, with children that outlive their parent."""
 
 from __future__ import annotations
 

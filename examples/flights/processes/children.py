@@ -21,7 +21,8 @@ _POLL_S: Final = 0.05
 def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
     """End a process and all processes of its session when the block ends.
 
-    The process must lead its session (`start_new_session=True`). Its children can outlive it: each is waited for.
+    The process must lead its session (`start_new_session=True`). Its children can outlive it: each is
+    waited for.
     """
     try:
         yield
