@@ -5,7 +5,8 @@ The files come from the pending sets, from the decision on from the plan, and af
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
@@ -22,19 +23,28 @@ from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.destination_log.live_files import LiveFile, LiveShard
 from lockgate.storage_core.commit.records.job import LeaseRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder, SavedSet, find
-from lockgate.storage_core.commit.records.pending_set import PendingFile, PendingSet, PendingSetPage
+from lockgate.storage_core.commit.records.pending_set import FileTotals, PendingFile, PendingSet
 from lockgate.storage_core.commit.records.plan import Decision
 from lockgate.storage_core.commit.records.report import FileFate, Report
-from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES, read_shard, total_rows
+from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES, read_shard
 from lockgate.storage_core.commit.records.task import ExpectedTasks
 from lockgate.storage_core.commit.registry.rows import TaskAttempt
 from lockgate.storage_core.concurrency import in_order
-from lockgate.storage_core.errors import MalformedRecordError, ObjectNotFoundError
+from lockgate.storage_core.errors import (
+    JournalUnavailableError,
+    MalformedRecordError,
+    ObjectNotFoundError,
+    StateLostError,
+)
 from lockgate.storage_core.ids import AttemptId, JobAttemptId, TaskId
 from lockgate.storage_core.journal import Reading
+from lockgate.storage_core.stores import ObjectInfo
 
 SETS_AT_ONCE: Final = 8
 """Pending sets that one page reads at the same time."""
+
+TOTALLED_BYTES: Final = 8 * 1024 * 1024
+"""How much of pending sets one page of attempts reads, for their totals."""
 
 GONE_ON: Final = "The job has gone on since the previous page was read: begin with the first page."
 
@@ -46,7 +56,8 @@ class Place(NamedTuple):
         source: `pending`, `plan` or `report`.
         name: Digest of the plan, or key of the pending set.
         shard: Number of the shard in the plan or the report.
-        past: Number of files of this shard or set that earlier pages have.
+        past: Number of files of this shard that earlier pages have; in a pending set, the offset in the
+            record at which the next file begins.
     """
 
     source: str
@@ -208,51 +219,61 @@ def _pending(folder: JobFolder, begin: Place | None, limit: int) -> Page[JobFile
     prefix = folder.key("tasks/")
     place = begin or Place("pending")
     keys = [prefix + place.name] if place.past else []
-    keys += islice(_set_keys(folder, prefix + place.name, limit), limit)
+    keys += (info.key for info in islice(_listed_sets(folder, prefix + place.name, limit), limit))
     reads = [(key, place.past if number == 0 else 0) for number, key in enumerate(keys)]
-    for key, first, found in in_order(partial(_read_set, folder, limit), reads, SETS_AT_ONCE):
-        past = 0
+    for key, found in _read_sets(folder, limit, reads):
+        start = 0
         if isinstance(found, str):
             unknown += [found] if found else []
         else:
-            head, files = found
-            files = files[: limit - len(items)]
-            items += (_pending_file(head, file) for file in files)
-            past = first + len(files) if first + len(files) < len(head.files) else 0
-        place = Place("pending", key.removeprefix(prefix), 0, past)
-        if len(items) == limit:
+            shown = found[: limit - len(items)]
+            items += (_pending_file(key, file) for file, _ in shown)
+            start = shown[-1][1] if shown else 0
+        place = Place("pending", key.removeprefix(prefix), 0, start)
+        if start or len(items) == limit:  # a page ends early if its files are very long
             break
-    is_last = not place.past and next(_set_keys(folder, prefix + place.name, 1), None) is None
+    is_last = not place.past and next(_listed_sets(folder, prefix + place.name, 1), None) is None
     next_after = None if is_last else cursor("files", place)
     return Page(items=tuple(items), next_after=next_after, unknown=tuple(unknown))
 
 
-def _set_keys(folder: JobFolder, after: str, limit: int) -> Iterator[str]:
+def _listed_sets(folder: JobFolder, after: str, limit: int) -> Iterator[ObjectInfo]:
     pages = folder.store.pages(folder.key("tasks/"), after=after, page_size=limit)
-    return (info.key for page in pages for info in page if info.key.endswith(".pendingset"))
+    return (info for page in pages for info in page if info.key.endswith(".pendingset"))
+
+
+def _read_sets(
+    folder: JobFolder, limit: int, places: Sequence[tuple[str, int]]
+) -> Iterator[tuple[str, list[tuple[PendingFile, int]] | str]]:
+    """Yield files of pending sets, the others' at the same time if the first set does not fill the page."""
+    read = partial(_read_set, folder, limit)
+    yield from map(read, places[:1])
+    yield from in_order(read, places[1:], SETS_AT_ONCE)
 
 
 def _read_set(
     folder: JobFolder, limit: int, place: tuple[str, int]
-) -> tuple[str, int, tuple[PendingSetPage, list[PendingFile]] | str]:
+) -> tuple[str, list[tuple[PendingFile, int]] | str]:
     """Return files of a pending set; why it cannot be read, or nothing if it is gone."""
-    key, first = place
+    key, start = place
     try:
-        return key, first, folder.pending_files(key, first, limit)
+        return key, folder.pending_files(key, start, limit)
     except ObjectNotFoundError:
-        return key, first, ""
+        return key, ""
     except MalformedRecordError as error:
-        return key, first, str(error)
+        return key, str(error)
 
 
-def _pending_file(found: PendingSetPage, file: PendingFile) -> JobFile:
-    return JobFile(
-        key=file.key,
-        state="pending",
-        size_bytes=file.upload.size,
-        rows=file.rows,
-        detail=f"task {found.task_id}, attempt {found.attempt_id}",
-    )
+def _pending_file(key: str, file: PendingFile) -> JobFile:
+    task, attempt = _attempt_of(key)
+    detail = f"task {task}, attempt {attempt}"
+    return JobFile(key=file.key, state="pending", size_bytes=file.upload.size, rows=file.rows, detail=detail)
+
+
+def _attempt_of(key: str) -> tuple[str, str]:
+    """Return the task and the attempt in the key of a pending set."""
+    _, task, name = key.rsplit("/", 2)
+    return task, name.removesuffix(".pendingset")
 
 
 def job_attempts(
@@ -267,72 +288,116 @@ def job_attempts(
     key = key_after("attempts", after, str, str)
     begin = None if key is None else (str(key[0]), str(key[1]))
     found = reads.store(place, lambda: _attempts(folder_of(reads, job_id, place), begin, limit))
-    if found is not None or not reads.has_journal:
-        return found or Page(items=())
-    return reads.journal(lambda reading: _registered(reading, place, job_id, begin, limit))
+    if found is None:
+        if not reads.has_journal:
+            return Page(items=())
+        return reads.journal(lambda reading: _registered(reading, place, job_id, begin, limit))
+    if reads.has_journal and any(one.files is None for one in found.items):
+        with suppress(JournalUnavailableError, StateLostError):
+            page = found
+            found = reads.journal(lambda reading: _with_totals(reading, place, job_id, page))
+    without = sum(one.files is None for one in found.items)
+    if not without:
+        return found
+    why = (
+        f"The totals of {without} attempts: their records are too long for a page, and the registry has none."
+    )
+    return found.model_copy(update={"unknown": (*found.unknown, why)})
+
+
+class _Commit(NamedTuple):
+    """What decides which attempts count."""
+
+    job_attempt: JobAttemptId | None
+    expected: ExpectedTasks | None
+    decision: Decision | None
 
 
 def _attempts(folder: JobFolder, begin: tuple[str, str] | None, limit: int) -> Page[Attempt] | None:
-    """Return a page of the attempts in the store; None if they were cleaned up."""
+    """Return a page of the attempts in the store; None if they were cleaned up.
+
+    Records are read completely, for their totals, up to `TOTALLED_BYTES`; of the others, only the head is.
+    """
     prefix = folder.key("tasks/")
     after = "" if begin is None else f"{prefix}{'/'.join(begin)}.pendingset"
-    keys = list(islice(_set_keys(folder, after, limit + 1), limit + 1))
+    listed = list(islice(_listed_sets(folder, after, limit + 1), limit + 1))
     decision = folder.decision()
-    if not keys and decision is not None:
+    if not listed and decision is not None:
         return None
     job_attempt = _job_attempt(folder, decision)
     expected = None if job_attempt is None else folder.expected(job_attempt)
-    items, unknown = list[Attempt](), list[str]()
-    tasks = dict.fromkeys(TaskId(key.split("/")[-2]) for key in keys[:limit])
-    read = partial(_of_task, folder, job_attempt, expected, decision)
+    items, unknown, left = list[Attempt](), list[str](), TOTALLED_BYTES
+    shown = dict[str, bool]()
+    for info in listed[:limit]:
+        shown[info.key] = info.size <= left
+        left -= info.size if info.size <= left else 0
+    tasks = dict.fromkeys(TaskId(_attempt_of(info.key)[0]) for info in listed[:limit])
+    read = partial(_of_task, folder, _Commit(job_attempt, expected, decision), shown)
     for found in in_order(read, tasks, SETS_AT_ONCE):
         if isinstance(found, str):
             unknown.append(found)
         else:
             items += found
-    shown = set(keys[:limit])
-    items = [
-        one
-        for one in items
-        if folder.pending_set_key(TaskId(one.task_id), AttemptId(one.attempt_id)) in shown
-    ]
-    last = keys[limit - 1].removesuffix(".pendingset").split("/")[-2:] if len(keys) > limit else None
-    next_after = None if last is None else cursor("attempts", tuple(last))
+    next_after = cursor("attempts", _attempt_of(listed[limit - 1].key)) if len(listed) > limit else None
     return Page(items=tuple(items), next_after=next_after, unknown=tuple(unknown))
 
 
 def _of_task(
-    folder: JobFolder,
-    job_attempt: JobAttemptId | None,
-    expected: ExpectedTasks | None,
-    decision: Decision | None,
-    task: TaskId,
+    folder: JobFolder, commit: _Commit, shown: Mapping[str, bool], task: TaskId
 ) -> list[Attempt] | str:
-    """Return the committed attempts of one task, or why they cannot be read."""
+    """Return those of the committed attempts of one task that the page shows, or why they cannot be read.
+
+    Args:
+        folder: Folder of the job.
+        commit: What decides which attempts count.
+        shown: Keys of the pending sets that the page shows, each with whether to read its totals.
+        task: The task.
+    """
     try:
-        sets = list(folder.pending_sets(task))
+        # The digest is not compared, so the records are not read for it.
+        sets = {
+            info.key: SavedSet(folder.pending_head(info.key), "", info.modified_s)
+            for info in folder.listed_sets(task)
+        }
         aborted = folder.aborted_attempts(task)
+        totals = {key: folder.pending_totals(key) for key in sets if shown.get(key)}
     except (MalformedRecordError, ObjectNotFoundError) as error:
         return f"task {task}: {error}"
+    job_attempt, expected, decision = commit
     counting: set[AttemptId] | None = None
     if decision is not None and decision.verdict != "commit":
         counting = set()
     elif job_attempt is not None:
-        counting = _counting(list(eligible(sets, job_attempt, expected, aborted)), expected, decision)
-    return [_attempt(saved.record, counting) for saved in sets]
+        able = eligible(sets.values(), job_attempt, expected, aborted)
+        counting = _counting(list(able), expected, decision)
+    return [_attempt(saved.record, counting, totals.get(key)) for key, saved in sets.items() if key in shown]
 
 
-def _attempt(found: PendingSet, counting: set[AttemptId] | None) -> Attempt:
+def _attempt(head: PendingSet, counting: set[AttemptId] | None, totals: FileTotals | None) -> Attempt:
     return Attempt(
-        task_id=found.task_id,
-        attempt_id=found.attempt_id,
-        job_attempt=found.job_attempt,
-        committed_s=found.created_s,
-        files=len(found.files),
-        rows=total_rows(file.rows for file in found.files),
-        size_bytes=sum(file.upload.size for file in found.files),
-        counts=None if counting is None else found.attempt_id in counting,
+        task_id=head.task_id,
+        attempt_id=head.attempt_id,
+        job_attempt=head.job_attempt,
+        committed_s=head.created_s,
+        files=None if totals is None else totals.files,
+        rows=None if totals is None else totals.rows,
+        size_bytes=None if totals is None else totals.size,
+        counts=None if counting is None else head.attempt_id in counting,
     )
+
+
+def _with_totals(reading: Reading, place: str, job_id: str, page: Page[Attempt]) -> Page[Attempt]:
+    """Return a page with the registry's totals of the attempts whose records were not read."""
+    keys = [(place, job_id, one.task_id, one.attempt_id) for one in page.items if one.files is None]
+    known = {(row.task_id, row.attempt_id): row for row in reading.find(TaskAttempt, keys)}
+
+    def totalled(one: Attempt) -> Attempt:
+        row = known.get((one.task_id, one.attempt_id)) if one.files is None else None
+        if row is None:
+            return one
+        return one.model_copy(update={"files": row.files, "rows": row.rows, "size_bytes": row.size_bytes})
+
+    return page.model_copy(update={"items": tuple(map(totalled, page.items))})
 
 
 def _job_attempt(folder: JobFolder, decision: Decision | None) -> JobAttemptId | None:

@@ -175,6 +175,8 @@ class Attempt(Model):
     """A committed task attempt.
 
     Attributes:
+        files: Number of its files; None, as `size_bytes`, if the record is too long for a page and the
+            registry does not have the attempt.
         counts: Whether the job publishes this attempt and no other of the same task; None if it is unknown.
     """
 
@@ -182,9 +184,9 @@ class Attempt(Model):
     attempt_id: str
     job_attempt: str
     committed_s: float
-    files: int
+    files: int | None
     rows: int | None
-    size_bytes: int
+    size_bytes: int | None
     counts: bool | None
 
 

@@ -9,14 +9,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-import msgspec
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES, R, Record, decode, digest, encode
 from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
 from lockgate.storage_core.commit.records.job import JobRecord
-from lockgate.storage_core.commit.records.pending_set import PendingFile, PendingSet, PendingSetPage
+from lockgate.storage_core.commit.records.pending_set import (
+    HEAD_BYTES,
+    FileTotals,
+    PendingFile,
+    PendingSet,
+    decode_files,
+    decode_head,
+    decode_totals,
+)
 from lockgate.storage_core.commit.records.phase import JobPhase, phase_of
 from lockgate.storage_core.commit.records.plan import Decision
 from lockgate.storage_core.commit.records.report import Ended, Report
@@ -24,6 +31,7 @@ from lockgate.storage_core.commit.records.task import AbortedAttempt, AuditVerdi
 from lockgate.storage_core.errors import (
     AccessDeniedError,
     AlreadyExistsError,
+    InvalidInputError,
     JournalUnavailableError,
     LockgateError,
     MalformedRecordError,
@@ -47,6 +55,12 @@ from lockgate.storage_core.stores import ObjectInfo, Store
 
 CLAIM_TRIES: Final = 5
 CREATE_TRIES: Final = 5
+
+_FILE_BYTES: Final = 512
+"""What a file takes in a pending set, with the statistics of few columns."""
+
+_READ_BYTES: Final = 4 * 1024 * 1024
+"""Of very long files, no more than this is read for one page."""
 
 
 def read(store: Store, kind: type[R], key: str) -> R:
@@ -273,6 +287,10 @@ class JobFolder:
                 aborted.add((TaskId(of_task), AttemptId(name.removesuffix(".aborted"))))
         return aborted
 
+    def listed_sets(self, task: TaskId) -> Iterator[ObjectInfo]:
+        """Yield the objects of a task's pending sets."""
+        return (info for info in self._task_records(task) if info.key.endswith(".pendingset"))
+
     def _task_records(self, task: TaskId | None) -> Iterator[ObjectInfo]:
         return self._list("tasks/" if task is None else f"tasks/{check_id('task', task)}/")
 
@@ -290,24 +308,57 @@ class JobFolder:
         self._check_attempt(found, key)
         return found, digest(data)
 
-    def pending_files(self, key: str, first: int, limit: int) -> tuple[PendingSetPage, list[PendingFile]]:
-        """Return some files of the pending set with this key, as it was listed.
+    def pending_head(self, key: str) -> PendingSet:
+        """Return the pending set with this key, as it was listed, without its files.
 
         Raises:
+            MalformedRecordError: Its beginning is not readable, or it belongs to another attempt.
+        """
+        head, _ = decode_head(self.store.get(key, length=HEAD_BYTES), key)
+        self._check_attempt(head, key)
+        return head
+
+    def pending_totals(self, key: str) -> FileTotals:
+        """Return the totals of the files of the pending set with this key; it is read completely.
+
+        Raises:
+            MalformedRecordError: It is not readable.
+        """
+        return decode_totals(self.store.get(key, length=MAX_RECORD_BYTES + 1), key)
+
+    def pending_files(self, key: str, start: int, limit: int) -> list[tuple[PendingFile, int]]:
+        """Return some files of the pending set with this key, as it was listed; no others are read.
+
+        Args:
+            key: Key of the pending set.
+            start: Offset in the record at which a file begins; 0 for the first file.
+            limit: Maximum number of files. Very long ones are fewer.
+
+        Returns:
+            Each file with the offset of the next one, which is 0 for the last file of the set.
+
+        Raises:
+            InvalidInputError: No record is as long as `start`.
             MalformedRecordError: They are not readable, or the set belongs to another attempt.
         """
-        data = self.store.get(key, length=MAX_RECORD_BYTES + 1)
-        try:
-            found = msgspec.json.decode(data, type=PendingSetPage)
-            files = [msgspec.json.decode(raw, type=PendingFile) for raw in found.files[first : first + limit]]
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise MalformedRecordError(f"{key}: not a readable PendingSet: {error}") from None
-        if found.version != 1 or len(data) > MAX_RECORD_BYTES:
-            raise MalformedRecordError(f"{key}: not a PendingSet of version 1, or too long")
-        self._check_attempt(found, key)
-        return found, files
+        if not 0 <= start <= MAX_RECORD_BYTES:
+            raise InvalidInputError(f"{key}: no file begins at byte {start}; nothing was read")
+        data = self.store.get(key, start=start, length=HEAD_BYTES + limit * _FILE_BYTES)
+        first = 0
+        if not start:
+            head, first = decode_head(data, key)
+            self._check_attempt(head, key)
+        while True:
+            files, is_cut = decode_files(data, first, limit, key)
+            if not is_cut or (files and len(data) >= _READ_BYTES):
+                return [(file, following and start + following) for file, following in files]
+            # Files are longer than was assumed, so twice as much is read.
+            more = self.store.get(key, start=start + len(data), length=len(data)) if data else b""
+            if not more or len(data) > MAX_RECORD_BYTES:
+                raise MalformedRecordError(f"{key}: not a readable PendingSet: it ends in the middle")
+            data += more
 
-    def _check_attempt(self, found: PendingSet | PendingSetPage, key: str) -> None:
+    def _check_attempt(self, found: PendingSet, key: str) -> None:
         self._check_owner(found, key)
         if self.pending_set_key(found.task_id, found.attempt_id) != key:
             raise MalformedRecordError(
@@ -350,7 +401,7 @@ class JobFolder:
             self._check_owner(found, key)
         return found
 
-    def _check_owner(self, record: Record | PendingSetPage, key: str) -> None:
+    def _check_owner(self, record: Record, key: str) -> None:
         owner = getattr(record, "job_id", self.job_id)
         if owner != self.job_id:
             raise MalformedRecordError(f"{key}: field job_id is {owner}, not {self.job_id}")
