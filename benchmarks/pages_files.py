@@ -70,12 +70,7 @@ def measure(root: Path, files: int, make: Maker) -> list[str]:
     """Return the figures of one job."""
     settings = Settings(home=root / "home", journal_url="none")
     url, job_id = str(root / "lake"), "bench-g1"
-    # In a process of its own, so that its memory is not that of the pages.
-    maker = multiprocessing.get_context("spawn").Process(
-        target=make_job, args=(url, settings.home, files, make)
-    )
-    maker.start()
-    maker.join()
+    make_in_process(url, settings, files, make)
     host = Host(may_read=lambda: None, may_act={}, offers=lambda _: frozenset(), user=lambda _: "bench")
     with TestClient(web_app(host, Reads(settings, destinations=[url]))) as client:
 
@@ -107,9 +102,22 @@ def measure(root: Path, files: int, make: Maker) -> list[str]:
     return [*medians, f"{p95:.1f}", f"{all_s:.1f}", f"{grown / 2**20:.1f}"]
 
 
-def make_job(url: str, home: Path, files: int, make: Maker) -> None:
+def make_in_process(url: str, settings: Settings, files: int, make: Maker) -> None:
+    """Set a job up, and make its records, in a process whose memory is not that of the pages.
+
+    Raises:
+        AssertionError: It failed.
+    """
+    maker = multiprocessing.get_context("spawn").Process(target=make_job, args=(url, settings, files, make))
+    maker.start()
+    maker.join()
+    if maker.exitcode:
+        raise AssertionError(f"making {files} files ended with {maker.exitcode}")
+
+
+def make_job(url: str, settings: Settings, files: int, make: Maker) -> None:
     """Set a job up, and make its records."""
-    with open_job(url, "bench", settings=Settings(home=home, journal_url="none")) as job:
+    with open_job(url, "bench", settings=settings) as job:
         make(JobFolder(job.store, job.job_id), [pending_file(number) for number in range(files)])
 
 
