@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from lockgate.storage_core.commit.registry.day_totals import days_touched, recount
 from lockgate.storage_core.commit.registry.rows import Destination, Job, Phase, TaskAttempt
 from lockgate.storage_core.errors import FencedError
 from lockgate.storage_core.ids import job_of_resource, job_resource
@@ -87,8 +88,10 @@ class RecordJob(Op, frozen=True, tag="record-job"):
     attention: str | None = None
 
     def touches(self) -> Iterable[Key]:
-        """Return the job, its destination and the lease that is compared."""
+        """Return the job, its destination and day, and the lease that is compared."""
         rows: list[Key] = [(Job, (self.destination, self.job_id)), (Destination, (self.destination,))]
+        if self.phase == "committed":
+            rows += days_touched(self.destination, self.ended_s)
         return rows if self.stamp is None else [*rows, (Lease, (self._resource,))]
 
     def announces(self) -> Iterable[Event]:
@@ -99,14 +102,14 @@ class RecordJob(Op, frozen=True, tag="record-job"):
         return [ended, DriverReplaced(resource=self._resource)]
 
     def fold(self, state: State, moment: Moment) -> None:
-        """Insert or update the job, and announce its end or its new driver.
+        """Insert or update the job with the totals of its day, and announce its end or its new driver.
 
         Raises:
             FencedError: The driver has lost the job's lease.
         """
         if self.stamp is not None:
             held(state, self._resource, self.stamp)
-        known = state.get(Job, self.destination, self.job_id)
+        known = before = state.get(Job, self.destination, self.job_id)
         if known is not None and known.set_up_s > self.set_up_s:
             return
         if known is not None and known.set_up_s < self.set_up_s:
@@ -122,23 +125,23 @@ class RecordJob(Op, frozen=True, tag="record-job"):
         if self.phase in TERMINAL:
             ended_s = moment.at_s if self.ended_s is None else self.ended_s
             ended_s = known.ended_s if known is not None and known.ended_s is not None else ended_s
-        state.put(
-            Job(
-                destination=self.destination,
-                job_id=self.job_id,
-                name=self.name,
-                short_id=self.short_id,
-                committer=self.committer,
-                mode=self.mode,
-                phase=self.phase,
-                job_attempt=self.job_attempt or (known.job_attempt if known is not None else ""),
-                set_up_s=self.set_up_s,
-                changed_s=moment.at_s,
-                ended_s=ended_s,
-                attention=self.attention,
-                **{name: self._latest(name, known) for name in KEPT},
-            )
+        job = Job(
+            destination=self.destination,
+            job_id=self.job_id,
+            name=self.name,
+            short_id=self.short_id,
+            committer=self.committer,
+            mode=self.mode,
+            phase=self.phase,
+            job_attempt=self.job_attempt or (known.job_attempt if known is not None else ""),
+            set_up_s=self.set_up_s,
+            changed_s=moment.at_s,
+            ended_s=ended_s,
+            attention=self.attention,
+            **{name: self._latest(name, known) for name in KEPT},
         )
+        state.put(job)
+        recount(state, before, job)
         destination = state.get(Destination, self.destination)
         first_s = moment.at_s if destination is None else destination.first_s
         state.put(Destination(url=self.destination, first_s=first_s, last_s=moment.at_s))
@@ -218,6 +221,7 @@ class ForgetJob(Op, frozen=True, tag="forget-job"):
         job = state.get(Job, self.destination, self.job_id)
         if job is not None:
             state.delete(job)
+            recount(state, job, None)
 
 
 class TakeArtefacts(Op, frozen=True, tag="take-artefacts"):

@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, and_, collate, func, literal, select, tuple_, union_all
 
-from lockgate.storage_core.commit.registry.rows import Job, TaskAttempt
+from lockgate.storage_core.commit.registry.day_totals import EVERYWHERE
+from lockgate.storage_core.commit.registry.rows import Job, JobDay, TaskAttempt
 from lockgate.storage_core.journal.database.row_access import rows_of
 from lockgate.storage_core.journal.database.schema import read_columns, table_of
 from lockgate.storage_core.journal.read.snapshot_read import Reading
@@ -46,19 +47,6 @@ class Task(NamedTuple):
     run_id: str
     task_id: str | None = None
     map_index: int | None = None
-
-
-class EndedTotals(NamedTuple):
-    """Totals of the jobs that were committed in a time.
-
-    Attributes:
-        commit_s: Mean time from the decision to the end; None if it is not known of any job.
-    """
-
-    jobs: int
-    rows: int | None
-    size_bytes: int | None
-    commit_s: float | None
 
 
 def place_of(job: Job) -> Place:
@@ -172,26 +160,28 @@ def count_unended(reading: Reading, phases: Iterable[str], limit: int) -> int:
     return reading.connection.execute(select(func.count()).select_from(found)).scalar_one()
 
 
-def ended_totals(reading: Reading, from_s: float, to_s: float, destination: str | None = None) -> EndedTotals:
-    """Return totals of the committed jobs that ended in a time, `to_s` excluded; an index finds them."""
-    at = table_of(Job).c
-    query = select(
-        func.count(), func.sum(at.rows), func.sum(at.size_bytes), func.avg(at.ended_s - at.decided_s)
-    ).where(at.journal == reading.journal, at.ended_s >= from_s, at.ended_s < to_s, at.phase == "committed")
-    if destination is not None:
-        query = query.where(at.destination == destination)
-    jobs, rows, size_bytes, commit_s = reading.connection.execute(query).one()
-    return EndedTotals(jobs, _whole(rows), _whole(size_bytes), commit_s)
+def day_totals(reading: Reading, first: int, last: int, destination: str | None = None) -> dict[int, JobDay]:
+    """Return the totals of the committed jobs by the day of their end; days without jobs are left out.
+
+    Args:
+        reading: State of the journal.
+        first: Number of the first day, from 1970-01-01 in UTC.
+        last: Number of the last day.
+        destination: Only jobs of this destination.
+    """
+    table = table_of(JobDay)
+    query = select(*read_columns(table)).where(
+        table.c.journal == reading.journal,
+        table.c.destination == (destination or EVERYWHERE),
+        table.c.day.between(first, last),
+    )
+    return {day.day: day for day in rows_of(JobDay, reading.connection.execute(query))}
 
 
 def name_of(reading: Reading) -> ColumnElement[str]:
     """Return the column of names in the order of code points, which the index of names has."""
     name = table_of(Job).c.name
     return name if reading.database.is_sqlite else collate(name, "C")
-
-
-def _whole(number: Any) -> int | None:
-    return None if number is None else int(number)  # PostgreSQL sums bigint as numeric
 
 
 def _jobs(reading: Reading) -> Select[Any]:

@@ -45,7 +45,6 @@ class Job(Row, frozen=True):
         ("destination", "phase", "set_up_s"),
         ("dag_id", "run_id", "task_id"),
         ("attention", "set_up_s"),
-        ("ended_s",),
     )
 
     destination: str
@@ -69,6 +68,31 @@ class Job(Row, frozen=True):
     task_id: str | None = None
     map_index: int | None = None
     attention: str | None = None
+
+
+class JobDay(Row, frozen=True):
+    """Totals of the committed jobs that ended on one day, so that a chart reads no jobs.
+
+    Attributes:
+        destination: Destination of the jobs; empty: totals of all destinations.
+        day: Number of the day in UTC, from 1970-01-01.
+        rows: Sum of the rows of `with_rows` jobs; those of the others are not known.
+        size_bytes: Sum of the sizes of `with_size` jobs.
+        commit_ms: Sum of the times from the decision to the end of `with_time` jobs.
+    """
+
+    TABLE: ClassVar = "job_day"
+    KEY: ClassVar = ("destination", "day")
+
+    destination: str
+    day: int
+    jobs: int = 0
+    rows: int = 0
+    with_rows: int = 0
+    size_bytes: int = 0
+    with_size: int = 0
+    commit_ms: int = 0
+    with_time: int = 0
 
 
 class TaskAttempt(Row, frozen=True):

@@ -143,9 +143,19 @@ class SnapshotReader:
     def rows(self) -> Iterator[Row]:
         """Yield all rows and kept requests. They are verified only when the iterator is exhausted.
 
+        Of an older version of a family, also the rows that this program derives from them.
+
         Raises:
             MalformedJournalError: The file was truncated or changed; the message names it.
         """
+        rows: Iterable[Row] = self._stored_rows()
+        for family in known_families():
+            version = self.header.families.get(family.name, 0)
+            if version < family.version and family.upgrade is not None:
+                rows = family.upgrade(version, rows)
+        yield from rows
+
+    def _stored_rows(self) -> Iterator[Row]:
         count = 0
         decoders = _row_decoders()
         while decoder := decoders.get((line := self._line()).partition(b",")[0]):

@@ -66,6 +66,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
         release: Function, as `module:name`, that takes a `Reading` and a resource, and yields the entries to
             write before its driver is replaced, so that the fold itself has little left to do; empty: none.
             Each has a field `stamp` for that of the new driver's lease, which its fold compares.
+        upgrade: Adds to the rows of a snapshot, given the version of the family in it, those that a newer
+            version derives from them.
         other_tables: Tables that entries do not fold into.
         soft_tables: Tables of what becomes outdated without reports, such as renewals. They are outside
             entries, verification and checkpoints, and a restored journal begins with empty ones.
@@ -79,6 +81,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     reactions: tuple[Reaction, ...] = ()
     rearm: str = ""
     release: str = ""
+    upgrade: Callable[[int, Iterable[Row]], Iterable[Row]] | None = None
     other_tables: tuple[str, ...] = ()
     soft_tables: tuple[str, ...] = ()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +29,8 @@ READS: dict[str, Callable[[Reading], Any]] = {
     ),
     "one name": lambda reading: job_lists.named_exactly(reading, "job-007"),
     "run": lambda reading: job_lists.of_task(reading, Task("dag", "run-7"), limit=2),
-    "ended": lambda reading: job_lists.ended_totals(reading, 5.0, 6.0),
+    "days": lambda reading: job_lists.day_totals(reading, 0, 5),
+    "days of a destination": lambda reading: job_lists.day_totals(reading, 0, 5, LAKE),
     "unended": lambda reading: job_lists.count_unended(reading, ["open"], 10),
 }
 
@@ -69,7 +71,7 @@ def test_a_list_is_read_by_an_index_and_never_from_all_jobs(jobs: Journal, name:
             explain = "EXPLAIN QUERY PLAN " if is_sqlite else "EXPLAIN "
             rows = connection.exec_driver_sql(explain + statement, parameters).all()
             plan = "\n".join(str(row[-1]) for row in rows)
-            assert "job_by_" in plan, plan
+            assert re.search("job_by_|job_day_(pkey|1 )", plan), plan
             assert "SCAN job" not in plan, plan
             assert "Seq Scan" not in plan, plan
 
