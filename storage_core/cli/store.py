@@ -42,6 +42,7 @@ def check(
     """
     from lockgate.storage_core.commit.destination.overlap import overlap_findings
     from lockgate.storage_core.commit.recovery.log_check import check_log
+    from lockgate.storage_core.commit.uploads.s3a_jobs import S3aJobs
     from lockgate.storage_core.journal.process_journal import configured_journal
     from lockgate.storage_core.settings import load_settings
     from lockgate.storage_core.stores import open_store
@@ -51,6 +52,7 @@ def check(
     report = _probe(store, settings)
     damaged = check_log(store)
     overlaps = overlap_findings(store, settings)
+    magic = S3aJobs(store).inside()
     has_create = report.capabilities.conditional_create
     journal = None if has_create else configured_journal(settings)
     usable = has_create or journal is not None
@@ -64,6 +66,7 @@ def check(
                 "report": report,
                 "overlaps": [found for found in overlaps if not found.ok],
                 "log": damaged,
+                "s3a_job": magic,
             }
         )
     else:
@@ -81,6 +84,11 @@ def check(
             print_line(f"turn {fault.turn} of the log: {fault.fault}")
         log = f"damaged; `lockgate store repair {store.url}` shows what can be rebuilt" if damaged else "read"
         print_line(f"log of the destination: {log}")
+        if magic is not None:
+            print_line(
+                f"{magic} is of an S3A magic committer: its job may be at work here; set "
+                "fs.s3a.committer.abort.pending.uploads=false for it, or it aborts the uploads of every job"
+            )
         print_line(f"{store.url} {_verdict(has_create, journal)}")
     if not usable:
         raise typer.Exit(UnsupportedStoreError.exit_code)

@@ -48,6 +48,22 @@ def test_the_plain_writer_appends_and_overwrites(
     assert open_uploads() == []
 
 
+def test_hadoop_reads_the_success_file_as_one_of_its_own_committers(
+    frame: DataFrame, spark: SparkSession, destination: str
+) -> None:
+    write(frame, destination, partition_by=["day"])
+    java = spark._jvm
+    path = java.org.apache.hadoop.fs.Path(f"{destination}/_SUCCESS")
+    files = path.getFileSystem(spark._jsc.hadoopConfiguration())
+    manifest = java.org.apache.hadoop.mapreduce.lib.output.committer.manifest.files
+    loaded = manifest.ManifestSuccessData.load(files, path)
+    assert loaded.getSuccess()
+    assert sorted(loaded.getFilenames()) == sorted(read_manifest(destination).files)
+    assert loaded.getCommitter() == "direct"
+    assert loaded.getMetrics()["parts"] == len(loaded.getFilenames())
+    assert loaded.getTimestamp() > 0
+
+
 def test_an_explicit_mode_overrides_the_mode_of_spark(frame: DataFrame, destination: str) -> None:
     _save(frame, destination, "overwrite", mode="append")
     _save(frame, destination, "overwrite", mode="append")

@@ -5,7 +5,6 @@ S3 bills open uploads, and no listing shows them.
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Final
 
 from lockgate.plugins.web.models.base import Page
@@ -82,8 +81,8 @@ def upload_totals(reads: Reads, destination: str) -> Page[UploadTotals]:
 
 def _uploads(reads: Reads, url: str) -> tuple[list[UploadFate], tuple[str, ...]]:
     """Return the first uploads, in order, and a sentence if there are more."""
-    fates = find_uploads(url, settings=reads.settings, clock=reads.clock)
-    found = sorted(islice(fates, MAX_UPLOADS + 1), key=lambda fate: (fate.key, fate.upload_id))
+    fates = find_uploads(url, MAX_UPLOADS + 1, settings=reads.settings, clock=reads.clock)
+    found = sorted(fates, key=lambda fate: (fate.key, fate.upload_id))
     if len(found) <= MAX_UPLOADS:
         return found, ()
     more = (

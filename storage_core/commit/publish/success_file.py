@@ -41,6 +41,10 @@ MAX_LISTED: Final = SHARD_ENTRIES
 """Limit of the files, and of the shards of the full list, in `_SUCCESS`, to keep it small."""
 
 
+HADOOP_NAME: Final = "org.apache.hadoop.fs.s3a.commit.files.SuccessData/1"
+"""Format name without which Hadoop's `SuccessData.load` and `ManifestSuccessData.load` refuse the file."""
+
+
 class FileEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A file in the listing of `_SUCCESS`."""
 
@@ -53,7 +57,7 @@ class SuccessSummary(Record, frozen=True, tag="success"):
     r"""Content of `_SUCCESS`.
 
     Attributes:
-        name: Name of the format; its version is `version`.
+        name: Name of the format that Hadoop reads; `lockgate` before Lockgate 1.0.
         hostname: Machine that finished the job.
         date: Time of the publication, in UTC; `timestamp` is the same in milliseconds since the epoch.
         started_s: Time of the set-up.
@@ -168,7 +172,7 @@ def write_success(context: CommitContext, published: PublishedFiles) -> None:
 def _summary(context: CommitContext, published: PublishedFiles) -> SuccessSummary:
     receipt, entries = published.receipt, tuple(published.entries)
     return SuccessSummary(
-        name="lockgate",
+        name=HADOOP_NAME,
         job_id=context.job.job_id,
         turn=receipt.turn,
         committer=receipt.committer,

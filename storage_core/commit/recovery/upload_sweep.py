@@ -1,13 +1,13 @@
 """Sweep of a destination: abort uploads that no job will complete, and delete what ended jobs left.
 
 The owner decides, never the age alone. Uploads of ended jobs are aborted at once; uploads without an owner
-after two sweeps have seen them, far enough apart.
+after two sweeps have seen them, far enough apart, unless another tool may be at work.
 Source: commit protocol, "Orphans", and architecture, rule 4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from typing import Final
 
@@ -30,6 +30,7 @@ from lockgate.storage_core.commit.uploads.upload_cost import (
 )
 from lockgate.storage_core.commit.uploads.upload_owner import (
     EVERYTHING,
+    NO_OWNER,
     SweepAction,
     UploadFate,
     UploadFilter,
@@ -97,8 +98,10 @@ def sweep_uploads(
         listing = list_job_folders(store)
         state = find(store, SweepState, layout.SWEEP_STATE) or SweepState(seen={})
         ownership = _ownership(store, listing, state, settings, clock)
-        fates = ((info, ownership.classify(info)) for info in list_uploads(store, folder, progress))
-        uploads = tuple(fate for info, fate in fates if wanted.admits(info, fate.owner, ownership.now_s))
+        ownership.named = wanted.owner == NO_OWNER
+        found = ((info, ownership.classify(info)) for info in list_uploads(store, folder, progress))
+        fates = [fate for info, fate in found if wanted.admits(info, fate.owner, ownership.now_s)]
+        uploads = tuple(ownership.keep_foreign(fates))
         uploads = tuple(measure_uploads(store, uploads, measure, settings=settings, progress=progress))
         if not dry_run:
             orphans = [fate for fate in uploads if fate.action is SweepAction.ABORT]
@@ -119,8 +122,8 @@ def sweep_uploads(
         )
 
 
-def find_uploads(destination: str, *, settings: Settings, clock: Clock) -> Iterator[UploadFate]:
-    """Yield the open uploads of a destination by key, as a sweep would find them now; change nothing.
+def find_uploads(destination: str, limit: int, *, settings: Settings, clock: Clock) -> list[UploadFate]:
+    """Return the first open uploads of a destination, as a sweep would find them now; change nothing.
 
     Raises:
         LockgateError: The store refused a request or gave no answer.
@@ -128,7 +131,8 @@ def find_uploads(destination: str, *, settings: Settings, clock: Clock) -> Itera
     store = with_recorded_capabilities(open_store(destination, settings), settings, clock)
     state = find(store, SweepState, layout.SWEEP_STATE) or SweepState(seen={})
     ownership = _ownership(store, list_job_folders(store), state, settings, clock)
-    yield from map(ownership.classify, list_uploads(store, "", no_progress))
+    listed = islice(list_uploads(store, "", no_progress), limit)
+    return list(ownership.keep_foreign([ownership.classify(info) for info in listed]))
 
 
 def _ownership(
@@ -136,7 +140,8 @@ def _ownership(
 ) -> UploadOwnership:
     """Read the jobs that may own uploads, before the uploads are listed."""
     summaries = {job: summarise(store, job, settings=settings, clock=clock) for job in listing.others}
-    return UploadOwnership(store, summaries, listing.done, state.seen, settings, clock.now_s())
+    is_full = len(state.seen) >= MAX_STAGED
+    return UploadOwnership(store, summaries, listing.done, state.seen, settings, clock.now_s(), is_full)
 
 
 def _abort(store: Store, fates: Sequence[UploadFate], settings: Settings, progress: Progress) -> None:

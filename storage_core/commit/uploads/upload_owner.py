@@ -5,7 +5,7 @@ Source: commit protocol, "Orphans", and architecture, rule 4.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Literal
@@ -18,6 +18,7 @@ from lockgate.storage_core.commit.destination.visible_files import Owners
 from lockgate.storage_core.commit.job_summary import JobSummary
 from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
+from lockgate.storage_core.commit.uploads.s3a_jobs import S3aJobs
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.settings import Settings, load_settings
@@ -135,7 +136,9 @@ class UploadOwnership:
         jobs: Jobs of the destination that are not done, read before its uploads were listed.
         done: The other jobs, with their terminal phase.
         seen: Times at which earlier sweeps first saw uploads without an owner, by `UploadFate.name`.
-        ownerless: The same, for the uploads that this sweep has seen.
+        is_full: Whether earlier sweeps saw more uploads than they could store: others may be old as well.
+        named: Whether the filter names uploads without an owner, so that those of another tool may go.
+        ownerless: The same as `seen`, for the uploads that this sweep has seen.
     """
 
     store: Store
@@ -144,9 +147,12 @@ class UploadOwnership:
     seen: dict[str, float]
     settings: Settings
     now_s: float
+    is_full: bool = False
+    named: bool = False
     ownerless: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._s3a_jobs = S3aJobs(self.store)
         self._owners = Owners(self.store)
         self._writer = next((job.job_id for job in self.jobs.values() if _may_write(job)), None)
         self._nested = NestedDestinations(self.store)
@@ -192,6 +198,27 @@ class UploadOwnership:
         remedy = f"wait for the job, or abort it: `lockgate jobs abort {address}`"
         return SweepAction.KEEP, f"its job is active: {job.lease}", remedy
 
+    def keep_foreign(self, fates: Iterable[UploadFate]) -> Iterator[UploadFate]:
+        """Keep uploads without an owner, because another tool may be at work, for as long as new ones appear.
+
+        Call it after all uploads were classified.
+        """
+        first_s = (first for name, first in self.ownerless.items() if name in self.seen or not self.is_full)
+        newest_s = max(first_s, default=0.0)
+        is_at_work = not self.named and self.now_s - newest_s < self.settings.orphan_age_s
+        for fate in fates:
+            if is_at_work and fate.action is SweepAction.ABORT and fate.name in self.ownerless:
+                reason = "no owner, but another tool may be at work: newer uploads without an owner are open"
+                yield msgspec.structs.replace(
+                    fate, action=SweepAction.KEEP, reason=reason, remedy=self._by_name
+                )
+            else:
+                yield fate
+
+    @property
+    def _by_name(self) -> str:
+        return f"if no other tool writes here: `lockgate uploads abort {self.store.url} --owner none --yes`"
+
     def _ownerless(self, info: UploadInfo) -> tuple[SweepAction, str, str]:
         name = f"{info.key}\n{info.upload_id}"
         first_s = self.ownerless[name] = self.seen.get(name, self.now_s)
@@ -203,6 +230,13 @@ class UploadOwnership:
             reason = f"no owner, but job {self._writer} may be writing it"
             remedy = f"`lockgate jobs recover {self.store.url} --all`, then sweep again"
             return SweepAction.KEEP, reason, remedy
+        magic = None if self.named else self._s3a_jobs.above(info.key)
+        if magic is not None:
+            return (
+                SweepAction.KEEP,
+                f"no owner, but {magic} is of an S3A job that may be writing it",
+                self._by_name,
+            )
         return SweepAction.ABORT, "no owner, seen by two sweeps", ""
 
 

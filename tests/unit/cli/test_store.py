@@ -50,6 +50,16 @@ def test_a_probe_reports_what_it_could_not_delete(destination: str, monkeypatch:
     assert len(probe(open_store(destination)).left) > 1
 
 
+def test_store_check_says_where_an_s3a_job_may_be_at_work(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "lake" / "__magic_job-0f3c" / "job-0f3c"
+    folder.mkdir(parents=True)
+    (folder / "part-0.pending").write_bytes(b"{}")
+    shown = run("store", "check", str(tmp_path / "lake")).stdout
+    assert "__magic_job-0f3c/ is of an S3A magic committer" in shown
+    assert "fs.s3a.committer.abort.pending.uploads=false" in shown
+    assert document(run("store", "check", str(tmp_path / "lake"), "--json"))["s3a_job"] == "__magic_job-0f3c/"
+
+
 def test_store_check_names_a_destination_above_or_below_and_exits_with_8(run: Run, tmp_path: Path) -> None:
     upper, lower = World(tmp_path, str(tmp_path / "lake")), World(tmp_path, str(tmp_path / "lake" / "sales"))
     with overlapping():

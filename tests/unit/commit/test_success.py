@@ -35,7 +35,11 @@ def test_the_success_file_names_the_job_its_files_and_its_duration(world: World)
         world.clock.sleep(90)
         receipt = job.commit()
     summary = success_summary(world)
-    assert (summary["name"], summary["version"], summary["job_id"]) == ("lockgate", 1, "sales-g1")
+    assert (summary["name"], summary["version"], summary["job_id"]) == (
+        "org.apache.hadoop.fs.s3a.commit.files.SuccessData/1",
+        1,
+        "sales-g1",
+    )
     assert (summary["committer"], summary["mode"], summary["description"]) == ("magic", "replace", "of May")
     assert summary["started_s"] == job.record.created_s
     assert summary["committed_s"] == receipt.published_s

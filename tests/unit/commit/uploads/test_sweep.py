@@ -13,7 +13,7 @@ import pytest
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.records.job_listing import list_job_folders
 from lockgate.storage_core.commit.recovery.recover import recover_job
-from lockgate.storage_core.commit.recovery.upload_sweep import SweepReport, sweep_uploads
+from lockgate.storage_core.commit.recovery.upload_sweep import SweepReport, find_uploads, sweep_uploads
 from lockgate.storage_core.commit.uploads.upload_cost import measure_uploads
 from lockgate.storage_core.commit.uploads.upload_owner import SweepAction, UploadFilter, count_uploads
 from lockgate.storage_core.errors import InvalidInputError, JobFailedError, UploadGoneError
@@ -432,3 +432,53 @@ def test_a_job_listing_of_many_pages_names_every_job_once(
         paged = partial(LocalStore.pages, page_size=page_size)
         monkeypatch.setattr(InstrumentedStore, "pages", lambda self, *a, p=paged, **k: p(self.inner, *a, **k))
         assert list_job_folders(world.store) == whole
+
+
+# Uploads of other tools: only by name while they may be at work.
+
+
+def test_uploads_below_a_live_s3a_job_are_kept_whatever_their_age(world: World) -> None:
+    stray(world, "day=1/part-0.parquet")
+    stray(world, "other/part-0.parquet")
+    world.store.put("day=1/__magic_job-0f3c/job-0f3c/tasks/attempt/__base/part-0.parquet.pending", b"{}")
+    sweep(world)
+    world.clock.now += 30 * DAY
+    report = sweep(world)
+    assert actions(report) == {
+        "day=1/part-0.parquet": SweepAction.KEEP,
+        "other/part-0.parquet": SweepAction.ABORT,
+    }
+    kept = next(fate for fate in report.uploads if fate.action is SweepAction.KEEP)
+    assert "day=1/__magic_job-0f3c/" in kept.reason
+    assert kept.remedy.endswith(f"`lockgate uploads abort {world.store.url} --owner none --yes`")
+    assert world.open_uploads() == ["day=1/part-0.parquet"]
+    assert actions(sweep(world, owner="none")) == {"day=1/part-0.parquet": SweepAction.ABORT}
+    assert world.open_uploads() == []
+
+
+def test_a_file_whose_name_begins_like_a_magic_folder_is_no_s3a_job(world: World) -> None:
+    stray(world, "part-0.parquet")
+    world.store.put("__magic_job-0f3c", b"a file")
+    sweep(world)
+    world.clock.now += DAY
+    assert actions(sweep(world)) == {"part-0.parquet": SweepAction.ABORT}
+
+
+def test_uploads_without_an_owner_are_kept_for_as_long_as_new_ones_appear(world: World) -> None:
+    stray(world, "old.bin")
+    sweep(world)
+    world.clock.now += 3 * DAY
+    stray(world, "new.bin")
+    foreseen = sweep(world, dry_run=True)
+    report = sweep(world)
+    assert actions(foreseen) == actions(report) == {"old.bin": SweepAction.KEEP, "new.bin": SweepAction.STAGE}
+    assert "another tool may be at work" in next(f.reason for f in report.uploads if f.key == "old.bin")
+    assert report.by_action[SweepAction.KEEP].uploads == 1
+    assert {
+        fate.key: fate.action
+        for fate in find_uploads(world.url, 9, settings=world.settings, clock=world.clock)
+    } == actions(report)
+    assert actions(sweep(world, owner="none")) == {"old.bin": SweepAction.ABORT, "new.bin": SweepAction.STAGE}
+    world.clock.now += DAY
+    assert actions(sweep(world)) == {"new.bin": SweepAction.ABORT}
+    assert world.open_uploads() == []
