@@ -59,7 +59,7 @@ def test_hadoop_reads_the_success_file_as_one_of_its_own_committers(
     loaded = manifest.ManifestSuccessData.load(files, path)
     assert loaded.getSuccess()
     assert sorted(loaded.getFilenames()) == sorted(read_manifest(destination).files)
-    assert loaded.getCommitter() == "direct"
+    assert loaded.getCommitter() == "magic"
     assert loaded.getMetrics()["parts"] == len(loaded.getFilenames())
     assert loaded.getTimestamp() > 0
 
