@@ -28,7 +28,8 @@ routes and fields are added, and none is removed or changes its meaning.
   [errors](errors.md), or `about:blank`; `detail` is for people. 400 and 422: the request is not valid; 404: unknown; 409: the state does not allow it; 423: safe
   mode; 502: a record is malformed; 503: something does not answer, and trying again is safe; 504: the outcome is not known.
 - **Refresh.** An answer has a weak `ETag`; with `If-None-Match` an unchanged one is 304 without a body.
-- **Read your writes.** `at_least=TOKEN`, or the header `Lockgate-At-Least`, reads a state at least as new as the token's.
+- **Read your writes.** An answer has a header `Lockgate-Token`, if there is a journal. `at_least=TOKEN`, or the header `Lockgate-At-Least`, reads a state at least as
+  new as the token's, at every API server.
 - **Actions** take JSON only, and refuse requests that another site sends (`Sec-Fetch-Site`, `Origin`). `dry_run` is true unless the body says otherwise: it says what
   would be done, and changes nothing.
 

@@ -35,7 +35,13 @@ def airflow_host() -> Host:
         actions=DagRuns(run_href),
         run_href=run_href,
         theme="airflow",
+        own_origin=_own_origin,
     )
+
+
+def _own_origin() -> str:
+    address = urlsplit(conf.get("api", "base_url", fallback="") or "")
+    return f"{address.scheme}://{address.netloc}" if address.netloc else ""
 
 
 def run_href(dag_id: str, run_id: str, task_id: str | None, map_index: int) -> str:

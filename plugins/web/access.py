@@ -35,6 +35,8 @@ class Host:
             without Airflow.
         theme: `airflow`: light and dark follow Airflow's switch; `browser`: they follow the browser.
         destinations: Destinations that may be read beside those in the journal.
+        own_origin: Origin of the host's configured address, `https://airflow.example`; empty if there is
+            none. Behind a proxy, a browser sends this one, and the `Host` header may be an inner name.
     """
 
     may_read: Dependency
@@ -45,3 +47,4 @@ class Host:
     run_href: Callable[[str, str, str | None, int], str] | None = None
     theme: str = "browser"
     destinations: tuple[str, ...] = ()
+    own_origin: Callable[[], str] = str

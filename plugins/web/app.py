@@ -15,6 +15,7 @@ from lockgate.plugins.web.headers import HeadersMiddleware
 from lockgate.plugins.web.pages.routes import page_routes
 from lockgate.plugins.web.problems import answer_problems
 from lockgate.plugins.web.reads import Reads
+from lockgate.plugins.web.session import TokenMiddleware
 
 
 def web_app(host: Host, reads: Reads | None = None) -> FastAPI:
@@ -31,7 +32,7 @@ def web_app(host: Host, reads: Reads | None = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         dependencies=[Depends(host.may_read)],
-        middleware=[Middleware(HeadersMiddleware), Middleware(EtagMiddleware)],
+        middleware=[Middleware(HeadersMiddleware), Middleware(EtagMiddleware), Middleware(TokenMiddleware)],
     )
     app.state.host = host
     app.state.reads = reads or Reads(destinations=host.destinations)

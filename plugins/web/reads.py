@@ -276,6 +276,7 @@ def _of_request(
     lockgate_at_least: Annotated[str, Header(max_length=4_096, include_in_schema=False)] = "",
 ) -> Reads:
     reads: Reads = request.app.state.reads
+    request.state.lockgate_reads = reads
     return reads.at_least(at_least or lockgate_at_least)
 
 

@@ -31,7 +31,11 @@ def action_routes(host: Host) -> APIRouter:
     """Return the routes, one for each action, because each has its own permission."""
     router = APIRouter(prefix="/actions", tags=["actions"])
     for action in ACTIONS:
-        checks = [_same_origin, _json_only, *([host.may_act[action]] if action in host.may_act else [])]
+        checks = [
+            _same_origin_as(host),
+            _json_only,
+            *([host.may_act[action]] if action in host.may_act else []),
+        ]
         router.add_api_route(
             f"/{action}",
             _route(action, host),
@@ -63,17 +67,23 @@ def _route(action: ActionName, host: Host) -> Callable[..., ActionStarted]:
     return start
 
 
-def _same_origin(request: Request) -> None:
-    """Refuse a request that a browser sends for another site, with the user's cookie.
+def _same_origin_as(host: Host) -> Callable[[Request], None]:
+    """Return a check that refuses a request which a browser sends for another site, with the user's cookie.
 
-    Browsers send `Sec-Fetch-Site` over HTTPS and to localhost only, but `Origin` with every POST.
+    Browsers send `Sec-Fetch-Site` over HTTPS and to localhost only, but `Origin` with every POST. The origin
+    must be that of the `Host` header or of the host's configured address; headers that a proxy adds
+    (`X-Forwarded-Host`) are not read, because any client can send them.
     """
-    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
-    if site is None and origin is not None:
-        own = urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower()
-        site = "same-origin" if own else "cross-site"
-    if site not in {None, "same-origin"}:
-        raise HTTPException(403, f"the request comes from another site ({site}); nothing was started")
+
+    def check(request: Request) -> None:
+        site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin", "").lower()
+        if site is None and origin:
+            is_own = urlsplit(origin).netloc == request.headers.get("host", "").lower()
+            site = "same-origin" if is_own or origin == host.own_origin().lower() else "cross-site"
+        if site not in {None, "same-origin"}:
+            raise HTTPException(403, f"the request comes from another site ({site}); nothing was started")
+
+    return check
 
 
 def _json_only(request: Request) -> None:

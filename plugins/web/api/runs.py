@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from pydantic import BeforeValidator
 
 from lockgate.plugins.web.facts.job_index import run_page
 from lockgate.plugins.web.models.base import Page
@@ -18,13 +19,21 @@ router = APIRouter(prefix="/api/v1/runs", tags=["jobs"])
 Name = Annotated[str, Query(max_length=250)]
 
 
+def _unmapped(text: object) -> object:
+    """Return -1 for an empty text, which is what Airflow puts for the `{MAP_INDEX}` of an unmapped task."""
+    return -1 if text == "" else text
+
+
+MapIndex = Annotated[int | None, BeforeValidator(_unmapped), Query(ge=-1, le=2**31)]
+
+
 @router.get("")
 def runs(  # noqa: PLR0917 - each is a query parameter
     reads: ReadsOfRequest,
     dag_id: Name,
     run_id: Name,
     task_id: Annotated[str | None, Query(max_length=250)] = None,
-    map_index: Annotated[int | None, Query(ge=-1, le=2**31)] = None,
+    map_index: MapIndex = None,
     after: After = None,
     limit: Limit = DEFAULT_LIMIT,
 ) -> Page[JobRow]:

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from lockgate.plugins.web.access import Host
+from lockgate.plugins.web.api.runs import MapIndex
 from lockgate.plugins.web.models.base import Page
 from lockgate.plugins.web.models.charts import ChartName, Series
 from lockgate.plugins.web.models.destinations import DestinationDetail, DestinationRow, Turn
@@ -127,7 +128,7 @@ def _job_pages(router: APIRouter, pages: Pages) -> None:
 
     @router.get("/run")
     async def run(
-        request: Request, dag_id: str, run_id: str, task_id: str | None = None, map_index: int | None = None
+        request: Request, dag_id: str, run_id: str, task_id: str | None = None, map_index: MapIndex = None
     ) -> Response:
         reads = ApiReads(request)
         page = await reads.page(

@@ -132,9 +132,10 @@ def test_a_route_answers_only_those_who_may_call_it(
         {"headers": {"sec-fetch-site": "cross-site"}},
         {"headers": {"sec-fetch-site": "same-site"}},
         {"headers": {"origin": "https://elsewhere.example"}},
+        {"headers": {"origin": "https://elsewhere.example", "x-forwarded-host": "elsewhere.example"}},
         {"data": {"dry_run": "true"}},
     ],
-    ids=["another site", "another host of the site", "another origin", "a form"],
+    ids=["another site", "another host of the site", "another origin", "a forwarded host", "a form"],
 )
 def test_a_post_of_another_site_is_refused(
     clients: dict[str | None, TestClient], route: str, more: dict[str, Any]
@@ -147,6 +148,20 @@ def test_a_post_of_the_pages_themselves_is_taken(
     clients: dict[str | None, TestClient], headers: dict[str, str]
 ) -> None:
     assert call(clients["user"], "POST /api/v1/actions/recover", headers=headers) == 404  # no such job
+
+
+def test_a_post_to_the_configured_address_is_taken_behind_a_proxy_that_changes_the_host(
+    clients: dict[str | None, TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://flows.example/team")
+
+    def posted(origin: str) -> int:
+        return call(clients["user"], "POST /api/v1/actions/recover", headers={"origin": origin})
+
+    assert posted("https://flows.example") == 404  # no such job
+    assert posted("http://flows.example") == 403
+    assert posted("https://flows.example.evil") == 403
+    assert posted("null") == 403
 
 
 def test_writes_are_only_posts_to_actions() -> None:

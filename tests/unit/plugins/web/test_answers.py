@@ -26,6 +26,9 @@ from lockgate.storage_core.errors import (
     StateLostError,
     StoreUnavailableError,
 )
+from lockgate.storage_core.settings import Settings
+from tests.unit.plugins.web.served import API
+from tests.unit.plugins.web.served import client as served
 
 
 def allow() -> None:
@@ -176,3 +179,18 @@ def test_a_name_that_is_not_utf_8_is_escaped_in_json() -> None:
     )
     row = DestinationRow(destination="\udc80", first_s=1.0, last_s=2.0)
     assert "\\\\udc80" in Page[DestinationRow](items=(row,)).model_dump_json()
+
+
+def test_an_answer_carries_the_token_of_a_state_that_the_next_read_includes(settings: Settings) -> None:
+    pages = served(settings)
+    first = pages.get(f"{API}/jobs")
+    again = pages.get(f"{API}/jobs", headers={"lockgate-at-least": first.headers["lockgate-token"]})
+    assert again.status_code == 200
+    stamp = pages.get(f"{API}/journal", params={"at_least": again.headers["lockgate-token"]}).json()["stamp"]
+    assert again.headers["lockgate-token"] == f"main={stamp}"
+    assert "lockgate-token" not in pages.get("/static/no-such-file").headers
+
+
+def test_without_a_journal_there_is_no_token(settings: Settings) -> None:
+    pages = served(settings.model_copy(update={"journal_url": "none"}))
+    assert "lockgate-token" not in pages.get(f"{API}/destinations").headers
