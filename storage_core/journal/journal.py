@@ -20,7 +20,6 @@ from lockgate.storage_core.failpoints import FAILPOINTS, current_step
 from lockgate.storage_core.forks import FORKS, Forkable
 from lockgate.storage_core.journal.database.database import BUSY_S, Database, parse_url
 from lockgate.storage_core.journal.database.migrate import bring_up_to_date
-from lockgate.storage_core.journal.database.retry import tries
 from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.read.same_journal import Known, refuse_other_state
 from lockgate.storage_core.journal.read.seen_stamps import SeenStamps
@@ -29,6 +28,7 @@ from lockgate.storage_core.journal.write.acknowledged_head import AcknowledgedHe
 from lockgate.storage_core.journal.write.group_commit import GroupCommit
 from lockgate.storage_core.journal.write.mutation import Mutation, Refused, WriteOutcome, Written
 from lockgate.storage_core.journal.write.put_back import notice_put_back
+from lockgate.storage_core.journal.write.retry import tries
 from lockgate.storage_core.journal.write.transaction import write
 from lockgate.storage_core.journal.write.validation import check_values
 from lockgate.storage_core.stamp import Stamp

@@ -72,11 +72,12 @@ class Server:
             row = cursor.fetchone() if cursor.description else None
         return "" if row is None else str(row[0])
 
-    def new_database(self, name: str) -> str:
-        """Create an empty database and return its URL."""
+    def new_database(self, name: str, template: str = "template1") -> str:
+        """Create an empty database, or a copy of another one, and return its URL."""
         # By default PostgreSQL 15 copies the files through its log, in nearly twice the CPU time.
         can_copy = int(self.run_sql("SHOW server_version_num")) >= 150_000
-        self.run_sql(f'CREATE DATABASE "{name}"' + (" STRATEGY FILE_COPY" if can_copy else ""))
+        strategy = " STRATEGY FILE_COPY" if can_copy else ""
+        self.run_sql(f'CREATE DATABASE "{name}" TEMPLATE "{template}"{strategy}')
         return self.url_of(name)
 
     def new_standby(self, root: Path, **options: str) -> Server:

@@ -14,7 +14,9 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from lockgate.storage_core.concurrency import Progress
-from lockgate.storage_core.journal.database.driver_errors import driver_message, is_damage
+from lockgate.storage_core.errors import JournalUnavailableError
+from lockgate.storage_core.journal.database.damage import Damaged, is_cut_off, is_damage
+from lockgate.storage_core.journal.database.driver_errors import driver_message
 from lockgate.storage_core.journal.database.schema import VERSION_TABLE
 from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.read.snapshot_read import Reading
@@ -97,20 +99,31 @@ def _sqlite_damages(reading: Reading) -> Iterator[str]:
 
 def _postgresql_damages(reading: Reading, schema: str, table: str) -> Iterator[str]:
     heap = f"{schema}.verify_heapam('{table}', check_toast => true)"
-    for row in _checked(reading, f"SELECT blkno, msg FROM {heap} LIMIT {_NAMED}"):  # noqa: S608 - our names
-        yield f"table {table} is damaged: " + (row if isinstance(row, str) else f"block {row[0]}: {row[1]}")
+    for row in _checked(reading, table, f"SELECT blkno, msg FROM {heap} LIMIT {_NAMED}"):  # noqa: S608 - our names
+        damage = row if isinstance(row, str) else f"block {row[0]}: {row[1]}"
+        yield Damaged(name=f"table {table}").finding(damage)
     for index in reading.connection.execute(_INDEXES, {"table": table}).scalars().all():
-        for row in _checked(reading, f"SELECT {schema}.bt_index_check('{index}'::regclass, true)"):
+        for row in _checked(reading, table, f"SELECT {schema}.bt_index_check('{index}'::regclass, true)"):
             if isinstance(row, str):
                 yield f"index {index} of table {table} is damaged: {row}; rebuild it: REINDEX INDEX {index}"
 
 
-def _checked(reading: Reading, statement: str) -> list[tuple[int, str] | str]:
-    """Return the rows of a check, or the message of its error, after which the transaction goes on."""
+def _checked(reading: Reading, table: str, statement: str) -> list[tuple[int, str] | str]:
+    """Return the rows of a check, or the message of its error, after which the transaction goes on.
+
+    Raises:
+        JournalUnavailableError: The connection broke.
+    """
     try:
         with reading.connection.begin_nested():
             return [tuple(row) for row in reading.connection.exec_driver_sql(statement)]
     except DBAPIError as error:
+        if is_cut_off(error):
+            raise JournalUnavailableError(
+                f"journal {reading.database.name}: the connection broke while table {table} was checked: "
+                f"{driver_message(error)}; nothing was changed; see the server's log: a damaged page may "
+                "have ended its process; then restore the journal: `lockgate journal restore`"
+            ) from error
         if not is_damage(error):
             raise
         return [driver_message(error)]

@@ -19,6 +19,7 @@ from sqlalchemy import ColumnElement, CompoundSelect, Table, select, union_all
 
 from lockgate.storage_core.errors import MalformedJournalError
 from lockgate.storage_core.journal.checkpoint.row_sums import RowSums, counted_fields
+from lockgate.storage_core.journal.database.damage import RESTORE
 from lockgate.storage_core.journal.database.row_access import columns_of, rows_of
 from lockgate.storage_core.journal.database.schema import ENTRY, REQUEST, table_of
 from lockgate.storage_core.journal.entries.family import known_families
@@ -241,7 +242,7 @@ def table_sums(reading: Reading) -> RowSums:
         counted = counted_fields(kind)
         columns = [at for at in columns_of(kind) if at.name in counted]
         query = select(*columns).where(table_of(kind).c.journal == reading.journal)
-        sums.add_values(kind, map(tuple, chain.from_iterable(_fetched(reading, query))))
+        sums.add_values(kind, map(tuple, chain.from_iterable(_fetched(reading, kind, query))))
     return sums
 
 
@@ -258,7 +259,7 @@ def kept_requests(reading: Reading, *conditions: Condition) -> Iterator[Row]:
 def request_sums(reading: Reading, *conditions: Condition) -> RowSums:
     """Return the sums of the request ids that the journal keeps. The values are not checked."""
     sums = RowSums()
-    found = chain.from_iterable(_fetched(reading, _kept(reading, conditions)))
+    found = chain.from_iterable(_fetched(reading, Request, _kept(reading, conditions)))
     sums.add_values(Request, map(tuple, found))
     return sums
 
@@ -275,10 +276,15 @@ def _kept(reading: Reading, conditions: Iterable[Condition]) -> CompoundSelect[A
 
 
 def _rows(reading: Reading, kind: type[Row], query: Any) -> Iterator[Row]:
-    for rows in _fetched(reading, query):
+    for rows in _fetched(reading, kind, query):
         yield from rows_of(kind, rows)
 
 
-def _fetched(reading: Reading, query: Any) -> Iterator[Sequence[Any]]:
-    with reading.connection.execute(query.execution_options(yield_per=_FETCH)) as found:
-        yield from found.partitions()
+def _fetched(reading: Reading, kind: type[Row], query: Any) -> Iterator[Sequence[Any]]:
+    try:
+        with reading.connection.execute(query.execution_options(yield_per=_FETCH)) as found:
+            yield from found.partitions()
+    except UnicodeDecodeError as error:
+        raise MalformedJournalError(
+            f"table {kind.TABLE} is damaged: a text cannot be read: {error.reason}; {RESTORE}"
+        ) from None

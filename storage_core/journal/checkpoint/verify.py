@@ -36,7 +36,7 @@ from lockgate.storage_core.journal.checkpoint.snapshot_file import (
     table_sums,
 )
 from lockgate.storage_core.journal.checkpoint.temp_database import Difference, TempDatabase, temp_database
-from lockgate.storage_core.journal.database.driver_errors import is_damage, to_lockgate_error
+from lockgate.storage_core.journal.database.driver_errors import driver_message
 from lockgate.storage_core.journal.entries.rows import Request, Row
 from lockgate.storage_core.journal.read.epochs import read_epochs, survived
 from lockgate.storage_core.journal.read.snapshot_read import Reading
@@ -155,9 +155,10 @@ class _Verifying:
         except MalformedJournalError as error:
             self.findings.append(str(error))
         except DBAPIError as error:
-            if not is_damage(error):
+            damaged = self._reading.database.damaged(error)
+            if damaged is None:
                 raise
-            self.findings.append(str(to_lockgate_error(self._reading.database.name, error)))
+            self.findings.append(damaged.finding(driver_message(error)))
         for stamp in (*aside, *ahead):
             self._check_digest(stamp)
         if pages.findings:

@@ -26,6 +26,7 @@ from lockgate.storage_core.errors import (
     StateLostError,
 )
 from lockgate.storage_core.forks import FORKS, Forkable, leave_to_parent
+from lockgate.storage_core.journal.database.damage import Damaged, find_damaged, is_damage
 from lockgate.storage_core.journal.database.driver_errors import (
     driver_message,
     lacks_table,
@@ -140,6 +141,10 @@ class Database(Forkable):
         """Return the value for `now_parameter`: the time, or None if the server's clock is used."""
         return None if self._clock is None else self._clock.now_s()
 
+    def damaged(self, error: Exception) -> Damaged | None:
+        """Return what an error reports as damaged, None if it is about something else."""
+        return find_damaged(self._engine, error) if is_damage(error) else None
+
     def close(self) -> None:
         """Close the connections."""
         self._engine.dispose()
@@ -191,7 +196,7 @@ class Database(Forkable):
                         "process; nothing was applied; put the right one back, or restore the journal: "
                         "`lockgate journal restore`"
                     ) from error
-                raise to_lockgate_error(self.name, error, passed) from error
+                raise to_lockgate_error(self.name, error, passed, self.damaged(error)) from error
 
     def _commit(self, connection: Connection) -> None:
         try:

@@ -14,6 +14,7 @@ from lockgate.storage_core.errors import (
     MalformedJournalError,
     NotAppliedError,
 )
+from lockgate.storage_core.journal.database.damage import RESTORE, SQLITE_WORDS, Damaged
 
 
 class TransactionUndoneError(JournalUnavailableError):
@@ -24,19 +25,6 @@ _UNDONE: Final = frozenset({"40001", "40P01"})
 """SQLSTATEs of a serialization failure and a deadlock."""
 
 _UNDEFINED_TABLE: Final = "42P01"
-
-_DAMAGED: Final = frozenset({"XX001", "XX002"})
-"""SQLSTATEs of damaged data and of a damaged index."""
-
-_RESTORE: Final = "name another file, or restore the journal: `lockgate journal restore`"
-
-_DAMAGE_WORDS: Final = (
-    "malformed",
-    "Could not decode to UTF-8",
-    "unsupported file format",
-    "codec can't decode",  # Python's, for a message of SQLite that quotes a damaged schema
-)
-"""Words of SQLite about damage."""
 
 _REMEDIES: Final[Sequence[tuple[tuple[str, ...], type[NotAppliedError], str]]] = (
     (
@@ -65,11 +53,11 @@ _REMEDIES: Final[Sequence[tuple[tuple[str, ...], type[NotAppliedError], str]]] =
         "create the schema that LOCKGATE_JOURNAL_URL names: `CREATE SCHEMA …`",
     ),
     (("permission denied",), JournalUnavailableError, "give its user the right to make and to write tables"),
-    (("is not a database", "no such table", *_DAMAGE_WORDS), MalformedJournalError, _RESTORE),
+    (("is not a database", "no such table", *SQLITE_WORDS), MalformedJournalError, RESTORE),
     (
         ('relation "', 'column "'),
         MalformedJournalError,
-        "its tables are not as this program made them: " + _RESTORE,
+        "its tables are not as this program made them: " + RESTORE,
     ),
     (
         ("password", "authentication failed", "pg_hba.conf", 'role "'),
@@ -94,15 +82,22 @@ _REMEDIES: Final[Sequence[tuple[tuple[str, ...], type[NotAppliedError], str]]] =
 )
 
 
-def to_lockgate_error(name: str, error: Exception, holder: int | None = None) -> NotAppliedError:
+def to_lockgate_error(
+    name: str, error: Exception, holder: int | None = None, damaged: Damaged | None = None
+) -> NotAppliedError:
     """Return the error to raise for an error before the commit: nothing was applied.
 
     Args:
         name: URL of the journal's database, without its password.
         error: Error of SQLAlchemy or the operating system.
         holder: The process that probably holds the lock, if it is known.
+        damaged: What is damaged, if the error is about damage.
     """
     message = driver_message(error)
+    if damaged is not None:
+        return MalformedJournalError(
+            f"journal {name}: {damaged.finding(message)}; nothing was applied; see `lockgate journal verify`"
+        )
     if _is_undone(error):
         return TransactionUndoneError(
             f"journal {name}: {message}; nothing was applied, the database rolled the transaction back; "
@@ -114,8 +109,6 @@ def to_lockgate_error(name: str, error: Exception, holder: int | None = None) ->
         kind, remedy = InvalidInputError, "the database cannot store such a value; use another"
     elif isinstance(error, IntegrityError):
         kind, remedy = MalformedJournalError, "it contradicts itself: see `lockgate journal verify`"
-    elif is_damage(error):
-        kind, remedy = MalformedJournalError, f"see `lockgate journal verify`; {_RESTORE}"
     else:
         for words, known_kind, known_remedy in _REMEDIES:
             if any(word in message for word in words):
@@ -130,14 +123,6 @@ def lacks_table(error: Exception) -> bool:
     """Return whether a table does not exist."""
     cause = getattr(error, "orig", None)
     return getattr(cause, "sqlstate", None) == _UNDEFINED_TABLE or "no such table" in str(cause)
-
-
-def is_damage(error: Exception) -> bool:
-    """Return whether the database reports a damaged page, table or index."""
-    cause = getattr(error, "orig", None)
-    if isinstance(cause, sqlite3.DatabaseError):
-        return any(words in str(cause) for words in _DAMAGE_WORDS)
-    return getattr(cause, "sqlstate", None) in _DAMAGED
 
 
 def refused_commit(error: SQLAlchemyError) -> bool:

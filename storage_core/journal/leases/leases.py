@@ -16,7 +16,6 @@ import msgspec
 
 from lockgate.storage_core.failpoints import FAILPOINTS, current_step
 from lockgate.storage_core.journal import metrics
-from lockgate.storage_core.journal.database.retry import tries
 from lockgate.storage_core.journal.entries.leases import (
     FreeLease,
     LeaseState,
@@ -31,6 +30,7 @@ from lockgate.storage_core.journal.entries.leases import (
 from lockgate.storage_core.journal.entries.rows import Lease, Standing
 from lockgate.storage_core.journal.journal import Journal
 from lockgate.storage_core.journal.leases.renewal import renew
+from lockgate.storage_core.journal.write.retry import tries
 from lockgate.storage_core.lease_watch import LEASE_WATCH
 from lockgate.storage_core.stamp import Stamp
 

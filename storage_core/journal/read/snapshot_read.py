@@ -133,7 +133,7 @@ class Reading(SqlRows):
         """Return at most `limit` entries with a greater sequence, in order.
 
         Raises:
-            MalformedJournalError: A column has a value of another type; the message names the entry.
+            MalformedJournalError: A column has a value of another type, or a text that is not UTF-8.
         """
         names = Entry.__struct_fields__
         query = (
@@ -142,12 +142,12 @@ class Reading(SqlRows):
             .order_by(ENTRY.c.sequence)
             .limit(limit)
         )
-        rows = [dict(zip(names, row, strict=True)) for row in self.connection.execute(query)]
         try:
+            rows = [dict(zip(names, row, strict=True)) for row in self.connection.execute(query)]
             return msgspec.convert(rows, list[Entry])
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, UnicodeDecodeError) as error:
             raise MalformedJournalError(
-                f"one of the {len(rows)} entries after {after} cannot be read: {error}; restore the journal: "
+                f"one of the {limit} entries after {after} cannot be read: {error}; restore the journal: "
                 "`lockgate journal restore`"
             ) from None
 
