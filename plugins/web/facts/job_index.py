@@ -94,16 +94,25 @@ def job_page(reads: Reads, filters: JobFilter, after: str | None, limit: int) ->
     if not reads.has_journal:
         return Page(items=(), unknown=(NO_JOURNAL,))
 
+    attention = filters.needs == "you" and filters.phase in {None, "failed"}
+
     def of_names(reading: Reading, key: Any, number: int) -> list[Job]:
-        after = key and job_lists.NamedPlace(*key)
-        return job_lists.by_name(reading, filters.search, after=after, limit=number)
+        return job_lists.by_name(
+            reading,
+            sorted(filters.phases),
+            filters.search,
+            destination=place,
+            attention=attention,
+            after=key and job_lists.NamedPlace(*key),
+            limit=number,
+        )
 
     def of_times(reading: Reading, key: Any, number: int) -> list[Job]:
         return job_lists.by_time(
             reading,
             sorted(filters.phases),
             destination=place,
-            attention=filters.needs == "you" and filters.phase in {None, "failed"},
+            attention=attention,
             after=key and job_lists.Place(*key),
             newest_first=filters.sort == "newest",
             limit=number,

@@ -5,15 +5,29 @@ No query counts or skips rows. Each returns at most `limit` rows after a key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
+from functools import cache
 from heapq import merge
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args
 
-from sqlalchemy import ColumnElement, Select, and_, collate, func, literal, select, tuple_, union_all
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    and_,
+    bindparam,
+    collate,
+    func,
+    literal,
+    literal_column,
+    select,
+    tuple_,
+)
 
 from lockgate.storage_core.commit.registry.day_totals import EVERYWHERE
-from lockgate.storage_core.commit.registry.rows import Job, JobDay, TaskAttempt
+from lockgate.storage_core.commit.registry.rows import Job, JobDay, Phase, TaskAttempt
+from lockgate.storage_core.journal.database.bulk import JOURNAL
+from lockgate.storage_core.journal.database.pipeline import Statement, execute_pipelined
 from lockgate.storage_core.journal.database.row_access import rows_of
 from lockgate.storage_core.journal.database.schema import read_columns, table_of
 from lockgate.storage_core.journal.read.snapshot_read import Reading
@@ -80,36 +94,51 @@ def by_time(
         newest_first: Order.
         limit: Maximum number of jobs.
     """
-    at = table_of(Job).c
-    streams: list[ColumnElement[bool]] = [at.phase == phase for phase in phases]
-    if attention:
-        streams.append(at.attention == "quarantined")
-    ordered: list[Sequence[Job]] = []
-    for stream in streams:
-        where = stream if destination is None else and_(stream, at.destination == destination)
-        ordered.append(_read(reading, _by_time(where, after, newest_first), limit))
-    merged = merge(*ordered, key=place_of, reverse=newest_first)
-    return list(islice({job.key: job for job in merged}.values(), limit))
+    return _merged(
+        reading,
+        _streams(phases, destination, attention),
+        lambda where: _by_time(reading, where, after, newest_first),
+        place_of,
+        reverse=newest_first,
+        limit=limit,
+    )
 
 
 def by_name(
     reading: Reading,
-    prefix: str,
+    phases: Iterable[str],
+    prefix: str = "",
     *,
+    destination: str | None = None,
+    attention: bool = False,
     after: NamedPlace | None = None,
     limit: int,
 ) -> list[Job]:
     """Return jobs whose names begin with a text, by name; arguments as for `by_time`."""
     at, name = table_of(Job).c, name_of(reading)
-    query = _jobs(reading).where(name >= (after.name if after else prefix), name < prefix + _LAST)
-    if after is not None:
-        query = query.where(tuple_(name, at.destination, at.job_id) > tuple_(*map(literal, after)))
-    return _read(reading, query.order_by(name, at.destination, at.job_id), limit)
+    key = {
+        "name": name,
+        "destination": _ordered(reading, at.destination),
+        "job_id": _ordered(reading, at.job_id),
+    }
+    if destination is not None:
+        del key["destination"]  # the same in all, and not in the order of that index
+
+    def query(where: ColumnElement[bool]) -> Select[Any]:
+        found = _jobs(reading).where(where, name >= (after.name if after else prefix), name < prefix + _LAST)
+        if after is not None:
+            given = (literal(getattr(after, column)) for column in key)
+            found = found.where(tuple_(*key.values()) > tuple_(*given))
+        return found.order_by(*key.values())
+
+    streams = _streams(phases, destination, attention)
+    return _merged(reading, streams, query, named_place_of, limit=limit)
 
 
 def named_exactly(reading: Reading, name: str) -> list[Job]:
     """Return the generations of a name, at all destinations."""
-    query = _jobs(reading).where(name_of(reading) == name)
+    phase = table_of(Job).c.phase  # the index of names begins with it
+    query = _jobs(reading).where(phase.in_(get_args(Phase)), name_of(reading) == name)
     return list(rows_of(Job, reading.connection.execute(query)))
 
 
@@ -121,31 +150,36 @@ def of_task(reading: Reading, task: Task, *, after: tuple[Any, ...] | None = Non
         query = query.where(at.task_id == task.task_id)
     if task.map_index is not None:
         query = query.where(at.map_index == task.map_index)
-    key = (at.task_id, at.map_index, at.destination, at.job_id)
+    # Not the column itself: to read in the order of the key, SQLite would read the jobs of all runs.
+    destination = func.coalesce(at.destination, "")
+    key = (at.task_id, at.map_index, destination, at.job_id)
     if after is not None:
         query = query.where(tuple_(*key) > tuple_(*map(literal, after)))
     return _read(reading, query.order_by(*key), limit)
 
 
 def committed_tasks(reading: Reading, jobs: Iterable[Job]) -> dict[tuple[Any, ...], int]:
-    """Return how many tasks of each job have committed, at most `COUNTED_TASKS`, in one statement."""
+    """Return how many tasks of each job have committed, at most `COUNTED_TASKS`, in one round trip."""
+    keys = [job.key for job in jobs]
+    statements = [
+        Statement(_count_tasks(), {JOURNAL: reading.journal, "of_destination": destination, "of_job": job_id})
+        for destination, job_id in keys
+    ]
+    found = execute_pipelined(reading.connection, statements)
+    return {key: number for key, [(number,)] in zip(keys, found, strict=True)}
+
+
+@cache
+def _count_tasks() -> Select[Any]:
+    """Return the statement for one job; a statement for many takes longer to build than to execute."""
     at = table_of(TaskAttempt).c
-    counts = []
-    for job in jobs:
-        found = (
-            select(at.task_id)
-            .where(at.journal == reading.journal, at.destination == job.destination, at.job_id == job.job_id)
-            .limit(COUNTED_TASKS)
-        ).subquery()
-        counts.append(
-            select(
-                literal(job.destination),
-                literal(job.job_id),
-                select(func.count(found.c.task_id.distinct())).scalar_subquery(),
-            )
-        )
-    rows = reading.connection.execute(union_all(*counts)) if counts else ()
-    return {(destination, job_id): number for destination, job_id, number in rows}
+    of_job = (
+        at.journal == bindparam(JOURNAL),
+        at.destination == bindparam("of_destination"),
+        at.job_id == bindparam("of_job"),
+    )
+    found = select(at.task_id).where(*of_job).limit(literal_column(str(COUNTED_TASKS))).subquery()
+    return select(func.count(found.c.task_id.distinct()))
 
 
 def count_unended(reading: Reading, phases: Iterable[str], limit: int) -> int:
@@ -180,8 +214,35 @@ def day_totals(reading: Reading, first: int, last: int, destination: str | None 
 
 def name_of(reading: Reading) -> ColumnElement[str]:
     """Return the column of names in the order of code points, which the index of names has."""
-    name = table_of(Job).c.name
-    return name if reading.database.is_sqlite else collate(name, "C")
+    return _ordered(reading, table_of(Job).c.name)
+
+
+def _ordered(reading: Reading, column: ColumnElement[str]) -> ColumnElement[str]:
+    """Return a column in the order of code points, in which lists are merged."""
+    return column if reading.database.is_sqlite else collate(column, "C")
+
+
+def _streams(phases: Iterable[str], destination: str | None, attention: bool) -> list[ColumnElement[bool]]:
+    """Return conditions of jobs that an index has in order; together they select those of a list."""
+    at = table_of(Job).c
+    found: list[ColumnElement[bool]] = [at.phase == phase for phase in phases]
+    if attention:
+        found.append(at.attention == "quarantined")
+    return found if destination is None else [and_(one, at.destination == destination) for one in found]
+
+
+def _merged(
+    reading: Reading,
+    streams: Iterable[ColumnElement[bool]],
+    query: Callable[[ColumnElement[bool]], Select[Any]],
+    key: Callable[[Job], tuple[Any, ...]],
+    *,
+    reverse: bool = False,
+    limit: int,
+) -> list[Job]:
+    ordered = [_read(reading, query(stream), limit) for stream in streams]
+    merged = merge(*ordered, key=key, reverse=reverse)
+    return list(islice({job.key: job for job in merged}.values(), limit))
 
 
 def _jobs(reading: Reading) -> Select[Any]:
@@ -189,10 +250,12 @@ def _jobs(reading: Reading) -> Select[Any]:
     return select(*read_columns(table)).where(table.c.journal == reading.journal)
 
 
-def _by_time(where: ColumnElement[bool], after: Place | None, newest_first: bool) -> Select[Any]:
+def _by_time(
+    reading: Reading, where: ColumnElement[bool], after: Place | None, newest_first: bool
+) -> Select[Any]:
     table = table_of(Job)
     at = table.c
-    key = (at.set_up_s, at.destination, at.job_id)
+    key = (at.set_up_s, _ordered(reading, at.destination), _ordered(reading, at.job_id))
     query = select(*read_columns(table)).where(where)
     if after is not None:
         given = tuple_(*map(literal, after))

@@ -40,7 +40,8 @@ class Job(Row, frozen=True):
     KEY: ClassVar = ("destination", "job_id")
     INDEXES: ClassVar = (
         ("job_id",),
-        ("name",),
+        ("phase", "name", "destination", "job_id"),
+        ("destination", "phase", "name", "job_id"),
         ("phase", "set_up_s"),
         ("destination", "phase", "set_up_s"),
         ("dag_id", "run_id", "task_id"),

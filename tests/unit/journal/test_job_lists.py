@@ -23,12 +23,16 @@ READS: dict[str, Callable[[Reading], Any]] = {
     "oldest": lambda reading: job_lists.by_time(reading, PHASES, newest_first=False, limit=2),
     "destination": lambda reading: job_lists.by_time(reading, PHASES, destination=LAKE, limit=2),
     "attention": lambda reading: job_lists.by_time(reading, [], attention=True, limit=2),
-    "name": lambda reading: job_lists.by_name(reading, "job-0", limit=2),
+    "name": lambda reading: job_lists.by_name(reading, PHASES, "job-0", limit=2),
+    "name at a destination": lambda reading: job_lists.by_name(
+        reading, PHASES, "job-0", destination=LAKE, limit=2
+    ),
     "deep name": lambda reading: job_lists.by_name(
-        reading, "job", after=NamedPlace("job-050", LAKE, "z"), limit=2
+        reading, PHASES, "job", after=NamedPlace("job-050", LAKE, "z"), limit=2
     ),
     "one name": lambda reading: job_lists.named_exactly(reading, "job-007"),
     "run": lambda reading: job_lists.of_task(reading, Task("dag", "run-7"), limit=2),
+    "task": lambda reading: job_lists.of_task(reading, Task("dag", "run-7", "t", -1), limit=2),
     "days": lambda reading: job_lists.day_totals(reading, 0, 5),
     "days of a destination": lambda reading: job_lists.day_totals(reading, 0, 5, LAKE),
     "unended": lambda reading: job_lists.count_unended(reading, ["open"], 10),
@@ -83,3 +87,43 @@ def test_a_page_deep_in_a_list_has_the_next_jobs(jobs: Journal) -> None:
         assert [job.name for job in READS["deep name"](reading)] == ["job-051", "job-052"]
         assert job_lists.count_unended(reading, ["open"], 7) == 7
         assert job_lists.count_unended(reading, ["open"], 70) == 10
+
+
+@pytest.mark.parametrize("destination", [None, "s3://lake/a", "s3://lake/B"])
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_no_page_of_jobs_of_one_name_misses_one_whatever_the_databases_locale(
+    timed_journal: Journal, destination: str | None, limit: int
+) -> None:
+    phases = ["open", "committed", "failed"]
+    made = [
+        RecordJob(
+            destination=place,
+            job_id=f"{name}-g{number}",
+            name=name,
+            short_id="abcdefghij",
+            committer="magic",
+            mode="append",
+            phase=phases[number % 3],  # type: ignore[arg-type]
+            job_attempt="a",
+            set_up_s=1.0,
+            ended_s=1.0,
+        )
+        for place in ("s3://lake/a", "s3://lake/B", "s3://lake/_c")
+        for name in ("x", "Y")
+        for number in range(1, 5)
+    ]
+    timed_journal.write([Mutation(op=one) for one in made])
+    wanted = sorted(
+        (one.name, one.destination, one.job_id) for one in made if destination in {None, one.destination}
+    )
+    with timed_journal.reading() as reading:
+        found, after = list[NamedPlace](), None
+        while page := job_lists.by_name(reading, phases, destination=destination, after=after, limit=limit):
+            after = job_lists.named_place_of(page[-1])
+            found += map(job_lists.named_place_of, page)
+        timed, last = list[Place](), None
+        while page := job_lists.by_time(reading, phases, destination=destination, after=last, limit=limit):
+            last = job_lists.place_of(page[-1])
+            timed += map(job_lists.place_of, page)
+    assert found == wanted
+    assert sorted(timed) == sorted((1.0, place, job_id) for _, place, job_id in wanted)

@@ -142,8 +142,8 @@ def test_a_rare_filter_reads_a_bounded_number_of_jobs_for_a_page(
     monkeypatch.setattr(job_index, "SCANNED", 3)
     monkeypatch.setattr(job_index, "CHUNK", 1)
     for number in range(9):
-        site.journal.apply(record(number, "failed" if number == 8 else "open"))
-    pages = site.pages(search="job", phase="failed", limit=1)
+        site.journal.apply(record(number, "committing" if number == 8 else "open"))
+    pages = site.pages(sort="oldest", needs="you", limit=1)
     assert len(pages) > 1
     assert list(chain(*pages)) == ["job008-g1"]
 
