@@ -40,7 +40,8 @@ def job_of(number: int, jobs: int | None = None) -> RecordJob:
         jobs: Number of jobs, of which the last `UNENDED` have not ended; None: this one has.
     """
     set_up_s = float(number)
-    phase: Phase = "failed" if number % 50 == 3 else "committed"
+    # Half of the first ones have failed, so that a page of failed jobs is full in a registry of `FEW`, too.
+    phase: Phase = "failed" if number % (2 if number < FEW else 50) == 1 else "committed"
     if jobs is not None and number >= jobs - UNENDED:
         phase = _PHASES[number % len(_PHASES)]
     is_ended = phase in {"committed", "failed"}
@@ -65,7 +66,7 @@ def job_of(number: int, jobs: int | None = None) -> RecordJob:
         run_id=f"run-{number // 1_000}",
         task_id="write",
         map_index=-1,
-        attention="quarantined" if number % 40_000 == 3 else None,
+        attention="quarantined" if number % 40_000 == 51 else None,
     )
 
 
