@@ -69,6 +69,7 @@ def replay(rows: SqlRows, entries: Sequence[Entry], epochs: Sequence[Epoch]) -> 
         if entry.epoch != epoch:
             raise MalformedJournalError(f"{entry}: by the journal's epochs it belongs to {epoch}")
         _fold(state, entry, op)
+    state.load(state.changes)  # before they are overwritten, for `replacements`
     rows.write(state.changes, state.absent)
     return state
 

@@ -131,8 +131,7 @@ class State:
 
     @property
     def replacements(self) -> Iterator[tuple[Row | None, Row | None]]:
-        """The stored row and the new one of each change; None where there is none."""
-        self.load(self._changed)
+        """The stored row and the new one of each change, once all were loaded; None where there is none."""
         for at, row in self._changed.items():
             yield self._read[at], row
 

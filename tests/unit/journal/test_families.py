@@ -22,7 +22,7 @@ from lockgate.storage_core.journal.entries.family import FAMILIES, Families, Fam
 from lockgate.storage_core.journal.entries.leases import DropLease, FencedOp, FreeLease, ParkLease
 from tests.support.commit.destination import ManualClock
 from tests.support.journal.checkpoints import DEST, JournalWorld, job
-from tests.support.journal.fruit_family import FRUIT, Eat, Fruit
+from tests.support.journal.fruit_family import FRUIT, Eat, Fruit, Ripen
 
 JOB = job_resource(DEST, "job1-g1")
 
@@ -87,6 +87,16 @@ def test_reactions_run_again_when_entries_are_replayed(journals: JournalWorld, k
     journals.restore(with_entries=True)
     assert journals.rows(journals.spare_url) == before
     assert [one.ended for one in before["fruit"]] == [2, 1]
+
+
+def test_a_row_that_an_entry_writes_twice_and_never_reads_is_verified(
+    journals: JournalWorld, know: Know
+) -> None:
+    know("FRUIT")
+    journals.apply(Ripen(resource="pear"), Ripen(resource="plum"), Ripen(resource="pear"))
+    assert journals.verify().findings == ()
+    with journals.open() as journal:
+        assert [(one.resource, one.ended) for one in fruit(journal)] == [("pear", 2), ("plum", 2)]
 
 
 def test_verification_detects_a_manually_changed_row_of_a_reaction(

@@ -21,6 +21,7 @@ from sqlalchemy import Connection, column, insert, select, table, update
 from zstandard import ZstdCompressor
 
 from lockgate.storage_core.journal import Journal, Leases, open_journal
+from lockgate.storage_core.journal.checkpoint import replay as replaying
 from lockgate.storage_core.journal.checkpoint.replay import replay
 from lockgate.storage_core.journal.checkpoint.snapshot_file import End, Header, SnapshotReader
 from lockgate.storage_core.journal.database import migrate
@@ -150,6 +151,20 @@ def test_the_stored_entries_fold_into_the_stored_rows(journals: JournalWorld, ve
         with journal.reading() as reading:
             assert by_key(rows_of(reading)) == by_key(kept_rows(version))
     assert journals.verify().findings == ()
+
+
+@versions
+@pytest.mark.parametrize("batch", [1, 2, 7, 1000])
+def test_the_stored_entries_are_verified_whatever_the_size_of_a_batch(
+    tmp_path: Path, version: int, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replaying, "BATCH", batch)
+    journals = JournalWorld(tmp_path, f"sqlite:///{tmp_path / 'journal.db'}", "")
+    make_database(journals.url, version)
+
+    found = journals.verify()
+
+    assert (found.findings, found.entries) == ((), len(kept_entries(version)))
 
 
 @versions

@@ -236,7 +236,7 @@ def test_the_end_of_any_number_of_jobs_needs_no_query_of_its_own() -> None:
     ends = [
         RecordJob(
             destination="s3://lake", job_id=job, name=job, short_id="", committer="", mode="append",
-            phase="committed", job_attempt="", set_up_s=1.0,
+            phase="committed", job_attempt="", set_up_s=1.0, ended_s=5.0,
         )
         for job in jobs
     ]  # fmt: skip
@@ -249,7 +249,7 @@ def test_the_end_of_any_number_of_jobs_needs_no_query_of_its_own() -> None:
     loaded = rows.questions
     for number, end in enumerate(ends, start=1):
         end.fold(state, Moment(stamp=Stamp(1, number), at_s=5.0))
-    assert rows.questions == loaded == 3
+    assert rows.questions == loaded == 4  # jobs, destinations, totals of days, jobs of blobs
     assert [state.get(BlobJob, job) for job in jobs] == [
         BlobJob(job_id=job, destination="s3://lake", commit_job=job, submitted_s=0.0, final_s=5.0)
         for job in jobs

@@ -37,6 +37,16 @@ class Eat(Op, frozen=True, tag="eat"):
             state.delete(fruit)
 
 
+class Ripen(Op, frozen=True, tag="ripen"):
+    """Write a fruit twice, and read none."""
+
+    resource: str
+
+    def fold(self, state: State, moment: Moment) -> None:
+        for count in (1, 2):
+            state.put(Fruit(resource=self.resource, ended=count, at_s=moment.at_s))
+
+
 def ended(state: State, moment: Moment, event: ResourceEnded) -> None:
     known = state.get(Fruit, event.resource)
     count = 1 if known is None else known.ended + 1
@@ -56,7 +66,7 @@ FRUIT = Family(
     name="fruit",
     version=1,
     rows=(Fruit,),
-    ops=(Eat,),
+    ops=(Eat, Ripen),
     migrations="tests.support.journal.fruit_family.first",
     reactions=(
         Reaction(event=ResourceEnded, fold=ended, touches=touched),
