@@ -3,6 +3,8 @@
     python -m benchmarks.pages [--jobs 1000000] [--files 100000] [--rounds 20]
                                [--database sqlite postgresql] [--keep DIR] [--only-make]
 
+The registry of 100 jobs comes with jobs of 1,000 files, which one shard of a plan or report has.
+
 A request goes to the application in this process, and ends with its last byte. Requests with 100 jobs and
 with many take turns. `--keep` makes the registries in a folder once, and uses them again.
 """
@@ -30,6 +32,7 @@ from lockgate.plugins.web.access import Host
 from lockgate.plugins.web.app import web_app
 from lockgate.plugins.web.paging import DEFAULT_LIMIT, Key, cursor
 from lockgate.plugins.web.reads import Reads
+from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES
 from lockgate.storage_core.journal import open_journal
 from lockgate.storage_core.settings import Settings
 from tests.support.postgres import Server, free_port, postgres_bin, primary
@@ -111,7 +114,7 @@ class Registry(NamedTuple):
 def asks(registry: Registry) -> list[Ask]:
     """Return a request for each route, filter and order; of long lists for three pages."""
     last = registry.jobs - 1
-    place = place_of(8)
+    place = place_of(0)
     jobs = partial(_pages, f"{API}/jobs", last=last)
     found = [
         *jobs("jobs-newest", {}),
@@ -313,7 +316,7 @@ def main() -> None:
             root = chosen.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
             root.chmod(0o755)
             urls = stack.enter_context(database(kind, root / kind))
-            sizes = ((FEW, FEW), (chosen.jobs, chosen.files))
+            sizes = ((FEW, SHARD_ENTRIES), (chosen.jobs, chosen.files))
             few, many = (Registry(jobs, files, root / kind / str(jobs), urls[jobs]) for jobs, files in sizes)
             print(f"{kind}:", flush=True)
             for registry in (few, many):

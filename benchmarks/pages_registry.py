@@ -40,14 +40,15 @@ def job_of(number: int, jobs: int | None = None) -> RecordJob:
         jobs: Number of jobs, of which the last `UNENDED` have not ended; None: this one has.
     """
     set_up_s = float(number)
-    # Half of the first ones have failed, so that a page of failed jobs is full in a registry of `FEW`, too.
-    phase: Phase = "failed" if number % (2 if number < FEW else 50) == 1 else "committed"
+    # The first ones are of few kinds, so that each page is as full in a registry of `FEW` as in a large one.
+    is_first = number < FEW
+    phase: Phase = "failed" if number % (2 if is_first else 50) == 1 else "committed"
     if jobs is not None and number >= jobs - UNENDED:
         phase = _PHASES[number % len(_PHASES)]
     is_ended = phase in {"committed", "failed"}
     ended_s = _TODAY_S - (number % DAYS) * _DAY_S + number % 1_000
     return RecordJob(
-        destination=place_of(number % DESTINATIONS),
+        destination=place_of(number % (2 if is_first else DESTINATIONS)),
         job_id=f"sales-{number:07d}-g1",
         name=f"sales-{number:07d}",
         short_id="abcdefghij",
@@ -66,7 +67,7 @@ def job_of(number: int, jobs: int | None = None) -> RecordJob:
         run_id=f"run-{number // 1_000}",
         task_id="write",
         map_index=-1,
-        attention="quarantined" if number % 40_000 == 51 else None,
+        attention="quarantined" if number % (4 if is_first else 40_000) == 1 else None,
     )
 
 
