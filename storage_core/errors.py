@@ -13,6 +13,7 @@
     │   │   ├── ArtefactsGoneError
     │   │   └── DestinationNotFoundError
     │   ├── AlreadyExistsError
+    │   ├── StaleReplicaError
     │   ├── PreconditionFailedError
     │   ├── UploadGoneError
     │   ├── AccessDeniedError
@@ -114,6 +115,10 @@ class AlreadyExistsError(NotAppliedError):
     The object may be the caller's: a retried request collides with its first attempt. Read the object
     back and compare its owner token before concluding anything.
     """
+
+
+class StaleReplicaError(NotAppliedError):
+    """A volume's replica has another stamp than the reader asked for; read another member's."""
 
 
 class PreconditionFailedError(NotAppliedError):

@@ -1,0 +1,76 @@
+"""A block in the journal, and the journal's calls of a reseal and of a writer."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, VolumeId
+from lockgate.storage_core.stamp import Stamp
+
+
+class BlockRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A block, as the journal has it.
+
+    Attributes:
+        block: Its id.
+        stamp: Its generation stamp at the last commit.
+        members: The volumes that have it.
+        length_bytes: Its length at the last commit; while it is written, the flushed length is not journaled.
+        state: `WRITING` or `SEALED`.
+        pending: Stamp of a reseal that is not committed.
+        target_bytes: Target of a truncate that is not committed.
+    """
+
+    block: BlockId
+    stamp: Stamp
+    members: tuple[VolumeId, ...]
+    length_bytes: int
+    state: ReplicaState
+    pending: Stamp | None = None
+    target_bytes: int | None = None
+
+    @property
+    def newest(self) -> Stamp:
+        """Return the stamp that a commit must name: the pending one, else the committed one."""
+        return self.pending or self.stamp
+
+
+class Blocks(Protocol):
+    """The blocks of one file in the journal, as the holder of its lease changes them.
+
+    All changes raise `FencedError` once another holder has the lease, and `OutcomeUnknownError` where the
+    journal gave no answer.
+    """
+
+    def records(self) -> tuple[BlockRecord, ...]:
+        """Return the file's blocks in order, as they are now."""
+
+    def record(self, block: BlockId) -> BlockRecord:
+        """Return a block as it is now."""
+
+    def add(self) -> BlockRecord:
+        """Add an empty block at the end of the file: its stamp is the entry's, its members are chosen."""
+
+    def stamp(self, block: BlockId, target_bytes: int | None) -> BlockRecord:
+        """Begin a reseal: a pending stamp, and the target of a truncate unless one stands.
+
+        Returns:
+            The block with its pending stamp and the target that the reseal must use.
+        """
+
+    def commit(
+        self,
+        block: BlockId,
+        stamp: Stamp,
+        *,
+        length_bytes: int,
+        members: tuple[VolumeId, ...],
+        state: ReplicaState,
+    ) -> BlockRecord:
+        """Commit a reseal or a close: compare and swap on the newest stamp of the block.
+
+        Raises:
+            FencedError: The block has a newer stamp.
+        """

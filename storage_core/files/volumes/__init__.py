@@ -1,0 +1,1 @@
+"""Volumes: where the replicas of blocks live."""

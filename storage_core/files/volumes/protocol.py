@@ -1,0 +1,105 @@
+"""What a volume does with replicas. Each call names the block and the stamp; a fence refuses older stamps."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NewType, Protocol
+
+import msgspec
+
+from lockgate.storage_core.stamp import Stamp
+
+BlockId = NewType("BlockId", int)
+"""The journal assigns it and never uses it again."""
+VolumeId = NewType("VolumeId", str)
+"""Persisted in the volume's directory."""
+
+
+class ReplicaState(StrEnum):
+    """What is known of a replica's bytes."""
+
+    WRITING = "writing"
+    """It takes appends at its stamp, and has all bytes that were flushed."""
+    SEALED = "sealed"
+    """It takes no appends; its length was chosen by a close or a reseal."""
+    SUSPECT = "suspect"
+    """Its volume was restarted, or a sync failed: durable bytes whose checksums hold; no appends."""
+    STALE = "stale"
+    """It missed a reseal; it is never served."""
+
+
+class Replica(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One replica, as its volume knows it.
+
+    Attributes:
+        block: Its block.
+        stamp: The newest stamp that created, fenced or finished it.
+        state: What is known of its bytes.
+        length_bytes: Number of bytes received; of a suspect replica, those that are durable and intact.
+        durable_bytes: Of these, the bytes that survive a restart.
+    """
+
+    block: BlockId
+    stamp: Stamp
+    state: ReplicaState
+    length_bytes: int
+    durable_bytes: int
+
+
+class Volume(Protocol):
+    """A place of replicas. Calls for one replica follow one another, in the order of their arrival.
+
+    All calls raise `FencedError` for a stamp that is older than the replica's, and `StoreUnavailableError`
+    where the volume cannot be reached.
+    """
+
+    def create(self, block: BlockId, stamp: Stamp) -> Replica:
+        """Create an empty replica; one that stands at this stamp is returned."""
+
+    def append(self, block: BlockId, stamp: Stamp, offset: int, data: bytes) -> int:
+        """Append bytes at the end of a replica; bytes that stand already are compared.
+
+        Returns:
+            The length of the replica.
+
+        Raises:
+            InvalidInputError: The offset leaves a gap, or other bytes stand there.
+            ConflictError: The replica takes no appends.
+        """
+
+    def flush(self, block: BlockId, stamp: Stamp) -> int:
+        """Make all received bytes durable, and return their number."""
+
+    def read(self, block: BlockId, stamp: Stamp, offset: int, size: int) -> bytes:
+        """Return durable bytes; fewer than `size` only at their end.
+
+        Raises:
+            StaleReplicaError: The replica has another stamp.
+        """
+
+    def stat(self, block: BlockId) -> Replica | None:
+        """Return a replica, or None if there is none."""
+
+    def fence(self, block: BlockId, stamp: Stamp) -> Replica:
+        """Refuse older stamps from here on, and return the replica once that is durable.
+
+        Raises:
+            ObjectNotFoundError: There is no replica.
+        """
+
+    def trim(self, block: BlockId, stamp: Stamp, length_bytes: int) -> Replica:
+        """Cut a replica at the stamp of its fence; a shorter one is refused.
+
+        Raises:
+            ConflictError: The replica has another stamp, or is shorter.
+        """
+
+    def finish(self, block: BlockId, stamp: Stamp, length_bytes: int, state: ReplicaState) -> Replica:
+        """Seal a replica or open it to appends, durably with its bytes.
+
+        Raises:
+            ConflictError: The replica has another stamp or length, or may have lost bytes in a failed sync.
+        """
+
+    def delete(self, block: BlockId, stamp: Stamp) -> bool:
+        """Delete a replica that is not newer than the stamp; return whether there was one."""

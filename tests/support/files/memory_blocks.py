@@ -1,0 +1,96 @@
+"""The blocks of one file in a journal in memory, as several holders of its lease change them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from lockgate.storage_core.errors import FencedError, OutcomeUnknownError
+from lockgate.storage_core.files.blocks import BlockRecord
+from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, VolumeId
+from lockgate.storage_core.stamp import Stamp
+
+
+@dataclass
+class MemoryJournal:
+    """One file.
+
+    Attributes:
+        members: The volumes of new blocks.
+        holder: The holder of the lease.
+        commits: Each commit, in order.
+        is_lossy: Whether the answer of the next commit is lost.
+        entries: Number of entries.
+    """
+
+    members: tuple[VolumeId, ...]
+    holder: str = ""
+    rows: dict[BlockId, BlockRecord] = field(default_factory=dict)
+    commits: list[BlockRecord] = field(default_factory=list)
+    is_lossy: bool = False
+    entries: int = 0
+
+    def number(self) -> Stamp:
+        """Write an entry."""
+        self.entries += 1
+        return Stamp(1, self.entries)
+
+
+@dataclass
+class MemoryBlocks:
+    """The `Blocks` of one holder; it takes the lease when it is made."""
+
+    journal: MemoryJournal
+    holder: str
+
+    def __post_init__(self) -> None:
+        self.journal.holder = self.holder
+
+    def records(self) -> tuple[BlockRecord, ...]:
+        return tuple(self.journal.rows.values())
+
+    def record(self, block: BlockId) -> BlockRecord:
+        return self.journal.rows[block]
+
+    def add(self) -> BlockRecord:
+        self._check()
+        stamp = self.journal.number()
+        block = BlockId(stamp.sequence)
+        row = BlockRecord(block, stamp, self.journal.members, 0, ReplicaState.WRITING)
+        self.journal.rows[block] = row
+        return row
+
+    def stamp(self, block: BlockId, target_bytes: int | None) -> BlockRecord:
+        self._check()
+        row = self.journal.rows[block]
+        target = row.target_bytes if row.target_bytes is not None else target_bytes
+        row = msgspec.structs.replace(row, pending=self.journal.number(), target_bytes=target)
+        self.journal.rows[block] = row
+        return row
+
+    def commit(
+        self,
+        block: BlockId,
+        stamp: Stamp,
+        *,
+        length_bytes: int,
+        members: tuple[VolumeId, ...],
+        state: ReplicaState,
+    ) -> BlockRecord:
+        self._check()
+        row = self.journal.rows[block]
+        if row.newest != stamp:
+            raise FencedError(f"block {block} has {row.newest}, not {stamp}")
+        self.journal.number()
+        row = BlockRecord(block, stamp, members, length_bytes, state)
+        self.journal.rows[block] = row
+        self.journal.commits.append(row)
+        if self.journal.is_lossy:
+            self.journal.is_lossy = False
+            raise OutcomeUnknownError("commit: the answer was lost on purpose")
+        return row
+
+    def _check(self) -> None:
+        if self.journal.holder != self.holder:
+            raise FencedError(f"{self.journal.holder} has the lease, not {self.holder}")

@@ -1,0 +1,145 @@
+"""A volume in memory that goes out of reach, restarts and loses bytes when a test says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lockgate.storage_core.errors import (
+    ConflictError,
+    FencedError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    OutcomeUnknownError,
+    StaleReplicaError,
+    StoreUnavailableError,
+)
+from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, ReplicaState
+from lockgate.storage_core.stamp import Stamp
+
+
+@dataclass
+class Stored:
+    """One replica."""
+
+    stamp: Stamp
+    state: ReplicaState = ReplicaState.WRITING
+    data: bytearray = field(default_factory=bytearray)
+    durable: int = 0
+
+
+@dataclass
+class MemoryVolume:
+    """A `Volume`.
+
+    Attributes:
+        is_up: Whether it can be reached.
+        loses: Names of calls whose next answer is lost.
+        refuses: Names of calls that fail next, without an effect.
+    """
+
+    is_up: bool = True
+    loses: set[str] = field(default_factory=set)
+    refuses: set[str] = field(default_factory=set)
+    replicas: dict[BlockId, Stored] = field(default_factory=dict)
+
+    def create(self, block: BlockId, stamp: Stamp) -> Replica:
+        self._begin("create")
+        if block not in self.replicas:
+            self.replicas[block] = Stored(stamp)
+        self._at(block, stamp)
+        return self._end("create", block)
+
+    def append(self, block: BlockId, stamp: Stamp, offset: int, data: bytes) -> int:
+        self._begin("append")
+        stored = self._at(block, stamp)
+        if stored.state is not ReplicaState.WRITING:
+            raise ConflictError(f"block {block} is {stored.state}")
+        stands = bytes(stored.data[offset : offset + len(data)])
+        if offset > len(stored.data) or data[: len(stands)] != stands:
+            raise InvalidInputError(f"block {block}: other bytes at {offset}, or a gap")
+        stored.data += data[len(stands) :]
+        return self._end("append", block).length_bytes
+
+    def flush(self, block: BlockId, stamp: Stamp) -> int:
+        self._begin("flush")
+        stored = self._at(block, stamp)
+        stored.durable = len(stored.data)
+        return self._end("flush", block).durable_bytes
+
+    def read(self, block: BlockId, stamp: Stamp, offset: int, size: int) -> bytes:
+        self._begin("read")
+        stored = self.replicas.get(block)
+        if stored is None or stored.stamp != stamp or stored.state is ReplicaState.STALE:
+            raise StaleReplicaError(f"block {block}: not at stamp {stamp}")
+        return bytes(stored.data[offset : min(offset + size, stored.durable)])
+
+    def stat(self, block: BlockId) -> Replica | None:
+        self._begin("stat")
+        return self._end("stat", block) if block in self.replicas else None
+
+    def fence(self, block: BlockId, stamp: Stamp) -> Replica:
+        self._begin("fence")
+        stored = self.replicas.get(block)
+        if stored is None:
+            raise ObjectNotFoundError(f"block {block}")
+        if stored.stamp > stamp:
+            raise FencedError(f"block {block} has {stored.stamp}")
+        stored.stamp = stamp
+        return self._end("fence", block)
+
+    def trim(self, block: BlockId, stamp: Stamp, length_bytes: int) -> Replica:
+        self._begin("trim")
+        stored = self._at(block, stamp)
+        if len(stored.data) < length_bytes:
+            raise ConflictError(f"block {block} is shorter than {length_bytes}")
+        del stored.data[length_bytes:]
+        stored.durable = min(stored.durable, length_bytes)
+        return self._end("trim", block)
+
+    def finish(self, block: BlockId, stamp: Stamp, length_bytes: int, state: ReplicaState) -> Replica:
+        self._begin("finish")
+        stored = self._at(block, stamp)
+        if len(stored.data) != length_bytes:
+            raise ConflictError(f"block {block} is not {length_bytes} bytes long")
+        stored.state, stored.durable = state, length_bytes
+        return self._end("finish", block)
+
+    def delete(self, block: BlockId, stamp: Stamp) -> bool:
+        self._begin("delete")
+        stored = self.replicas.get(block)
+        if stored is None or stored.stamp > stamp:
+            return False
+        del self.replicas[block]
+        return True
+
+    def restart(self, *, damaged_to: int | None = None) -> None:
+        """Restart: bytes that are not durable are gone, and durable ones too with `damaged_to`."""
+        for stored in self.replicas.values():
+            if stored.state is ReplicaState.WRITING:
+                stored.state = ReplicaState.SUSPECT
+                del stored.data[stored.durable if damaged_to is None else damaged_to :]
+                stored.durable = len(stored.data)
+
+    def _at(self, block: BlockId, stamp: Stamp) -> Stored:
+        stored = self.replicas.get(block)
+        if stored is None:
+            raise ObjectNotFoundError(f"block {block}")
+        if stored.stamp > stamp:
+            raise FencedError(f"block {block} has {stored.stamp}, not {stamp}")
+        if stored.stamp < stamp:
+            raise ConflictError(f"block {block} has {stored.stamp}, not {stamp}")
+        return stored
+
+    def _begin(self, call: str) -> None:
+        if not self.is_up:
+            raise StoreUnavailableError(f"{call}: the volume is out of reach")
+        if call in self.refuses:
+            self.refuses.discard(call)
+            raise StoreUnavailableError(f"{call} was refused on purpose")
+
+    def _end(self, call: str, block: BlockId) -> Replica:
+        if call in self.loses:
+            self.loses.discard(call)
+            raise OutcomeUnknownError(f"{call}: the answer was lost on purpose")
+        stored = self.replicas[block]
+        return Replica(block, stored.stamp, stored.state, len(stored.data), stored.durable)
