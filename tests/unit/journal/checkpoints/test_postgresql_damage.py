@@ -20,7 +20,13 @@ import pytest
 from psycopg import sql
 from tenacity import Retrying, stop_after_delay, wait_fixed
 
-from lockgate.storage_core.errors import ConflictError, LockgateError, MalformedJournalError
+from lockgate.storage_core.errors import (
+    ConflictError,
+    JournalUnavailableError,
+    LockgateError,
+    MalformedJournalError,
+)
+from lockgate.storage_core.journal import open_journal
 from lockgate.storage_core.journal.entries.claims import ClaimName
 from tests.support.cli import Run
 from tests.support.journal.checkpoints import DEST, JournalWorld, take, task
@@ -307,3 +313,23 @@ def test_the_command_verify_ends_with_the_code_of_findings(
 
     assert done.exit_code == 3
     assert re.search(words, done.output)
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("invalid memory alloc request size 1073741824", MalformedJournalError),
+        ("tuple concurrently updated", JournalUnavailableError),
+    ],
+)
+def test_an_internal_error_is_damage_unless_two_commands_met(
+    postgres: Server, words: str, error: type[LockgateError]
+) -> None:
+    name = f"internal_{error.__name__}"
+    raising = f"DO $$ BEGIN RAISE EXCEPTION '{words}' USING ERRCODE = 'XX000'; END $$"
+    with (
+        open_journal(postgres.new_database(name)) as journal,
+        pytest.raises(error, match=words),
+        journal.database.write() as connection,
+    ):
+        connection.exec_driver_sql(raising)
