@@ -11,9 +11,9 @@ from typing import Any, Final
 from celery import signals
 
 from lockgate.storage_core.settings import load_settings
-from lockgate.workers.broker_keys import result_backend, with_database
-from lockgate.workers.embedded_broker import known_broker_url
-from lockgate.workers.lazy_broker import LazyBrokerCelery
+from lockgate.workers.broker.broker_keys import result_backend, with_database
+from lockgate.workers.broker.embedded_broker import known_broker_url
+from lockgate.workers.broker.lazy_broker import LazyBrokerCelery
 from lockgate.workers.offload import install_offload
 
 COMMIT_QUEUE: Final = "commit"
@@ -77,7 +77,7 @@ app = LazyBrokerCelery("lockgate", include=["lockgate.workers.tasks"])
 app.add_defaults(configuration)
 app.steps["worker"].update(
     {
-        "lockgate.workers.broker_keys:BrokerKeysStep",
+        "lockgate.workers.broker.broker_keys:BrokerKeysStep",
         "lockgate.workers.metrics.endpoint:MetricsStep",
     }
 )

@@ -29,7 +29,7 @@ def start_broker(json: JsonFlag = False) -> None:
     """Start the embedded broker, or show the running one."""
     from lockgate.storage_core.settings import load_settings  # noqa: PLC0415 - slow to import
 
-    _show(_part("lockgate.workers.embedded_broker").start_broker(load_settings()), json=json)
+    _show(_part("lockgate.workers.broker.embedded_broker").start_broker(load_settings()), json=json)
 
 
 @broker_commands.command("stop")
@@ -37,7 +37,7 @@ def stop_broker(json: JsonFlag = False) -> None:
     """Stop the embedded broker; queued messages stay for its next start."""
     from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
 
-    stopped = _part("lockgate.workers.embedded_broker").stop_broker(load_settings())
+    stopped = _part("lockgate.workers.broker.embedded_broker").stop_broker(load_settings())
     if json:
         print_json({"stopped": stopped})
     else:
@@ -49,7 +49,7 @@ def broker_status(json: JsonFlag = False) -> None:
     """Show whether the embedded broker runs; exit with 1 if not."""
     from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
 
-    found = _part("lockgate.workers.embedded_broker").find_broker(load_settings())
+    found = _part("lockgate.workers.broker.embedded_broker").find_broker(load_settings())
     _show(found, json=json)
     if found is None:
         raise typer.Exit(1)

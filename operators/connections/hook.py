@@ -123,7 +123,7 @@ def _journal(url: str) -> str:
 
 
 def _broker(url: str) -> str:
-    from lockgate.workers.broker_keys import check_broker  # noqa: PLC0415 - imports Celery
+    from lockgate.workers.broker.broker_keys import check_broker  # noqa: PLC0415 - imports Celery
 
     return check_broker(url)
 

@@ -13,8 +13,8 @@ import redis
 
 from lockgate.storage_core.errors import OutcomeUnknownError
 from lockgate.storage_core.settings import Settings
+from lockgate.workers.broker.embedded_broker import find_broker, start_broker
 from lockgate.workers.dispatch import commit_tasks, complete_by_workers
-from lockgate.workers.embedded_broker import find_broker, start_broker
 from tests.support.soak import sample, soak_only
 from tests.support.workers.celery_worker import StagedJob, embedded_broker, wait_until, worker_process
 

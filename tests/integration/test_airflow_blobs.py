@@ -24,7 +24,7 @@ from lockgate.storage_core.blobs.logs.versions import Log, LogVersion
 from lockgate.storage_core.blobs.server_or_client import open_blobs
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import open_store
-from lockgate.workers.embedded_broker import broker_url
+from lockgate.workers.broker.embedded_broker import broker_url
 from tests.support.airflow.services import Services, quoted, running_airflow, sure
 from tests.support.processes.blob_server import server_process
 from tests.support.s3 import real_server

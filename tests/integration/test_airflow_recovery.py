@@ -7,7 +7,7 @@ import pytest
 from lockgate import open_job
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.workers.embedded_broker import find_broker
+from lockgate.workers.broker.embedded_broker import find_broker
 from tests.support.airflow.home import Airflow, airflow
 from tests.support.airflow.task_run import die_at
 from tests.support.commit.destination import write

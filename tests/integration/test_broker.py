@@ -18,15 +18,21 @@ import redis
 
 from lockgate.storage_core.errors import MissingPartError, StoreUnavailableError
 from lockgate.storage_core.settings import Settings
-from lockgate.workers import embedded_broker as broker
-from lockgate.workers.embedded_broker import broker_dir, broker_url, find_broker, start_broker, stop_broker
+from lockgate.workers.broker import embedded_broker as broker
+from lockgate.workers.broker.embedded_broker import (
+    broker_dir,
+    broker_url,
+    find_broker,
+    start_broker,
+    stop_broker,
+)
 from tests.support.workers.celery_worker import wait_until
 
 pytestmark = pytest.mark.integration
 
 START = """
 from lockgate.storage_core.settings import load_settings
-from lockgate.workers.embedded_broker import start_broker
+from lockgate.workers.broker.embedded_broker import start_broker
 print(start_broker(load_settings()).pid)
 """
 

@@ -14,9 +14,9 @@ from celery import Celery
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import Settings, load_settings
-from lockgate.workers.broker_keys import DATABASE, refuse_foreign_keys, with_database
+from lockgate.workers.broker.broker_keys import DATABASE, refuse_foreign_keys, with_database
+from lockgate.workers.broker.embedded_broker import broker_url, redis_program
 from lockgate.workers.celery_app import QUEUES, app
-from lockgate.workers.embedded_broker import broker_url, redis_program
 from tests.support.postgres import free_port
 from tests.support.workers import neighbour
 from tests.support.workers.celery_worker import connect_again, embedded_broker, wait_until, worker_process

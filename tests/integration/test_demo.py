@@ -16,7 +16,7 @@ from lockgate.storage_core.commit.destination.log import read_manifest
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.settings import Settings
-from lockgate.workers.embedded_broker import find_broker
+from lockgate.workers.broker.embedded_broker import find_broker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 

@@ -13,8 +13,8 @@ from celery.beat import Service
 
 from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.settings import Settings
+from lockgate.workers.broker.embedded_broker import broker_dir, find_broker, start_broker, stop_broker
 from lockgate.workers.celery_app import app
-from lockgate.workers.embedded_broker import broker_dir, find_broker, start_broker, stop_broker
 from tests.support.workers.celery_worker import connect_again, embedded_broker
 
 pytestmark = pytest.mark.integration

@@ -15,8 +15,8 @@ from celery.result import AsyncResult, denied_join_result
 from lockgate.storage_core.blobs.cache.process_cache import configured_cache
 from lockgate.storage_core.errors import ObjectNotFoundError
 from lockgate.storage_core.settings import Settings
+from lockgate.workers.broker.embedded_broker import broker_url
 from lockgate.workers.celery_app import app
-from lockgate.workers.embedded_broker import broker_url
 from tests.support.workers import message_tasks, offloading_app
 from tests.support.workers.celery_worker import embedded_broker, wait_until, worker_process
 

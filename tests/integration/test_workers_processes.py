@@ -15,9 +15,9 @@ from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
 from lockgate.storage_core.commit.recovery.recover import JobAt
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.settings import Settings
+from lockgate.workers.broker.embedded_broker import find_broker
 from lockgate.workers.celery_app import app
 from lockgate.workers.dispatch import commit_tasks, complete_by_workers, sweep_blobs
-from lockgate.workers.embedded_broker import find_broker
 from lockgate.workers.recovery import settle_by_workers
 from tests.support.s3 import real_server
 from tests.support.workers.celery_worker import (

@@ -20,8 +20,8 @@ from lockgate.storage_core.blobs.storage import local
 from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.file_locks import WAIT_S, WARN_AFTER_S, lock_exclusive, lock_shared, touch
 from lockgate.storage_core.settings import Settings
-from lockgate.workers import embedded_broker
-from lockgate.workers.embedded_broker import broker_dir, start_broker, stop_broker
+from lockgate.workers.broker import embedded_broker
+from lockgate.workers.broker.embedded_broker import broker_dir, start_broker, stop_broker
 from tests.support.commit.destination import ManualClock
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from examples.flights.failed import DemoFailedError
 from examples.flights.processes.children import ended
 from lockgate.storage_core.settings import Settings
-from lockgate.workers.embedded_broker import find_broker, start_broker, stop_broker
+from lockgate.workers.broker.embedded_broker import find_broker, start_broker, stop_broker
 
 PROCESSES: Final = 2
 

@@ -24,7 +24,7 @@ from lockgate.storage_core.commit.destination.log import read_manifest
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import open_store
-from lockgate.workers.embedded_broker import broker_url
+from lockgate.workers.broker.embedded_broker import broker_url
 from tests.support.airflow.services import Services, quoted, sure
 from tests.support.postgres import Server, free_port
 from tests.support.s3 import real_server

@@ -26,8 +26,8 @@ from lockgate.storage_core.commit.open_or_attach import attach_job
 from lockgate.storage_core.commit.staged_files.listing import group_into_tasks, list_staged
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import Store, open_store
+from lockgate.workers.broker.embedded_broker import stop_broker
 from lockgate.workers.celery_app import QUEUES, app, configuration
-from lockgate.workers.embedded_broker import stop_broker
 
 READY = " ready."
 

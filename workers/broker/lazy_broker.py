@@ -12,8 +12,8 @@ from celery import Celery
 
 from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.settings import Settings, given_settings, load_settings
-from lockgate.workers.broker_keys import result_backend, with_database
-from lockgate.workers.embedded_broker import find_broker, start_broker
+from lockgate.workers.broker.broker_keys import result_backend, with_database
+from lockgate.workers.broker.embedded_broker import find_broker, start_broker
 
 _NOT_USED: Final = object()
 
