@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lockgate import open_job
+from lockgate import attach_job, open_job
 from lockgate.storage_core.blobs.keys import UploadSetId
 from lockgate.storage_core.blobs.registry import queries
 from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
@@ -30,6 +30,7 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import Journal, Mutation, WriteOutcome, open_journal
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
 from lockgate.storage_core.journal.checkpoint.verify import verify
+from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.entries.leases import FreeLease
 from lockgate.storage_core.journal.read.snapshot_read import Entry
 from lockgate.storage_core.settings import Settings
@@ -323,4 +324,77 @@ def test_a_rescan_that_looked_before_another_driver_registered_releases_nothing_
 
     assert entries(journal, "record-job")[-1].payload.count('"earlier"') == 1
     assert referenced(journal) == KEYS
+    check_replay(journal, tmp_path)
+
+
+@pytest.fixture
+def changed_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list of the number of rows that each transaction changes while it holds the head."""
+    ready, counts = SqlRows.to_write, list[int]()
+
+    def counted(self: SqlRows, changes: Any, absent: Any) -> Any:
+        counts.append(len(changes))
+        return ready(self, changes, absent)
+
+    monkeypatch.setattr(SqlRows, "to_write", counted)
+    return counts
+
+
+def test_no_entry_about_many_blobs_or_tasks_changes_more_than_the_rows_of_a_page(
+    journal: Journal, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch,
+    changed_rows: list[int],
+) -> None:  # fmt: skip
+    monkeypatch.setitem(globals(), "KEYS", [f"{number:064x}-{number:032x}" for number in range(60)])
+    at_most = 2 * PAGE + 6  # of each blob the row and a reference; the job, its lease, holder and totals
+    sets = UploadSets(journal, SystemClock(), own_max_age_s=60)
+    opened, _ = sets.take("uploader", UPLOAD)
+    put(journal, opened)
+    most = dict[str, int]()
+
+    def measured(what: str) -> None:
+        assert changed_rows, what
+        most[what] = max(changed_rows)
+        changed_rows.clear()
+
+    changed_rows.clear()
+    assert sets.complete(opened) == len(KEYS)
+    measured("an upload set is completed")
+    set_up(tmp_path, settings)
+    measured("a job takes its artefacts")
+    set_up(tmp_path, settings)
+    measured("another driver releases them and takes them")
+    with journal.reading() as reading:
+        [known] = reading.where(Job, {})
+    for key in KEYS:
+        journal.apply(
+            RecordTask(
+                destination=known.destination, job_id=known.job_id, task_id=key[-2:], attempt_id="a",
+                job_attempt="", files=1, rows=1, size_bytes=1,
+            )
+        )  # fmt: skip
+    measured("tasks are recorded")
+    attach_job(str(tmp_path / "lake"), known.job_id, settings=settings).abort()
+    measured("the job ends")
+    shutil.rmtree(tmp_path / "lake")
+    (tmp_path / "lake").mkdir()
+    list(rescan(known.destination, settings=settings))
+    measured("the job is forgotten")
+    another, stamp = sets.take("another", "up-2")
+    journal.write(
+        [
+            Mutation(
+                op=PutBlob(
+                    job_id="up-2", blob_key=key, upload_set=another, guarantee="recreatable", use="other",
+                    name=key[-2:], size_bytes=1, joins=True,
+                )
+            )
+            for key in KEYS
+        ]
+    )  # fmt: skip
+    journal.apply(FreeLease(resource=upload_resource(another), stamp=stamp))
+    changed_rows.clear()
+    abandon(journal, another)
+    measured("an upload set is abandoned")
+
+    assert {what: rows for what, rows in most.items() if rows > at_most} == {}
     check_replay(journal, tmp_path)
