@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
 
-from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, VolumeId
+from lockgate.storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, Volume, VolumeId
 from lockgate.storage_core.stamp import Stamp
 
 
@@ -74,3 +76,18 @@ class Blocks(Protocol):
         Raises:
             FencedError: The block has a newer stamp.
         """
+
+    def close(self) -> None:
+        """Close the file, whose blocks are sealed, and give its lease back."""
+
+
+def known_volume(volumes: Mapping[VolumeId, Volume], volume: VolumeId) -> Volume:
+    """Return a volume by its id.
+
+    Raises:
+        StoreUnavailableError: This process does not know the volume.
+    """
+    found = volumes.get(volume)
+    if found is None:
+        raise StoreUnavailableError(f"volume {volume} is not known to this process")
+    return found

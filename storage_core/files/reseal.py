@@ -19,7 +19,7 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.files.blocks import BlockRecord, Blocks
+from lockgate.storage_core.files.blocks import BlockRecord, Blocks, known_volume
 from lockgate.storage_core.files.length import Answer, ChosenLength, choose_length
 from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, Volume, VolumeId
 from lockgate.storage_core.stamp import Stamp
@@ -77,7 +77,8 @@ def reseal(
             f"block {block}: no member of {', '.join(keeps)} could be finished at stamp {stamp}; "
             "nothing was committed; try again"
         )
-    return _commit(blocks, stamped, stamp, ChosenLength(chosen.length_bytes, members), ends)
+    state = ends if members else ReplicaState.SEALED
+    return commit(blocks, BlockRecord(block, stamp, members, chosen.length_bytes, state))
 
 
 class _Reseal:
@@ -103,7 +104,7 @@ class _Reseal:
         return answers, missed
 
     def _fence(self, volume: VolumeId) -> Answer | None:
-        block, stamp, to = self._stamped.block, self._stamp, self._volume(volume)
+        block, stamp, to = self._stamped.block, self._stamp, known_volume(self._volumes, volume)
         before = to.stat(block)  # the fence replaces the stamp that shows whether it missed a commit
         if before is None:
             return None
@@ -129,34 +130,38 @@ class _Reseal:
         done: list[VolumeId] = []
         for volume in members:
             try:
-                call(self._volume(volume))
+                call(known_volume(self._volumes, volume))
             except (NotAppliedError, OutcomeUnknownError):
                 continue  # it is no member after the commit, and its stamp is older or not committed
             done.append(volume)
         return tuple(done)
 
-    def _volume(self, volume: VolumeId) -> Volume:
-        try:
-            return self._volumes[volume]
-        except KeyError:
-            raise StoreUnavailableError(f"volume {volume} is not known to this process") from None
 
+def commit(blocks: Blocks, wanted: BlockRecord) -> BlockRecord:
+    """Commit a block at its newest stamp; a lost answer is read back.
 
-def _commit(
-    blocks: Blocks, stamped: BlockRecord, stamp: Stamp, chosen: ChosenLength, ends: ReplicaState
-) -> BlockRecord:
-    def commit() -> BlockRecord:
+    Args:
+        blocks: The file in the journal.
+        wanted: The block as it is after the commit.
+
+    Raises:
+        FencedError: The block has a newer stamp.
+    """
+
+    def write() -> BlockRecord:
         return blocks.commit(
-            stamped.block, stamp, length_bytes=chosen.length_bytes, members=chosen.members, state=ends
+            wanted.block,
+            wanted.stamp,
+            length_bytes=wanted.length_bytes,
+            members=wanted.members,
+            state=wanted.state,
         )
 
     try:
-        return _at("commit", commit)
+        return _at("commit", write)
     except OutcomeUnknownError:
-        found = blocks.record(stamped.block)
-        if found.stamp == stamp and found.pending is None:
-            return found
-        return _at("commit", commit)  # it had no effect, or a newer reseal refuses it
+        found = blocks.record(wanted.block)
+        return found if found == wanted else _at("commit", write)
 
 
 def _waits(stamped: BlockRecord, answers: Mapping[VolumeId, Answer], missed: Collection[VolumeId]) -> str:

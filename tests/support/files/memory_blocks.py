@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from lockgate.storage_core.errors import FencedError, OutcomeUnknownError
+from lockgate.storage_core.errors import ConflictError, FencedError, OutcomeUnknownError
 from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, VolumeId
 from lockgate.storage_core.stamp import Stamp
@@ -30,6 +30,7 @@ class MemoryJournal:
     commits: list[BlockRecord] = field(default_factory=list)
     is_lossy: bool = False
     entries: int = 0
+    is_closed: bool = False
 
     def number(self) -> Stamp:
         """Write an entry."""
@@ -90,6 +91,13 @@ class MemoryBlocks:
             self.journal.is_lossy = False
             raise OutcomeUnknownError("commit: the answer was lost on purpose")
         return row
+
+    def close(self) -> None:
+        self._check()
+        if any(row.state is not ReplicaState.SEALED for row in self.journal.rows.values()):
+            raise ConflictError("a block is not sealed")
+        self.journal.number()
+        self.journal.is_closed = True
 
     def _check(self) -> None:
         if self.journal.holder != self.holder:

@@ -1,0 +1,181 @@
+"""A seekable reader of an appendable file, which follows a file that is being written."""
+
+from __future__ import annotations
+
+import io
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lockgate.storage_core.clock import Clock, SystemClock
+from lockgate.storage_core.errors import (
+    InvalidInputError,
+    NotAppliedError,
+    OutcomeUnknownError,
+    StoreUnavailableError,
+)
+from lockgate.storage_core.files.blocks import BlockRecord, known_volume
+from lockgate.storage_core.files.length import Answer, choose_length
+from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+FETCHES: Final = 3
+"""Times that the locations are fetched for one read before it fails."""
+RETRY_S: Final = 0.1
+
+
+class _Part(NamedTuple):
+    """A block, and the bytes of it that may be read from these members."""
+
+    record: BlockRecord
+    length_bytes: int
+    members: tuple[VolumeId, ...]
+
+
+class Reader(io.RawIOBase):
+    """Reads flushed bytes exactly, or raises.
+
+    At the end of a file that is being written a read returns no bytes; a later read returns those that were
+    flushed meanwhile.
+    """
+
+    def __init__(
+        self,
+        records: Callable[[], tuple[BlockRecord, ...]],
+        volumes: Mapping[VolumeId, Volume],
+        *,
+        clock: Clock | None = None,
+    ) -> None:
+        """Open a file at its start.
+
+        Args:
+            records: Fetches the blocks of the file from the journal.
+            volumes: The volumes of its blocks.
+            clock: Waits between two fetches of the locations.
+
+        Raises:
+            StoreUnavailableError: Too few members of the last block answered to know its length.
+        """
+        self._records = records
+        self._clock = clock or SystemClock()
+        self._volumes = volumes
+        self._position = 0
+        self._parts: tuple[_Part, ...] = ()
+        self._ends: tuple[int, ...] = ()
+        self._fetch()
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Move to an offset from the start, the position or the present end.
+
+        Raises:
+            InvalidInputError: The position would be negative, or `whence` is unknown.
+        """
+        if whence == io.SEEK_END:
+            self._fetch()
+        bases = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._length()}
+        if whence not in bases or bases[whence] + offset < 0:
+            raise InvalidInputError(f"seek({offset}, {whence}): give a position that is not negative")
+        self._position = bases[whence] + offset
+        return self._position
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._position
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Read into a buffer; 0 at the present end of the file.
+
+        Raises:
+            StoreUnavailableError: No member could serve the bytes.
+        """
+        into = memoryview(buffer).cast("B")
+        if self._position >= self._length():
+            self._fetch()
+        errors: dict[VolumeId, Exception] = {}
+        for _ in range(FETCHES):
+            if not len(into) or self._position >= self._length():
+                return 0
+            index = bisect_right(self._ends, self._position)
+            part = self._parts[index]
+            offset = self._position - (self._ends[index] - part.length_bytes)
+            size = min(len(into), part.length_bytes - offset)
+            for volume in part.members:
+                try:
+                    data = self._read(volume, part.record, offset, size)
+                except (NotAppliedError, OutcomeUnknownError) as error:
+                    errors[volume] = error
+                    continue
+                into[:size] = data
+                self._position += size
+                return size
+            self._fetch()  # another stamp: the block was resealed, or its members changed
+        said = "; ".join(f"{volume}: {error}" for volume, error in errors.items())
+        raise StoreUnavailableError(f"no member serves the file at byte {self._position}: {said}")
+
+    def _read(self, volume: VolumeId, record: BlockRecord, offset: int, size: int) -> bytes:
+        data = known_volume(self._volumes, volume).read(record.block, record.stamp, offset, size)
+        if len(data) != size:
+            raise StoreUnavailableError(f"volume {volume} has {len(data)} of {size} bytes at {offset}")
+        return data
+
+    def _length(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def _fetch(self) -> None:
+        """Fetch the locations, and the length of a block that is being written."""
+        for attempt in range(1, FETCHES + 1):
+            try:
+                parts = tuple(self._part(record) for record in self._records())
+            except StoreUnavailableError:
+                if attempt == FETCHES:
+                    raise
+                self._clock.sleep(RETRY_S)  # a reseal stamps the members before it commits
+                continue
+            self._parts = parts
+            self._ends = tuple(accumulate(part.length_bytes for part in parts))
+            return
+
+    def _part(self, record: BlockRecord) -> _Part:
+        if record.state is ReplicaState.SEALED and record.pending is None:
+            return _Part(record, record.length_bytes, record.members)
+        answers: dict[VolumeId, Answer] = {}
+        answered = 0
+        for volume in record.members:
+            try:
+                replica = known_volume(self._volumes, volume).stat(record.block)
+            except (NotAppliedError, OutcomeUnknownError):
+                continue
+            answered += 1
+            if replica is not None and replica.stamp == record.stamp:
+                answers[volume] = Answer(replica.state, replica.durable_bytes)
+        if (
+            answered == len(record.members)
+            and not answers
+            and record.length_bytes == 0
+            and record.pending is None
+        ):
+            return _Part(record, 0, ())  # just added: no replica was created yet
+        chosen = choose_length(
+            answers,
+            floor_bytes=record.length_bytes,
+            target_bytes=None,
+            has_all_answers=len(answers) == len(record.members),  # not one that a reseal has fenced
+        )
+        if chosen is None:
+            raise StoreUnavailableError(
+                f"block {record.block} at stamp {record.stamp}: the answers of {len(answers)} of "
+                f"{len(record.members)} members do not tell its length; it is being recovered, or volumes "
+                "are down; try again"
+            )
+        return _Part(record, chosen.length_bytes, chosen.members)

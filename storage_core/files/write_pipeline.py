@@ -1,0 +1,169 @@
+"""A block that is being written: appended to all its members at once, repaired by a reseal when one fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
+from contextvars import copy_context
+from typing import Final
+
+import msgspec
+
+from lockgate.storage_core.errors import (
+    FencedError,
+    MalformedRecordError,
+    NotAppliedError,
+    OutcomeUnknownError,
+    StoreUnavailableError,
+)
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.files.blocks import BlockRecord, Blocks, known_volume
+from lockgate.storage_core.files.reseal import commit, reseal
+from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
+
+REPAIRS: Final = 3
+"""Reseals during one call; then the call fails, and the next one tries again."""
+
+
+class Pipeline:
+    """The block at the end of a file, and the bytes that are not durable on all of its members yet.
+
+    Attributes:
+        record: The block at its last commit.
+        length_bytes: Its length, with the bytes that were not sent yet.
+    """
+
+    def __init__(
+        self, blocks: Blocks, volumes: Mapping[VolumeId, Volume], record: BlockRecord, threads: Executor
+    ) -> None:
+        """Continue a block whose members are finished for appends at its stamp."""
+        self.record = record
+        self.length_bytes = record.length_bytes
+        self._blocks = blocks
+        self._volumes = volumes
+        self._threads = threads
+        self._flushed = record.length_bytes
+        self._unflushed = bytearray()
+        self._sent = record.length_bytes
+        self._failed: set[VolumeId] = set()
+        self._is_whole = True
+
+    def create(self) -> None:
+        """Create the replicas of a block that was just added."""
+        block, stamp = self.record.block, self.record.stamp
+        self._try("create", lambda volume: volume.create(block, stamp))
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Return the number of bytes that no member has received."""
+        return self.length_bytes - self._sent
+
+    @property
+    def unflushed_bytes(self) -> int:
+        """Return the number of bytes that are kept here until they are durable."""
+        return len(self._unflushed)
+
+    def append(self, data: bytes | memoryview) -> None:
+        """Take bytes; `send` and `flush` bring them to the members."""
+        self._unflushed += data
+        self.length_bytes += len(data)
+
+    def send(self) -> None:
+        """Send what was not sent.
+
+        Raises:
+            FencedError: Another process has taken the block over.
+            StoreUnavailableError: No member could be kept; the bytes stay here for the next call.
+        """
+        self._until_whole("append", self._append)
+
+    def flush(self) -> None:
+        """Make all bytes durable on all members; raises as `send` does."""
+        self._until_whole("flush", self._append_and_flush)
+        self._flushed = self.length_bytes
+        self._unflushed.clear()
+
+    def close(self) -> BlockRecord:
+        """Seal the block: all members have one stamp and length; raises as `send` does."""
+        self.flush()
+        self._until_whole("finish", self._seal)
+        sealed = msgspec.structs.replace(
+            self.record, length_bytes=self.length_bytes, state=ReplicaState.SEALED
+        )
+        self.record = commit(self._blocks, sealed)
+        return self.record
+
+    def _append(self, volume: Volume) -> None:
+        if self._sent < self.length_bytes:
+            data = bytes(self._unflushed[self._sent - self._flushed :])
+            volume.append(self.record.block, self.record.stamp, self._sent, data)
+
+    def _append_and_flush(self, volume: Volume) -> None:
+        self._append(volume)
+        FAILPOINTS.hit("pipeline.member-flush.before")
+        durable = volume.flush(self.record.block, self.record.stamp)
+        if durable < self.length_bytes:
+            raise StoreUnavailableError(f"block {self.record.block}: {durable} bytes are durable")
+
+    def _seal(self, volume: Volume) -> None:
+        volume.finish(self.record.block, self.record.stamp, self.length_bytes, ReplicaState.SEALED)
+
+    def _until_whole(self, name: str, call: Callable[[Volume], object]) -> None:
+        for _ in range(REPAIRS):
+            if not self._is_whole:
+                self._repair()
+            if self._try(name, call):
+                self._sent = self.length_bytes
+                return
+        raise StoreUnavailableError(
+            f"block {self.record.block}: {name} failed after {REPAIRS} reseals, at last on "
+            f"{', '.join(sorted(self._failed))}; the bytes are kept, call again"
+        )
+
+    def _try(self, name: str, call: Callable[[Volume], object]) -> bool:
+        """Call all members at once; return whether all did it, and note the others."""
+        FAILPOINTS.hit(f"pipeline.{name}.before")
+        first, *others = self.record.members
+        waiting = [self._submit(volume, call) for volume in others]
+        outcomes = [self._call(first, call), *(future.result() for future in waiting)]
+        FAILPOINTS.hit(f"pipeline.{name}.after")
+        self._failed = set()
+        for volume, error in zip(self.record.members, outcomes, strict=True):
+            if isinstance(error, FencedError):
+                raise error
+            if error is not None:
+                self._failed.add(volume)
+        self._is_whole = not self._failed
+        return self._is_whole
+
+    def _submit(self, volume: VolumeId, call: Callable[[Volume], object]) -> Future[Exception | None]:
+        return self._threads.submit(copy_context().run, self._call, volume, call)
+
+    def _call(self, volume: VolumeId, call: Callable[[Volume], object]) -> Exception | None:
+        try:
+            to = known_volume(self._volumes, volume)
+            try:
+                call(to)
+            except OutcomeUnknownError:
+                call(to)  # each call of a pipeline has the same effect twice as once
+        except (NotAppliedError, OutcomeUnknownError, FencedError) as error:
+            return error
+        return None
+
+    def _repair(self) -> None:
+        """Drop the members that failed: a new stamp, a length, and the bytes after it once more."""
+        self.record = reseal(
+            self._blocks,
+            self._volumes,
+            self.record.block,
+            ends=ReplicaState.WRITING,
+            without=self._failed,
+        )
+        found = self.record.length_bytes
+        if found < self._flushed or not self.record.members:
+            raise MalformedRecordError(
+                f"block {self.record.block}: all members together lost flushed bytes: {found} of "
+                f"{self._flushed} are left; restore the volumes, or recover the file as it is"
+            )
+        self._sent = found
+        self._is_whole, self._failed = True, set()

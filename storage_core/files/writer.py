@@ -1,0 +1,130 @@
+"""A file-like writer of an appendable file: for `csv`, `json` lines, `logging` and Arrow streams."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.files.blocks import Blocks
+from lockgate.storage_core.files.reseal import reseal
+from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
+from lockgate.storage_core.files.write_pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+BLOCK_BYTES: Final = 64 * 1024 * 1024
+SEND_BYTES: Final = 1024 * 1024
+"""Bytes that are gathered before they are sent."""
+KEPT_BYTES: Final = 8 * SEND_BYTES
+"""Bytes that are kept to be sent again; then the writer flushes by itself."""
+
+
+class Writer(io.BufferedIOBase):
+    """Appends to a file; `flush` returns when all bytes are durable on all members of the last block.
+
+    The file's lease is held by the caller. A process that takes it over fences this writer: its next
+    flush raises `FencedError`.
+    """
+
+    def __init__(
+        self, blocks: Blocks, volumes: Mapping[VolumeId, Volume], *, block_bytes: int = BLOCK_BYTES
+    ) -> None:
+        """Open the end of the file: an earlier writer is fenced, and its last block is resealed.
+
+        Args:
+            blocks: The file in the journal.
+            volumes: The volumes of its blocks.
+            block_bytes: Length of a full block.
+
+        Raises:
+            InvalidInputError: `block_bytes` is not positive.
+            StoreUnavailableError: Too few members of the last block answered.
+        """
+        if block_bytes < 1:
+            raise InvalidInputError(f"block_bytes={block_bytes}: give a number of bytes, at least 1")
+        self._blocks = blocks
+        self._volumes = volumes
+        self._block_bytes = block_bytes
+        self._threads = ThreadPoolExecutor(thread_name_prefix="lockgate-pipeline")
+        self._pipeline: Pipeline | None = None
+        records = blocks.records()
+        self._before_bytes = sum(record.length_bytes for record in records)
+        if not records:
+            return
+        last = records[-1]
+        if last.state is ReplicaState.WRITING or last.pending or last.length_bytes < block_bytes:
+            last = reseal(blocks, volumes, last.block, ends=ReplicaState.WRITING)
+            self._before_bytes -= records[-1].length_bytes
+            if last.members:
+                self._pipeline = Pipeline(blocks, volumes, last, self._threads)
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the length of the file, with the bytes that were not sent yet."""
+        self._check_open()
+        return self._before_bytes + (self._pipeline.length_bytes if self._pipeline else 0)
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Append bytes; they are kept or sent, and durable after the next `flush`.
+
+        Raises:
+            FencedError: Another process writes the file now.
+            StoreUnavailableError: No member could be kept; the bytes are kept, and the next call tries again.
+        """
+        self._check_open()
+        rest = memoryview(data).cast("B")
+        size = len(rest)
+        while len(rest):
+            pipeline = self._with_room()
+            taken = rest[: self._block_bytes - pipeline.length_bytes]
+            pipeline.append(taken)
+            rest = rest[len(taken) :]
+            if pipeline.unflushed_bytes >= KEPT_BYTES:
+                pipeline.flush()
+            elif pipeline.unsent_bytes >= SEND_BYTES:
+                pipeline.send()
+        return size
+
+    def flush(self) -> None:
+        """Make all bytes durable on all members; raises as `write` does."""
+        if not self.closed and self._pipeline is not None:
+            self._pipeline.flush()
+
+    def close(self) -> None:
+        """Seal the last block, close the file and give its lease back.
+
+        After an error the file is left to the recovery of its lease, and the writer is closed nevertheless.
+        """
+        if self.closed:
+            return
+        try:
+            if self._pipeline is not None:
+                self._pipeline.close()
+            self._blocks.close()
+        finally:
+            self._pipeline = None
+            self._threads.shutdown()
+            super().close()
+
+    def __del__(self) -> None:
+        """Leave a file that was not closed to the recovery of its lease: an error may be why."""
+
+    def _with_room(self) -> Pipeline:
+        if self._pipeline is not None and self._pipeline.length_bytes >= self._block_bytes:
+            self._before_bytes += self._pipeline.close().length_bytes
+            self._pipeline = None
+        if self._pipeline is None:
+            self._pipeline = Pipeline(self._blocks, self._volumes, self._blocks.add(), self._threads)
+            self._pipeline.create()
+        return self._pipeline
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError("the writer is closed")

@@ -1,0 +1,351 @@
+"""Flushed bytes are durable on all members; members that fail are dropped; readers follow."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import logging
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from lockgate.storage_core.errors import (
+    FencedError,
+    InvalidInputError,
+    MalformedRecordError,
+    StoreUnavailableError,
+)
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.files.reader import Reader
+from lockgate.storage_core.files.reseal import reseal
+from lockgate.storage_core.files.volumes.protocol import ReplicaState, VolumeId
+from lockgate.storage_core.files.writer import Writer
+from tests.support.commit.destination import Crash, ManualClock
+from tests.support.files.memory_blocks import MemoryBlocks, MemoryJournal
+from tests.support.files.memory_volume import MemoryVolume
+
+A, B, C = VolumeId("a"), VolumeId("b"), VolumeId("c")
+
+
+class Scene:
+    """A file on three volumes."""
+
+    def __init__(self) -> None:
+        self.volumes = {name: MemoryVolume() for name in (A, B, C)}
+        self.journal = MemoryJournal((A, B, C))
+        self.clock = ManualClock()
+
+    def writer(self, holder: str = "writer", *, block_bytes: int = 1000) -> Writer:
+        return Writer(MemoryBlocks(self.journal, holder), self.volumes, block_bytes=block_bytes)
+
+    def reader(self) -> Reader:
+        return Reader(lambda: tuple(self.journal.rows.values()), self.volumes, clock=self.clock)
+
+    def recover(self) -> None:
+        blocks = MemoryBlocks(self.journal, "recovery")
+        for row in blocks.records():
+            if row.state is ReplicaState.WRITING or row.pending:
+                reseal(blocks, self.volumes, row.block, ends=ReplicaState.SEALED)
+
+    def read(self) -> bytes:
+        return self.reader().read()
+
+    @property
+    def members(self) -> tuple[VolumeId, ...]:
+        return list(self.journal.rows.values())[-1].members
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    yield Scene()
+    FAILPOINTS.observer = None
+
+
+def test_flushed_bytes_are_read_before_the_file_is_closed(scene: Scene) -> None:
+    writer = scene.writer()
+    writer.write(b"one")
+    assert scene.read() == b""
+    writer.flush()
+
+    assert scene.read() == b"one"
+    for volume in scene.volumes.values():
+        (stored,) = volume.replicas.values()
+        assert stored.durable == 3
+
+
+def test_a_closed_file_is_sealed_at_one_length_and_stamp(scene: Scene) -> None:
+    with scene.writer() as writer:
+        writer.write(b"all of it")
+
+    (row,) = scene.journal.rows.values()
+    assert (row.state, row.length_bytes, row.members) == (ReplicaState.SEALED, 9, (A, B, C))
+    assert scene.journal.is_closed
+    assert scene.read() == b"all of it"
+
+
+def test_a_flush_writes_to_the_journal_only_if_blocks_or_members_changed(scene: Scene) -> None:
+    writer = scene.writer()
+    writer.write(b"1")
+    writer.flush()
+    entries = scene.journal.entries
+    for _ in range(100):
+        writer.write(b"1")
+        writer.flush()
+
+    assert scene.journal.entries == entries
+
+
+def test_a_full_block_is_sealed_and_the_next_one_begun(scene: Scene) -> None:
+    with scene.writer(block_bytes=4) as writer:
+        writer.write(b"0123456789")
+        assert writer.tell() == 10
+
+    assert [row.length_bytes for row in scene.journal.rows.values()] == [4, 4, 2]
+    assert scene.read() == b"0123456789"
+
+
+@pytest.mark.parametrize("call", ["create", "append", "flush", "finish"])
+def test_a_member_that_fails_is_dropped_and_writing_goes_on(scene: Scene, call: str) -> None:
+    scene.volumes[B].refuses.add(call)
+    with scene.writer() as writer:
+        writer.write(b"one")
+        writer.flush()
+        writer.write(b", two")
+
+    assert scene.members == (A, C)
+    assert scene.read() == b"one, two"
+
+
+@pytest.mark.parametrize("call", ["create", "append", "flush", "finish"])
+def test_a_lost_answer_of_a_member_is_asked_again(scene: Scene, call: str) -> None:
+    scene.volumes[B].loses.add(call)
+    with scene.writer() as writer:
+        writer.write(b"one")
+        writer.flush()
+        writer.write(b", two")
+
+    assert scene.members == (A, B, C)
+    assert scene.read() == b"one, two"
+
+
+def test_a_commit_of_a_close_whose_answer_is_lost_is_read_back(scene: Scene) -> None:
+    with scene.writer() as writer:
+        writer.write(b"one")
+        writer.flush()
+        scene.journal.is_lossy = True
+
+    assert scene.read() == b"one"
+    assert len(scene.journal.commits) == 1
+
+
+def test_a_file_stays_writable_when_all_its_volumes_are_restarted(scene: Scene) -> None:
+    writer = scene.writer()
+    writer.write(b"one")
+    writer.flush()
+    writer.write(b", two")
+    for volume in scene.volumes.values():
+        volume.restart()
+    writer.flush()
+    writer.close()
+
+    assert scene.members == (A, B, C)
+    assert scene.read() == b"one, two"
+
+
+def test_bytes_are_kept_while_no_member_answers_and_sent_by_the_next_flush(scene: Scene) -> None:
+    writer = scene.writer()
+    writer.write(b"one")
+    writer.flush()
+    for volume in scene.volumes.values():
+        volume.is_up = False
+    writer.write(b", two")
+    with pytest.raises(StoreUnavailableError):
+        writer.flush()
+    for volume in scene.volumes.values():
+        volume.is_up = True
+    writer.close()
+
+    assert scene.read() == b"one, two"
+
+
+def test_a_writer_does_not_go_on_if_all_members_lost_flushed_bytes(scene: Scene) -> None:
+    writer = scene.writer()
+    writer.write(b"one")
+    writer.flush()
+    for volume in scene.volumes.values():
+        volume.restart(damaged_to=1)
+
+    writer.write(b", two")
+    with pytest.raises(MalformedRecordError, match="1 of 3 are left"):
+        writer.flush()
+
+
+def test_a_second_writer_fences_the_first(scene: Scene) -> None:
+    first = scene.writer("first")
+    first.write(b"one")
+    first.flush()
+    first.write(b"late")
+    second = scene.writer("second")
+    with pytest.raises(FencedError):
+        first.flush()
+    with pytest.raises(FencedError):
+        first.close()
+    assert first.closed
+    second.write(b", two")
+    second.close()
+
+    assert scene.read() == b"one, two"
+
+
+def test_a_closed_file_is_opened_to_append(scene: Scene) -> None:
+    for word in (b"one", b", two", b", three"):
+        with scene.writer() as writer:
+            writer.write(word)
+
+    assert scene.read() == b"one, two, three"
+    assert len(scene.journal.rows) == 1
+
+
+def test_a_volume_that_was_away_returns_and_is_not_read(scene: Scene) -> None:
+    writer = scene.writer()
+    writer.write(b"one")
+    writer.flush()
+    scene.volumes[A].is_up = False
+    writer.write(b", two")
+    writer.flush()
+    scene.volumes[A].is_up = True
+    scene.volumes[B].is_up = scene.volumes[C].is_up = False
+
+    with pytest.raises(StoreUnavailableError):
+        scene.read()
+
+
+def test_a_reader_follows_a_file_across_blocks_repairs_and_its_close(scene: Scene) -> None:
+    writer = scene.writer(block_bytes=8)
+    reader = scene.reader()
+    got = b""
+    for number in range(20):
+        if number in {5, 11}:
+            scene.volumes[B if number == 5 else C].refuses.add("append")
+        writer.write(f"{number},".encode())
+        writer.flush()
+        got += reader.read()
+    writer.close()
+    got += reader.read()
+
+    assert got == "".join(f"{number}," for number in range(20)).encode()
+    assert reader.read() == b""
+
+
+def test_a_reader_sees_no_byte_that_is_not_durable_on_each_reachable_member(scene: Scene) -> None:
+    writer = scene.writer()
+    writer.write(b"one")
+    writer.flush()
+    (row,) = scene.journal.rows.values()
+    for name in (A, B):
+        scene.volumes[name].append(row.block, row.stamp, 3, b"x")
+        scene.volumes[name].flush(row.block, row.stamp)
+
+    assert scene.read() == b"one"
+
+
+def test_a_reader_raises_where_restarted_members_alone_cannot_tell_the_length(scene: Scene) -> None:
+    writer = scene.writer()
+    writer.write(b"one")
+    writer.flush()
+    scene.volumes[A].restart(damaged_to=1)
+    scene.volumes[B].is_up = scene.volumes[C].is_up = False
+
+    with pytest.raises(StoreUnavailableError, match="1 of 3 members do not tell its length"):
+        scene.reader()
+
+
+def test_a_reader_seeks(scene: Scene) -> None:
+    with scene.writer(block_bytes=3) as writer:
+        writer.write(b"0123456789")
+    reader = io.BufferedReader(scene.reader())
+
+    assert (reader.seek(-3, io.SEEK_END), reader.read()) == (7, b"789")
+    assert (reader.seek(2), reader.read(3)) == (2, b"234")
+    assert (reader.seek(1, io.SEEK_CUR), reader.read(1)) == (6, b"6")
+    assert (reader.seek(100), reader.read()) == (100, b"")
+    with pytest.raises(InvalidInputError, match="not negative"):
+        scene.reader().seek(-1)
+
+
+def test_csv_json_logging_and_arrow_write_to_a_file(scene: Scene) -> None:
+    with io.TextIOWrapper(scene.writer(), encoding="utf-8", newline="") as text:  # type: ignore[type-var]
+        csv.writer(text).writerow(["a", 1])
+        json.dump({"b": 2}, text)
+        handler = logging.StreamHandler(text)
+        handler.emit(logging.LogRecord("n", logging.INFO, "p", 1, "logged", None, None))
+        handler.close()
+    assert scene.read() == b'a,1\r\n{"b": 2}logged\n'
+
+    table = pa.table({"x": [1, 2, 3]})
+    other = Scene()
+    with other.writer() as sink, pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    assert pa.ipc.open_stream(other.reader()).read_all() == table
+
+
+def test_a_writer_needs_a_block_size(scene: Scene) -> None:
+    with pytest.raises(InvalidInputError, match="block_bytes=0"):
+        scene.writer(block_bytes=0)
+
+
+POINTS = (
+    [
+        f"{point}.{side}"
+        for point in ("pipeline.create", "pipeline.flush", "pipeline.finish")
+        for side in ("before", "after")
+    ]
+    + ["pipeline.member-flush.before"]
+    + [
+        f"reseal.{point}.{side}"
+        for point in ("stamp", "fence", "trim", "finish", "commit")
+        for side in ("before", "after")
+    ]
+)
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("hit", [1, 2, 3])
+def test_a_writer_that_dies_at_any_step_loses_no_flushed_byte(scene: Scene, point: str, hit: int) -> None:
+    """A member fails in between, so the steps of a repair are passed too."""
+    hits = itertools.count(1)
+
+    def observe(name: str) -> None:
+        if name == point and next(hits) == hit:
+            raise Crash(name)
+
+    written, flushed = b"", b""
+    FAILPOINTS.observer = observe
+    try:
+        writer = scene.writer(block_bytes=10)
+        for number in range(12):
+            if number == 4:
+                scene.volumes[B].refuses.add("append")
+            line = f"{number},".encode()
+            written += line
+            writer.write(line)
+            writer.flush()
+            flushed += line
+        writer.close()
+    except Crash:
+        pass
+    finally:
+        FAILPOINTS.observer = None
+
+    scene.recover()
+
+    found = scene.read()
+    assert found[: len(flushed)] == flushed
+    assert written[: len(found)] == found
+    for row in scene.journal.rows.values():
+        assert row.state is ReplicaState.SEALED
+        copies = {bytes(scene.volumes[name].replicas[row.block].data) for name in row.members}
+        assert len(copies) <= 1
