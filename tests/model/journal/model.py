@@ -35,6 +35,8 @@ RENEWABLE: Final = frozenset({"held", "recovering"})
 OF_ENTRY: Final = {"is_released", "stamp"}
 """Fields of `RecordJob` that its row lacks."""
 ENDED: Final = {"committed", "failed"}
+COUNTS: Final = ("jobs", "rows", "with_rows", "size_bytes", "with_size", "commit_ms", "with_time")
+"""Columns of the totals of a day."""
 TAKEN_FROM: Final = {
     "write": {"free"},
     "recover": {"free", "hard"},
@@ -264,6 +266,7 @@ class JournalModel:
             "changed_s": now_s,
             "ended_s": ended_s,
         }
+        self._count_days()
         places = self.tables["destination"]
         first_s = places.get((op.destination,), {"first_s": now_s})["first_s"]
         places[op.destination,] = {"url": op.destination, "first_s": first_s, "last_s": now_s}
@@ -275,8 +278,29 @@ class JournalModel:
     def _forget_job(self, op: ForgetJob, stamp: Stamp, now_s: float) -> None:
         of = (op.destination, op.job_id)
         self.tables["job"].pop(of, None)
+        self._count_days()
         rest = {key: row for key, row in self.tables["task_attempt"].items() if key[:2] != of}
         self.tables["task_attempt"] = rest
+
+    def _count_days(self) -> None:
+        """Count the committed jobs of each day again, for their destination and for all."""
+        days: Table = {}
+        for job in self.tables["job"].values():
+            if job["phase"] != "committed":
+                continue
+            took_ms = None if job["decided_s"] is None else round(1000 * (job["ended_s"] - job["decided_s"]))
+            for place in (job["destination"], ""):
+                key = (place, int(job["ended_s"] // 86_400))
+                day = days.setdefault(key, dict.fromkeys(COUNTS, 0) | {"destination": place, "day": key[1]})
+                day["jobs"] += 1
+                for value, total, count in (
+                    (job["rows"], "rows", "with_rows"),
+                    (job["size_bytes"], "size_bytes", "with_size"),
+                    (took_ms, "commit_ms", "with_time"),
+                ):
+                    day[total] += max(0, value or 0)
+                    day[count] += value is not None
+        self.tables["job_day"] = days
 
     def _claim(self, op: ClaimName, stamp: Stamp, now_s: float) -> None:
         row = {"store": op.store, "name": op.name, "body": op.body, "claimed_s": now_s}
