@@ -38,6 +38,7 @@ COPIED: Final = (
     "storage_core",
     "operators",
     "workers",
+    "plugins",
     "dags",
     "examples",
     "tests",

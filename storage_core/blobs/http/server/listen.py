@@ -18,13 +18,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from lockgate.storage_core.blobs.http.messages import ErrorBody
 from lockgate.storage_core.blobs.http.server.app import IDLE_S
+from lockgate.storage_core.blobs.http.server.tls_server import MakeProtocol, TlsServer
 from lockgate.storage_core.errors import AccessDeniedError, InvalidInputError
 
 HEADER_BYTES: Final = 64 * 1024
 """Maximum size of the request line and headers."""
 
 HEADER_S: Final = 30.0
-"""Time in which a connection must complete the headers of a request."""
+"""Time in which a connection must complete its TLS handshake and the headers of a request."""
 
 KEEP_ALIVE_S: Final = 75
 """Time for which an idle connection is kept, longer than a client waits between two tries."""
@@ -112,23 +113,35 @@ def http_server(
     Args:
         app: Application to serve.
         tls: TLS context; None: plain HTTP.
-        connections: Maximum number of open connections; one more gets status 503 and is closed.
+        connections: Maximum number of open connections, also before their TLS handshake; one more gets status
+            503 and is closed.
     """
-    return uvicorn.Server(
-        uvicorn.Config(
-            app,
-            http=partial(_BoundedProtocol, connections),  # type: ignore[arg-type]  # it is only called
-            loop="uvloop",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            ssl_context_factory=None if tls is None else lambda _config, _default: tls,
-        )
+    config = uvicorn.Config(
+        app,
+        http=partial(_BoundedProtocol, connections),  # type: ignore[arg-type]  # it is only called
+        loop="uvloop",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
     )
+    if tls is None:
+        return uvicorn.Server(config)
+
+    def protocol(server: uvicorn.Server) -> MakeProtocol:
+        return lambda accepted_s, is_refused: _BoundedProtocol(
+            connections,
+            accepted_s=accepted_s,
+            is_refused=is_refused,
+            config=config,
+            server_state=server.server_state,
+            app_state=server.lifespan.state,
+        )
+
+    return TlsServer(config, tls, limit=connections, handshake_s=HEADER_S, protocol=protocol)
 
 
 def _no_password() -> str:
@@ -152,19 +165,28 @@ def _too_many_connections(limit: int) -> bytes:
 class _BoundedProtocol(HttpToolsProtocol):
     """A connection whose headers are limited in size and time; closed if there are too many connections."""
 
-    def __init__(self, limit: int, *arguments: Any, **options: Any) -> None:
+    def __init__(
+        self,
+        limit: int,
+        *arguments: Any,
+        accepted_s: float | None = None,
+        is_refused: bool = False,
+        **options: Any,
+    ) -> None:
         super().__init__(*arguments, **options)
         self._limit = limit
+        self._accepted_s = accepted_s
+        self._is_refused = is_refused
         self._header_bytes = 0
         self._header_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self._limit:
+        if self._is_refused or len(self.connections) > self._limit:
             transport.write(_too_many_connections(self._limit))
             transport.close()
         else:
-            self._start_header_timer()
+            self._start_header_timer(self._accepted_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_header_timer()
@@ -192,9 +214,10 @@ class _BoundedProtocol(HttpToolsProtocol):
         if self._header_bytes > HEADER_BYTES:
             raise ValueError("the headers are too large")  # the parser responds with 400 and closes
 
-    def _start_header_timer(self) -> None:
+    def _start_header_timer(self, since_s: float | None = None) -> None:
         self._stop_header_timer()
-        self._header_timer = self.loop.call_later(HEADER_S, self.transport.close)
+        since_s = self.loop.time() if since_s is None else since_s
+        self._header_timer = self.loop.call_at(since_s + HEADER_S, self.transport.close)
 
     def _stop_header_timer(self) -> None:
         if self._header_timer is not None:
