@@ -112,7 +112,7 @@ class Pipeline:
         for _ in range(REPAIRS):
             if not self._is_whole:
                 self._repair()
-            if self._try(name, call):
+            if self._is_whole and self._try(name, call):
                 self._sent = self.length_bytes
                 return
         raise StoreUnavailableError(
@@ -160,6 +160,11 @@ class Pipeline:
             without=self._failed,
         )
         found = self.record.length_bytes
+        if not self.record.members and not self._flushed:
+            # No replica of it was ever created: it stays empty, and the next block takes the bytes.
+            self.record, self._sent = self._blocks.add(), 0
+            self.create()
+            return
         if found < self._flushed or not self.record.members:
             raise MalformedRecordError(
                 f"block {self.record.block}: all members together lost flushed bytes: {found} of "

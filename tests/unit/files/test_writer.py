@@ -171,6 +171,19 @@ def test_bytes_are_kept_while_no_member_answers_and_sent_by_the_next_flush(scene
     assert scene.read() == b"one, two"
 
 
+def test_a_block_that_no_member_could_create_is_replaced_by_the_next(scene: Scene) -> None:
+    for volume in scene.volumes.values():
+        volume.refuses.add("create")
+    with scene.writer() as writer:
+        writer.write(b"one")
+
+    assert [(row.length_bytes, row.members) for row in scene.journal.rows.values()] == [
+        (0, ()),
+        (3, (A, B, C)),
+    ]
+    assert scene.read() == b"one"
+
+
 def test_a_writer_does_not_go_on_if_all_members_lost_flushed_bytes(scene: Scene) -> None:
     writer = scene.writer()
     writer.write(b"one")
