@@ -1,0 +1,181 @@
+"""The pages in a real browser, in the frame of a running Airflow: a job is watched, recovered and aborted."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from examples.flights.processes.worker import running_worker
+from lockgate import attach_job, open_job
+from lockgate.storage_core.commit.job_summary import JobSummary, list_jobs
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.ids import JobId
+from lockgate.storage_core.settings import Settings
+from tests.support.airflow.pages import (
+    PATIENCE_MS,
+    framed,
+    job_page,
+    logged_in,
+    running_pages,
+)
+from tests.support.airflow.services import Services, sure
+from tests.support.cli import write
+
+CHROMIUM = shutil.which("chromium")
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(1_800),
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (Debian: apt install chromium)"),
+]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("pages")
+
+
+@pytest.fixture(scope="module")
+def settings(root: Path) -> Settings:
+    return Settings(home=root / "home")
+
+
+@pytest.fixture(scope="module")
+def airflow(root: Path) -> Iterator[Services]:
+    with running_pages(root) as services:
+        yield services
+
+
+@pytest.fixture(scope="module")
+def worker(airflow: Services, root: Path) -> Iterator[None]:
+    """Run a worker from the first test that asks for it on."""
+    with running_worker(root / "worker.log", {"LOCKGATE_HOME": str(root / "home")}):
+        yield
+
+
+@pytest.fixture(scope="module")
+def killed(airflow: Services, root: Path, settings: Settings) -> tuple[str, str]:
+    """Start a run whose commit task is killed after the decision; return its destination and the run's id."""
+    destination = f"file://{root / 'lake' / 'killed'}"
+    conf = {"destination": destination, "complete_by": "threads", "kill": True}
+    return destination, airflow.trigger("job_files", conf)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    expect.set_options(timeout=PATIENCE_MS)
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+    expect.set_options(timeout=5_000)
+
+
+@pytest.fixture(scope="module")
+def admin(browser: Browser, airflow: Services) -> Iterator[Page]:
+    with logged_in(browser, airflow, "ada") as page:
+        yield page
+
+
+def only_job(destination: str, settings: Settings) -> JobSummary:
+    [job] = list_jobs(destination, settings=settings)
+    return job
+
+
+def press(page: Page, action: str, reason: str | None = None) -> None:
+    """Press the button of an action, and confirm when the dry run has answered."""
+    frame = framed(page)
+    frame.get_by_role("button", name=action, exact=True).click()
+    dialog = frame.get_by_role("dialog")
+    if reason is not None:
+        dialog.get_by_label("Reason").fill(reason)
+    dialog.locator("#ask-confirm").click()
+    expect(dialog).to_contain_text("Started DAG job_recovery")
+    dialog.get_by_role("button", name="Close").click()
+
+
+def test_a_run_started_by_the_form_is_watched_from_writing_to_committed_without_a_reload(
+    admin: Page,
+    root: Path,
+    settings: Settings,
+    killed: tuple[str, str],  # begins meanwhile
+    request: pytest.FixtureRequest,
+) -> None:
+    destination = f"file://{root / 'lake' / 'form'}"
+    admin.goto("/dags/dataset_commit")
+    admin.get_by_role("button", name="Trigger").first.click()
+    form = admin.get_by_role("dialog")
+    form.locator('[name="element_source"]').fill(str(root / "in" / "rows.parquet"))
+    form.locator('[name="element_destination"]').fill(destination)
+    form.get_by_role("button", name="Trigger", exact=True).click()
+    expect(form).to_be_hidden()
+
+    admin.goto("/plugin/lockgate")
+    link = framed(admin).locator("tr", has_text=destination).locator("a.id")
+    link.first.click()
+    frame = framed(admin)
+    expect(frame.get_by_role("heading", level=1)).to_be_visible()
+    expect(frame.locator('.steps [aria-current="step"]')).to_contain_text("writing")
+    expect(frame.locator(".badge", has_text="open").first).to_be_visible()
+    admin.evaluate("window.same = true")
+    frame.locator("body").evaluate("window.same = true")
+
+    request.getfixturevalue("worker")  # without it nothing was committed
+
+    expect(frame.locator(".badge", has_text="committed").first).to_be_visible()
+    expect(frame.locator("#receipt")).to_contain_text("30")
+    assert admin.evaluate("window.same"), "Airflow's page was loaded again"
+    assert frame.locator("body").evaluate("() => window.same"), "the page was loaded again"
+    assert only_job(destination, settings).phase is JobPhase.COMMITTED
+
+
+def test_a_killed_driver_needs_you_and_the_pressed_recovery_commits_and_announces(
+    admin: Page, airflow: Services, settings: Settings, worker: None, killed: tuple[str, str]
+) -> None:
+    destination, run_id = killed
+    assert airflow.ended_as("job_files", run_id) == "failed"
+    job = only_job(destination, settings)
+    assert (job.phase, airflow.state("job_files", run_id, "commit")) == (JobPhase.DECIDED, "failed")
+
+    admin.goto("/")
+    card = admin.get_by_test_id("lockgate-card")
+    expect(card).to_contain_text("1 job needs you")
+    expect(card).to_contain_text("decided but has not ended")
+    card.get_by_role("link", name=re.compile("needs you")).click()
+    row = framed(admin).locator("tr", has_text=job.job_id)
+    expect(row.locator(".badge", has_text="needs you")).to_be_visible()
+    row.locator("a.id").click()
+    press(admin, "Recover")
+
+    frame = framed(admin)
+    expect(frame.locator(".badge", has_text="committed").first).to_be_visible()
+    expect(frame.get_by_role("button", name="Recover", exact=True)).to_have_count(0)
+
+    def announced() -> bool | None:
+        events = airflow.call("GET", "assets/events?limit=100")["asset_events"]
+        return [e["source_dag_id"] for e in events if e["extra"].get("job_id") == job.job_id] == [
+            "job_recovery"
+        ] or None
+
+    sure(announced, "the Asset has no event of the job")
+    admin.goto("/")
+    expect(admin.get_by_test_id("lockgate-card")).to_contain_text("No job needs you")
+
+
+def test_an_undecided_job_is_aborted_by_its_page(admin: Page, root: Path, settings: Settings) -> None:
+    job = open_job(f"file://{root / 'lake' / 'undecided'}", "undecided", settings=settings)
+    write(job)
+    job.park()
+    admin.goto(job_page(job.destination, job.job_id))
+
+    press(admin, "Abort", "the source was wrong")
+
+    expect(framed(admin).locator(".badge", has_text="failed").first).to_be_visible()
+    expect(framed(admin).locator("#standing")).to_contain_text("the source was wrong")
+    attached = attach_job(job.destination, JobId(job.job_id), settings=settings)
+    assert attached.phase() is JobPhase.FAILED
