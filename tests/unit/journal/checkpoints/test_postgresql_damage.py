@@ -9,6 +9,7 @@ import random
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
@@ -168,9 +169,14 @@ class Copies:
 
 
 @pytest.fixture(scope="module", params=range(rounds(1, 10)))
-def copies(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copies]:
-    rng, root = random.Random(request.param), tmp_path_factory.mktemp("damaged")
-    with primary(root / "server", **UNSYNCED) as server:
+def copies(request: pytest.FixtureRequest) -> Iterator[Copies]:
+    rng = random.Random(request.param)
+    # Not below pytest's own directory, which each new run of pytest closes to other users.
+    with (
+        tempfile.TemporaryDirectory(prefix="lockgate-damaged-", dir="/var/tmp") as folder,
+        primary(Path(folder) / "server", **UNSYNCED) as server,
+    ):
+        root = Path(folder)
         url = server.new_database("sound")
         server.run_sql("CREATE EXTENSION amcheck", "sound")
         with_history(JournalWorld(root, url, ""))
