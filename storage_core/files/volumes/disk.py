@@ -1,0 +1,53 @@
+"""The calls by which a local volume changes its directory: the one place where tests inject faults."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+class Disk:
+    """The operating system's calls; each one may fail with `OSError`."""
+
+    def write(self, file: int, data: bytes, position: int) -> None:
+        """Write all bytes at a position."""
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(file, view, position)
+            view, position = view[written:], position + written
+
+    def truncate(self, file: int, length_bytes: int) -> None:
+        """Cut a file."""
+        os.ftruncate(file, length_bytes)
+
+    def sync(self, file: int) -> None:
+        """Make a file or a directory durable."""
+        os.fsync(file)
+
+    def replace(self, source: Path, path: Path) -> None:
+        """Rename a file over another one."""
+        source.replace(path)
+
+    def unlink(self, path: Path) -> None:
+        """Delete a file."""
+        path.unlink(missing_ok=True)
+
+    def sync_directory(self, folder: Path) -> None:
+        """Make the names in a directory durable."""
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self.sync(opened)
+        finally:
+            os.close(opened)
+
+    def store(self, path: Path, data: bytes) -> None:
+        """Replace a small file durably: after a crash it has its old or its new bytes."""
+        temporary = path.with_name(path.name + ".new")
+        opened = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            self.write(opened, data, 0)
+            self.sync(opened)
+        finally:
+            os.close(opened)
+        self.replace(temporary, path)
+        self.sync_directory(path.parent)

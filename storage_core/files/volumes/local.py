@@ -1,0 +1,169 @@
+"""A volume in a directory of this machine, owned by one process."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+from lockgate.storage_core.errors import (
+    ConflictError,
+    FencedError,
+    ObjectNotFoundError,
+    StaleReplicaError,
+)
+from lockgate.storage_core.file_locks import try_lock_exclusive
+from lockgate.storage_core.files.volumes.disk import Disk
+from lockgate.storage_core.files.volumes.local_replica import LocalReplica
+from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, ReplicaState, VolumeId
+from lockgate.storage_core.stamp import Stamp
+from lockgate.storage_core.stores.os_errors import translated
+
+
+class LocalVolume:
+    """A `Volume` in a directory.
+
+    Attributes:
+        id: Id of the volume, from its directory.
+
+    Source: docs/internals/files.md, "Volumes".
+    """
+
+    def __init__(self, folder: Path, *, disk: Disk | None = None) -> None:
+        """Open a volume, creating it if necessary.
+
+        Raises:
+            ConflictError: Another process owns it.
+        """
+        self._folder = folder
+        self._disk = disk or Disk()
+        self._replicas: dict[BlockId, LocalReplica] = {}
+        self._locks: defaultdict[BlockId, threading.Lock] = defaultdict(threading.Lock)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = try_lock_exclusive(folder / "owner.lock")
+        if lock is None:
+            owner = (folder / "owner.lock").read_text().strip() or "unknown"
+            raise ConflictError(
+                f"the volume {folder} is open in the process with pid {owner}; nothing was changed; "
+                "end that process, or name another directory"
+            )
+        self._lock = lock
+        try:
+            lock.truncate(0)
+            lock.write(str(os.getpid()).encode())
+            self.id = VolumeId(self._read_id())
+        except BaseException:
+            lock.close()
+            raise
+
+    def _read_id(self) -> str:
+        path = self._folder / "volume.id"
+        if not path.exists():
+            self._disk.store(path, secrets.token_hex(8).encode())
+        return path.read_text()
+
+    def close(self) -> None:
+        """Give up the directory."""
+        self._lock.close()
+
+    def __enter__(self) -> Self:
+        """Return the volume."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def create(self, block: BlockId, stamp: Stamp) -> Replica:
+        """Create an empty replica; one that stands at this stamp is returned."""
+        with self._locked("create", block) as found:
+            if found is None:
+                self._replicas[block] = LocalReplica.create(self._path(block), self._disk, block, stamp)
+            return self._at(block, stamp).view()
+
+    def append(self, block: BlockId, stamp: Stamp, offset: int, data: bytes) -> int:
+        """Append bytes at the end of a replica; bytes that stand already are compared."""
+        with self._locked("append", block):
+            return self._at(block, stamp).append(offset, data)
+
+    def flush(self, block: BlockId, stamp: Stamp) -> int:
+        """Make all received bytes durable, and return their number."""
+        with self._locked("flush", block):
+            return self._at(block, stamp).flush()
+
+    def read(self, block: BlockId, stamp: Stamp, offset: int, size: int) -> bytes:
+        """Return durable bytes whose checksums hold; fewer than `size` only at their end."""
+        with self._locked("read", block, changes=False) as found:
+            if found is None or found.header.stamp != stamp or found.header.state is ReplicaState.STALE:
+                raise StaleReplicaError(f"block {block}: volume {self.id} has no replica at stamp {stamp}")
+            return found.read(offset, size)
+
+    def stat(self, block: BlockId) -> Replica | None:
+        """Return a replica, or None if there is none."""
+        with self._locked("stat", block, changes=False) as found:
+            return found.view() if found else None
+
+    def fence(self, block: BlockId, stamp: Stamp) -> Replica:
+        """Refuse older stamps from here on, and return the replica once that is durable."""
+        with self._locked("fence", block) as found:
+            if found is None:
+                raise ObjectNotFoundError(f"block {block}: volume {self.id} has no replica")
+            if found.header.stamp > stamp:
+                raise FencedError(_newer(block, found, stamp))
+            found.fence(stamp)
+            return found.view()
+
+    def trim(self, block: BlockId, stamp: Stamp, length_bytes: int) -> Replica:
+        """Cut a replica at the stamp of its fence; a shorter one is refused."""
+        with self._locked("trim", block):
+            replica = self._at(block, stamp)
+            replica.trim(length_bytes)
+            return replica.view()
+
+    def finish(self, block: BlockId, stamp: Stamp, length_bytes: int, state: ReplicaState) -> Replica:
+        """Seal a replica or open it to appends, durably with its bytes."""
+        with self._locked("finish", block):
+            replica = self._at(block, stamp)
+            replica.finish(length_bytes, state)
+            return replica.view()
+
+    def delete(self, block: BlockId, stamp: Stamp) -> bool:
+        """Delete a replica that is not newer than the stamp; return whether there was one."""
+        with self._locked("delete", block) as found:
+            if found is None or found.header.stamp > stamp:
+                return False
+            found.delete()
+            del self._replicas[block]
+            return True
+
+    @contextmanager
+    def _locked(self, call: str, block: BlockId, *, changes: bool = True) -> Iterator[LocalReplica | None]:
+        """Lock a replica, and load it if this process has not done so."""
+        path = self._path(block)
+        with self._locks[block], translated(call, str(path), changes=changes):
+            found = self._replicas.get(block) or LocalReplica.load(path, self._disk)
+            if found is not None:
+                self._replicas[block] = found
+            yield found
+
+    def _at(self, block: BlockId, stamp: Stamp) -> LocalReplica:
+        found = self._replicas.get(block)
+        if found is None:
+            raise ObjectNotFoundError(f"block {block}: volume {self.id} has no replica")
+        if found.header.stamp > stamp:
+            raise FencedError(_newer(block, found, stamp))
+        if found.header.stamp < stamp:
+            raise ConflictError(f"block {block} has stamp {found.header.stamp}, not {stamp}; fence it first")
+        return found
+
+    def _path(self, block: BlockId) -> Path:
+        return self._folder / f"{block:020d}"
+
+
+def _newer(block: BlockId, found: LocalReplica, stamp: Stamp) -> str:
+    return f"block {block} has stamp {found.header.stamp}; the call had {stamp}: a newer writer has it; stop"

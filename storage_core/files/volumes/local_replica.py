@@ -1,0 +1,196 @@
+"""One replica in a directory: its header, its log, and what is known of them in this process."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from contextlib import suppress
+from io import FileIO
+from pathlib import Path
+
+from lockgate.storage_core.errors import ConflictError, InvalidInputError, StoreUnavailableError
+from lockgate.storage_core.files.volumes.disk import Disk
+from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, ReplicaState
+from lockgate.storage_core.files.volumes.replica_format import (
+    FRAME,
+    Extent,
+    Header,
+    extend,
+    frame_bytes,
+    frames,
+    pack_frame,
+    pack_header,
+    parse_header,
+)
+from lockgate.storage_core.stamp import Stamp
+
+
+class LocalReplica:
+    """A replica; its volume calls it under the replica's lock."""
+
+    def __init__(self, path: Path, disk: Disk, header: Header) -> None:
+        self.header = header
+        self._path = path
+        self._disk = disk
+        self._extents: list[Extent] = []
+        self._end = 0  # of the log, in bytes
+        self._durable = 0
+        self._sync_failed = False
+
+    @classmethod
+    def create(cls, path: Path, disk: Disk, block: BlockId, stamp: Stamp) -> LocalReplica:
+        """Create an empty replica: it exists once its header does."""
+        opened = os.open(path.with_suffix(".log"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            disk.truncate(opened, 0)  # of a replica that was deleted halfway
+            disk.sync(opened)
+        finally:
+            os.close(opened)
+        replica = cls(path, disk, Header(1, block, stamp, ReplicaState.WRITING, 0))
+        replica._store(replica.header)
+        return replica
+
+    @classmethod
+    def load(cls, path: Path, disk: Disk) -> LocalReplica | None:
+        """Load a replica that an earlier process left; one that was being written is suspect."""
+        try:
+            header = parse_header(path.with_suffix(".head").read_bytes(), str(path))
+        except FileNotFoundError:
+            return None
+        replica = cls(path, disk, header)
+        if header.version == 0:
+            replica._store(header._replace(version=1))
+        replica._scan()
+        return replica
+
+    def _scan(self) -> None:
+        log = self._path.with_suffix(".log").read_bytes()
+        for offset, size, position in frames(log):
+            extend(self._extents, offset, size, position)
+            self._end = position + FRAME.size + size
+        state, limit = self.header.state, self.header.length_bytes
+        if state is ReplicaState.SUSPECT and limit < self.length_bytes:
+            self._write(limit, b"")  # bytes after a failed sync do not come back
+        if state is ReplicaState.WRITING or (state is ReplicaState.SEALED and self.length_bytes != limit):
+            self.header = self.header._replace(state=ReplicaState.SUSPECT, length_bytes=self.length_bytes)
+        with self._log() as log_file:
+            self._disk.sync(log_file.fileno())  # what was read may be in memory only
+        self._durable = self.length_bytes
+
+    @property
+    def length_bytes(self) -> int:
+        """Return the number of bytes received."""
+        return self._extents[-1].offset + self._extents[-1].size if self._extents else 0
+
+    def view(self) -> Replica:
+        """Return the replica as the protocol has it."""
+        header = self.header
+        return Replica(header.block, header.stamp, header.state, self.length_bytes, self._durable)
+
+    def append(self, offset: int, data: bytes) -> int:
+        """Append bytes; those that stand already are compared."""
+        if self.header.state is not ReplicaState.WRITING:
+            raise ConflictError(f"{self._path}: the replica is {self.header.state}; it takes no appends")
+        length = self.length_bytes
+        stands = self._bytes(offset, min(len(data), length - offset)) if offset < length else b""
+        if offset > length or data[: len(stands)] != stands:
+            raise InvalidInputError(
+                f"{self._path}: the replica has {length} bytes; {len(data)} bytes at {offset} leave a gap "
+                "or differ from those that stand; append at its length"
+            )
+        if data[len(stands) :]:
+            self._write(offset + len(stands), data[len(stands) :])
+        return self.length_bytes
+
+    def flush(self) -> int:
+        """Make all bytes durable; a sync that fails is never tried again."""
+        self._refuse_failed()
+        if self._durable < self.length_bytes:
+            self._sync()
+        return self._durable
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return durable bytes."""
+        return self._bytes(offset, min(size, self._durable - offset))
+
+    def fence(self, stamp: Stamp) -> None:
+        """Take a newer stamp durably."""
+        if stamp != self.header.stamp:
+            self._store(self.header._replace(stamp=stamp))
+
+    def trim(self, length_bytes: int) -> None:
+        """Cut the replica durably."""
+        self._refuse_failed()
+        if length_bytes > self.length_bytes or length_bytes < 0:
+            raise ConflictError(f"{self._path}: {self.length_bytes} bytes cannot be cut to {length_bytes}")
+        if length_bytes < self.length_bytes:
+            self._write(length_bytes, b"")
+            self._sync()
+
+    def finish(self, length_bytes: int, state: ReplicaState) -> None:
+        """Seal the replica or open it to appends, durably with its bytes."""
+        self._refuse_failed()
+        if length_bytes != self.length_bytes:
+            raise ConflictError(
+                f"{self._path}: the replica has {self.length_bytes} bytes, not {length_bytes}"
+            )
+        self._sync()
+        self._store(self.header._replace(state=state, length_bytes=length_bytes))
+
+    def delete(self) -> None:
+        """Delete the replica: it is gone once its header is."""
+        self._disk.unlink(self._path.with_suffix(".head"))
+        self._disk.sync_directory(self._path.parent)
+        self._disk.unlink(self._path.with_suffix(".log"))
+
+    def _store(self, header: Header) -> None:
+        self._disk.store(self._path.with_suffix(".head"), pack_header(header))
+        self.header = header
+
+    def _log(self) -> FileIO:
+        return FileIO(self._path.with_suffix(".log"), "r+")
+
+    def _write(self, offset: int, data: bytes) -> None:
+        """Write a frame at the end of the intact log; one that fails halfway is overwritten by the next."""
+        with self._log() as log:
+            if os.fstat(log.fileno()).st_size > self._end:
+                self._disk.truncate(log.fileno(), self._end)  # a torn frame
+            self._disk.write(log.fileno(), pack_frame(offset, data), self._end)
+        extend(self._extents, offset, len(data), self._end)
+        self._end += FRAME.size + len(data)
+        self._durable = min(self._durable, offset)
+
+    def _sync(self) -> None:
+        try:
+            with self._log() as log:
+                self._disk.sync(log.fileno())
+        except OSError:
+            self._sync_failed = True
+            suspect = self.header._replace(state=ReplicaState.SUSPECT, length_bytes=self._durable)
+            extend(self._extents, self._durable, 0, 0)
+            self.header = suspect
+            with suppress(OSError):
+                self._store(suspect)
+            raise
+        self._durable = self.length_bytes
+
+    def _refuse_failed(self) -> None:
+        if self._sync_failed:
+            raise ConflictError(f"{self._path}: a sync of the replica failed; copy it from another volume")
+
+    def _bytes(self, offset: int, size: int) -> bytes:
+        if offset < 0:
+            raise InvalidInputError(f"{self._path}: the offset {offset} is negative")
+        found = bytearray()
+        at = max(bisect_right(self._extents, offset, key=lambda extent: extent.offset) - 1, 0)
+        with self._log() as log:
+            while len(found) < size:
+                if at == len(self._extents):
+                    raise StoreUnavailableError(f"{self._path}: fewer bytes than its length")
+                extent = self._extents[at]
+                frame = os.pread(log.fileno(), FRAME.size + extent.frame_size, extent.position)
+                data = frame_bytes(frame, extent, str(self._path))[: extent.size]
+                begin = offset + len(found) - extent.offset
+                found += data[begin : begin + size - len(found)]
+                at += 1
+        return bytes(found)

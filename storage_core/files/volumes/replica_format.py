@@ -1,0 +1,134 @@
+"""The two files of a replica: a header that is replaced, and a log of frames that is only appended to.
+
+A frame has its offset, its length and a CRC-32 over these and its bytes. A frame at an offset below the end
+takes the place of all bytes from there on, so a trim is one more frame, without bytes: a crash leaves the
+bytes before or after it, and never cuts below. The log ends before the first frame whose checksum fails.
+
+Version 0 of the header has no stamp; it counts as `(0, 0)`.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from lockgate.storage_core.errors import MalformedRecordError, RecordVersionError
+from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState
+from lockgate.storage_core.stamp import Stamp
+
+MAGIC: Final = b"LGRP"
+_STATES: Final = tuple(ReplicaState)
+_START: Final = struct.Struct(">4sI")
+_V0: Final = struct.Struct(">4sIQBQ")
+_V1: Final = struct.Struct(">4sIQQQBQ")
+_CRC: Final = struct.Struct(">I")
+FRAME: Final = struct.Struct(">QII")
+
+
+class Header(NamedTuple):
+    """The header of a replica.
+
+    Attributes:
+        version: Version that was read; version 1 is written.
+        block: Its block.
+        stamp: Its newest stamp.
+        state: Its state.
+        length_bytes: Length of a sealed replica; most bytes of a suspect one that can be trusted.
+    """
+
+    version: int
+    block: BlockId
+    stamp: Stamp
+    state: ReplicaState
+    length_bytes: int
+
+
+class Extent(NamedTuple):
+    """Bytes of one frame that still stand: their offset and number, and the frame in the log."""
+
+    offset: int
+    size: int
+    position: int
+    frame_offset: int
+    frame_size: int
+
+
+def pack_header(header: Header) -> bytes:
+    """Return a header of version 1."""
+    state = _STATES.index(header.state)
+    stamp = header.stamp
+    packed = _V1.pack(MAGIC, 1, header.block, stamp.epoch, stamp.sequence, state, header.length_bytes)
+    return packed + _CRC.pack(zlib.crc32(packed))
+
+
+def parse_header(data: bytes, name: str) -> Header:
+    """Parse a header.
+
+    Raises:
+        RecordVersionError: A newer Lockgate wrote it.
+        MalformedRecordError: It is damaged.
+    """
+    try:
+        magic, version = _START.unpack_from(data)
+    except struct.error:
+        magic, version = b"", 0
+    if magic == MAGIC and version > 1:
+        raise RecordVersionError(
+            f"{name}: version {version} of the replica's header is newer than this program"
+        )
+    layout = _V1 if version else _V0
+    body, checksum = data[: layout.size], data[layout.size :]
+    if magic != MAGIC or len(body) < layout.size or checksum != _CRC.pack(zlib.crc32(body)):
+        raise MalformedRecordError(f"{name}: the replica's header is damaged; it is not served")
+    if version:
+        _, _, block, epoch, sequence, state, length = layout.unpack(body)
+    else:
+        _, _, block, state, length = layout.unpack(body)
+        epoch = sequence = 0
+    return Header(version, BlockId(block), Stamp(epoch, sequence), _STATES[state], length)
+
+
+def pack_frame(offset: int, data: bytes) -> bytes:
+    """Return a frame; without data it trims the replica to the offset."""
+    return FRAME.pack(offset, len(data), _checksum(offset, data)) + data
+
+
+def frames(log: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield offset, size and position of each intact frame, up to the first one that is not."""
+    position = end = 0
+    while len(log) - position >= FRAME.size:
+        offset, size, checksum = FRAME.unpack_from(log, position)
+        data = log[position + FRAME.size : position + FRAME.size + size]
+        if len(data) < size or offset > end or checksum != _checksum(offset, data):
+            return
+        yield offset, size, position
+        position, end = position + FRAME.size + size, offset + size
+
+
+def frame_bytes(frame: bytes, extent: Extent, name: str) -> bytes:
+    """Return the bytes of a frame that was read for an extent.
+
+    Raises:
+        MalformedRecordError: The frame is damaged.
+    """
+    head, data = frame[: FRAME.size], frame[FRAME.size :]
+    offset, size = extent.frame_offset, extent.frame_size
+    if len(data) < size or head != FRAME.pack(offset, size, _checksum(offset, data)):
+        raise MalformedRecordError(f"{name}: the checksum at byte {extent.offset} does not hold")
+    return data
+
+
+def extend(extents: list[Extent], offset: int, size: int, position: int) -> None:
+    """Add a frame to the extents that stand: it takes the place of all bytes from its offset on."""
+    while extents and extents[-1].offset >= offset:
+        extents.pop()
+    if extents and extents[-1].offset + extents[-1].size > offset:
+        extents[-1] = extents[-1]._replace(size=offset - extents[-1].offset)
+    if size:
+        extents.append(Extent(offset, size, position, offset, size))
+
+
+def _checksum(offset: int, data: bytes) -> int:
+    return zlib.crc32(data, zlib.crc32(struct.pack(">QI", offset, len(data))))

@@ -1,0 +1,133 @@
+"""What every volume does with replicas, whatever it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.errors import (
+    ConflictError,
+    FencedError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    StaleReplicaError,
+)
+from lockgate.storage_core.files.volumes.local import LocalVolume
+from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, Volume
+from lockgate.storage_core.stamp import Stamp
+from tests.support.files.memory_volume import MemoryVolume
+
+B = BlockId(7)
+S1, S2, S3 = Stamp(1, 1), Stamp(1, 2), Stamp(2, 3)
+WRITING, SEALED = ReplicaState.WRITING, ReplicaState.SEALED
+
+
+@pytest.fixture(params=["memory", "local"])
+def volume(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Volume]:
+    if request.param == "memory":
+        yield MemoryVolume()
+    else:
+        with LocalVolume(tmp_path / "volume") as local:
+            yield local
+
+
+@pytest.fixture
+def written(volume: Volume) -> Volume:
+    volume.create(B, S1)
+    assert volume.append(B, S1, 0, b"abcdef") == 6
+    assert volume.append(B, S1, 6, b"ghi") == 9
+    assert volume.flush(B, S1) == 9
+    return volume
+
+
+def test_flushed_bytes_are_read_at_every_offset_and_size(written: Volume) -> None:
+    for offset in range(10):
+        for size in range(11):
+            assert written.read(B, S1, offset, size) == b"abcdefghi"[offset : offset + size]
+
+
+def test_bytes_that_are_not_flushed_are_not_read(written: Volume) -> None:
+    written.append(B, S1, 9, b"jkl")
+
+    assert written.read(B, S1, 5, 100) == b"fghi"
+
+
+def test_a_repeated_append_is_compared_and_has_no_effect(written: Volume) -> None:
+    assert written.append(B, S1, 6, b"ghi") == 9
+    assert written.append(B, S1, 4, b"efghijk") == 11
+    written.flush(B, S1)
+    assert written.read(B, S1, 0, 100) == b"abcdefghijk"
+
+
+@pytest.mark.parametrize(("offset", "data"), [(10, b"x"), (6, b"xyz"), (0, b"x")])
+def test_a_gap_and_other_bytes_are_refused(written: Volume, offset: int, data: bytes) -> None:
+    with pytest.raises(InvalidInputError):
+        written.append(B, S1, offset, data)
+
+    assert written.read(B, S1, 0, 100) == b"abcdefghi"
+
+
+def test_a_fence_stops_the_older_writer_at_every_call(written: Volume) -> None:
+    assert written.fence(B, S2).stamp == S2
+    assert written.fence(B, S2).length_bytes == 9
+
+    for call in (
+        lambda: written.create(B, S1),
+        lambda: written.append(B, S1, 9, b"x"),
+        lambda: written.flush(B, S1),
+        lambda: written.fence(B, S1),
+        lambda: written.trim(B, S1, 0),
+        lambda: written.finish(B, S1, 9, SEALED),
+    ):
+        with pytest.raises(FencedError):
+            call()
+    assert not written.delete(B, S1)
+    assert written.read(B, S2, 0, 100) == b"abcdefghi"
+
+
+def test_a_newer_stamp_without_a_fence_is_refused(written: Volume) -> None:
+    with pytest.raises(ConflictError):
+        written.append(B, S3, 9, b"x")
+
+
+@pytest.mark.parametrize("stamp", [S1, S3])
+def test_a_read_at_another_stamp_is_refused(written: Volume, stamp: Stamp) -> None:
+    written.fence(B, S2)
+
+    with pytest.raises(StaleReplicaError):
+        written.read(B, stamp, 0, 1)
+
+
+@pytest.mark.parametrize("length", range(10))
+def test_a_trim_to_each_length_then_appends_go_on(written: Volume, length: int) -> None:
+    written.fence(B, S2)
+    assert written.trim(B, S2, length).length_bytes == length
+    assert written.trim(B, S2, length).length_bytes == length
+    written.finish(B, S2, length, WRITING)
+    written.append(B, S2, length, b"XYZ")
+    written.flush(B, S2)
+
+    assert written.read(B, S2, 0, 100) == b"abcdefghi"[:length] + b"XYZ"
+
+
+def test_a_trim_beyond_the_end_is_refused(written: Volume) -> None:
+    with pytest.raises(ConflictError):
+        written.trim(B, S1, 10)
+
+
+def test_a_sealed_replica_takes_no_appends(written: Volume) -> None:
+    with pytest.raises(ConflictError):
+        written.finish(B, S1, 8, SEALED)
+    assert written.finish(B, S1, 9, SEALED).state is SEALED
+    with pytest.raises(ConflictError):
+        written.append(B, S1, 9, b"x")
+
+
+def test_a_deleted_replica_is_gone(written: Volume) -> None:
+    assert written.delete(B, S1)
+    assert not written.delete(B, S1)
+    assert written.stat(B) is None
+    with pytest.raises(ObjectNotFoundError):
+        written.fence(B, S1)

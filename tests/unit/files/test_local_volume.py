@@ -1,0 +1,211 @@
+"""A local volume after crashes, a full disk, failed syncs and damage."""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.errors import (
+    ConflictError,
+    LockgateError,
+    RecordVersionError,
+    StoreUnavailableError,
+)
+from lockgate.storage_core.files.volumes.disk import Disk
+from lockgate.storage_core.files.volumes.local import LocalVolume
+from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState
+from lockgate.storage_core.stamp import Stamp
+from tests.support.commit.destination import Crash
+
+B = BlockId(7)
+S1, S2 = Stamp(1, 1), Stamp(1, 2)
+HEAD, LOG = f"{7:020d}.head", f"{7:020d}.log"
+CALLS = ("write", "truncate", "sync", "replace", "unlink")
+
+
+class FaultyDisk(Disk):
+    """A disk that dies before the n-th call, in the middle of it if it is a write, or fails one call."""
+
+    def __init__(self, dies_at: int = 0) -> None:
+        self.calls = 0
+        self.dies_at = dies_at
+        self.fails: dict[str, int] = {}
+
+    def __getattribute__(self, name: str) -> object:
+        found = super().__getattribute__(name)
+        if name not in CALLS:
+            return found
+
+        def call(*arguments: object) -> None:
+            self.calls += 1
+            if self.calls == self.dies_at:
+                if name == "write":
+                    file, data, position = arguments
+                    found(file, data[: len(data) // 2], position)  # type: ignore[operator, index]
+                raise Crash
+            if name in self.fails:
+                raise OSError(self.fails[name], "on purpose")
+            found(*arguments)  # type: ignore[operator]
+
+        return call
+
+
+def _life(folder: Path, disk: Disk, flushed: list[bytes], fences: list[Stamp]) -> None:
+    """Write, flush, fence, trim and write again; note what was acknowledged."""
+    with LocalVolume(folder, disk=disk) as volume:
+        volume.create(B, S1)
+        fences.append(S1)
+        volume.append(B, S1, 0, b"abc")
+        volume.append(B, S1, 3, b"def")
+        volume.flush(B, S1)
+        flushed.append(b"abcdef")
+        volume.fence(B, S2)
+        fences.append(S2)
+        flushed[-1] = b"abcd"  # the trim may or may not be applied from here on
+        volume.trim(B, S2, 4)
+        volume.finish(B, S2, 4, ReplicaState.WRITING)
+        volume.append(B, S2, 4, b"XY")
+        volume.flush(B, S2)
+        flushed.append(b"abcdXY")
+        volume.finish(B, S2, 6, ReplicaState.SEALED)
+
+
+def test_a_crash_at_every_call_to_the_disk_loses_no_flushed_byte_and_no_fence(tmp_path: Path) -> None:
+    whole = FaultyDisk()
+    _life(tmp_path / "whole", whole, [], [])
+    assert whole.calls > 20
+    for dies_at in range(1, whole.calls + 1):
+        folder, flushed, fences = tmp_path / str(dies_at), [b""], [Stamp()]
+        with pytest.raises(Crash):
+            _life(folder, FaultyDisk(dies_at), flushed, fences)
+        with LocalVolume(folder) as volume:
+            found = volume.stat(B)
+            assert found is not None or fences == [Stamp()]
+            if found is not None:
+                assert found.stamp >= fences[-1]
+                assert found.state in {ReplicaState.SUSPECT, ReplicaState.SEALED}
+                assert found.durable_bytes == found.length_bytes
+                assert volume.read(B, found.stamp, 0, 100).startswith(flushed[-1])
+                volume.fence(B, S2)
+                volume.finish(B, S2, found.length_bytes, ReplicaState.WRITING)
+                volume.append(B, S2, found.length_bytes, b"on")
+                volume.flush(B, S2)
+                assert volume.read(B, S2, found.length_bytes, 9) == b"on"
+
+
+def _written(folder: Path, disk: Disk | None = None) -> LocalVolume:
+    volume = LocalVolume(folder, disk=disk)
+    volume.create(B, S1)
+    volume.append(B, S1, 0, b"abc")
+    volume.flush(B, S1)
+    return volume
+
+
+def test_a_full_disk_refuses_an_append_and_keeps_what_is_flushed(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    with _written(tmp_path, disk) as volume:
+        disk.fails = {"write": errno.ENOSPC}
+        with pytest.raises(StoreUnavailableError, match="full"):
+            volume.append(B, S1, 3, b"def")
+        disk.fails = {}
+        volume.append(B, S1, 3, b"xyz")
+        volume.flush(B, S1)
+        assert volume.read(B, S1, 0, 9) == b"abcxyz"
+
+
+def test_a_failed_sync_is_not_repeated_and_its_bytes_do_not_come_back(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    with _written(tmp_path, disk) as volume:
+        volume.append(B, S1, 3, b"def")
+        sync, disk.sync = disk.sync, _FailsOnce(disk.sync)  # type: ignore[method-assign]
+        with pytest.raises(LockgateError):
+            volume.flush(B, S1)
+        assert sync is not None
+        for call in (lambda: volume.flush(B, S1), lambda: volume.append(B, S1, 3, b"def")):
+            with pytest.raises(ConflictError):
+                call()
+        assert volume.read(B, S1, 0, 9) == b"abc"
+    for _ in range(2):
+        with LocalVolume(tmp_path) as volume:
+            assert volume.read(B, S1, 0, 9) == b"abc"
+            volume.finish(B, S1, 3, ReplicaState.WRITING)
+
+
+class _FailsOnce:
+    def __init__(self, sync: object) -> None:
+        self.sync, self.failed = sync, False
+
+    def __call__(self, file: int) -> None:
+        if not self.failed:
+            self.failed = True
+            raise OSError(errno.EIO, "on purpose")
+        self.sync(file)  # type: ignore[operator]
+
+
+def test_a_bit_flip_is_never_served(tmp_path: Path) -> None:
+    with _written(tmp_path) as volume:
+        volume.finish(B, S1, 3, ReplicaState.SEALED)
+    whole = (tmp_path / LOG).read_bytes()
+    for bit in range(8 * len(whole)):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        (tmp_path / LOG).write_bytes(damaged)
+        with LocalVolume(tmp_path) as volume:
+            found = volume.stat(B)
+            assert found is not None
+            assert (found.state, found.length_bytes) == (ReplicaState.SUSPECT, 0)
+
+
+def test_a_damaged_header_is_refused(tmp_path: Path) -> None:
+    _written(tmp_path).close()
+    whole = (tmp_path / HEAD).read_bytes()
+    for at in range(len(whole)):
+        (tmp_path / HEAD).write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with LocalVolume(tmp_path) as volume, pytest.raises(LockgateError):
+            volume.stat(B)
+
+
+def _head(version: int, body: bytes) -> bytes:
+    packed = struct.pack(">4sI", b"LGRP", version) + body
+    return packed + struct.pack(">I", zlib.crc32(packed))
+
+
+def test_version_0_has_the_stamp_0_0_and_is_upgraded_in_place(tmp_path: Path) -> None:
+    with _written(tmp_path) as volume:
+        volume.finish(B, S1, 3, ReplicaState.SEALED)
+    (tmp_path / HEAD).write_bytes(_head(0, struct.pack(">QBQ", 7, 1, 3)))
+    with LocalVolume(tmp_path) as volume:
+        assert volume.read(B, Stamp(), 0, 9) == b"abc"
+    assert (tmp_path / HEAD).read_bytes() == _head(1, struct.pack(">QQQBQ", 7, 0, 0, 1, 3))
+
+
+def test_a_version_from_the_future_is_refused_and_unchanged(tmp_path: Path) -> None:
+    _written(tmp_path).close()
+    future = _head(2, b"?")
+    (tmp_path / HEAD).write_bytes(future)
+    with LocalVolume(tmp_path) as volume, pytest.raises(RecordVersionError, match="version 2"):
+        volume.stat(B)
+    assert (tmp_path / HEAD).read_bytes() == future
+
+
+def test_a_volume_belongs_to_one_process_and_keeps_its_id(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib\nfrom lockgate.storage_core.files.volumes.local import LocalVolume\n"
+        "LocalVolume(pathlib.Path(sys.argv[1]))"
+    )
+    with LocalVolume(tmp_path) as volume:
+        identity = volume.id
+        second = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
+        )
+        assert second.returncode != 0
+        assert f"pid {os.getpid()}" in second.stderr
+    with LocalVolume(tmp_path) as volume:
+        assert volume.id == identity
