@@ -150,10 +150,12 @@ def _sweep_uploads(request: ActionRequest, settings: Settings, dry_run: bool, pr
 
 def _sweep_blobs(settings: Settings, dry_run: bool, progress: Progress) -> Effect:
     with open_blobs(settings) as blobs:
-        # A dry run is a read: it does not list the stores.
+        # A dry run is a read with a time limit: it does not list the stores.
         report = blobs.sweep(dry_run=dry_run, orphans=False if dry_run else None, progress=progress)
     lines = [f"{what}: {number}" for what, number, _ in report.rows()]
     lines += [f"{blob.job_id}/{blob.blob_key}: {blob.why}" for blob in report.blobs]
+    if dry_run:
+        lines.append("files that the journal does not know: found by the sweep itself, which lists the stores")
     verb = "would delete" if dry_run else "deleted"
     text = f"The sweep {verb} {report.deleted.blobs} blobs, {report.deleted.size_bytes} bytes."
     return Effect(text, _bounded([*report.problems, *lines]))

@@ -212,11 +212,13 @@ def needs_of(job: Job, lease: LeaseState | None) -> tuple[Needs, str]:
         return "nothing", ""
     if job.phase == "open":
         return _OPEN[lease]
-    if lease in {LeaseState.HELD, LeaseState.SOFT, LeaseState.PARKED}:
-        return "wait", "Its driver is alive and brings it to its end."
+    if lease is LeaseState.SOFT:
+        return _OPEN[lease]
+    if lease in {LeaseState.HELD, LeaseState.PARKED}:
+        return "wait", "Its driver holds its lease and brings it to its end."
     if lease is LeaseState.RECOVERING:
         return "wait", "Recovery brings it to its end."
-    return "you", "It is decided but has not ended, and its driver is gone."
+    return "you", "It was decided but has not ended, and its driver is gone."
 
 
 def origin_of(job: Job) -> Origin | None:
@@ -228,9 +230,9 @@ def origin_of(job: Job) -> Origin | None:
 
 
 _OPEN: Final[dict[LeaseState | None, tuple[Needs, str]]] = {
-    LeaseState.HELD: ("wait", "Its driver is alive."),
+    LeaseState.HELD: ("wait", "Its driver holds its lease."),
     LeaseState.SOFT: ("wait", "Its driver has not renewed its lease in time."),
-    LeaseState.PARKED: ("wait", "It waits for its next step."),
+    LeaseState.PARKED: ("wait", "Its tasks are writing, or its next step has not begun."),
     LeaseState.RECOVERING: ("wait", "Recovery looks at it."),
     LeaseState.HARD: ("you", "Its driver is gone before the decision."),
     LeaseState.FREE: ("you", "Its driver has left before the decision."),

@@ -46,16 +46,16 @@ def needs(state: JobState) -> tuple[Needs, str]:  # noqa: PLR0911 - one for each
             return "wait", _LEASE_WHY[lease]
         case _:
             if lease in {JobLeaseState.LIVE, JobLeaseState.PARKED}:
-                return "wait", "Its driver is alive and brings it to its end."
+                return "wait", "Its driver holds its lease and brings it to its end."
             return (
                 "you",
-                f"It is decided{state.at(state.decided_s)} but has not ended, and its driver is gone.",
+                f"It was decided{state.at(state.decided_s)} but has not ended, and its driver is gone.",
             )
 
 
 _LEASE_WHY: Final = {
-    JobLeaseState.LIVE: "Its driver is alive.",
-    JobLeaseState.PARKED: "It waits for its next step.",
+    JobLeaseState.LIVE: "Its driver holds its lease.",
+    JobLeaseState.PARKED: "Its tasks are writing, or its next step has not begun.",
     JobLeaseState.OVERDUE: "Its driver has not renewed its lease in time.",
     JobLeaseState.UNKNOWN: "Its lease cannot be read here.",
     None: "Its lease is not known.",
@@ -139,11 +139,12 @@ def _open_story(state: JobState) -> list[str]:
         case JobLeaseState.LIVE if state.is_recovering:
             return [begun, "A recovery is at work on it."]
         case JobLeaseState.LIVE:
-            return [begun, "Its driver is alive.", state.progress]
+            return [begun, "Its driver holds its lease.", state.progress]
         case JobLeaseState.PARKED:
             return [
                 begun,
-                f"It waits for its next step, which must begin before{_until(state)}.",
+                "Its tasks are writing, or its next step has not begun.",
+                f"That step must begin before{_until(state)}.",
                 state.progress,
             ]
         case JobLeaseState.OVERDUE:
@@ -167,7 +168,7 @@ def _driver(state: JobState, what: str) -> list[str]:
         case JobLeaseState.LIVE if state.is_recovering:
             return [f"A recovery is at work to {what}."]
         case JobLeaseState.LIVE | JobLeaseState.PARKED:
-            return [f"Its driver is alive and will {what}."]
+            return [f"Its driver holds its lease and will {what}."]
         case JobLeaseState.OVERDUE:
             return [
                 f"The driver has not renewed its lease, which ended{state.at(state.lease_until_s)}.",
@@ -255,7 +256,7 @@ def _abort(state: JobState) -> Possible:  # noqa: PLR0911 - one for each phase
             return _not("abort", "Only a remnant of it is left.")
         case JobPhase.OPEN:
             alive = (
-                " Its driver, which is alive, stops at its next step."
+                " Its driver, which holds its lease, stops at its next step."
                 if state.lease is JobLeaseState.LIVE
                 else ""
             )

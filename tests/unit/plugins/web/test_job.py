@@ -18,14 +18,14 @@ from tests.support.web.jobs import client_of, get, job_in
 
 EXPECTED = {
     # phase: (phase in the registry, needs, states of the steps, may recover, may abort, words of the story)
-    "live": ("open", "wait", "done now todo skipped todo todo todo", False, True, "Its driver is alive"),
+    "live": ("open", "wait", "done now todo skipped todo todo todo", False, True, "Its driver holds its lease"),
     "parked": (
         "open",
         "wait",
         "done now todo skipped todo todo todo",
         False,
         True,
-        "waits for its next step",
+        "next step has not begun",
     ),
     "lapsed": ("open", "you", "done now todo skipped todo todo todo", True, True, "The driver is gone"),
     "decided": ("committing", "wait", "done done done skipped done now todo", True, False, "will finish it"),
