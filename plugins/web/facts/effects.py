@@ -155,7 +155,9 @@ def _sweep_blobs(settings: Settings, dry_run: bool, progress: Progress) -> Effec
     lines = [f"{what}: {number}" for what, number, _ in report.rows()]
     lines += [f"{blob.job_id}/{blob.blob_key}: {blob.why}" for blob in report.blobs]
     if dry_run:
-        lines.append("files that the journal does not know: found by the sweep itself, which lists the stores")
+        lines.append(
+            "files that the journal does not know: found by the sweep itself, which lists the stores"
+        )
     verb = "would delete" if dry_run else "deleted"
     text = f"The sweep {verb} {report.deleted.blobs} blobs, {report.deleted.size_bytes} bytes."
     return Effect(text, _bounded([*report.problems, *lines]))

@@ -210,9 +210,7 @@ def needs_of(job: Job, lease: LeaseState | None) -> tuple[Needs, str]:
         return "you", "It was set aside; abort it to delete what it wrote."
     if job.ended_s is not None:
         return "nothing", ""
-    if job.phase == "open":
-        return _OPEN[lease]
-    if lease is LeaseState.SOFT:
+    if job.phase == "open" or lease is LeaseState.SOFT:
         return _OPEN[lease]
     if lease in {LeaseState.HELD, LeaseState.PARKED}:
         return "wait", "Its driver holds its lease and brings it to its end."

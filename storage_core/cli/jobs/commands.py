@@ -322,7 +322,7 @@ def _print_success(destination: str, success: SuccessSummary) -> None:
     )
     print_fields(
         [
-            ("_SUCCESS", f"format {success.name} {success.version}, lists {shown}"),
+            ("_SUCCESS", f"lists {shown}"),
             ("all files", f"{destination.rstrip('/')}/{success.log} and its shards"),
             ("digest", success.listing_digest),
             ("started", moment(success.started_s)),

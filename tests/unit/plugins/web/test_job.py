@@ -18,7 +18,14 @@ from tests.support.web.jobs import client_of, get, job_in
 
 EXPECTED = {
     # phase: (phase in the registry, needs, states of the steps, may recover, may abort, words of the story)
-    "live": ("open", "wait", "done now todo skipped todo todo todo", False, True, "Its driver holds its lease"),
+    "live": (
+        "open",
+        "wait",
+        "done now todo skipped todo todo todo",
+        False,
+        True,
+        "Its driver holds its lease",
+    ),
     "parked": (
         "open",
         "wait",
