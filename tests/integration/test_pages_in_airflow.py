@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlencode
 
+import axe_playwright_python
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
@@ -22,11 +25,16 @@ from tests.support.airflow.pages import (
     job_page,
     logged_in,
     running_pages,
+    window,
 )
-from tests.support.airflow.services import Services, sure
+from tests.support.airflow.services import Services, quoted, sure
 from tests.support.cli import write
 
 CHROMIUM = shutil.which("chromium")
+AXE_CORE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
+LOOKS = [("light", 1440), ("light", 800), ("dark", 1440)]
+SCREENSHOTS = Path(os.environ["LOCKGATE_SCREENSHOTS"]) if "LOCKGATE_SCREENSHOTS" in os.environ else None
+"""Folder in which the pages' pictures are written, such as docs/images."""
 
 pytestmark = [
     pytest.mark.integration,
@@ -179,3 +187,96 @@ def test_an_undecided_job_is_aborted_by_its_page(admin: Page, root: Path, settin
     expect(framed(admin).locator("#standing")).to_contain_text("the source was wrong")
     attached = attach_job(job.destination, JobId(job.job_id), settings=settings)
     assert attached.phase() is JobPhase.FAILED
+
+
+@pytest.fixture(scope="module")
+def audited(airflow: Services, root: Path, worker: None) -> tuple[str, str]:
+    """Run the pipeline with a suite that its rows fail; return its destination and the run's id."""
+    destination = f"file://{root / 'lake' / 'audited'}"
+    between = {"column": "row", "min_value": 0, "max_value": 9}
+    suite = {
+        "name": "rows",
+        "expectations": [{"type": "expect_column_values_to_be_between", "kwargs": between}],
+    }
+    conf = {"source": str(root / "in" / "rows.parquet"), "destination": destination, "suite": suite}
+    run_id = airflow.trigger("dataset_commit", conf)
+    assert airflow.ended_as("dataset_commit", run_id) == "failed"
+    assert airflow.state("dataset_commit", run_id, "audit") == "failed"
+    return destination, run_id
+
+
+@pytest.fixture(scope="module")
+def waiting(root: Path, settings: Settings) -> tuple[str, str]:
+    """Return the destination and id of a job that may be recovered and aborted."""
+    job = open_job(f"file://{root / 'lake' / 'waiting'}", "waiting", settings=settings)
+    write(job)
+    job.park(0)
+    return job.destination, job.job_id
+
+
+def test_a_viewer_sees_the_pages_without_buttons(
+    browser: Browser, airflow: Services, admin: Page, waiting: tuple[str, str]
+) -> None:
+    admin.goto(job_page(*waiting))
+    expect(framed(admin).get_by_role("button")).to_have_text(["Recover", "Abort"])
+
+    with logged_in(browser, airflow, "vera") as viewer:
+        for path in (job_page(*waiting), "/plugin/lockgate"):
+            viewer.goto(path)
+            expect(framed(viewer).get_by_text(waiting[1]).first).to_be_visible()
+            expect(framed(viewer).locator("button[data-action], dialog")).to_have_count(0)
+
+
+def test_an_anonymous_caller_sees_nothing(
+    browser: Browser, airflow: Services, waiting: tuple[str, str]
+) -> None:
+    with window(browser, airflow) as context:
+        page = context.new_page()
+        page.goto(job_page(*waiting))
+        expect(page.locator('input[name="password"]')).to_be_visible()
+        for path in ("jobs", "journal", "blobs", "destinations", "api/v1/jobs", "api/v1/openapi.json"):
+            answer = context.request.get(f"/lockgate/{path}")
+            assert (answer.status, waiting[1] in answer.text()) == (401, False), path
+
+
+@pytest.mark.parametrize("look", LOOKS, ids=str)
+def test_every_page_is_accessible_and_fits_airflows_frame(
+    admin: Page,
+    audited: tuple[str, str],
+    waiting: tuple[str, str],
+    settings: Settings,
+    look: tuple[str, int],
+) -> None:
+    theme, width = look
+    destination, run_id = audited
+    failed = only_job(destination, settings)
+    query = urlencode({"destination": destination})
+    pages = {
+        "jobs": "/plugin/lockgate",
+        "job": job_page(*waiting),
+        "audit": f"{job_page(destination, failed.job_id)}#audit",
+        "destination": f"/plugin/lockgate/lockgate/destination?{query}",
+        "uploads": f"/plugin/lockgate/lockgate/uploads?{query}",
+        "destinations": "/plugin/lockgate-destinations",
+        "blobs": "/plugin/lockgate-blobs",
+        "journal": "/plugin/lockgate-journal",
+        "run": f"/dags/dataset_commit/runs/{quoted(run_id)}/plugin/lockgate-run",
+    }
+    admin.set_viewport_size({"width": width, "height": 900})
+    admin.evaluate("theme => localStorage.setItem('theme', theme)", theme)
+    found = {}
+    for name, path in pages.items():
+        admin.goto(path)
+        expect(framed(admin).get_by_role("heading", level=1)).to_have_count(1)
+        expect(framed(admin).locator("html")).to_have_class(theme)
+        body = framed(admin).locator("body")
+        if SCREENSHOTS is not None:
+            admin.screenshot(path=SCREENSHOTS / f"airflow-{name}-{theme}-{width}.png")
+        violations = body.evaluate(
+            f"async () => {{ {AXE_CORE}; const found = await axe.run(); return found.violations; }}"
+        )
+        serious = [rule["id"] for rule in violations if rule["impact"] in {"serious", "critical"}]
+        wide = body.evaluate("() => document.documentElement.scrollWidth - window.innerWidth")
+        if serious or wide > 0:
+            found[name] = (serious, wide)
+    assert found == {}
