@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -29,10 +30,11 @@ from tests.support.airflow.pages import (
 )
 from tests.support.airflow.services import Services, quoted, sure
 from tests.support.cli import write
+from tests.support.soak import rounds
 
 CHROMIUM = shutil.which("chromium")
 AXE_CORE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
-LOOKS = [("light", 1440), ("light", 800), ("dark", 1440)]
+LOOKS = rounds([("light", 1440), ("dark", 800)], [*product(("light", "dark"), (1440, 800))])
 SCREENSHOTS = Path(os.environ["LOCKGATE_SCREENSHOTS"]) if "LOCKGATE_SCREENSHOTS" in os.environ else None
 """Folder in which the pages' pictures are written, such as docs/images."""
 
@@ -203,6 +205,39 @@ def audited(airflow: Services, root: Path, worker: None) -> tuple[str, str]:
     assert airflow.ended_as("dataset_commit", run_id) == "failed"
     assert airflow.state("dataset_commit", run_id, "audit") == "failed"
     return destination, run_id
+
+
+def test_a_failed_audit_leads_to_the_page_with_its_expectations_and_sample_values(
+    admin: Page, airflow: Services, settings: Settings, audited: tuple[str, str]
+) -> None:
+    destination, run_id = audited
+    job = only_job(destination, settings)
+    task = f"dags/dataset_commit/dagRuns/{quoted(run_id)}/taskInstances/audit"
+    links = airflow.call("GET", f"{task}/links")["extra_links"]
+    assert links["Lockgate job"].endswith(f"job={quoted(job.job_id)}")
+    assert links["Data Docs"].endswith(f"job={quoted(job.job_id)}#audit")
+
+    admin.goto(f"/dags/dataset_commit/runs/{quoted(run_id)}/tasks/audit/details")
+    admin.get_by_role("link", name="Lockgate job").click()
+
+    audit = framed(admin).locator("#audit")
+    expect(audit.get_by_role("heading", level=2)).to_contain_text("failed")
+    failing = audit.get_by_role("row").filter(has_text="expect_column_values_to_be_between")
+    expect(failing).to_contain_text("row")
+    expect(failing.locator("code.sample").first).to_have_text(re.compile(r"^[12][0-9]$"))
+
+
+@pytest.mark.parametrize(("task", "tab"), [("", "lockgate-run"), ("/tasks/setup", "lockgate-task")])
+def test_a_tab_of_a_run_and_of_an_unmapped_task_shows_their_job(
+    admin: Page, settings: Settings, audited: tuple[str, str], task: str, tab: str
+) -> None:
+    destination, run_id = audited
+    job = only_job(destination, settings)
+    admin.goto(f"/dags/dataset_commit/runs/{quoted(run_id)}{task}")
+
+    admin.locator(f"a[href$='/plugin/{tab}']").click()
+
+    expect(framed(admin).get_by_role("link", name=job.job_id)).to_be_visible()
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,8 @@ Name = Annotated[str, Query(max_length=250)]
 
 
 def _unmapped(text: object) -> object:
-    """Return -1 for an empty text, which is what Airflow puts for the `{MAP_INDEX}` of an unmapped task."""
-    return -1 if text == "" else text
+    """Return -1 for what Airflow sends for an unmapped task: it leaves its placeholder as it is."""
+    return -1 if text in {"", "{MAP_INDEX}"} else text
 
 
 MapIndex = Annotated[int | None, BeforeValidator(_unmapped), Query(ge=-1, le=2**31)]

@@ -183,7 +183,8 @@ def test_the_jobs_of_a_run_a_task_and_a_mapped_task_are_found(site: Site) -> Non
     assert site.pages("runs", **run, limit=2) == [["job000-g1", "job001-g1"], ["job002-g1"]]
     assert site.ids("runs", **run, task_id="b") == ["job001-g1", "job002-g1"]
     assert site.ids("runs", **run, task_id="b", map_index=1) == ["job002-g1"]
-    assert site.ids("runs", **run, task_id="a", map_index="") == ["job000-g1"]  # Airflow's, if it is unmapped
+    for unmapped in ("", "{MAP_INDEX}", -1):
+        assert site.ids("runs", **run, task_id="a", map_index=unmapped) == ["job000-g1"]
     assert site.get("runs", **run)["items"][2]["origin"] == {**run, "task_id": "b", "map_index": 1}
 
 

@@ -26,7 +26,7 @@ PAGES = (
     "/job?job=job-2",
     "/job?job=job-3",
     "/job?job=job-4",
-    "/run?dag_id=sales&run_id=r&task_id=t&map_index=",
+    "/run?dag_id=sales&run_id=r&task_id=t&map_index={MAP_INDEX}",
     "/destinations",
     "/destination?destination=s3://lake/sales",
     "/uploads",
