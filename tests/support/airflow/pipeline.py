@@ -72,13 +72,15 @@ class Pipeline:
     def start(self, service: Service) -> None:
         """Start a service; its output is added to its file."""
         with (self.root / f"{service}.log").open("ab") as output:
-            process = subprocess.Popen(
-                self.commands[service],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **self.services.environment},
-                start_new_session=True,
+            process = self._ends.enter_context(
+                subprocess.Popen(
+                    self.commands[service],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, **self.services.environment},
+                    start_new_session=True,
+                )
             )
         self._ends.enter_context(ended(process))
         self._running[service] = process
