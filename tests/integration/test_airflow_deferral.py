@@ -8,7 +8,7 @@ import re
 import signal
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -58,6 +58,36 @@ def airflow(root: Path, settings: Settings) -> Iterator[Services]:
         yield services
 
 
+@pytest.fixture(scope="module")
+def worker(airflow: Services, settings: Settings, root: Path) -> Iterator[Path]:
+    """Run a worker for all tests; yield its log."""
+    log = root / "worker.log"
+    with running_worker(log, {"LOCKGATE_HOME": str(settings.home)}):
+        yield log
+
+
+@pytest.fixture(scope="module")
+def control(worker: Path, settings: Settings) -> Any:
+    """Return Celery's remote control of the worker."""
+    with settings_in_effect(settings):
+        return app.asker().control
+
+
+@pytest.fixture(scope="module")
+def triggerer(airflow: Services) -> Iterator[None]:
+    """Run a triggerer for the tests that kill none."""
+    with airflow.process("triggerer", "triggerer"):
+        yield
+
+
+@contextmanager
+def paused(control: Any) -> Iterator[None]:
+    """Let the worker take no message of the queue `commit` during the block."""
+    sure(lambda: control.cancel_consumer(COMMIT_QUEUE, reply=True) or None, "the worker did not begin")
+    yield
+    assert control.add_consumer(COMMIT_QUEUE, reply=True)
+
+
 def in_state(airflow: Services, run_id: str, task_id: str, wanted: str) -> bool | None:
     return True if airflow.state("job_files", run_id, task_id) == wanted else None
 
@@ -103,52 +133,46 @@ def test_airflow_loads_the_plugin_and_its_api_answers(airflow: Services) -> None
 
 
 def test_a_killed_triggerer_loses_no_deferred_task_and_nothing_is_sent_twice(
-    airflow: Services, settings: Settings, root: Path
+    *,
+    airflow: Services,
+    settings: Settings,
+    root: Path,
+    worker: Path,
+    control: Any,
+    request: pytest.FixtureRequest,
 ) -> None:
     destination = str(root / "lake" / "deferred")
-    with airflow.process("triggerer", "triggerer") as triggerer:
+    with paused(control), airflow.process("killed-triggerer", "triggerer") as killed:
         run_id = airflow.trigger("job_files", {"destination": destination})
         sure(lambda: in_state(airflow, run_id, "tasks", "deferred"), "the task was not deferred")
-        os.killpg(triggerer.pid, signal.SIGKILL)
-
-    with (
-        running_worker(root / "worker.log", {"LOCKGATE_HOME": str(settings.home)}),
-        airflow.process("triggerer-2", "triggerer"),
-    ):
-        assert airflow.ended_as("job_files", run_id) == "success"
+        os.killpg(killed.pid, signal.SIGKILL)
+    request.getfixturevalue("triggerer")
+    assert airflow.ended_as("job_files", run_id) == "success"
 
     assert read_manifest(destination, settings=settings).size == 3
     [job] = list_jobs(destination, settings=settings)
     assert job.phase is JobPhase.COMMITTED
-    ran = (root / "worker.log").read_text().count("lockgate.commit_task")
-    assert ran > 0
+    assert len(re.findall(r"Task lockgate\.commit_task\S+ received", worker.read_text())) == 3
     assert "sent as batch" in " ".join(airflow.log("job_files", run_id, "tasks"))
     assert events_of(airflow, job.job_id) == [("files", "job_files")]
     sure(lambda: started_by(airflow, job.job_id), "the Asset started no run")
 
 
 def test_a_deferred_task_that_is_cleared_leaves_nothing_running_and_its_job_commits_once(
-    airflow: Services, settings: Settings, root: Path
+    *, airflow: Services, settings: Settings, root: Path, worker: Path, control: Any, triggerer: None
 ) -> None:
-    destination, log = str(root / "lake" / "cleared"), root / "worker-of-cleared.log"
-    with settings_in_effect(settings):
-        control = app.asker().control
-    with (
-        running_worker(log, {"LOCKGATE_HOME": str(settings.home)}),
-        airflow.process("triggerer-of-cleared", "triggerer"),
-    ):
-        sure(lambda: control.cancel_consumer(COMMIT_QUEUE, reply=True) or None, "the worker did not begin")
+    destination, before = str(root / "lake" / "cleared"), len(worker.read_text())
+    with paused(control):
         run_id = airflow.trigger("job_files", {"destination": destination})
         sure(lambda: in_state(airflow, run_id, "tasks", "deferred"), "the task was not deferred")
         sure(lambda: triggers(airflow, running=True) == 1 or None, "the triggerer did not begin")
         clear = {"dag_run_id": run_id, "task_ids": ["tasks"], "dry_run": False, "only_failed": False}
         airflow.call("POST", "dags/job_files/clearTaskInstances", clear)
         sure(lambda: any((control.inspect().revoked() or {}).values()) or None, "nothing was withdrawn")
-        assert control.add_consumer(COMMIT_QUEUE, reply=True)
-        assert airflow.ended_as("job_files", run_id) == "success"
+    assert airflow.ended_as("job_files", run_id) == "success"
 
     assert "sent as batch" in " ".join(airflow.log("job_files", run_id, "tasks", 2))
-    lines = log.read_text()
+    lines = worker.read_text()[before:]
     assert lines.count("Discarding revoked task: lockgate.commit_task") == 3
     assert len(re.findall(r"Task lockgate\.commit_task\S+ succeeded", lines)) == 3
     assert triggers(airflow) == 0
@@ -159,16 +183,12 @@ def test_a_deferred_task_that_is_cleared_leaves_nothing_running_and_its_job_comm
 
 
 def test_a_commit_killed_after_its_decision_says_so_and_recovery_emits_its_event_once(
-    airflow: Services, settings: Settings, root: Path
+    airflow: Services, settings: Settings, root: Path, worker: Path, triggerer: None
 ) -> None:
     destination = str(root / "lake" / "killed")
-    with (
-        running_worker(root / "worker-of-killed.log", {"LOCKGATE_HOME": str(settings.home)}),
-        airflow.process("triggerer-of-killed", "triggerer"),
-    ):
-        conf = {"destination": destination, "complete_by": "threads", "kill": True}
-        run_id = airflow.trigger("job_files", conf)
-        airflow.ended_as("job_files", run_id)
+    conf = {"destination": destination, "complete_by": "threads", "kill": True}
+    run_id = airflow.trigger("job_files", conf)
+    airflow.ended_as("job_files", run_id)
     assert airflow.state("job_files", run_id, "commit") == "failed"
     [job] = list_jobs(destination, settings=settings)
     log = " ".join(airflow.log("job_files", run_id, "commit"))
@@ -195,6 +215,35 @@ def test_a_commit_killed_after_its_decision_says_so_and_recovery_emits_its_event
     assert events_of(airflow, job.job_id) == [("files", "job_recovery")]
     sure(lambda: started_by(airflow, job.job_id), "the Asset started no run")
     assert [page for page in open_store(destination, settings).pages(layout.ASSET_EVENTS) if page] == []
+
+
+def test_the_form_of_a_connection_has_its_fields_and_airflow_hides_its_passwords(airflow: Services) -> None:
+    [meta] = [one for one in airflow.ui("connections/hook_meta") if one["connection_type"] == "lockgate"]
+    fields = meta["extra_fields"]
+    assert {name: field["schema"]["title"] for name, field in fields.items()} == {
+        "journal_url": "Journal",
+        "broker_url": "Broker",
+        "broker_password": "Password of the broker",
+        "blob_server_url": "Blob server",
+        "aws_conn_id": "AWS connection for S3",
+    }
+    hidden = [name for name, field in fields.items() if field["schema"].get("format") == "password"]
+    assert hidden == ["broker_password"]
+    assert [field["value"] for field in fields.values() if field["value"]] == []
+    standard = {name: field for name, field in meta["standard_fields"].items() if field}
+    assert [name for name, field in standard.items() if not field["hidden"]] == ["password"]
+    assert standard["password"]["title"] == "Password of the journal"
+
+    extra = {"journal_url": "postgresql://jobs@db/lockgate", "broker_password": "hush-broker"}
+    form = {"connection_id": "typed", "conn_type": "lockgate", "password": "hush-journal"}
+    airflow.call("POST", "connections", {**form, "extra": json.dumps(extra)})
+    shown = airflow.call("GET", "connections/typed")
+
+    assert (shown["conn_type"], json.loads(shown["extra"])["journal_url"]) == (
+        "lockgate",
+        extra["journal_url"],
+    )
+    assert "hush" not in json.dumps(shown)
 
 
 def test_the_forms_test_button_connects_from_the_api_server(airflow: Services, tmp_path: Path) -> None:

@@ -49,6 +49,10 @@ class Services:
         """Call Airflow's REST API."""
         return self._call(method, f"{self.url}/api/v2/{path}", body)
 
+    def ui(self, path: str) -> Any:
+        """Read what Airflow's own pages read."""
+        return self._call("GET", f"{self.url}/ui/{path}", None)
+
     def lockgate(self, method: str, path: str, body: object = None) -> Any:
         """Call the JSON API of Lockgate's plugin."""
         return self._call(method, f"{self.url}/lockgate/api/v1/{path}", body)
