@@ -31,7 +31,8 @@ from lockgate.storage_core.journal import Journal, Mutation, WriteOutcome, open_
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
 from lockgate.storage_core.journal.checkpoint.verify import verify
 from lockgate.storage_core.journal.database.row_access import SqlRows
-from lockgate.storage_core.journal.entries.leases import FreeLease
+from lockgate.storage_core.journal.entries.leases import FreeLease, Seen
+from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.read.snapshot_read import Entry
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores.local.store import LocalStore
@@ -236,10 +237,14 @@ def test_an_upload_set_is_completed_page_by_page_and_its_end_stages_what_a_crash
     assert len(entries(journal, "complete-upload")) == 1
 
 
-def abandon(journal: Journal, upload_set: UploadSetId, *, dies_before: int | None = None) -> None:
-    """Give up a set whose lease is gone, as a sweep does; die before a write, counted from 1."""
+def abandon(
+    journal: Journal, upload_set: UploadSetId, *, lapsed: bool = False, dies_before: int | None = None
+) -> None:
+    """Give up a set as a sweep does, whose lease is gone or was seen to lapse; die before a write, from 1."""
     with journal.reading() as reading:
-        steps = in_steps(reading, AbandonUpload(upload_set=upload_set))
+        lease = reading.get(Lease, upload_resource(upload_set))
+        seen = Seen.of(lease) if lapsed and lease is not None else None
+        steps = in_steps(reading, AbandonUpload(upload_set=upload_set, seen=seen))
     with nullcontext() if dies_before is None else dying_before_write(dies_before):
         for step in steps:
             journal.apply(step)
@@ -251,9 +256,8 @@ def test_an_upload_set_is_abandoned_page_by_page_and_another_sweep_goes_on_after
     sets = UploadSets(journal, SystemClock(), own_max_age_s=60)
     opened, stamp = sets.take("uploader", UPLOAD)
     put(journal, opened)
-    journal.apply(FreeLease(resource=upload_resource(opened), stamp=stamp))
     with pytest.raises(Died):
-        abandon(journal, opened, dies_before=2)
+        abandon(journal, opened, lapsed=True, dies_before=2)
 
     assert sets.renew("uploader", {opened: stamp}), "its uploader must not renew it any more"
     with journal.reading() as reading:
