@@ -22,7 +22,7 @@ POLICY: Final = "; ".join(
 )
 """Content security policy: no inline script, and frames of the same origin only, as Airflow's are."""
 
-_ALWAYS: Final = {
+ALWAYS: Final = {
     "content-security-policy": POLICY,
     "cross-origin-resource-policy": "same-origin",
     "referrer-policy": "same-origin",
@@ -44,7 +44,7 @@ class HeadersMiddleware:
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers.update(_ALWAYS)
+                headers.update(ALWAYS)
                 headers.setdefault("cache-control", _REVALIDATED if "etag" in headers else "no-store")
             await send(message)
 

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lockgate.plugins.web.headers import ALWAYS
 from lockgate.plugins.web.models.base import Model
 from lockgate.storage_core.blobs.http.messages import body_of, status_of
 from lockgate.storage_core.errors import JobFailedError, LockgateError, MalformedRecordError, StateLostError
@@ -78,6 +79,8 @@ async def _answer(request: Request, error: Exception) -> Response:
     response = problem_response(error)
     if response.status_code == HTTPStatus.INTERNAL_SERVER_ERROR:
         LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        # Starlette answers an unexpected error outside the application's own middleware.
+        response.headers.update({**ALWAYS, "cache-control": "no-store"})
     return response
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from lockgate.plugins.web.models.base import Model
 
@@ -20,9 +22,9 @@ class ActionRequest(Model):
     """
 
     dry_run: bool = True
-    destination: str | None = None
-    job_id: str | None = None
-    reason: str = ""
+    destination: Annotated[str, Field(max_length=2_048)] | None = None
+    job_id: Annotated[str, Field(max_length=512)] | None = None
+    reason: Annotated[str, Field(max_length=1_000)] = ""
 
 
 class ActionStarted(Model):

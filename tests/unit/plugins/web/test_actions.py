@@ -85,6 +85,13 @@ def test_a_start_goes_to_the_host_with_the_user_and_the_canonical_destination(
     assert request.destination == Path(destination).as_uri()
 
 
+@pytest.mark.parametrize("field", ["destination", "job_id", "reason"])
+def test_an_action_refuses_a_text_that_is_too_long(settings: Settings, field: str) -> None:
+    answer = client(settings, host(Recorded())).post(f"{API}/actions/abort", json={field: "x" * 3_000})
+    assert answer.status_code == 422
+    assert field in answer.json()["detail"]
+
+
 @pytest.mark.parametrize("action", ACTIONS)
 def test_every_action_refuses_what_a_foreign_site_or_a_form_can_send(
     destination: str, settings: Settings, action: str

@@ -194,3 +194,16 @@ def test_an_answer_carries_the_token_of_a_state_that_the_next_read_includes(sett
 def test_without_a_journal_there_is_no_token(settings: Settings) -> None:
     pages = served(settings.model_copy(update={"journal_url": "none"}))
     assert "lockgate-token" not in pages.get(f"{API}/destinations").headers
+
+
+def test_an_unexpected_error_has_the_headers_of_every_answer(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError("of the route")
+
+    with caplog.at_level(logging.CRITICAL, "lockgate"):
+        answer = client_of("/fails", fail).get("/fails")
+    assert answer.status_code == 500
+    assert "of the route" not in answer.text
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "frame-ancestors 'self'" in answer.headers["content-security-policy"]
+    assert answer.headers["cache-control"] == "no-store"
