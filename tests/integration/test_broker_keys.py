@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -169,22 +169,48 @@ def test_a_refused_worker_ends_with_the_reason(client: redis.Redis, shared: Sett
     assert "another Celery application uses keys lockgate:*" in ended.stdout + ended.stderr
 
 
-def test_a_redis_without_lockgates_own_database_is_reported(tmp_path: Path) -> None:
+@contextmanager
+def redis_with_one_database(folder: Path) -> Iterator[int]:
+    """Run a Redis of its own; yield its port."""
     port = free_port()
     server = subprocess.Popen(
         [redis_program(), "--port", str(port), "--bind", "127.0.0.1", "--databases", "1", "--save", ""],
-        cwd=tmp_path,
+        cwd=folder,
         stdout=subprocess.DEVNULL,
     )
     try:
-        with (
-            environment(LOCKGATE_BROKER_URL=f"redis://127.0.0.1:{port}"),
-            pytest.raises(InvalidInputError, match="redis://host:port/0"),
-        ):
-            refuse_foreign_keys(app)
+        yield port
     finally:
         server.kill()
         server.wait()
+
+
+def test_a_redis_without_lockgates_own_database_is_reported(tmp_path: Path) -> None:
+    with (
+        redis_with_one_database(tmp_path) as port,
+        environment(LOCKGATE_BROKER_URL=f"redis://127.0.0.1:{port}"),
+        pytest.raises(InvalidInputError, match="redis://host:port/0"),
+    ):
+        refuse_foreign_keys(app)
+
+
+def test_a_redis_user_who_may_only_touch_keys_of_the_prefix_can_start_a_worker(tmp_path: Path) -> None:
+    with redis_with_one_database(tmp_path) as port, redis.Redis(port=port) as admin:
+        wait_until(lambda: _answers(admin))
+        may = {"keys": ["lockgate:*"], "channels": ["*"], "categories": ["+@all"]}
+        admin.acl_setuser("lockgate", enabled=True, passwords=["+secret"], **may)
+        admin.sadd("lockgate:_kombu.binding.reports", "reports")
+        with environment(LOCKGATE_BROKER_URL=f"redis://lockgate:secret@127.0.0.1:{port}/0"):
+            with pytest.raises(InvalidInputError, match="queue reports"):
+                refuse_foreign_keys(app)
+            admin.delete("lockgate:_kombu.binding.reports")
+            refuse_foreign_keys(app)
+
+
+def _answers(client: redis.Redis) -> bool:
+    with suppress(redis.ConnectionError):
+        return bool(client.ping())
+    return False
 
 
 @pytest.mark.parametrize(

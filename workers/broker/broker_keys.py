@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -128,7 +128,8 @@ def _refuse_foreign(client: Any, prefix: str, app: Celery) -> None:
         )
     client.sadd(prefix + NAMES, *own)
     if prefix:
-        _warn_of_earlier_messages(client, app.conf.task_routes)
+        with suppress(redis.exceptions.NoPermissionError):  # its user may only touch keys of the prefix
+            _warn_of_earlier_messages(client, app.conf.task_routes)
 
 
 def _names(client: Any, prefix: str, queues: Iterable[str]) -> Iterator[str]:
