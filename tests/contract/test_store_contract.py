@@ -330,6 +330,8 @@ class TestWatching:
         finally:
             FAILPOINTS.observer = None
 
+        # Another test's job may renew its lease in this process.
+        seen = [name for name in seen if "journal-renew" not in name]
         assert seen[:2] == ["decide.create.before", "decide.create.after"]
         assert seen[2:4] == ["idle.list.before", "idle.list.after"]
         assert store.requests["create"] == 1

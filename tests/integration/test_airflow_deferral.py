@@ -6,13 +6,13 @@ import json
 import os
 import re
 import signal
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import psycopg
 import pytest
 
 from examples.flights.processes.worker import running_broker, running_worker
@@ -25,8 +25,9 @@ from lockgate.storage_core.settings import Settings, settings_in_effect
 from lockgate.storage_core.stores import open_store
 from lockgate.workers.celery_app import COMMIT_QUEUE, app
 from tests.support.airflow.services import Services, quoted, running_airflow, sure
+from tests.support.postgres import Server
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(1_800)]
+pytestmark = [pytest.mark.integration, pytest.mark.requires("postgres"), pytest.mark.timeout(1_800)]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def settings(root: Path) -> Settings:
 
 
 @pytest.fixture(scope="module")
-def airflow(root: Path, settings: Settings) -> Iterator[Services]:
+def airflow(root: Path, settings: Settings, postgres: Server) -> Iterator[Services]:
     environment = {
         "LOCKGATE_HOME": str(settings.home),
         "LOCKGATE_TRIGGER_DESTINATIONS": json.dumps([str(root / "lake")]),  # the form of `job_recovery`
@@ -51,7 +52,12 @@ def airflow(root: Path, settings: Settings) -> Iterator[Services]:
     }
     with (
         running_broker(settings),
-        running_airflow(root, Path(__file__).parent / "job_dags", environment) as services,
+        running_airflow(
+            root,
+            Path(__file__).parent / "job_dags",
+            environment,
+            database=postgres.new_database("airflow_deferral"),
+        ) as services,
     ):
         for dag in ("after_files", "job_recovery"):
             services.call("PATCH", f"dags/{dag}?update_mask=is_paused", {"is_paused": False})
@@ -94,17 +100,17 @@ def in_state(airflow: Services, run_id: str, task_id: str, wanted: str) -> bool 
 
 def events_of(airflow: Services, job_id: str) -> list[Any]:
     """Return the events of a job in Airflow's database: their Asset and who emitted them."""
-    with closing(sqlite3.connect(airflow.home.path / "airflow.db")) as database:
+    with psycopg.connect(airflow.database) as database:
         return database.execute(
             "select asset.name, asset_event.source_dag_id from asset_event join asset on asset.id = asset_id "
-            "where json_extract(asset_event.extra, '$.job_id') = ?",
+            "where asset_event.extra::json ->> 'job_id' = %s",
             (job_id,),
         ).fetchall()
 
 
 def started_by(airflow: Services, job_id: str) -> bool | None:
     """Return whether a run of the DAG that the Asset schedules has read an event of this job."""
-    with closing(sqlite3.connect(airflow.home.path / "airflow.db")) as database:
+    with psycopg.connect(airflow.database) as database:
         values = database.execute("select value from xcom where dag_id = 'after_files'").fetchall()
     return True if any(job_id in str(value) for (value,) in values) else None
 
@@ -120,8 +126,8 @@ def press(airflow: Services, action: str, wanted: dict[str, str]) -> str:
 def triggers(airflow: Services, *, running: bool = False) -> int:
     """Return the number of triggers in Airflow's database."""
     of = "where triggerer_id is not null" if running else ""
-    with closing(sqlite3.connect(airflow.home.path / "airflow.db")) as database:
-        return int(database.execute(f"select count(*) from trigger {of}").fetchone()[0])
+    with psycopg.connect(airflow.database) as database:
+        return len(database.execute(f"select id from trigger {of}".encode()).fetchall())
 
 
 def test_airflow_loads_the_plugin_and_its_api_answers(airflow: Services) -> None:

@@ -30,6 +30,7 @@ from tests.support.airflow.pages import (
 )
 from tests.support.airflow.services import Services, quoted, sure
 from tests.support.cli import write
+from tests.support.postgres import Server
 from tests.support.soak import rounds
 
 CHROMIUM = shutil.which("chromium")
@@ -40,6 +41,7 @@ SCREENSHOTS = Path(os.environ["LOCKGATE_SCREENSHOTS"]) if "LOCKGATE_SCREENSHOTS"
 
 pytestmark = [
     pytest.mark.integration,
+    pytest.mark.requires("postgres"),
     pytest.mark.timeout(1_800),
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (Debian: apt install chromium)"),
 ]
@@ -56,8 +58,8 @@ def settings(root: Path) -> Settings:
 
 
 @pytest.fixture(scope="module")
-def airflow(root: Path) -> Iterator[Services]:
-    with running_pages(root) as services:
+def airflow(root: Path, postgres: Server) -> Iterator[Services]:
+    with running_pages(root, postgres.new_database("airflow_pages")) as services:
         yield services
 
 

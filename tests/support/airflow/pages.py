@@ -28,11 +28,12 @@ JOB_FILES: Final = Path(__file__).parents[2] / "integration" / "job_dags" / "job
 
 
 @contextmanager
-def running_pages(root: Path) -> Iterator[Services]:
+def running_pages(root: Path, database: str) -> Iterator[Services]:
     """Run Airflow with our DAGs, a broker and a triggerer, without a worker; the caller is an administrator.
 
     Args:
         root: Folder of everything: `in` has a source, destinations are below `lake`.
+        database: URL of an empty PostgreSQL database.
     """
     dags = root / "dags"
     dags.mkdir()
@@ -59,7 +60,7 @@ def running_pages(root: Path) -> Iterator[Services]:
     }
     with (
         running_broker(Settings(home=root / "home")),
-        running_airflow(root, dags, environment, roles=ROLES) as services,
+        running_airflow(root, dags, environment, roles=ROLES, database=database) as services,
         services.process("triggerer", "triggerer", "--skip-serve-logs"),
     ):
         admin = replace(services, user=("ada", "ada"))

@@ -37,6 +37,7 @@ class Services:
         environment: Environment of every process.
         logs: Folder of the processes' output.
         user: Name and password of the user who calls the API; None: an administrator without a password.
+        database: URL of its PostgreSQL database; empty: it is a SQLite file.
     """
 
     home: AirflowHome
@@ -44,6 +45,7 @@ class Services:
     environment: Mapping[str, str]
     logs: Path
     user: tuple[str, str] | None = None
+    database: str = ""
 
     def call(self, method: str, path: str, body: object = None) -> Any:
         """Call Airflow's REST API."""
@@ -69,7 +71,7 @@ class Services:
             },
         )
         try:
-            with urllib.request.urlopen(request, timeout=120) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
                 data = answer.read()
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{method} {url}: {error.code}: {error.read()!r}") from error
@@ -151,13 +153,18 @@ class Services:
         if self.user is not None:
             request.data = json.dumps(dict(zip(("username", "password"), self.user, strict=True))).encode()
             request.add_header("content-type", "application/json")
-        with urllib.request.urlopen(request, timeout=120) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return str(json.loads(answer.read())["access_token"])
 
 
 @contextmanager
 def running_airflow(
-    root: Path, dags: Path, environment: Mapping[str, str], *, roles: Mapping[str, str] | None = None
+    root: Path,
+    dags: Path,
+    environment: Mapping[str, str],
+    *,
+    roles: Mapping[str, str] | None = None,
+    database: str = "",
 ) -> Iterator[Services]:
     """Run an Airflow with the DAGs of a folder until the block ends.
 
@@ -166,6 +173,8 @@ def running_airflow(
         dags: Folder of the DAG files.
         environment: Additional environment of every process.
         roles: Role of each user, whose password is the name; None: everybody is an administrator.
+        database: URL of an empty PostgreSQL database. With SQLite, Airflow's API server sometimes waits for
+            itself: it logs an action in its event loop, which is to commit the transaction that has the file.
     """
     port = _free_port()
     url = f"http://127.0.0.1:{port}"
@@ -182,9 +191,19 @@ def running_airflow(
         **(_users(root, roles) if roles else {}),
         **environment,
     }
+    if database:
+        metadata = database.replace("://", "+psycopg://")
+        mine |= {
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": metadata,
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": metadata,
+        }
     home = AirflowHome(root / "airflow", mine)
-    create(home)
-    services = Services(home, url, {**home._settings(), **mine}, root)
+    services = Services(home, url, {**home._settings(), **mine}, root, database=database)
+    if database:
+        home.path.mkdir(mode=0o700)
+        services.command(sys.executable, "-m", "airflow", "db", "migrate")
+    else:
+        create(home)
     services.command(sys.executable, "-m", "airflow", "dags", "reserialize")
     with (
         services.process("api-server", "api-server", "--port", str(port), "--workers", "1"),
