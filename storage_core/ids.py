@@ -154,3 +154,24 @@ def job_of_resource(resource: str) -> tuple[str, str] | None:
         return None
     destination, _, job_id = job.rpartition("#")
     return destination, job_id
+
+
+def file_resource(inode: int) -> str:
+    """Return the name of the resource that an appendable file's lease is on, whatever the file's path."""
+    return f"{FILE_RESOURCES}{inode}"
+
+
+def inode_of(resource: str) -> int:
+    """Return the inode of a resource that `file_resource` has named.
+
+    Raises:
+        InvalidInputError: It is another resource.
+    """
+    inode = resource.removeprefix(FILE_RESOURCES)
+    if inode == resource or not inode.isdecimal():
+        raise InvalidInputError(f"{resource[:100]!r} is not the resource of a file")
+    return int(inode)
+
+
+FILE_RESOURCES: Final = "file:"
+"""First characters of the resources of appendable files."""

@@ -264,6 +264,8 @@ def _add(table: Table, for_sqlite: bool) -> _Insert:
 def _put(table: Table, for_sqlite: bool) -> _Insert:
     statement = _add(table, for_sqlite)
     rest = [at.name for at in table.columns if not at.primary_key]
+    if not rest:  # a row that is its key, as a block's member is, has nothing to change
+        return statement.on_conflict_do_nothing()
     return statement.on_conflict_do_update(
         index_elements=list(table.primary_key), set_={name: statement.excluded[name] for name in rest}
     )

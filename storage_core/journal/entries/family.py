@@ -27,6 +27,7 @@ FAMILIES: Final[tuple[str, ...]] = (
     "lockgate.storage_core.journal.entries.journal_family:JOURNAL",
     "lockgate.storage_core.commit.registry.family:JOBS",
     "lockgate.storage_core.blobs.registry.family:BLOBS",
+    "lockgate.storage_core.files.namespace.family:FILES",
 )
 """The families' descriptions, as `module:name`."""
 

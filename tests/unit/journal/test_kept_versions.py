@@ -36,7 +36,7 @@ from lockgate.storage_core.journal.read.snapshot_read import Entry, Reading
 from lockgate.storage_core.stamp import Stamp
 from tests.support.journal.checkpoints import JournalWorld
 
-REVISIONS: Final = {1: ("blobs_1", "jobs_1", "journal_1"), 2: ("blobs_1", "jobs_2", "journal_2")}
+REVISIONS: Final = {1: ("blobs_1", "files_1", "jobs_1", "journal_1"), 2: ("blobs_1", "jobs_2", "journal_2")}
 versions = pytest.mark.parametrize("version", REVISIONS)
 
 

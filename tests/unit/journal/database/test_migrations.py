@@ -259,7 +259,7 @@ def test_threads_that_open_a_database_at_the_same_instant_open_the_same_journal(
     ("revision", "named"),
     [
         ("blobs_2", "family of entries 'blobs' in version 2.* up to version 1;"),
-        ("files_1", r"family of entries 'files' \(version 1\), which this program lacks"),
+        ("tables_1", r"family of entries 'tables' \(version 1\), which this program lacks"),
         ("5d1b2ea07c3a", "is of version 5d1b2ea07c3a, .*, this program's is blobs_1, "),
     ],
     ids=["newer", "unknown family", "another program's"],

@@ -1,0 +1,170 @@
+"""Recovery of files whose writers ended without closing them: sealed, closed, at one length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+import msgspec
+
+from lockgate.storage_core.errors import LeaseHeldError, LockgateError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.files.blocks import BlockRecord, Blocks
+from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
+from lockgate.storage_core.files.reseal import reseal
+from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
+from lockgate.storage_core.ids import FILE_RESOURCES, file_resource, inode_of
+from lockgate.storage_core.journal import Journal, Leases, LeaseView
+from lockgate.storage_core.journal.leases.overdue import overdue_leases
+from lockgate.storage_core.journal.leases.renewer import Renewer
+
+
+class RecoveredFile(msgspec.Struct, frozen=True, kw_only=True):
+    """Outcome of one file's recovery.
+
+    Attributes:
+        inode: The file.
+        path: Its path when it was opened.
+        length_bytes: Its length; None if it was not recovered.
+        why_not: Why it was not; empty if it was.
+    """
+
+    inode: int
+    path: str
+    length_bytes: int | None = None
+    why_not: str = ""
+
+
+class FileRecovery:
+    """Recovers files whose leases have lapsed.
+
+    Args:
+        journal: The journal of the files.
+        volumes: The volumes of their blocks.
+        renewer: Renews the lease of a file while it is recovered.
+        soft_s: See `TakeLease`.
+        hard_s: See `TakeLease`.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        volumes: Mapping[VolumeId, Volume],
+        renewer: Renewer,
+        *,
+        soft_s: float,
+        hard_s: float,
+    ) -> None:
+        self._journal = journal
+        self._volumes = volumes
+        self._renewer = renewer
+        self._soft_s = soft_s
+        self._hard_s = hard_s
+        self._leases = Leases(journal)
+
+    def recover(self, inode: int, *, lost: Collection[VolumeId] = ()) -> int | None:
+        """Recover a file whose writer has ended, and close it.
+
+        Args:
+            inode: The file.
+            lost: Volumes that an operator has named as lost; the recovery does not wait for them.
+
+        Returns:
+            The length in bytes, None if the file needs no recovery.
+
+        Raises:
+            LeaseHeldError: Its lease has not lapsed: the writer may live.
+            StoreUnavailableError: Too few members answered; nothing was committed, a later call begins again.
+            FencedError: Another recovery or writer has taken it over.
+        """
+        view = self._leases.look(file_resource(inode))
+        return None if view is None else self._recover(inode, view, lost)
+
+    def lapses_in_s(self, inode: int) -> float:
+        """Return after what time a file can be recovered; 0 now, or if it needs no recovery."""
+        view = self._leases.look(file_resource(inode))
+        return 0.0 if view is None else view.lapses_in_s
+
+    def recover_lapsed(
+        self, *, lost: Collection[VolumeId] = (), note: Callable[[RecoveredFile], None] = lambda _: None
+    ) -> list[RecoveredFile]:
+        """Recover all files whose leases have lapsed; one that fails does not stop the others.
+
+        By the wall clock a lease is only overdue. It is waited for until this process has seen it unrenewed
+        for its limit.
+
+        Args:
+            lost: As in `recover`.
+            note: Receives each outcome as soon as it is known.
+        """
+        done = []
+        for view in self._lapsed():
+            inode, path = inode_of(view.lease.resource), view.lease.detail
+            try:
+                found = RecoveredFile(inode=inode, path=path, length_bytes=self._recover(inode, view, lost))
+            except LockgateError as error:
+                found = RecoveredFile(inode=inode, path=path, why_not=str(error))
+            note(found)
+            done.append(found)
+        return done
+
+    def _lapsed(self) -> list[LeaseView]:
+        views = self._overdue()
+        wait_s = max((view.lapses_in_s for view in views), default=0.0)
+        if wait_s:
+            self._journal.clock.sleep(wait_s)
+            views = self._overdue()
+        return [view for view in views if not view.lapses_in_s]
+
+    def _overdue(self) -> list[LeaseView]:
+        with self._journal.reading() as reading:
+            now_s = reading.now_s()
+            leases = [
+                lease
+                for lease in overdue_leases(reading, now_s, self._hard_s)
+                if lease.resource.startswith(FILE_RESOURCES)
+            ]
+        return [self._leases.watch(lease, now_s) for lease in leases]
+
+    def _recover(self, inode: int, view: LeaseView, lost: Collection[VolumeId]) -> int:
+        if view.lapses_in_s:
+            raise LeaseHeldError(
+                f"{view.lease.detail}: its writer may live: its lease is {view.state} and lapses in "
+                f"{view.lapses_in_s:.0f} s; nothing was changed; wait, or end the writer"
+            )
+        began_s = self._journal.clock.monotonic_s()
+        stamp = self._leases.take(
+            view.lease.resource,
+            self._renewer.holder,
+            purpose="recover",
+            soft_s=self._soft_s,
+            hard_s=self._hard_s,
+            detail=view.lease.detail,
+            seen=view.lease,
+        )
+        self._renewer.keep(view.lease.resource, stamp, since_s=began_s)
+        try:
+            blocks = JournalBlocks(self._journal, inode, stamp, choose=tuple)
+            length = sum(record.length_bytes for record in settle(blocks, self._volumes, lost=lost))
+            FAILPOINTS.hit("recover.close.before")
+            blocks.close()
+            FAILPOINTS.hit("recover.close.after")
+        finally:
+            self._renewer.drop(view.lease.resource)
+        return length
+
+
+def settle(
+    blocks: Blocks, volumes: Mapping[VolumeId, Volume], *, lost: Collection[VolumeId] = ()
+) -> list[BlockRecord]:
+    """Seal the last block of a file, if it is being written or a reseal of it is not committed.
+
+    Returns:
+        All blocks, sealed.
+
+    Raises:
+        StoreUnavailableError: Too few members answered.
+    """
+    records = list(blocks.records())
+    if records and (records[-1].state is not ReplicaState.SEALED or records[-1].pending is not None):
+        records[-1] = reseal(blocks, volumes, records[-1].block, ends=ReplicaState.SEALED, lost=lost)
+    return records

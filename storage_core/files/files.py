@@ -1,0 +1,344 @@
+"""Appendable files: append, flush, truncate, rename, delete, follow.
+
+    files = Files(journal, volumes, settings)
+    with files.create("/logs/a.log") as log:
+        log.write(b"begun")
+        log.flush()                      # durable on every member, and visible to readers
+    files.open("/logs/a.log").read()
+
+Source: docs/internals/files.md.
+"""
+
+from __future__ import annotations
+
+import random
+import weakref
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from lockgate.storage_core.errors import (
+    AlreadyExistsError,
+    FencedError,
+    InvalidInputError,
+    LeaseHeldError,
+    NotAppliedError,
+    OutcomeUnknownError,
+    StoreUnavailableError,
+)
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.files.blocks import BlockRecord, known_volume
+from lockgate.storage_core.files.file_recovery import FileRecovery, settle
+from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
+from lockgate.storage_core.files.namespace.open_files import Opened, OpenFile
+from lockgate.storage_core.files.namespace.queries import (
+    FileStatus,
+    blocks_of,
+    file_at,
+    listing,
+    status,
+)
+from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
+from lockgate.storage_core.files.namespace.rows import RegisteredVolume
+from lockgate.storage_core.files.namespace.tree import Delete, Deleted, MakeDirectory, Rename
+from lockgate.storage_core.files.namespace.tree_paths import parse_path, shown
+from lockgate.storage_core.files.reader import Reader
+from lockgate.storage_core.files.removal import Removed, remove_deleted
+from lockgate.storage_core.files.reseal import reseal
+from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
+from lockgate.storage_core.files.writer import BLOCK_BYTES, Writer
+from lockgate.storage_core.ids import file_resource
+from lockgate.storage_core.journal import Journal, Leases, Mutation, Refused
+from lockgate.storage_core.journal.leases.renewer import Renewer
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stamp import Stamp
+
+REPLICAS: Final = 3
+"""Members of a new block, if there are as many volumes."""
+
+
+class FileWriter(Writer):
+    """A `Writer` whose lease is renewed until it is closed or dropped."""
+
+    def __init__(
+        self, blocks: JournalBlocks, volumes: Mapping[VolumeId, Volume], renewer: Renewer, block_bytes: int
+    ) -> None:
+        """Open the end of the file; see `Writer`."""
+        self._dropped = weakref.finalize(self, renewer.drop, blocks.resource)
+        super().__init__(blocks, volumes, block_bytes=block_bytes)
+
+    def close(self) -> None:
+        """Seal the last block, close the file and end its lease.
+
+        After an error the lease lapses, and a recovery closes the file.
+        """
+        try:
+            super().close()
+        finally:
+            self._dropped()
+
+
+class Files:
+    """The appendable files of one journal.
+
+    Attributes:
+        recovery: Recovers files whose writers have ended.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        volumes: Mapping[VolumeId, Volume],
+        settings: Settings,
+        *,
+        urls: Mapping[VolumeId, str] | None = None,
+        block_bytes: int = BLOCK_BYTES,
+    ) -> None:
+        """Use the files of a journal; volumes that it does not know are registered.
+
+        Args:
+            journal: The journal.
+            volumes: Volumes that this process can reach, by id. New blocks get members among them.
+            settings: Uses the limits of leases.
+            urls: Where other processes reach the volumes.
+            block_bytes: Length of a full block.
+        """
+        self._journal = journal
+        self._volumes = volumes
+        self._block_bytes = block_bytes
+        self._soft_s = min(settings.lease_soft_s, settings.lease_hard_s)
+        self._hard_s = settings.lease_hard_s
+        self._renewer = Renewer(Leases(journal).renew, every_s=settings.lease_renew_s, clock=journal.clock)
+        self.recovery = FileRecovery(
+            journal, volumes, self._renewer, soft_s=self._soft_s, hard_s=self._hard_s
+        )
+        self._register(urls or {})
+
+    def create(self, path: str) -> FileWriter:
+        """Create a file and return its writer.
+
+        Raises:
+            AlreadyExistsError: The path exists.
+            ObjectNotFoundError: Its directory does not exist.
+        """
+        return self._writer(self._open(path, "create"))
+
+    def append(self, path: str) -> FileWriter:
+        """Open a file at its end. One whose writer's lease has lapsed is recovered first.
+
+        Raises:
+            ObjectNotFoundError: The path does not exist.
+            LeaseHeldError: Another writer has it, or one that ended less than the lease's limit ago.
+            StoreUnavailableError: Too few members of its last block answered.
+        """
+        return self._writer(self._open(path, "append"))
+
+    def open(self, path: str) -> Reader:
+        """Return a reader of a file; it follows a file that is being written.
+
+        Raises:
+            ObjectNotFoundError: The path does not exist.
+        """
+        with self._journal.reading() as reading:
+            inode = file_at(reading, path)
+        return Reader(lambda: self._records(inode), self._volumes, clock=self._journal.clock)
+
+    def truncate(self, path: str, length_bytes: int) -> None:
+        """Cut a closed file. The same length changes nothing; a crash leaves the old length or the new one.
+
+        Raises:
+            InvalidInputError: The length is negative, or greater than the file's.
+            LeaseHeldError: A writer has the file.
+            StoreUnavailableError: Too few members answered. The file is cut by the next call, `append` or
+                recovery.
+        """
+        with self._journal.reading() as reading:
+            length = sum(record.length_bytes for record in blocks_of(reading, file_at(reading, path)))
+        _check_length(path, length_bytes, length)
+        opened = self._open(path, "append")
+        blocks = self._blocks(opened)
+        try:
+            records = settle(blocks, self._volumes)
+            _check_length(path, length_bytes, sum(record.length_bytes for record in records))
+            start = 0
+            for record in records:
+                end = start + record.length_bytes
+                if length_bytes <= end and (length_bytes < end or record is not records[-1]):
+                    FAILPOINTS.hit("truncate.reseal.before")
+                    target = length_bytes - start
+                    reseal(blocks, self._volumes, record.block, ends=ReplicaState.SEALED, target_bytes=target)
+                    break
+                start = end
+            FAILPOINTS.hit("truncate.close.before")
+            blocks.close()
+        except (NotAppliedError, OutcomeUnknownError):
+            self._free(blocks.resource, opened.stamp)
+            raise
+        finally:
+            self._renewer.drop(blocks.resource)
+
+    def make_directory(self, path: str, *, parents: bool = False) -> None:
+        """Make a directory.
+
+        Args:
+            path: The directory.
+            parents: Also make the directories above it; one that exists is no error.
+
+        Raises:
+            AlreadyExistsError: It exists.
+            ObjectNotFoundError: The directory above it does not exist.
+        """
+        names = parse_path(path)  # before the journal, whose message would be about databases
+        for depth in range(1, len(names)) if parents else ():
+            self._make_missing(shown(names[:depth]))
+        if parents:
+            self._make_missing(path)
+        else:
+            self._journal.apply(MakeDirectory(path=path))
+
+    def rename(self, path: str, target: str) -> None:
+        """Move a file or a directory to a path that does not exist. An open file keeps its writer.
+
+        Raises:
+            ObjectNotFoundError: The path, or the directory of the target, does not exist.
+            AlreadyExistsError: The target exists.
+            ConflictError: The target is inside the path.
+        """
+        parse_path(path), parse_path(target)
+        self._journal.apply(Rename(path=path, target=target))
+
+    def delete(self, path: str, *, recursive: bool = False) -> None:
+        """Delete a file or a directory in one entry; `remove_deleted` removes its blocks later.
+
+        The writer of an open file is fenced at the members that answer; at another one, at its next renewal.
+
+        Raises:
+            ObjectNotFoundError: The path does not exist.
+            ConflictError: The directory is not empty, and `recursive` is False.
+        """
+        parse_path(path)
+        written = self._journal.apply(Delete(path=path, recursive=recursive))
+        deleted: Deleted = written.result
+        FAILPOINTS.hit("delete.entry.after")
+        if deleted.kind == "file":
+            for record in self._records(deleted.inode)[-1:]:
+                if record.state is ReplicaState.WRITING:
+                    self._fence(record, written.stamp)
+
+    def list(self, path: str = "/", after: str | None = None) -> list[FileStatus]:
+        """Return a page of the names in a directory, in order.
+
+        Args:
+            path: The directory.
+            after: Last name of the page before.
+
+        Raises:
+            ObjectNotFoundError: The directory does not exist.
+        """
+        with self._journal.reading() as reading:
+            return listing(reading, path, after)
+
+    def status(self, path: str) -> FileStatus:
+        """Return what a path names.
+
+        Raises:
+            ObjectNotFoundError: It does not exist.
+        """
+        with self._journal.reading() as reading:
+            return status(reading, path)
+
+    def recover(self, path: str) -> int | None:
+        """Recover a file by its path; see `FileRecovery.recover`."""
+        with self._journal.reading() as reading:
+            inode = file_at(reading, path)
+        return self.recovery.recover(inode)
+
+    def remove_deleted(self, *, dry_run: bool = False) -> Removed:
+        """Remove the blocks of what was deleted; see `removal.remove_deleted`."""
+        return remove_deleted(self._journal, self._volumes, dry_run=dry_run)
+
+    def close(self) -> None:
+        """Stop renewing; files that are open are left to recovery."""
+        self._renewer.close()
+
+    def _open(self, path: str, mode: Literal["create", "append"]) -> Opened:
+        parse_path(path)
+        op = OpenFile(
+            path=path, mode=mode, holder=self._renewer.holder, soft_s=self._soft_s, hard_s=self._hard_s
+        )
+        began_s = self._journal.clock.monotonic_s()
+        try:
+            opened: Opened = self._journal.apply(op).result
+        except LeaseHeldError:
+            with self._journal.reading() as reading:
+                inode = file_at(reading, path)
+            if mode == "create" or self.recovery.lapses_in_s(inode):
+                raise
+            self.recovery.recover(inode)
+            opened = self._journal.apply(op).result
+        self._renewer.keep(file_resource(opened.inode), opened.stamp, since_s=began_s)
+        return opened
+
+    def _writer(self, opened: Opened) -> FileWriter:
+        blocks = self._blocks(opened)
+        try:
+            return FileWriter(blocks, self._volumes, self._renewer, self._block_bytes)
+        except BaseException:
+            self._renewer.drop(blocks.resource)
+            self._free(blocks.resource, opened.stamp)
+            raise
+
+    def _blocks(self, opened: Opened) -> JournalBlocks:
+        return JournalBlocks(self._journal, opened.inode, opened.stamp, self._choose)
+
+    def _choose(self) -> tuple[VolumeId, ...]:
+        if not self._volumes:
+            raise StoreUnavailableError("no volume is known: name volumes in LOCKGATE_FILES_VOLUMES")
+        return tuple(random.sample(sorted(self._volumes), min(REPLICAS, len(self._volumes))))
+
+    def _records(self, inode: int) -> tuple[BlockRecord, ...]:
+        with self._journal.reading() as reading:
+            return blocks_of(reading, inode)
+
+    def _fence(self, record: BlockRecord, stamp: Stamp) -> None:
+        for volume in record.members:
+            try:
+                known_volume(self._volumes, volume).fence(record.block, stamp)
+            except (NotAppliedError, OutcomeUnknownError, FencedError):
+                continue  # its writer is fenced by the journal, at its next renewal
+
+    def _free(self, resource: str, stamp: Stamp) -> None:
+        """Let the next call or a recovery take the file at once, if the journal answers."""
+        try:
+            Leases(self._journal).free(resource, stamp)
+        except (NotAppliedError, OutcomeUnknownError, FencedError):
+            return  # the lease lapses, or is another's
+
+    def _make_missing(self, path: str) -> None:
+        try:
+            self._journal.apply(MakeDirectory(path=path))
+        except AlreadyExistsError:
+            if not self.status(path).is_directory:
+                raise
+
+    def _register(self, urls: Mapping[VolumeId, str]) -> None:
+        with self._journal.reading() as reading:
+            known = {
+                row.volume: row.url
+                for row in reading.find(RegisteredVolume, [(volume,) for volume in self._volumes])
+            }
+        new = [
+            Mutation(op=RegisterVolume(volume=volume, url=urls.get(volume, "")))
+            for volume in self._volumes
+            if known.get(volume) != urls.get(volume, "")
+        ]
+        for outcome in self._journal.write(new) if new else ():
+            if isinstance(outcome, Refused):
+                raise outcome.error
+
+
+def _check_length(path: str, wanted: int, length: int) -> None:
+    if not 0 <= wanted <= length:
+        raise InvalidInputError(
+            f"{path} has {length} bytes and cannot be cut to {wanted}; nothing was changed; give a length "
+            f"from 0 to {length}"
+        )

@@ -1,0 +1,1 @@
+"""The tree of appendable files in the journal: directories, files, their blocks and members."""

@@ -1,0 +1,83 @@
+"""The blocks of one file in the journal, as the holder of its lease changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lockgate.storage_core.files.blocks import BlockRecord
+from lockgate.storage_core.files.namespace.file_blocks import AddBlock, CommitBlock, StampBlock
+from lockgate.storage_core.files.namespace.open_files import CloseFile
+from lockgate.storage_core.files.namespace.queries import block as block_of
+from lockgate.storage_core.files.namespace.queries import blocks_of
+from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, VolumeId
+from lockgate.storage_core.ids import file_resource
+from lockgate.storage_core.journal.journal import Journal
+from lockgate.storage_core.stamp import Stamp
+
+
+class JournalBlocks:
+    """`Blocks` of one file.
+
+    Args:
+        journal: The journal.
+        file: Inode of the file.
+        lease: Stamp of its lease.
+        choose: Returns the members of a new block.
+    """
+
+    def __init__(
+        self, journal: Journal, file: int, lease: Stamp, choose: Callable[[], tuple[VolumeId, ...]]
+    ) -> None:
+        self._journal = journal
+        self._file = file
+        self._lease = lease
+        self._choose = choose
+        self.resource = file_resource(file)
+
+    def records(self) -> tuple[BlockRecord, ...]:
+        """Return the file's blocks in order, as they are now."""
+        with self._journal.reading() as reading:
+            return blocks_of(reading, self._file)
+
+    def record(self, block: BlockId) -> BlockRecord:
+        """Return a block as it is now."""
+        with self._journal.reading() as reading:
+            return block_of(reading, block)
+
+    def add(self) -> BlockRecord:
+        """Add an empty block at the end of the file."""
+        op = AddBlock(resource=self.resource, stamp=self._lease, members=self._choose())
+        added: BlockRecord = self._journal.apply(op).result
+        return added
+
+    def stamp(self, block: BlockId, target_bytes: int | None) -> BlockRecord:
+        """Begin a reseal: a pending stamp, and the target of a truncate unless one stands."""
+        op = StampBlock(resource=self.resource, stamp=self._lease, block=block, target_bytes=target_bytes)
+        stamped: BlockRecord = self._journal.apply(op).result
+        return stamped
+
+    def commit(
+        self,
+        block: BlockId,
+        stamp: Stamp,
+        *,
+        length_bytes: int,
+        members: tuple[VolumeId, ...],
+        state: ReplicaState,
+    ) -> BlockRecord:
+        """Commit a reseal or a close."""
+        op = CommitBlock(
+            resource=self.resource,
+            stamp=self._lease,
+            block=block,
+            generation=stamp,
+            length_bytes=length_bytes,
+            members=members,
+            state="sealed" if state is ReplicaState.SEALED else "writing",
+        )
+        committed: BlockRecord = self._journal.apply(op).result
+        return committed
+
+    def close(self) -> None:
+        """Close the file, whose blocks are sealed, and end its lease."""
+        self._journal.apply(CloseFile(resource=self.resource, stamp=self._lease))

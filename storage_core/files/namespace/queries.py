@@ -1,0 +1,131 @@
+"""What the journal has of files: by path, by directory, by file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
+from lockgate.storage_core.files.blocks import BlockRecord
+from lockgate.storage_core.files.namespace.file_blocks import record_of
+from lockgate.storage_core.files.namespace.rows import Block, File, FileState, Inode, InodeKind, Member
+from lockgate.storage_core.files.namespace.tree import existing
+from lockgate.storage_core.files.namespace.tree_paths import directory, parse_path, resolve
+from lockgate.storage_core.journal.read.snapshot_read import Reading
+from lockgate.storage_core.stores.pagination import in_pages
+
+PAGE: Final = 500
+"""Names and blocks of each query, and rows of each entry that removes them."""
+
+
+class FileStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A name in the tree.
+
+    Attributes:
+        name: Last name of its path.
+        inode: Id of the file or directory.
+        is_open: Whether a file has a writer, or one that ended without closing it.
+        length_bytes: Length at the last commits of the blocks; more may be flushed to a file that is open.
+        blocks: Number of blocks.
+        changed_s: When it was made, opened or closed last.
+    """
+
+    name: str
+    inode: int
+    is_directory: bool
+    is_open: bool = False
+    length_bytes: int = 0
+    blocks: int = 0
+    changed_s: float
+
+
+def status(reading: Reading, path: str) -> FileStatus:
+    """Return what a path names.
+
+    Raises:
+        ObjectNotFoundError: It does not exist.
+        InvalidInputError: It is no path of a file or directory.
+    """
+    names = parse_path(path)
+    return next(iter(_statuses(reading, [existing(resolve(reading, names), names)])))
+
+
+def file_at(reading: Reading, path: str) -> int:
+    """Return the inode of the file of a path.
+
+    Raises:
+        ObjectNotFoundError: It does not exist.
+        ConflictError: It is a directory.
+    """
+    names = parse_path(path)
+    found = existing(resolve(reading, names), names)
+    if found.kind is not InodeKind.FILE:
+        raise ConflictError(f"{path} is a directory, not a file; nothing was changed")
+    return found.inode
+
+
+def listing(reading: Reading, path: str, after: str | None = None) -> list[FileStatus]:
+    """Return a page of the names in a directory, in order.
+
+    Args:
+        reading: State of the journal.
+        path: The directory.
+        after: Last name of the page before.
+    """
+    inode = directory(reading, parse_path(path))
+    return list(_statuses(reading, names_in(reading, inode, after)))
+
+
+def names_in(reading: Reading, inode: int, after: str | None = None) -> Sequence[Inode]:
+    """Return a page of the names in a directory, in order."""
+    return reading.where(
+        Inode, {"parent": inode}, limit=PAGE, after=None if after is None else (inode, after)
+    )
+
+
+def blocks_of(reading: Reading, file: int) -> tuple[BlockRecord, ...]:
+    """Return the blocks of a file in their order; `DETACHED`: those that truncates have cut off."""
+    rows = sorted(reading.where(Block, {"file": file}), key=lambda row: row.ordinal)
+    return tuple(records(reading, rows))
+
+
+def block(reading: Reading, named: int) -> BlockRecord:
+    """Return a block.
+
+    Raises:
+        ObjectNotFoundError: It was removed.
+    """
+    row = reading.get(Block, named)
+    if row is None:
+        raise ObjectNotFoundError(f"block {named} was removed")
+    return next(iter(records(reading, [row])))
+
+
+def records(reading: Reading, rows: Sequence[Block]) -> Iterable[BlockRecord]:
+    """Yield blocks with their members."""
+    for page in in_pages(rows, PAGE):
+        members: dict[int, list[str]] = {}
+        for member in reading.within(Member, ("block",), [(row.block,) for row in page]):
+            members.setdefault(member.block, []).append(member.volume)
+        for row in page:
+            yield record_of(row, sorted(members.get(row.block, ())))
+
+
+def _statuses(reading: Reading, rows: Sequence[Inode]) -> Iterable[FileStatus]:
+    files = {file.inode: file for file in reading.find(File, [(row.inode,) for row in rows])}
+    for row in rows:
+        file = files.get(row.inode)
+        if file is None:
+            yield FileStatus(name=row.name, inode=row.inode, is_directory=True, changed_s=row.made_s)
+            continue
+        yield FileStatus(
+            name=row.name,
+            inode=row.inode,
+            is_directory=False,
+            is_open=file.state is FileState.OPEN,
+            length_bytes=file.length_bytes,
+            blocks=file.blocks,
+            changed_s=file.changed_s,
+        )

@@ -1,0 +1,141 @@
+"""The rows of the tree of appendable files."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import ClassVar, Final
+
+from lockgate.storage_core.files.volumes.protocol import ReplicaState
+from lockgate.storage_core.journal.entries.rows import Row
+from lockgate.storage_core.stamp import Stamp
+
+DETACHED: Final = 0
+"""Parent of what was deleted and is not removed yet; file of the blocks that a truncate has cut off."""
+ROOT: Final = 1
+"""The directory `/`. It has no row."""
+
+_SEQUENCE_BITS: Final = 44
+
+
+def id_of(stamp: Stamp) -> int:
+    """Return the id of what an entry makes. An epoch is part of it: a restored journal repeats sequences."""
+    return stamp.epoch << _SEQUENCE_BITS | stamp.sequence
+
+
+class InodeKind(StrEnum):
+    """Whether a name is that of a directory or of a file."""
+
+    DIRECTORY = "directory"
+    FILE = "file"
+
+
+class FileState(StrEnum):
+    """Whether a file has a writer, or one that ended without closing it."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class Inode(Row, frozen=True):
+    """A name in a directory. A directory is renamed or deleted by the change of one row.
+
+    Attributes:
+        parent: Id of the directory.
+        inode: Id of the directory or file of this name.
+    """
+
+    TABLE: ClassVar = "inode"
+    KEY: ClassVar = ("parent", "name")
+    INDEXES: ClassVar = (("inode",),)
+
+    parent: int
+    name: str
+    inode: int
+    kind: InodeKind
+    made_s: float
+
+
+class File(Row, frozen=True):
+    """A file, whatever its name.
+
+    Attributes:
+        blocks: Number of its blocks.
+        length_bytes: Sum of the blocks' lengths at their last commits.
+        changed_s: When it was opened or closed last.
+    """
+
+    TABLE: ClassVar = "file"
+    KEY: ClassVar = ("inode",)
+
+    inode: int
+    state: FileState
+    blocks: int
+    length_bytes: int
+    changed_s: float
+
+
+class Block(Row, frozen=True):
+    """A block of a file; see `files.blocks.BlockRecord`.
+
+    Attributes:
+        file: Inode of its file; `DETACHED` once a truncate has cut it off.
+        ordinal: Its place in the file, from 0.
+        epoch: Epoch of its generation stamp.
+        sequence: Sequence of that stamp.
+        pending_epoch: Epoch of the stamp of a reseal that is not committed.
+        pending_sequence: Sequence of that stamp.
+    """
+
+    TABLE: ClassVar = "file_block"
+    KEY: ClassVar = ("block",)
+    INDEXES: ClassVar = (("file", "ordinal"),)
+
+    block: int
+    file: int
+    ordinal: int
+    epoch: int
+    sequence: int
+    length_bytes: int
+    state: ReplicaState
+    pending_epoch: int | None = None
+    pending_sequence: int | None = None
+    target_bytes: int | None = None
+
+    @property
+    def stamp(self) -> Stamp:
+        """Generation stamp at the last commit."""
+        return Stamp(self.epoch, self.sequence)
+
+    @property
+    def pending(self) -> Stamp | None:
+        """Stamp of a reseal that is not committed."""
+        if self.pending_epoch is None or self.pending_sequence is None:
+            return None
+        return Stamp(self.pending_epoch, self.pending_sequence)
+
+
+class Member(Row, frozen=True):
+    """A volume that has a replica of a block."""
+
+    TABLE: ClassVar = "file_member"
+    KEY: ClassVar = ("block", "volume")
+    INDEXES: ClassVar = (("volume", "block"),)
+
+    block: int
+    volume: str
+
+
+class RegisteredVolume(Row, frozen=True):
+    """A volume that blocks may name as a member.
+
+    Attributes:
+        volume: Its id, from its directory.
+        url: Where it is reached.
+    """
+
+    TABLE: ClassVar = "volume"
+    KEY: ClassVar = ("volume",)
+
+    volume: str
+    url: str
+    added_s: float

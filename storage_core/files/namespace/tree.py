@@ -1,0 +1,124 @@
+"""Entries that change names: directories made, names moved and deleted."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import msgspec
+
+from lockgate.storage_core.errors import AlreadyExistsError, ConflictError, ObjectNotFoundError
+from lockgate.storage_core.files.namespace.rows import DETACHED, Inode, InodeKind, id_of
+from lockgate.storage_core.files.namespace.tree_paths import directory, parse_path, resolve, shown
+from lockgate.storage_core.ids import file_resource
+from lockgate.storage_core.journal.entries.op import Moment, Op
+from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.entries.state import State
+
+
+class MakeDirectory(Op, frozen=True, tag="make-directory"):
+    """Make a directory in an existing one."""
+
+    RESULT: ClassVar = int
+
+    path: str
+
+    def fold(self, state: State, moment: Moment) -> int:
+        """Insert the name and return the directory's id."""
+        names = parse_path(self.path)
+        refuse_existing(resolve(state, names), names)
+        inode = id_of(moment.stamp)
+        state.put(
+            Inode(
+                parent=directory(state, names[:-1]),
+                name=names[-1],
+                inode=inode,
+                kind=InodeKind.DIRECTORY,
+                made_s=moment.at_s,
+            )
+        )
+        return inode
+
+
+class Rename(Op, frozen=True, tag="rename"):
+    """Move a file or a directory to a free name. An open file keeps its lease, which names its inode."""
+
+    path: str
+    target: str
+
+    def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
+        """Replace one row."""
+        names, target = parse_path(self.path), parse_path(self.target)
+        found = existing(resolve(state, names), names)
+        if target[: len(names)] == names:
+            raise ConflictError(
+                f"{self.path} cannot be moved to {self.target}, which is itself or inside it; "
+                "nothing was changed"
+            )
+        refuse_existing(resolve(state, target), target)
+        state.delete(found)
+        state.put(msgspec.structs.replace(found, parent=directory(state, target[:-1]), name=target[-1]))
+
+
+class Deleted(msgspec.Struct, frozen=True):
+    """What was deleted."""
+
+    inode: int
+    kind: Literal["directory", "file"]
+
+
+class Delete(Op, frozen=True, tag="delete"):
+    """Detach a file or a directory from the tree; its blocks are removed later, in batches.
+
+    The lease of a file ends, so that its writer is fenced at the journal.
+
+    Attributes:
+        recursive: Whether a directory may have names in it.
+    """
+
+    RESULT: ClassVar = Deleted
+
+    path: str
+    recursive: bool = False
+
+    def fold(self, state: State, moment: Moment) -> Deleted:  # noqa: ARG002 - of the base
+        """Move one row to the detached ones."""
+        names = parse_path(self.path)
+        found = existing(resolve(state, names), names)
+        is_directory = found.kind is InodeKind.DIRECTORY
+        if is_directory and not self.recursive and state.has(Inode, parent=found.inode):
+            raise ConflictError(
+                f"the directory {self.path} is not empty; nothing was changed; delete it with recursive=True"
+            )
+        detach(state, found)
+        return Deleted(found.inode, "directory" if is_directory else "file")
+
+
+def detach(state: State, inode: Inode) -> None:
+    """Move a name to the detached ones; a file's lease ends."""
+    state.delete(inode)
+    state.put(msgspec.structs.replace(inode, parent=DETACHED, name=str(inode.inode)))
+    if inode.kind is InodeKind.FILE:
+        lease = state.get(Lease, file_resource(inode.inode))
+        if lease is not None:
+            state.delete(lease)
+
+
+def existing(found: Inode | None, names: tuple[str, ...]) -> Inode:
+    """Return what a path names.
+
+    Raises:
+        ObjectNotFoundError: It does not exist.
+    """
+    if found is None:
+        raise ObjectNotFoundError(f"{shown(names)} does not exist; nothing was changed")
+    return found
+
+
+def refuse_existing(found: Inode | None, names: tuple[str, ...]) -> None:
+    """Raise if a path names something.
+
+    Raises:
+        AlreadyExistsError: It does.
+    """
+    if found is not None:
+        raise AlreadyExistsError(f"{shown(names)} is a {found.kind} already; nothing was changed")

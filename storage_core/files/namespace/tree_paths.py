@@ -1,0 +1,82 @@
+"""Paths of appendable files, and their way through the tree."""
+
+from __future__ import annotations
+
+from typing import Final, NoReturn, Protocol
+
+from lockgate.storage_core.errors import ConflictError, InvalidInputError, ObjectNotFoundError
+from lockgate.storage_core.files.namespace.rows import ROOT, Inode, InodeKind
+
+NAME_BYTES: Final = 255
+DEPTH: Final = 64
+"""Most names in a path: each costs a read while the journal's head is held."""
+
+
+class Names(Protocol):
+    """A source of names: the state of a fold, or a reading."""
+
+    def get(self, kind: type[Inode], *key: object) -> Inode | None:
+        """Return the row with this key."""
+
+
+def parse_path(path: str) -> tuple[str, ...]:
+    """Split a path into its names; the root has none.
+
+    Raises:
+        InvalidInputError: It is not absolute, has an empty name, `.`, `..` or a control character, or a name
+            or the path is too long.
+    """
+    if path == "/":
+        return ()
+    if not path.startswith("/"):
+        _refuse(path, "it does not begin with /")
+    names = tuple(path[1:].split("/"))
+    if len(names) > DEPTH:
+        _refuse(path, f"it has {len(names)} names, and may have {DEPTH}")
+    for name in names:
+        if name in {"", ".", ".."}:
+            _refuse(path, f"the name {name!r} is not allowed in it")
+        if not name.isprintable():
+            _refuse(path, f"the name {name!r} has a character that cannot be printed")
+        if len(name.encode()) > NAME_BYTES:
+            _refuse(path, f"the name {name[:20]!r}… is longer than {NAME_BYTES} bytes")
+    return names
+
+
+def resolve(tree: Names, names: tuple[str, ...]) -> Inode | None:
+    """Return what a path names, None if its last name does not exist.
+
+    Raises:
+        InvalidInputError: It is the root, which has no row.
+        ObjectNotFoundError: A directory of it does not exist.
+        ConflictError: One of its directories is a file.
+    """
+    if not names:
+        raise InvalidInputError("/ is the root: it can be listed only; nothing was changed")
+    return tree.get(Inode, directory(tree, names[:-1]), names[-1])
+
+
+def directory(tree: Names, names: tuple[str, ...]) -> int:
+    """Return the id of a directory; raises as `resolve` does."""
+    inode = ROOT
+    for depth, name in enumerate(names, start=1):
+        found = tree.get(Inode, inode, name)
+        if found is None:
+            raise ObjectNotFoundError(
+                f"the directory {shown(names[:depth])} does not exist; nothing was changed; make it first"
+            )
+        if found.kind is not InodeKind.DIRECTORY:
+            raise ConflictError(f"{shown(names[:depth])} is a file, not a directory; nothing was changed")
+        inode = found.inode
+    return inode
+
+
+def shown(names: tuple[str, ...]) -> str:
+    """Return the path of these names."""
+    return "/" + "/".join(names)
+
+
+def _refuse(path: str, why: str) -> NoReturn:
+    raise InvalidInputError(
+        f"path {path[:200]!r}: {why}; nothing was changed; give an absolute path such as /logs/a.log"
+    )

@@ -1,0 +1,122 @@
+"""Removal of deleted files: replicas first, then their rows, in bounded batches.
+
+A process that dies between two batches leaves the rest to the next removal. A volume that is out of reach
+keeps its blocks' rows, so the next removal tries again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.files.blocks import BlockRecord, known_volume
+from lockgate.storage_core.files.namespace.queries import PAGE, names_in, records
+from lockgate.storage_core.files.namespace.removals import DetachNames, RemoveBlocks, RemoveInode
+from lockgate.storage_core.files.namespace.rows import DETACHED, Block, InodeKind
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.journal import Journal
+from lockgate.storage_core.stamp import Stamp
+
+
+class Removed(msgspec.Struct, kw_only=True):
+    """What a removal has done, or would do.
+
+    Attributes:
+        files: Files and directories removed from the journal.
+        blocks: Blocks removed with their replicas.
+        kept_blocks: Blocks with a replica on a volume that did not answer; a later removal tries again.
+    """
+
+    files: int = 0
+    blocks: int = 0
+    kept_blocks: int = 0
+
+
+def remove_deleted(journal: Journal, volumes: Mapping[VolumeId, Volume], *, dry_run: bool = False) -> Removed:
+    """Remove the blocks and names of what was deleted or cut off.
+
+    Args:
+        journal: The journal of the files.
+        volumes: The volumes of their blocks.
+        dry_run: Only count what is there now. What is inside deleted directories is not counted.
+
+    Raises:
+        SafeModeError: The journal is in safe mode: nothing is deleted in it.
+    """
+    run = _Removal(journal, volumes, dry_run)
+    run.blocks_of(DETACHED)
+    after: str | None = None
+    while True:
+        with journal.reading() as reading:
+            page = names_in(reading, DETACHED, after)
+        if not page:
+            return run.removed
+        after = page[-1].name
+        for row in page:
+            if row.kind is InodeKind.DIRECTORY:
+                run.directory(row.inode)
+            else:
+                run.file(row.inode)
+        if not dry_run and any(row.kind is InodeKind.DIRECTORY for row in page):
+            after = None  # names of directories were added anywhere in the order
+
+
+class _Removal:
+    """One removal."""
+
+    def __init__(self, journal: Journal, volumes: Mapping[VolumeId, Volume], dry_run: bool) -> None:
+        self.removed = Removed()
+        self._journal = journal
+        self._volumes = volumes
+        self._dry_run = dry_run
+
+    def directory(self, inode: int) -> None:
+        """Detach the names of a directory, and remove it."""
+        self.removed.files += 1
+        while not self._dry_run:
+            with self._journal.reading() as reading:
+                names = tuple(row.name for row in names_in(reading, inode))
+            if not names:
+                self._journal.apply(RemoveInode(inode=inode))
+                return
+            self._journal.apply(DetachNames(inode=inode, names=names))
+            FAILPOINTS.hit("removal.names.after")
+
+    def file(self, inode: int) -> None:
+        """Remove a file, unless blocks of it must be kept."""
+        if self.blocks_of(inode):
+            self.removed.files += 1
+            if not self._dry_run:
+                self._journal.apply(RemoveInode(inode=inode))
+
+    def blocks_of(self, file: int) -> bool:
+        """Remove the blocks of a file; return whether none is left."""
+        after: tuple[int, ...] | None = None
+        is_whole = True
+        while True:
+            with self._journal.reading() as reading:
+                rows: Sequence[Block] = reading.where(Block, {"file": file}, limit=PAGE, after=after)
+                page = tuple(records(reading, rows))
+                newest = reading.status().stamp  # no stamp of a deleted file's replica is newer
+            if not page:
+                return is_whole
+            after = (page[-1].block,)
+            gone = tuple(one.block for one in page if self._dry_run or self._delete(one, newest))
+            FAILPOINTS.hit("removal.replicas.after")
+            if gone and not self._dry_run:
+                self._journal.apply(RemoveBlocks(blocks=gone))
+            self.removed.blocks += len(gone)
+            self.removed.kept_blocks += len(page) - len(gone)
+            is_whole = is_whole and len(gone) == len(page)
+
+    def _delete(self, block: BlockRecord, stamp: Stamp) -> bool:
+        """Delete the replicas of a block; return whether no member has one."""
+        for volume in block.members:
+            try:
+                known_volume(self._volumes, volume).delete(block.block, stamp)
+            except (NotAppliedError, OutcomeUnknownError):
+                return False
+        return True
