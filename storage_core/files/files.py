@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
 from lockgate.storage_core.errors import (
@@ -38,7 +38,6 @@ from lockgate.storage_core.files.namespace.queries import (
     status,
 )
 from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
-from lockgate.storage_core.files.namespace.rows import RegisteredVolume
 from lockgate.storage_core.files.namespace.tree import Delete, Deleted, MakeDirectory, Rename
 from lockgate.storage_core.files.namespace.tree_paths import parse_path, shown
 from lockgate.storage_core.files.reader import Reader
@@ -90,16 +89,16 @@ class Files:
         volumes: Mapping[VolumeId, Volume],
         settings: Settings,
         *,
-        urls: Mapping[VolumeId, str] | None = None,
+        members: Callable[[], tuple[VolumeId, ...]] | None = None,
         block_bytes: int = BLOCK_BYTES,
     ) -> None:
-        """Use the files of a journal; volumes that it does not know are registered.
+        """Use the files of a journal; a volume is registered when it becomes a member.
 
         Args:
             journal: The journal.
-            volumes: Volumes that this process can reach, by id. New blocks get members among them.
+            volumes: Volumes that this process can reach, by id.
             settings: Uses the limits of leases.
-            urls: Where other processes reach the volumes.
+            members: Returns the members of a new block; by default some of all volumes.
             block_bytes: Length of a full block.
         """
         self._journal = journal
@@ -111,7 +110,8 @@ class Files:
         self.recovery = FileRecovery(
             journal, volumes, self._renewer, soft_s=self._soft_s, hard_s=self._hard_s
         )
-        self._register(urls or {})
+        self._members = members or self._some
+        self._registered: set[VolumeId] = set()
 
     def create(self, path: str) -> FileWriter:
         """Create a file and return its writer.
@@ -291,8 +291,19 @@ class Files:
         return JournalBlocks(self._journal, opened.inode, opened.stamp, self._choose)
 
     def _choose(self) -> tuple[VolumeId, ...]:
+        members = self._members()
+        new = [
+            Mutation(op=RegisterVolume(volume=one, url="")) for one in members if one not in self._registered
+        ]
+        for outcome in self._journal.write(new) if new else ():
+            if isinstance(outcome, Refused):
+                raise outcome.error
+        self._registered.update(members)
+        return members
+
+    def _some(self) -> tuple[VolumeId, ...]:
         if not self._volumes:
-            raise StoreUnavailableError("no volume is known: name volumes in LOCKGATE_FILES_VOLUMES")
+            raise StoreUnavailableError("no volume of appendable files can be reached; nothing was changed")
         return tuple(random.sample(sorted(self._volumes), min(REPLICAS, len(self._volumes))))
 
     def _records(self, inode: int) -> tuple[BlockRecord, ...]:
@@ -319,21 +330,6 @@ class Files:
         except AlreadyExistsError:
             if not self.status(path).is_directory:
                 raise
-
-    def _register(self, urls: Mapping[VolumeId, str]) -> None:
-        with self._journal.reading() as reading:
-            known = {
-                row.volume: row.url
-                for row in reading.find(RegisteredVolume, [(volume,) for volume in self._volumes])
-            }
-        new = [
-            Mutation(op=RegisterVolume(volume=volume, url=urls.get(volume, "")))
-            for volume in self._volumes
-            if known.get(volume) != urls.get(volume, "")
-        ]
-        for outcome in self._journal.write(new) if new else ():
-            if isinstance(outcome, Refused):
-                raise outcome.error
 
 
 def _check_length(path: str, wanted: int, length: int) -> None:

@@ -63,11 +63,28 @@ class LocalReplica:
         replica._scan()
         return replica
 
-    def _scan(self) -> None:
+    @classmethod
+    def look(cls, path: Path, disk: Disk) -> LocalReplica | None:
+        """Read a replica that another process owns, and change nothing."""
+        try:
+            header = parse_header(path.with_suffix(".head").read_bytes(), str(path))
+        except FileNotFoundError:
+            return None
+        replica = cls(path, disk, header)
+        replica._read_log()
+        if header.state is ReplicaState.SUSPECT and header.length_bytes < replica.length_bytes:
+            extend(replica._extents, header.length_bytes, 0, 0)
+        replica._durable = replica.length_bytes
+        return replica
+
+    def _read_log(self) -> None:
         log = self._path.with_suffix(".log").read_bytes()
         for offset, size, position in frames(log):
             extend(self._extents, offset, size, position)
             self._end = position + FRAME.size + size
+
+    def _scan(self) -> None:
+        self._read_log()
         state, limit = self.header.state, self.header.length_bytes
         if state is ReplicaState.SUSPECT and limit < self.length_bytes:
             self._write(limit, b"")  # bytes after a failed sync do not come back
@@ -150,6 +167,9 @@ class LocalReplica:
     def _log(self) -> FileIO:
         return FileIO(self._path.with_suffix(".log"), "r+")
 
+    def _readable_log(self) -> FileIO:
+        return FileIO(self._path.with_suffix(".log"))
+
     def _write(self, offset: int, data: bytes) -> None:
         """Write a frame at the end of the intact log; one that fails halfway is overwritten by the next."""
         with self._log() as log:
@@ -183,7 +203,7 @@ class LocalReplica:
             raise InvalidInputError(f"{self._path}: the offset {offset} is negative")
         found = bytearray()
         at = max(bisect_right(self._extents, offset, key=lambda extent: extent.offset) - 1, 0)
-        with self._log() as log:
+        with self._readable_log() as log:
             while len(found) < size:
                 if at == len(self._extents):
                     raise StoreUnavailableError(f"{self._path}: fewer bytes than its length")

@@ -96,7 +96,7 @@ def test_help_shows_every_command_in_a_section(run: Run) -> None:
     listed = [group.name for group in build().registered_groups]
     sections = shown.partition("Jobs and destinations:")[2]
 
-    assert shown.index("\n  uploads ") < shown.index("Journal and blobs:") < shown.index("\n  blobs ")
+    assert shown.index("\n  uploads ") < shown.index("Journal, blobs and files:") < shown.index("\n  blobs ")
     assert all(f"\n  {name} " in sections for name in listed)
 
 

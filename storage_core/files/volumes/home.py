@@ -1,0 +1,82 @@
+"""The volumes below this machine's home directory: each owned by one process, read by all.
+
+A process that writes owns one of them: the first one that is free, or a new one. So there are as many as
+processes have written at once. A volume whose owner has ended is free for the recovery of its files.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from lockgate.storage_core.errors import ConflictError
+from lockgate.storage_core.files.volumes.local import LocalVolume
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.view import VolumeView
+
+
+class HomeVolumes(Mapping[VolumeId, Volume]):
+    """Volumes by id.
+
+    Args:
+        folder: Directory whose subdirectories are the volumes.
+        owns: Whether this process may own volumes. If not, it only reads.
+    """
+
+    def __init__(self, folder: Path, *, owns: bool) -> None:
+        self._folder = folder
+        self._owns = owns
+        self._opened: dict[VolumeId, LocalVolume] = {}
+        self._views: dict[VolumeId, VolumeView] = {}
+        self._own: VolumeId | None = None
+
+    def own(self) -> tuple[VolumeId, ...]:
+        """Return the volume that this process writes new blocks to."""
+        if self._own is None:
+            self._own = self._open_free().id
+        return (self._own,)
+
+    def __getitem__(self, volume: VolumeId) -> Volume:
+        """Return a volume: its owner's calls, or those of a reader if another process owns it."""
+        if volume in self._opened:
+            return self._opened[volume]
+        folder = self._folders()[volume]
+        if self._owns:
+            try:
+                return self._open(folder)
+            except ConflictError:
+                pass  # another process owns it
+        return self._views.setdefault(volume, VolumeView(folder, volume))
+
+    def __iter__(self) -> Iterator[VolumeId]:
+        """Yield the ids of all volumes."""
+        return iter(self._folders())
+
+    def __len__(self) -> int:
+        """Return the number of volumes."""
+        return len(self._folders())
+
+    def close(self) -> None:
+        """Give up the volumes."""
+        while self._opened:
+            self._opened.popitem()[1].close()
+        self._own = None
+
+    def _folders(self) -> dict[VolumeId, Path]:
+        return {VolumeId(path.read_text()): path.parent for path in sorted(self._folder.glob("*/volume.id"))}
+
+    def _open_free(self) -> LocalVolume:
+        for volume in self._opened.values():
+            return volume
+        for folder in self._folders().values():
+            try:
+                return self._open(folder)
+            except ConflictError:
+                continue
+        return self._open(self._folder / secrets.token_hex(8))
+
+    def _open(self, folder: Path) -> LocalVolume:
+        volume = LocalVolume(folder)
+        self._opened[volume.id] = volume
+        return volume

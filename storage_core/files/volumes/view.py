@@ -1,0 +1,82 @@
+"""Replicas of a volume that another process owns, as this process reads them from the directory.
+
+It shows bytes that the owner has written, also the last ones that are not synced yet: they are in the
+system's cache, so a crash of the owner keeps them, and a crash of the machine may not.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NoReturn
+
+from lockgate.storage_core.errors import StaleReplicaError, StoreUnavailableError
+from lockgate.storage_core.files.volumes.disk import Disk
+from lockgate.storage_core.files.volumes.local_replica import LocalReplica
+from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, ReplicaState, VolumeId
+from lockgate.storage_core.stamp import Stamp
+from lockgate.storage_core.stores.os_errors import translated
+
+
+class VolumeView:
+    """A `Volume` that can only be read.
+
+    Args:
+        folder: Its directory.
+        volume: Its id.
+    """
+
+    def __init__(self, folder: Path, volume: VolumeId) -> None:
+        self._folder = folder
+        self.id = volume
+        self._disk = Disk()
+
+    def read(self, block: BlockId, stamp: Stamp, offset: int, size: int) -> bytes:
+        """Return bytes whose checksums hold; fewer than `size` only at their end."""
+        with translated("read", str(self._folder), changes=False):
+            found = self._load(block)
+            if found is None or found.header.stamp != stamp or found.header.state is ReplicaState.STALE:
+                raise StaleReplicaError(f"block {block}: volume {self.id} has no replica at stamp {stamp}")
+            return found.read(offset, size)
+
+    def stat(self, block: BlockId) -> Replica | None:
+        """Return a replica, or None if there is none."""
+        with translated("stat", str(self._folder), changes=False):
+            found = self._load(block)
+            return found.view() if found else None
+
+    def create(self, block: BlockId, stamp: Stamp) -> Replica:  # noqa: ARG002 - of the protocol
+        """Refuse."""
+        self._refuse()
+
+    def append(self, block: BlockId, stamp: Stamp, offset: int, data: bytes) -> int:  # noqa: ARG002
+        """Refuse."""
+        self._refuse()
+
+    def flush(self, block: BlockId, stamp: Stamp) -> int:  # noqa: ARG002 - of the protocol
+        """Refuse."""
+        self._refuse()
+
+    def fence(self, block: BlockId, stamp: Stamp) -> Replica:  # noqa: ARG002 - of the protocol
+        """Refuse."""
+        self._refuse()
+
+    def trim(self, block: BlockId, stamp: Stamp, length_bytes: int) -> Replica:  # noqa: ARG002
+        """Refuse."""
+        self._refuse()
+
+    def finish(self, block: BlockId, stamp: Stamp, length_bytes: int, state: ReplicaState) -> Replica:  # noqa: ARG002
+        """Refuse."""
+        self._refuse()
+
+    def delete(self, block: BlockId, stamp: Stamp) -> bool:  # noqa: ARG002 - of the protocol
+        """Refuse."""
+        self._refuse()
+
+    def _load(self, block: BlockId) -> LocalReplica | None:
+        return LocalReplica.look(self._folder / f"{block:020d}", self._disk)
+
+    def _refuse(self) -> NoReturn:
+        raise StoreUnavailableError(
+            f"volume {self.id} belongs to another process of this machine; nothing was changed; try again "
+            "when that process has ended"
+        )

@@ -1,0 +1,143 @@
+"""Tests of `lockgate files`: each command is a process of its own, beside one that writes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.errors import ConflictError, InvalidInputError, LeaseHeldError, ObjectNotFoundError
+from lockgate.storage_core.files.home_files import open_files
+from lockgate.storage_core.settings import Settings
+from tests.support.cli import Run, document
+
+MAIN = "from lockgate.storage_core.cli.app import main; main()"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "source"
+    path.write_bytes(b"one\ntwo\n")
+    return path
+
+
+def test_a_file_is_appended_to_read_cut_moved_and_deleted(run: Run, settings: Settings, source: Path) -> None:
+    made = run("files", "append", "/logs/a.log", "--create", "--from", str(source), "--json")
+    assert document(made) == {"path": "/logs/a.log", "length_bytes": 8}
+    assert run("files", "append", "/logs/a.log", "--from", str(source)).stdout == "/logs/a.log: 16 bytes\n"
+    assert run("files", "cat", "/logs/a.log").stdout == "one\ntwo\n" * 2
+    assert run("files", "tail", "/logs/a.log", "--bytes", "4").stdout == "two\n"
+    assert run("files", "tail", "/logs/a.log", "-f").stdout == "one\ntwo\n" * 2
+
+    assert run("files", "truncate", "/logs/a.log", "5").exit_code == 0
+    assert run("files", "rename", "/logs", "/old").exit_code == 0
+    assert run("files", "cat", "/old/a.log").stdout == "one\nt"
+    (found,) = document(run("files", "list", "/old", "--json"))
+    assert (found["name"], found["length_bytes"], found["is_open"]) == ("a.log", 5, False)
+    assert "old/" in run("files", "list").stdout
+    assert (
+        "5 bytes" in run("files", "stat", "/old/a.log").stdout
+        or "5 B" in run("files", "stat", "/old/a.log").stdout
+    )
+
+    assert run("files", "delete", "/old", "--yes").exit_code == ConflictError.exit_code
+    assert "a dry run" in run("files", "delete", "/old", "-r").stdout
+    assert run("files", "cat", "/old/a.log").stdout == "one\nt"
+    assert "deleted" in run("files", "delete", "/old", "-r", "--yes").stdout
+    assert "a dry run" in run("files", "clean").stdout
+    cleaned = document(run("files", "clean", "--yes", "--json"))
+    assert (cleaned["files"], cleaned["blocks"], cleaned["kept_blocks"]) == (2, 1, 0)
+    assert not list((settings.home_dir / "volumes").glob("*/*.log"))
+
+
+def test_a_file_is_followed_while_another_process_writes_it(settings: Settings) -> None:
+    with open_files(settings, writes=True) as files:
+        writer = files.create("/a.log")
+        writer.write(b"one\n")
+        writer.flush()
+        command = [sys.executable, "-c", MAIN, "files", "tail", "/a.log", "-f"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as follower:
+            assert follower.stdout is not None
+            assert follower.stdout.readline() == b"one\n"
+            writer.write(b"two\n")
+            writer.flush()
+            assert follower.stdout.readline() == b"two\n"
+            writer.write(b"three\n")
+            writer.close()
+            assert follower.stdout.read() == b"three\n"
+        assert follower.returncode == 0
+
+
+def test_the_file_of_a_killed_process_is_recovered_by_another(
+    run: Run, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"RENEW": "0.2", "SOFT": "0.5", "HARD": "1.5"}.items():
+        monkeypatch.setenv(f"LOCKGATE_LEASE_{name}_S", value)
+    monkeypatch.setenv("LOCKGATE_COMMIT_WINDOW_S", "1")
+    script = (
+        "from lockgate.storage_core.files.home_files import open_files\n"
+        "from lockgate.storage_core.settings import Settings\n"
+        "import sys\n"
+        "with open_files(Settings(), writes=True) as files:\n"
+        "    writer = files.create('/a.log')\n"
+        "    writer.write(b'flushed'); writer.flush()\n"
+        "    print('ready', flush=True); sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stdin=subprocess.PIPE
+    ) as writing:
+        assert writing.stdout is not None
+        assert writing.stdout.readline() == b"ready\n"
+        assert run("files", "recover", "/a.log").exit_code == LeaseHeldError.exit_code
+        assert run("files", "append", "/a.log", "--from", "/dev/null").exit_code == LeaseHeldError.exit_code
+        assert run("files", "cat", "/a.log").stdout == "flushed"
+        writing.kill()
+    assert run("files", "cat", "/a.log").stdout == "flushed"
+    threading.Event().wait(1.6)
+
+    (found,) = document(run("files", "recover", "--json"))["recovered"]
+    assert (found["path"], found["length_bytes"], found["why_not"]) == ("/a.log", 7, "")
+    assert run("files", "recover").stdout == "no file needs recovery\n"
+    assert run("files", "cat", "/a.log").stdout == "flushed"
+
+
+def test_each_process_that_writes_has_a_volume_of_its_own(settings: Settings) -> None:
+    with open_files(settings, writes=True) as one, open_files(settings, writes=True) as two:
+        first, second = one.create("/1"), two.create("/2")
+        first.write(b"1")
+        second.write(b"2")
+        first.close()
+        second.close()
+    assert len(list((settings.home_dir / "volumes").iterdir())) == 2
+    with open_files(settings, writes=True) as three, three.create("/3") as third:
+        third.write(b"3")
+    assert len(list((settings.home_dir / "volumes").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("cat", "/none"), ObjectNotFoundError.exit_code),
+        (("cat", "none"), InvalidInputError.exit_code),
+        (("truncate", "/none", "1"), ObjectNotFoundError.exit_code),
+        (("delete", "/none", "--yes"), ObjectNotFoundError.exit_code),
+        (("list", "/none"), ObjectNotFoundError.exit_code),
+        (("append", "/none"), ObjectNotFoundError.exit_code),
+    ],
+)
+def test_a_path_that_names_nothing_is_an_error(
+    run: Run, settings: Settings, arguments: tuple[str, ...], code: int
+) -> None:
+    assert settings.home_dir
+    assert run("files", *arguments).exit_code == code
+
+
+def test_files_need_a_journal(run: Run, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert settings.home_dir
+    monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")
+    found = run("files", "list")
+    assert found.exit_code == InvalidInputError.exit_code
+    assert "LOCKGATE_JOURNAL_URL" in found.output
