@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lockgate.operators.deferral.sensors import JobSensor, ManifestSensor
     from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
     from lockgate.operators.journal import JournalCheckpointOperator
+    from lockgate.operators.leases import LeaseRecoveryOperator
     from lockgate.operators.recovery import JobRecoveryOperator
     from lockgate.operators.spark import SparkWriteOperator
     from lockgate.operators.tasks import TaskCommitOperator
@@ -33,6 +34,7 @@ __all__ = [
     "JobSensor",
     "JobSetupOperator",
     "JournalCheckpointOperator",
+    "LeaseRecoveryOperator",
     "ManifestSensor",
     "SparkWriteOperator",
     "TaskCommitOperator",
@@ -51,6 +53,7 @@ _MODULES: Final = {
     "JobSensor": "deferral.sensors",
     "JobSetupOperator": "jobs",
     "JournalCheckpointOperator": "journal",
+    "LeaseRecoveryOperator": "leases",
     "ManifestSensor": "deferral.sensors",
     "SparkWriteOperator": "spark",
     "TaskCommitOperator": "tasks",

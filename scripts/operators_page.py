@@ -30,6 +30,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         "JobAnnounceOperator",
         "UploadSweepOperator",
         "BlobSweepOperator",
+        "LeaseRecoveryOperator",
         "JournalCheckpointOperator",
     ),
 }

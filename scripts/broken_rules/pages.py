@@ -81,7 +81,7 @@ MUTANTS: Final = (
             )
         ],
         "tests/unit/journal/test_job_lists.py::"
-        "test_no_page_of_jobs_of_one_name_misses_one_whatever_the_databases_locale",
+        "test_no_page_of_jobs_of_one_name_misses_one_in_a_database_with_another_locale",
     ),
     Mutant(
         "read-a-whole-pending-set",

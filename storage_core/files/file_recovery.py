@@ -107,6 +107,10 @@ class FileRecovery:
             done.append(found)
         return done
 
+    def lapsed(self) -> list[str]:
+        """Return the paths of the files whose leases are overdue, as when they were opened."""
+        return [view.lease.detail for view in self._overdue()]
+
     def _lapsed(self) -> list[LeaseView]:
         views = self._overdue()
         wait_s = max((view.lapses_in_s for view in views), default=0.0)

@@ -26,7 +26,14 @@ from tests.support.wheel import ROOT, TIMEOUT_S, CleanEnvironment, build, clean_
 pytestmark = pytest.mark.integration
 
 WORKER = "project@localhost"
-OURS = {"blob_sweep", "dataset_commit", "job_recovery", "journal_checkpoint", "upload_sweep"}
+OURS = {
+    "blob_sweep",
+    "dataset_commit",
+    "job_recovery",
+    "journal_checkpoint",
+    "lease_recovery",
+    "upload_sweep",
+}
 
 PROJECT = {
     "operators/greet.py": """\

@@ -1,7 +1,8 @@
 """The volumes below this machine's home directory: each owned by one process, read by all.
 
-A process that writes owns one of them: the first one that is free, or a new one. So there are as many as
-processes have written at once. A volume whose owner has ended is free for the recovery of its files.
+A process that writes owns one of them: the first that is free and has no file to recover, or a new one. So
+there are as many as processes have written at once. A volume whose owner has ended is free for the recovery
+of its files.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from pathlib import Path
 
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.files.volumes.local import LocalVolume
-from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
+from lockgate.storage_core.files.volumes.replica_format import parse_header
 from lockgate.storage_core.files.volumes.view import VolumeView
 
 
@@ -70,6 +72,8 @@ class HomeVolumes(Mapping[VolumeId, Volume]):
         for volume in self._opened.values():
             return volume
         for folder in self._folders().values():
+            if _has_open_replica(folder):
+                continue  # its recovery, in another process, must be able to own it
             try:
                 return self._open(folder)
             except ConflictError:
@@ -80,3 +84,13 @@ class HomeVolumes(Mapping[VolumeId, Volume]):
         volume = LocalVolume(folder)
         self._opened[volume.id] = volume
         return volume
+
+
+def _has_open_replica(folder: Path) -> bool:
+    for path in folder.glob("*.head"):
+        try:
+            if parse_header(path.read_bytes(), str(path)).state is not ReplicaState.SEALED:
+                return True
+        except FileNotFoundError:
+            continue  # its owner has just deleted it
+    return False

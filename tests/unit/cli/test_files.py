@@ -104,6 +104,16 @@ def test_the_file_of_a_killed_process_is_recovered_by_another(
     assert run("files", "cat", "/a.log").stdout == "flushed"
 
 
+def test_a_volume_with_a_file_to_recover_is_left_to_the_recovery(settings: Settings) -> None:
+    with open_files(settings, writes=True) as ended:
+        writer = ended.create("/a.log")
+        writer.write(b"flushed")
+        writer.flush()
+    with open_files(settings, writes=True) as files, files.create("/b.log") as other:
+        other.write(b"x")
+    assert len(list((settings.home_dir / "volumes").iterdir())) == 2
+
+
 def test_each_process_that_writes_has_a_volume_of_its_own(settings: Settings) -> None:
     with open_files(settings, writes=True) as one, open_files(settings, writes=True) as two:
         first, second = one.create("/1"), two.create("/2")

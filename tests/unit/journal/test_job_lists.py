@@ -12,7 +12,9 @@ from sqlalchemy import event
 from lockgate.storage_core.commit.registry import job_lists
 from lockgate.storage_core.commit.registry.entries import RecordJob
 from lockgate.storage_core.commit.registry.job_lists import NamedPlace, Place, Task
-from lockgate.storage_core.journal import Journal, Mutation, Reading
+from lockgate.storage_core.journal import Journal, Mutation, Reading, open_journal
+from tests.support.commit.destination import ManualClock
+from tests.support.postgres import Server
 
 LAKE = "s3://lake/sales"
 PHASES = ["open", "committed"]
@@ -89,11 +91,8 @@ def test_a_page_deep_in_a_list_has_the_next_jobs(jobs: Journal) -> None:
         assert job_lists.count_unended(reading, ["open"], 70) == 10
 
 
-@pytest.mark.parametrize("destination", [None, "s3://lake/a", "s3://lake/B"])
-@pytest.mark.parametrize("limit", [1, 2, 5])
-def test_no_page_of_jobs_of_one_name_misses_one_whatever_the_databases_locale(
-    timed_journal: Journal, destination: str | None, limit: int
-) -> None:
+def record_names(journal: Journal) -> list[NamedPlace]:
+    """Record jobs whose names and destinations no two locales sort alike; return their places."""
     phases = ["open", "committed", "failed"]
     made = [
         RecordJob(
@@ -112,11 +111,33 @@ def test_no_page_of_jobs_of_one_name_misses_one_whatever_the_databases_locale(
         for name in ("x", "Y")
         for number in range(1, 5)
     ]
-    timed_journal.write([Mutation(op=one) for one in made])
-    wanted = sorted(
-        (one.name, one.destination, one.job_id) for one in made if destination in {None, one.destination}
-    )
-    with timed_journal.reading() as reading:
+    journal.write([Mutation(op=one) for one in made])
+    return sorted(NamedPlace(one.name, one.destination, one.job_id) for one in made)
+
+
+@pytest.mark.parametrize("destination", [None, "s3://lake/a", "s3://lake/B"])
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_no_page_of_jobs_of_one_name_misses_one(
+    timed_journal: Journal, destination: str | None, limit: int
+) -> None:
+    places = record_names(timed_journal)
+    check_pages(timed_journal, places, destination, limit)
+
+
+def test_no_page_of_jobs_of_one_name_misses_one_in_a_database_with_another_locale(
+    postgres: Server, clock: ManualClock
+) -> None:
+    with open_journal(postgres.new_english_database("english"), clock=clock) as journal:
+        places = record_names(journal)
+        for destination in (None, "s3://lake/a", "s3://lake/B"):
+            for limit in (1, 2, 5):
+                check_pages(journal, places, destination, limit)
+
+
+def check_pages(journal: Journal, places: list[NamedPlace], destination: str | None, limit: int) -> None:
+    phases = ["open", "committed", "failed"]
+    wanted = [place for place in places if destination in {None, place.destination}]
+    with journal.reading() as reading:
         found, after = list[NamedPlace](), None
         while page := job_lists.by_name(reading, phases, destination=destination, after=after, limit=limit):
             after = job_lists.named_place_of(page[-1])

@@ -75,8 +75,15 @@ def parse(*files: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in output.splitlines() if line.startswith('{"seconds"')]
 
 
-def test_there_are_five_dags_named_like_their_files(parsed: dict[str, Any]) -> None:
-    names = ("blob_sweep", "dataset_commit", "job_recovery", "journal_checkpoint", "upload_sweep")
+def test_there_are_six_dags_named_like_their_files(parsed: dict[str, Any]) -> None:
+    names = (
+        "blob_sweep",
+        "dataset_commit",
+        "job_recovery",
+        "journal_checkpoint",
+        "lease_recovery",
+        "upload_sweep",
+    )
     assert {stem: dag["dag_id"] for stem, dag in parsed.items()} == {name: name for name in names}
 
 

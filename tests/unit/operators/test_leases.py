@@ -1,0 +1,75 @@
+"""LeaseRecoveryOperator closes files of ended writers, and frees the space of deleted ones."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException
+
+from lockgate.operators import LeaseRecoveryOperator
+from lockgate.storage_core.files.home_files import open_files
+from lockgate.storage_core.journal import Leases
+from lockgate.storage_core.journal.process_journal import configured_journal
+from lockgate.storage_core.settings import Settings
+from tests.support.airflow.task_run import TaskRun
+
+
+@pytest.fixture
+def ended(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Leave a flushed file without its writer, and a deleted one; return the settings."""
+    for name, value in {"RENEW": "0.2", "SOFT": "0.4", "HARD": "0.8"}.items():
+        monkeypatch.setenv(f"LOCKGATE_LEASE_{name}_S", value)
+    monkeypatch.setenv("LOCKGATE_COMMIT_WINDOW_S", "0.5")
+    short = Settings()
+    assert short.home == settings.home
+    with open_files(short, writes=True) as files:
+        writer = files.create("/a.log")
+        writer.write(b"flushed")
+        writer.flush()
+        with files.create("/b.log") as other:
+            other.write(b"gone")
+        files.delete("/b.log")
+    return short
+
+
+def run(**arguments: Any) -> Any:
+    return LeaseRecoveryOperator(task_id="recover", **arguments).execute(TaskRun().context())
+
+
+def test_a_file_of_an_ended_writer_is_closed_and_deleted_blocks_are_removed(ended: Settings) -> None:
+    time.sleep(1)
+    assert run(report_only=True) == {"recovered": 1, "removed_blocks": 1}
+    assert run() == {"recovered": 1, "removed_blocks": 1}
+    assert run() == {"recovered": 0, "removed_blocks": 0}
+    with open_files(ended, writes=False) as files:
+        assert files.open("/a.log").read() == b"flushed"
+        assert not files.status("/a.log").is_open
+
+
+def test_a_file_whose_writer_lives_is_left_alone(ended: Settings) -> None:
+    with open_files(ended, writes=True) as files:
+        writer = files.create("/live.log")
+        writer.write(b"x")
+        writer.flush()
+        time.sleep(1)
+        assert run()["recovered"] == 1  # the ended one
+        writer.write(b"y")
+        writer.close()
+        assert files.open("/live.log").read() == b"xy"
+
+
+def test_a_file_whose_volume_is_away_fails_the_task_which_names_it(ended: Settings) -> None:
+    volumes = ended.home_dir / "volumes"
+    volumes.rename(ended.home_dir / "away")
+    time.sleep(1)
+    with pytest.raises(AirflowException, match=r"1 files were not recovered.*/a\.log"):
+        run()
+    (ended.home_dir / "away").rename(volumes)
+    time.sleep(1)
+    assert run()["recovered"] == 1
+    journal = configured_journal(ended)
+    assert journal is not None
+    with open_files(ended, writes=False) as files:
+        assert Leases(journal).look(f"file:{files.status('/a.log').inode}") is None
