@@ -1,0 +1,77 @@
+"""A writer that is killed at any time loses no flushed line, and readers never see other bytes."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.files.home_files import open_files
+from lockgate.storage_core.settings import Settings
+from tests.support.soak import rounds
+
+pytestmark = pytest.mark.fault
+
+WRITE = """
+import sys
+from lockgate.storage_core.files.home_files import open_files
+from lockgate.storage_core.settings import Settings
+
+path, first = sys.argv[1], int(sys.argv[2])
+with open_files(Settings(), writes=True) as files:
+    writer = files.append(path) if first else files.create(path)
+    print("open", flush=True)
+    for number in range(first, 1_000_000):
+        writer.write(b"%07d\\n" % number)
+        writer.flush()
+        print(number, flush=True)
+"""
+LINE_BYTES = 8
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+    for name, value in {"RENEW": "0.1", "SOFT": "0.3", "HARD": "0.6"}.items():
+        monkeypatch.setenv(f"LOCKGATE_LEASE_{name}_S", value)
+    monkeypatch.setenv("LOCKGATE_COMMIT_WINDOW_S", "0.5")
+    return tmp_path
+
+
+def lines(data: bytes) -> list[int]:
+    assert len(data) % LINE_BYTES == 0, data[-20:]
+    return [int(line) for line in data.splitlines()]
+
+
+def test_a_killed_writer_loses_no_flushed_line(home: Path) -> None:
+    drawn, written, survived = random.Random(15), 0, 0
+    for _ in range(rounds(6, 200)):
+        command = [sys.executable, "-c", WRITE, "/events.log", str(written)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == b"open\n"
+            killed_s = time.monotonic() + drawn.uniform(0, 0.4)
+            with open_files(Settings(), writes=False) as files, files.open("/events.log") as reader:
+                while time.monotonic() < killed_s:
+                    reader.seek(0)
+                    seen = lines(reader.read())
+                    assert seen == list(range(len(seen)))
+            writer.kill()
+            told = [int(line) for line in writer.stdout.read().split()]
+        flushed = told[-1] + 1 if told else written
+        with open_files(Settings(), writes=True) as files:
+            while files.status("/events.log").is_open:
+                found = files.recovery.recover_lapsed()
+                assert [one.why_not for one in found] == [""] * len(found)
+            with files.open("/events.log") as reader:
+                after = lines(reader.read())
+        assert after == list(range(len(after)))
+        assert flushed <= len(after) <= flushed + 1
+        survived += len(told)
+        written = len(after)
+    assert survived > 20
+    assert home.exists()
