@@ -22,12 +22,12 @@ from lockgate.storage_core.cli.render import (
     print_line,
     print_table,
 )
-from lockgate.storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.errors import ObjectNotFoundError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from lockgate.storage_core.files.files import Files
+    from lockgate.storage_core.files.files import Files, FileWriter
     from lockgate.storage_core.files.namespace.queries import FileStatus
     from lockgate.storage_core.files.reader import Reader
 
@@ -49,18 +49,17 @@ def append(
     source: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="Append this file; default: standard input.")
     ] = None,
-    create: Annotated[bool, typer.Option("--create", help="Create the file, and its directories.")] = False,
+    create: Annotated[
+        bool, typer.Option("--create", help="Create what is missing: the file, its directories.")
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
     """Append bytes. Each piece of standard input is durable, and visible to readers, before the next one."""
-    with _open(writes=True) as files:
-        if create:
-            files.make_directory(path.rpartition("/")[0] or "/", parents=True)
-        with files.create(path) if create else files.append(path) as writer:
-            for piece in _pieces(source):
-                writer.write(piece)
-                writer.flush()
-            length = writer.tell()
+    with _open(writes=True) as files, _writer(files, path, create=create) as writer:
+        for piece in _pieces(source):
+            writer.write(piece)
+            writer.flush()
+        length = writer.tell()
     if json:
         print_json({"path": path, "length_bytes": length})
     else:
@@ -238,6 +237,16 @@ def _open(*, writes: bool) -> AbstractContextManager[Files]:
     from lockgate.storage_core.settings import Settings
 
     return open_files(Settings(), writes=writes)
+
+
+def _writer(files: Files, path: str, *, create: bool) -> FileWriter:
+    try:
+        return files.append(path)
+    except ObjectNotFoundError:
+        if not create:
+            raise
+    files.make_directory(path.rpartition("/")[0] or "/", parents=True)
+    return files.create(path)
 
 
 def _names(files: Files, path: str) -> Iterator[FileStatus]:

@@ -11,6 +11,7 @@ Source: docs/internals/files.md.
 
 from __future__ import annotations
 
+import math
 import random
 import weakref
 from collections.abc import Callable, Mapping
@@ -62,8 +63,21 @@ class FileWriter(Writer):
         self, blocks: JournalBlocks, volumes: Mapping[VolumeId, Volume], renewer: Renewer, block_bytes: int
     ) -> None:
         """Open the end of the file; see `Writer`."""
+        self._renewer = renewer
+        self._resource = blocks.resource
         self._dropped = weakref.finalize(self, renewer.drop, blocks.resource)
         super().__init__(blocks, volumes, block_bytes=block_bytes)
+
+    def flush(self) -> None:
+        """Make all bytes durable on all members.
+
+        Raises:
+            FencedError: The file was deleted, or another process has it: noticed by a member or a renewal.
+            StoreUnavailableError: No member could be kept; the bytes stay for the next call.
+        """
+        if not self.closed:
+            self._renewer.check(self._resource, math.inf)
+        super().flush()
 
     def close(self) -> None:
         """Seal the last block, close the file and end its lease.

@@ -18,6 +18,7 @@ from lockgate.storage_core.files.namespace.removals import DetachNames, RemoveBl
 from lockgate.storage_core.files.namespace.rows import DETACHED, Block, InodeKind
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.journal import Journal
+from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
 from lockgate.storage_core.stamp import Stamp
 
 
@@ -97,6 +98,8 @@ class _Removal:
         after: tuple[int, ...] | None = None
         is_whole = True
         while True:
+            if not self._dry_run:
+                refuse_in_safe_mode(self._journal, "the removal of deleted files")
             with self._journal.reading() as reading:
                 rows: Sequence[Block] = reading.where(Block, {"file": file}, limit=PAGE, after=after)
                 page = tuple(records(reading, rows))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from lockgate.storage_core.errors import ConflictError
+from lockgate.storage_core.errors import ConflictError, SafeModeError
 from lockgate.storage_core.files.namespace.rows import DETACHED, Block, File, Inode, Member
 from lockgate.storage_core.files.namespace.tree import detach
 from lockgate.storage_core.journal.entries.op import Moment, Op
@@ -57,8 +57,10 @@ class RemoveBlocks(Op, frozen=True, tag="remove-blocks"):
         """Return the members of the blocks."""
         return [prefix(Member, block) for block in self.blocks]
 
-    def fold(self, state: State, moment: Moment) -> int:  # noqa: ARG002 - of the base
+    def fold(self, state: State, moment: Moment) -> int:
         """Delete the blocks and their members; return the number of blocks."""
+        if moment.is_safe_mode:
+            raise SafeModeError("the journal is in safe mode: no block is removed in it")
         found = [row for block in self.blocks if (row := state.get(Block, block)) is not None]
         for row in found:
             if row.file != DETACHED:

@@ -43,6 +43,8 @@ class HomeVolumes(Mapping[VolumeId, Volume]):
         """Return a volume: its owner's calls, or those of a reader if another process owns it."""
         if volume in self._opened:
             return self._opened[volume]
+        if volume in self._views and not self._owns:
+            return self._views[volume]
         folder = self._folders()[volume]
         if self._owns:
             try:

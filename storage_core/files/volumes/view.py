@@ -16,6 +16,17 @@ from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, Repli
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores.os_errors import translated
 
+_Version = tuple[int, int, int, int]
+
+
+def _version_of(path: Path) -> _Version | None:
+    """Return what each change of a replica's header or log changes."""
+    try:
+        head, log = path.with_suffix(".head").stat(), path.with_suffix(".log").stat()
+    except FileNotFoundError:
+        return None
+    return head.st_ino, head.st_mtime_ns, log.st_size, log.st_mtime_ns
+
 
 class VolumeView:
     """A `Volume` that can only be read.
@@ -29,6 +40,7 @@ class VolumeView:
         self._folder = folder
         self.id = volume
         self._disk = Disk()
+        self._seen: dict[BlockId, tuple[_Version, LocalReplica]] = {}
 
     def read(self, block: BlockId, stamp: Stamp, offset: int, size: int) -> bytes:
         """Return bytes whose checksums hold; fewer than `size` only at their end."""
@@ -73,7 +85,15 @@ class VolumeView:
         self._refuse()
 
     def _load(self, block: BlockId) -> LocalReplica | None:
-        return LocalReplica.look(self._folder / f"{block:020d}", self._disk)
+        path = self._folder / f"{block:020d}"
+        version = _version_of(path)
+        before = self._seen.get(block)
+        if version is not None and before is not None and before[0] == version:
+            return before[1]
+        found = LocalReplica.look(path, self._disk)
+        if version is not None and found is not None:
+            self._seen[block] = version, found
+        return found
 
     def _refuse(self) -> NoReturn:
         raise StoreUnavailableError(

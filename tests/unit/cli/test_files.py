@@ -27,7 +27,10 @@ def source(tmp_path: Path) -> Path:
 def test_a_file_is_appended_to_read_cut_moved_and_deleted(run: Run, settings: Settings, source: Path) -> None:
     made = run("files", "append", "/logs/a.log", "--create", "--from", str(source), "--json")
     assert document(made) == {"path": "/logs/a.log", "length_bytes": 8}
-    assert run("files", "append", "/logs/a.log", "--from", str(source)).stdout == "/logs/a.log: 16 bytes\n"
+    assert (
+        run("files", "append", "/logs/a.log", "--create", "--from", str(source)).stdout
+        == "/logs/a.log: 16 bytes\n"
+    )
     assert run("files", "cat", "/logs/a.log").stdout == "one\ntwo\n" * 2
     assert run("files", "tail", "/logs/a.log", "--bytes", "4").stdout == "two\n"
     assert run("files", "tail", "/logs/a.log", "-f").stdout == "one\ntwo\n" * 2

@@ -16,17 +16,20 @@ from lockgate.storage_core.errors import (
     LeaseHeldError,
     LockgateError,
     ObjectNotFoundError,
+    SafeModeError,
     StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.file_blocks import AddBlock
+from lockgate.storage_core.files.namespace.removals import RemoveBlocks
 from lockgate.storage_core.files.namespace.rows import Block, File, Inode, Member
 from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Journal, Mutation, Refused, Stamp
 from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.safe_mode import add_operators_reason
 from lockgate.storage_core.settings import Settings
 from tests.support.commit.destination import Crash, ManualClock
 from tests.support.journal.checkpoints import JournalWorld
@@ -292,6 +295,38 @@ def test_the_writer_of_a_deleted_file_is_fenced_and_nothing_of_it_remains(world:
     assert (removed.files, removed.blocks, removed.kept_blocks) == (1, 1, 0)
     assert [world.rows(kind) for kind in (Inode, File, Block, Member, Lease)] == [[], [], [], [], []]
     assert not [path for folder in world.folders for path in folder.glob("*.log")]
+
+
+def test_the_writer_of_a_deleted_file_is_fenced_by_its_renewal_if_no_member_is_reached(
+    world: FileWorld,
+) -> None:
+    files = world.process(block_bytes=100)
+    writer = files.create("/a.log")
+    writer.write(b"one")
+    writer.flush()
+    Files(world.journal, {}, Settings()).delete("/a.log")
+    writer.write(b"two")
+    writer.flush()  # its members know nothing of it yet
+    files._renewer.renew()
+
+    writer.write(b"three")
+    with pytest.raises(FencedError, match="does not exist any more"):
+        writer.flush()
+
+
+def test_nothing_is_removed_in_safe_mode(world: FileWorld) -> None:
+    files = world.process()
+    world.write(files, "/a.log", b"one")
+    (block,) = world.rows(Block)
+    assert isinstance(block, Block)
+    files.delete("/a.log")
+    add_operators_reason(world.journal, "test")
+    with pytest.raises(SafeModeError, match="test"):
+        files.remove_deleted()
+    with pytest.raises(SafeModeError):
+        world.journal.apply(RemoveBlocks(blocks=(block.block,)))
+    assert files.remove_deleted(dry_run=True).blocks == 1
+    assert len(world.rows(Block)) == 1
 
 
 def test_a_directory_of_any_size_is_deleted_in_one_entry_and_removed_in_batches(
