@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from scripts.broken_rules import blob_bytes, blob_folds, commit, leases, pages, verification, writes
+from scripts.broken_rules import blob_bytes, blob_folds, commit, files, leases, pages, verification, writes
 from scripts.broken_rules.mutant import Edit, Mutant
 
 __all__ = ["MUTANTS", "Edit", "Mutant"]
@@ -17,4 +17,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *commit.MUTANTS,
     *verification.MUTANTS,
     *pages.MUTANTS,
+    *files.MUTANTS,
 )

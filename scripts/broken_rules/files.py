@@ -1,0 +1,79 @@
+"""Broken rules of appendable files."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from scripts.broken_rules.mutant import Edit, Mutant
+
+TESTS: Final = "tests/unit/files/test_files.py::"
+ENTRIES: Final = "storage_core/files/namespace/file_blocks.py"
+
+MUTANTS: Final = (
+    Mutant(
+        "commit-an-older-reseal",
+        "of two reseals the one with the newest stamp is committed",
+        [Edit(ENTRIES, "if newest != self.generation:", "if newest < self.generation:")],
+        f"{TESTS}test_of_two_reseals_only_the_newer_is_committed",
+    ),
+    Mutant(
+        "keep-blocks-behind-a-cut",
+        "a truncate cuts off the blocks behind its target in the same entry",
+        [Edit(ENTRIES, "            file = self._cut_behind(state, file, row)\n", "")],
+        f"{TESTS}test_a_truncate_at_every_byte_of_three_blocks",
+    ),
+    Mutant(
+        "forget-the-target-of-a-truncate",
+        "a target stays until a commit, and each later reseal uses it",
+        [Edit(ENTRIES, "target_bytes=target,\n        )", "target_bytes=None,\n        )")],
+        f"{TESTS}test_of_two_reseals_only_the_newer_is_committed",
+    ),
+    Mutant(
+        "delete-replicas-at-the-blocks-stamp",
+        "the fence of a delete is newer than the block: a removal deletes at the head's stamp",
+        [
+            Edit(
+                "storage_core/files/removal.py",
+                ".delete(block.block, stamp)",
+                ".delete(block.block, block.stamp)",
+            )
+        ],
+        f"{TESTS}test_the_writer_of_a_deleted_file_is_fenced_and_nothing_of_it_remains",
+    ),
+    Mutant(
+        "keep-the-lease-of-a-deleted-file",
+        "a delete ends the lease, so that the writer is fenced at the journal",
+        [
+            Edit(
+                "storage_core/files/namespace/tree.py",
+                "        if lease is not None:\n            state.delete(lease)",
+                "        del lease",
+            )
+        ],
+        f"{TESTS}test_the_writer_of_a_deleted_file_is_fenced_by_its_renewal_if_no_member_is_reached",
+    ),
+    Mutant(
+        "remove-in-safe-mode",
+        "nothing is removed in safe mode",
+        [
+            Edit(
+                "storage_core/files/namespace/removals.py",
+                "if moment.is_safe_mode:",
+                "if moment.is_safe_mode and not self.blocks:",
+            )
+        ],
+        f"{TESTS}test_nothing_is_removed_in_safe_mode",
+    ),
+    Mutant(
+        "take-a-volume-that-has-a-file-to-recover",
+        "a volume with an open replica is left to the recovery of its file",
+        [
+            Edit(
+                "storage_core/files/volumes/home.py",
+                "            if _has_open_replica(folder):\n                continue",
+                "            if not folder:\n                continue",
+            )
+        ],
+        "tests/unit/cli/test_files.py::test_a_volume_with_a_file_to_recover_is_left_to_the_recovery",
+    ),
+)
