@@ -132,4 +132,16 @@ MUTANTS: Final = (
         ],
         f"{POSTGRESQL_DAMAGE}test_verifying_reports_damaged_files_and_names_what_is_damaged",
     ),
+    Mutant(
+        "prune-from-the-first-entry",
+        "a slice of pruning reads only its own range of the index",
+        [
+            Edit(
+                f"{JOURNAL}/checkpoint/prune.py",
+                "ENTRY.c.sequence > pruned, ENTRY.c.sequence <= until)",
+                "ENTRY.c.sequence <= until)",
+            )
+        ],
+        "tests/unit/journal/checkpoints/test_pruning.py::test_each_slice_reads_only_its_own_entries",
+    ),
 )

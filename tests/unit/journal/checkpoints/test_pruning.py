@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
+from sqlalchemy import event
 
 from lockgate.storage_core.errors import ConflictError, MalformedJournalError, StaleRequestError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import Mutation, Refused, Written
+from lockgate.storage_core.journal.checkpoint import prune as pruning
 from tests.support.journal.checkpoints import JournalWorld, file_of, flip_a_byte, take
 
 
@@ -121,3 +126,27 @@ def test_a_failover_during_pruning_keeps_the_entries_that_replaced_the_pruned_on
         FAILPOINTS.observer = None
 
     assert sequences(journals) == list(range(1, 31))
+
+
+def test_each_slice_reads_only_its_own_entries(
+    journals: JournalWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pruning, "SLICE", 4)
+    journals.live()
+    journals.checkpoint()
+    journals.verify()
+    ranges = []
+
+    def note(_: Any, __: Any, statement: str, parameters: Any, ___: Any, ____: Any) -> None:
+        if statement.startswith("DELETE FROM entry"):
+            assert re.search(r"sequence > .* AND .*sequence <= ", statement)
+            numbers = parameters.values() if isinstance(parameters, dict) else parameters
+            ranges.append(tuple(number for number in numbers if isinstance(number, int)))
+
+    with journals.open() as journal:
+        event.listen(journal.database._engine, "before_cursor_execute", note)
+        found = pruning.prune(journal, journals.checkpoints, kept=5, request_retention_s=86_400.0)
+    assert found.entries > 8
+    assert [low for low, _ in ranges] == [0, *(high for _, high in ranges[:-1])]
+    assert ranges[-1][1] == found.entries
+    assert all(high - low <= 4 for low, high in ranges)
