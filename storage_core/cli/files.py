@@ -22,7 +22,7 @@ from lockgate.storage_core.cli.render import (
     print_line,
     print_table,
 )
-from lockgate.storage_core.errors import ObjectNotFoundError, StoreUnavailableError
+from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -208,18 +208,27 @@ def recover(
         str, typer.Argument(metavar="[PATH]", help="File; default: all whose leases have lapsed.")
     ] = "",
     *,
+    lost: Annotated[
+        list[str] | None,
+        typer.Option("--lost", metavar="VOLUME", help="Do not wait for this volume: it will not return."),
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Close files whose writers have ended, at one length on all members.
 
-    The lease of an ended writer lapses after LOCKGATE_LEASE_HARD_S; without PATH the command waits for it.
+    The lease of an ended writer lapses after LOCKGATE_LEASE_HARD_S; the command waits for one that is overdue.
+    Bytes that only a volume named with --lost has are given up; it needs PATH.
     Exits with 5 if a file could not be recovered.
     """
     from lockgate.storage_core.files.file_recovery import RecoveredFile
+    from lockgate.storage_core.files.volumes.protocol import VolumeId
 
+    if lost and not path:
+        raise InvalidInputError("--lost gives up bytes of a file: name its PATH; nothing was changed")
     with _open(writes=True) as files:
         if path:
-            inode, length = files.status(path).inode, files.recover(path)
+            inode = files.status(path).inode
+            length = files.recover(path, lost=[VolumeId(volume) for volume in lost or ()])
             found = [RecoveredFile(inode=inode, path=path, length_bytes=length)] if length is not None else []
         else:
             found = files.recovery.recover_lapsed()

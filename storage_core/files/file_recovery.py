@@ -64,6 +64,8 @@ class FileRecovery:
     def recover(self, inode: int, *, lost: Collection[VolumeId] = ()) -> int | None:
         """Recover a file whose writer has ended, and close it.
 
+        A lease that is overdue by the wall clock is waited for, as in `recover_lapsed`.
+
         Args:
             inode: The file.
             lost: Volumes that an operator has named as lost; the recovery does not wait for them.
@@ -77,6 +79,9 @@ class FileRecovery:
             FencedError: Another recovery or writer has taken it over.
         """
         view = self._leases.look(file_resource(inode))
+        if view is not None and view.is_overdue and view.lapses_in_s:
+            self._journal.clock.sleep(view.lapses_in_s)
+            view = self._leases.look(file_resource(inode))
         return None if view is None else self._recover(inode, view, lost)
 
     def lapses_in_s(self, inode: int) -> float:

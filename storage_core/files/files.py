@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import random
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, Literal
 
 from lockgate.storage_core.errors import (
@@ -34,6 +34,7 @@ from lockgate.storage_core.files.namespace.open_files import Opened, OpenFile
 from lockgate.storage_core.files.namespace.queries import (
     FileStatus,
     blocks_of,
+    check_registered,
     file_at,
     listing,
     status,
@@ -260,11 +261,16 @@ class Files:
         with self._journal.reading() as reading:
             return status(reading, path)
 
-    def recover(self, path: str) -> int | None:
-        """Recover a file by its path; see `FileRecovery.recover`."""
+    def recover(self, path: str, *, lost: Collection[VolumeId] = ()) -> int | None:
+        """Recover a file by its path; see `FileRecovery.recover`.
+
+        Raises:
+            InvalidInputError: A lost volume is not registered.
+        """
         with self._journal.reading() as reading:
+            check_registered(reading, lost)
             inode = file_at(reading, path)
-        return self.recovery.recover(inode)
+        return self.recovery.recover(inode, lost=lost)
 
     def remove_deleted(self, *, dry_run: bool = False) -> Removed:
         """Remove the blocks of what was deleted; see `removal.remove_deleted`."""

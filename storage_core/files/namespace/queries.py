@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 import msgspec
 
-from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
+from lockgate.storage_core.errors import ConflictError, InvalidInputError, ObjectNotFoundError
 from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.namespace.file_blocks import record_of
-from lockgate.storage_core.files.namespace.rows import Block, File, FileState, Inode, InodeKind, Member
+from lockgate.storage_core.files.namespace.rows import (
+    Block,
+    File,
+    FileState,
+    Inode,
+    InodeKind,
+    Member,
+    RegisteredVolume,
+)
 from lockgate.storage_core.files.namespace.tree import existing
 from lockgate.storage_core.files.namespace.tree_paths import directory, parse_path, resolve
+from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.stores.pagination import in_pages
 
@@ -101,6 +110,20 @@ def block(reading: Reading, named: int) -> BlockRecord:
     if row is None:
         raise ObjectNotFoundError(f"block {named} was removed")
     return next(iter(records(reading, [row])))
+
+
+def check_registered(reading: Reading, volumes: Collection[VolumeId]) -> None:
+    """Refuse names that are no volumes, such as misspelt ones.
+
+    Raises:
+        InvalidInputError: The journal does not know one of them.
+    """
+    known = {row.volume for row in reading.find(RegisteredVolume, [(volume,) for volume in volumes])}
+    if unknown := sorted(set(volumes) - known):
+        raise InvalidInputError(
+            f"the journal knows no volume {', '.join(unknown)}; nothing was changed; give ids as they "
+            "are in the error of a recovery that waits for volumes"
+        )
 
 
 def records(reading: Reading, rows: Sequence[Block]) -> Iterable[BlockRecord]:

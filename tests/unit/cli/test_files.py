@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.errors import ConflictError, InvalidInputError, LeaseHeldError, ObjectNotFoundError
+from lockgate.storage_core.errors import (
+    ConflictError,
+    InvalidInputError,
+    LeaseHeldError,
+    ObjectNotFoundError,
+    StoreUnavailableError,
+)
 from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.settings import Settings
 from tests.support.cli import Run, document
@@ -105,6 +111,34 @@ def test_the_file_of_a_killed_process_is_recovered_by_another(
     assert (found["path"], found["length_bytes"], found["why_not"]) == ("/a.log", 7, "")
     assert run("files", "recover").stdout == "no file needs recovery\n"
     assert run("files", "cat", "/a.log").stdout == "flushed"
+
+
+def test_a_recovery_waits_for_no_volume_that_is_named_as_lost(
+    run: Run, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"RENEW": "0.1", "SOFT": "0.2", "HARD": "0.5"}.items():
+        monkeypatch.setenv(f"LOCKGATE_LEASE_{name}_S", value)
+    monkeypatch.setenv("LOCKGATE_COMMIT_WINDOW_S", "0.3")
+    with open_files(Settings(), writes=True) as ended:
+        writer = ended.create("/a.log")
+        writer.write(b"flushed")
+        writer.flush()
+    (volume,) = (settings.home_dir / "volumes").iterdir()
+    name = (volume / "volume.id").read_text()
+    volume.rename(settings.home_dir / "gone")
+    threading.Event().wait(0.6)
+
+    waits = run("files", "recover", "/a.log")
+    assert waits.exit_code == StoreUnavailableError.exit_code
+    assert name in waits.output
+    threading.Event().wait(0.6)
+    unknown = run("files", "recover", "/a.log", "--lost", "none")
+    assert (unknown.exit_code, "no volume none" in unknown.output) == (InvalidInputError.exit_code, True)
+    assert run("files", "recover", "--lost", name).exit_code == InvalidInputError.exit_code
+
+    (found,) = document(run("files", "recover", "/a.log", "--lost", name, "--json"))["recovered"]
+    assert (found["path"], found["length_bytes"]) == ("/a.log", 0)
+    assert run("files", "cat", "/a.log").stdout == ""
 
 
 def test_a_volume_with_a_file_to_recover_is_left_to_the_recovery(settings: Settings) -> None:
