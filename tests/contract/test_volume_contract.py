@@ -131,3 +131,38 @@ def test_a_deleted_replica_is_gone(written: Volume) -> None:
     assert written.stat(B) is None
     with pytest.raises(ObjectNotFoundError):
         written.fence(B, S1)
+
+
+def test_replicas_are_listed_in_pages_in_the_order_of_their_blocks(volume: Volume) -> None:
+    blocks = [BlockId(number) for number in (9, 3, 12, 5)]
+    assert volume.replicas(None, 10) == ()
+    for block in blocks:
+        volume.create(block, S1)
+    for block in blocks[:2]:
+        volume.append(block, S1, 0, b"abc")
+        volume.finish(block, S1, 3, SEALED)
+    whole = tuple(volume.stat(block) for block in sorted(blocks))
+    for limit in range(1, 6):
+        found, after = [], None
+        while page := volume.replicas(after, limit):
+            assert len(page) <= limit
+            found += page
+            after = page[-1].block
+        assert tuple(found) == whole
+    volume.delete(blocks[1], S1)
+    volume.create(BlockId(4), S2)
+    assert [one.block for one in volume.replicas(None, 10)] == [4, 5, 9, 12]
+    assert [one.block for one in volume.replicas(BlockId(5), 1)] == [9]
+    with pytest.raises(InvalidInputError, match="at least 1"):
+        volume.replicas(None, 0)
+
+
+def test_usage_grows_with_the_bytes_of_a_volume(volume: Volume) -> None:
+    before = volume.usage()
+    volume.create(B, S1)
+    volume.append(B, S1, 0, bytes(10_000))
+    volume.flush(B, S1)
+    assert volume.usage().used_bytes >= before.used_bytes + 10_000
+    assert volume.usage().free_bytes >= 0
+    volume.delete(B, S1)
+    assert volume.usage().used_bytes == before.used_bytes

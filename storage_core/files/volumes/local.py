@@ -18,9 +18,16 @@ from lockgate.storage_core.errors import (
     StaleReplicaError,
 )
 from lockgate.storage_core.file_locks import try_lock_exclusive
+from lockgate.storage_core.files.volumes.block_list import BlockList, listed, usage_of
 from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.files.volumes.local_replica import LocalReplica
-from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, ReplicaState, VolumeId
+from lockgate.storage_core.files.volumes.protocol import (
+    BlockId,
+    Replica,
+    ReplicaState,
+    Usage,
+    VolumeId,
+)
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores.os_errors import translated
 
@@ -44,6 +51,8 @@ class LocalVolume:
         self._disk = disk or Disk()
         self._replicas: dict[BlockId, LocalReplica] = {}
         self._locks: defaultdict[BlockId, threading.Lock] = defaultdict(threading.Lock)
+        self._blocks: BlockList | None = None
+        self._listing = threading.Lock()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = try_lock_exclusive(folder / "owner.lock")
         if lock is None:
@@ -84,6 +93,9 @@ class LocalVolume:
         with self._locked("create", block) as found:
             if found is None:
                 self._replicas[block] = LocalReplica.create(self._path(block), self._disk, block, stamp)
+                with self._listing:
+                    if self._blocks is not None:
+                        self._blocks.add(block)
             return self._at(block, stamp).view()
 
     def append(self, block: BlockId, stamp: Stamp, offset: int, data: bytes) -> int:
@@ -139,7 +151,40 @@ class LocalVolume:
                 return False
             found.delete()
             del self._replicas[block]
+            with self._listing:
+                if self._blocks is not None:
+                    self._blocks.remove(block)
             return True
+
+    def replicas(self, after: BlockId | None, limit: int) -> tuple[Replica, ...]:
+        """Return the next replicas in the order of their blocks."""
+        found: list[Replica] = []
+        with translated("replicas", str(self._folder), changes=False):
+            while len(found) < limit or limit < 1:
+                with self._listing:
+                    blocks = self._list().after(after, limit - len(found))
+                if not blocks:
+                    break
+                after = blocks[-1]
+                found += (one for block in blocks if (one := self._listed(block)) is not None)
+        return tuple(found)
+
+    def usage(self) -> Usage:
+        """Return the used and the free space."""
+        with translated("usage", str(self._folder), changes=False):
+            return usage_of(self._folder)
+
+    def _listed(self, block: BlockId) -> Replica | None:
+        loaded = self._replicas.get(block)
+        if loaded is not None and loaded.header.state is not ReplicaState.SEALED:
+            return self.stat(block)
+        return listed(block, self._path(block), self.stat)
+
+    def _list(self) -> BlockList:
+        """Return the list of blocks, read from the directory at the first call; the caller locks it."""
+        if self._blocks is None:
+            self._blocks = BlockList(self._folder)
+        return self._blocks
 
     @contextmanager
     def _locked(self, call: str, block: BlockId, *, changes: bool = True) -> Iterator[LocalReplica | None]:

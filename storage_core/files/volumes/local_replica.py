@@ -77,6 +77,18 @@ class LocalReplica:
         replica._durable = replica.length_bytes
         return replica
 
+    @classmethod
+    def outline(cls, path: Path) -> Replica | None:
+        """Return a sealed replica by its header and the size of its log; None if more must be read."""
+        try:
+            header = parse_header(path.with_suffix(".head").read_bytes(), str(path))
+        except FileNotFoundError:
+            return None
+        length = header.length_bytes
+        if header.state is not ReplicaState.SEALED or _log_bytes(path) < length + FRAME.size * bool(length):
+            return None
+        return Replica(header.block, header.stamp, header.state, length, length)
+
     def _read_log(self) -> None:
         log = self._path.with_suffix(".log").read_bytes()
         for offset, size, position in frames(log):
@@ -214,3 +226,10 @@ class LocalReplica:
                 found += data[begin : begin + size - len(found)]
                 at += 1
         return bytes(found)
+
+
+def _log_bytes(path: Path) -> int:
+    try:
+        return path.with_suffix(".log").stat().st_size
+    except FileNotFoundError:
+        return -1

@@ -7,6 +7,7 @@ from typing import NewType, Protocol
 
 import msgspec
 
+from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.stamp import Stamp
 
 BlockId = NewType("BlockId", int)
@@ -44,6 +45,18 @@ class Replica(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state: ReplicaState
     length_bytes: int
     durable_bytes: int
+
+
+class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Space of a volume.
+
+    Attributes:
+        used_bytes: What its replicas take.
+        free_bytes: What more can be written.
+    """
+
+    used_bytes: int
+    free_bytes: int
 
 
 class Volume(Protocol):
@@ -103,3 +116,31 @@ class Volume(Protocol):
 
     def delete(self, block: BlockId, stamp: Stamp) -> bool:
         """Delete a replica that is not newer than the stamp; return whether there was one."""
+
+    def replicas(self, after: BlockId | None, limit: int) -> tuple[Replica, ...]:
+        """Return the next replicas in the order of their blocks: at most `limit`; fewer only at the end.
+
+        The bytes of sealed replicas are not read. A replica that cannot be read at all is listed at the stamp
+        `(0, 0)`, as suspect and empty.
+
+        Args:
+            after: Last block of the page before; None for the first page.
+            limit: Number of replicas, at least 1.
+
+        Raises:
+            InvalidInputError: `limit` is less than 1.
+            RecordVersionError: A newer program wrote a replica; nothing is listed.
+        """
+
+    def usage(self) -> Usage:
+        """Return the used and the free space."""
+
+
+def check_limit(limit: int) -> None:
+    """Refuse a page of no replicas.
+
+    Raises:
+        InvalidInputError: `limit` is less than 1.
+    """
+    if limit < 1:
+        raise InvalidInputError(f"limit={limit}: give the number of replicas of a page, at least 1")

@@ -10,9 +10,16 @@ from pathlib import Path
 from typing import NoReturn
 
 from lockgate.storage_core.errors import StaleReplicaError, StoreUnavailableError
+from lockgate.storage_core.files.volumes.block_list import blocks_in, listed, page, usage_of
 from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.files.volumes.local_replica import LocalReplica
-from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, ReplicaState, VolumeId
+from lockgate.storage_core.files.volumes.protocol import (
+    BlockId,
+    Replica,
+    ReplicaState,
+    Usage,
+    VolumeId,
+)
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores.os_errors import translated
 
@@ -55,6 +62,25 @@ class VolumeView:
         with translated("stat", str(self._folder), changes=False):
             found = self._load(block)
             return found.view() if found else None
+
+    def replicas(self, after: BlockId | None, limit: int) -> tuple[Replica, ...]:
+        """Return the next replicas in the order of their blocks."""
+        found: list[Replica] = []
+        with translated("replicas", str(self._folder), changes=False):
+            blocks = blocks_in(self._folder)
+            while len(found) < limit or limit < 1:
+                named = page(blocks, after, limit - len(found))
+                if not named:
+                    break
+                after = named[-1]
+                looked = (listed(block, self._folder / f"{block:020d}", self.stat) for block in named)
+                found += (one for one in looked if one is not None)
+        return tuple(found)
+
+    def usage(self) -> Usage:
+        """Return the used and the free space."""
+        with translated("usage", str(self._folder), changes=False):
+            return usage_of(self._folder)
 
     def create(self, block: BlockId, stamp: Stamp) -> Replica:  # noqa: ARG002 - of the protocol
         """Refuse."""

@@ -156,7 +156,7 @@ class FileMachine(RuleBasedStateMachine):
         assert self.is_settled()
         assert self._reader().read() == self.written
         for row in self.journal.rows.values():
-            copies = {bytes(self.volumes[name].replicas[row.block].data) for name in row.members}
+            copies = {bytes(self.volumes[name].stored[row.block].data) for name in row.members}
             assert len(copies) == min(1, len(row.members))
 
     def _settle(self, length: int) -> None:

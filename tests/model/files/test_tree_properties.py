@@ -128,7 +128,7 @@ class Tree(RuleBasedStateMachine):
         assert rows[Member] == 2 * rows[Block]
         assert rows[Lease] == 0
         for volume in self.volumes.values():
-            assert len(volume.replicas) == rows[Block]
+            assert len(volume.stored) == rows[Block]
 
     @invariant()
     def the_tree_has_these_paths(self) -> None:

@@ -13,7 +13,13 @@ from lockgate.storage_core.errors import (
     StaleReplicaError,
     StoreUnavailableError,
 )
-from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, ReplicaState
+from lockgate.storage_core.files.volumes.protocol import (
+    BlockId,
+    Replica,
+    ReplicaState,
+    Usage,
+    check_limit,
+)
 from lockgate.storage_core.stamp import Stamp
 
 
@@ -40,12 +46,13 @@ class MemoryVolume:
     is_up: bool = True
     loses: set[str] = field(default_factory=set)
     refuses: set[str] = field(default_factory=set)
-    replicas: dict[BlockId, Stored] = field(default_factory=dict)
+    capacity_bytes: int = 1_000_000
+    stored: dict[BlockId, Stored] = field(default_factory=dict)
 
     def create(self, block: BlockId, stamp: Stamp) -> Replica:
         self._begin("create")
-        if block not in self.replicas:
-            self.replicas[block] = Stored(stamp)
+        if block not in self.stored:
+            self.stored[block] = Stored(stamp)
         self._at(block, stamp)
         return self._end("create", block)
 
@@ -68,18 +75,18 @@ class MemoryVolume:
 
     def read(self, block: BlockId, stamp: Stamp, offset: int, size: int) -> bytes:
         self._begin("read")
-        stored = self.replicas.get(block)
+        stored = self.stored.get(block)
         if stored is None or stored.stamp != stamp or stored.state is ReplicaState.STALE:
             raise StaleReplicaError(f"block {block}: not at stamp {stamp}")
         return bytes(stored.data[offset : min(offset + size, stored.durable)])
 
     def stat(self, block: BlockId) -> Replica | None:
         self._begin("stat")
-        return self._end("stat", block) if block in self.replicas else None
+        return self._end("stat", block) if block in self.stored else None
 
     def fence(self, block: BlockId, stamp: Stamp) -> Replica:
         self._begin("fence")
-        stored = self.replicas.get(block)
+        stored = self.stored.get(block)
         if stored is None:
             raise ObjectNotFoundError(f"block {block}")
         if stored.stamp > stamp:
@@ -106,22 +113,33 @@ class MemoryVolume:
 
     def delete(self, block: BlockId, stamp: Stamp) -> bool:
         self._begin("delete")
-        stored = self.replicas.get(block)
+        stored = self.stored.get(block)
         if stored is None or stored.stamp > stamp:
             return False
-        del self.replicas[block]
+        del self.stored[block]
         return True
+
+    def replicas(self, after: BlockId | None, limit: int) -> tuple[Replica, ...]:
+        self._begin("replicas")
+        check_limit(limit)
+        blocks = sorted(block for block in self.stored if after is None or block > after)
+        return tuple(self._end("replicas", block) for block in blocks[:limit])
+
+    def usage(self) -> Usage:
+        self._begin("usage")
+        used = sum(len(stored.data) for stored in self.stored.values())
+        return Usage(used_bytes=used, free_bytes=max(self.capacity_bytes - used, 0))
 
     def restart(self, *, damaged_to: int | None = None) -> None:
         """Restart: bytes that are not durable are gone, and durable ones too with `damaged_to`."""
-        for stored in self.replicas.values():
+        for stored in self.stored.values():
             if stored.state is ReplicaState.WRITING:
                 stored.state = ReplicaState.SUSPECT
                 del stored.data[stored.durable if damaged_to is None else damaged_to :]
                 stored.durable = len(stored.data)
 
     def _at(self, block: BlockId, stamp: Stamp) -> Stored:
-        stored = self.replicas.get(block)
+        stored = self.stored.get(block)
         if stored is None:
             raise ObjectNotFoundError(f"block {block}")
         if stored.stamp > stamp:
@@ -141,5 +159,5 @@ class MemoryVolume:
         if call in self.loses:
             self.loses.discard(call)
             raise OutcomeUnknownError(f"{call}: the answer was lost on purpose")
-        stored = self.replicas[block]
+        stored = self.stored[block]
         return Replica(block, stored.stamp, stored.state, len(stored.data), stored.durable)

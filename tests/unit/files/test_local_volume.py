@@ -21,6 +21,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState
+from lockgate.storage_core.files.volumes.view import VolumeView
 from lockgate.storage_core.stamp import Stamp
 from tests.support.commit.destination import Crash
 
@@ -193,6 +194,36 @@ def test_a_version_from_the_future_is_refused_and_unchanged(tmp_path: Path) -> N
     with LocalVolume(tmp_path) as volume, pytest.raises(RecordVersionError, match="version 2"):
         volume.stat(B)
     assert (tmp_path / HEAD).read_bytes() == future
+
+
+def test_after_a_restart_replicas_are_listed_as_they_are_loaded(tmp_path: Path) -> None:
+    with _written(tmp_path) as volume:
+        for block in (BlockId(8), BlockId(9), BlockId(10)):
+            volume.create(block, S1)
+            volume.append(block, S1, 0, b"abc")
+            volume.finish(block, S1, 3, ReplicaState.SEALED)
+    (tmp_path / f"{9:020d}.head").write_bytes(b"damaged")
+    (tmp_path / f"{10:020d}.log").unlink()
+    lost = (ReplicaState.SUSPECT, Stamp(), 0)
+    with LocalVolume(tmp_path) as volume:
+        found = {one.block: (one.state, one.stamp, one.length_bytes) for one in volume.replicas(None, 9)}
+        assert found == {
+            7: (ReplicaState.SUSPECT, S1, 3),
+            8: (ReplicaState.SEALED, S1, 3),
+            9: lost,
+            10: lost,
+        }
+        view = VolumeView(tmp_path, volume.id)
+        assert view.replicas(None, 9)[1:] == volume.replicas(None, 9)[1:]
+        assert view.replicas(BlockId(7), 1) == (volume.stat(BlockId(8)),)
+        assert view.usage() == volume.usage()
+
+
+def test_replicas_of_a_newer_program_are_not_listed_as_damaged(tmp_path: Path) -> None:
+    _written(tmp_path).close()
+    (tmp_path / HEAD).write_bytes(_head(2, b"?"))
+    with LocalVolume(tmp_path) as volume, pytest.raises(RecordVersionError, match="version 2"):
+        volume.replicas(None, 1)
 
 
 def test_a_volume_belongs_to_one_process_and_keeps_its_id(tmp_path: Path) -> None:

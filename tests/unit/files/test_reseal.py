@@ -57,7 +57,7 @@ class Scene:
         assert row.target_bytes is None
         for name in members:
             assert self.volumes[name].read(self.block, row.stamp, 0, 100) == data
-            stored = self.volumes[name].replicas[self.block]
+            stored = self.volumes[name].stored[self.block]
             assert (stored.state, stored.durable) == (SEALED, len(stored.data))
 
 
@@ -116,7 +116,7 @@ def test_an_operator_names_a_lost_member_and_the_recovery_does_not_wait(scene: S
 
 def test_a_member_that_missed_the_last_commit_does_not_count(scene: Scene) -> None:
     scene.reseal()
-    scene.volumes[A].replicas[scene.block].stamp = scene.stamp  # an old copy of its disk
+    scene.volumes[A].stored[scene.block].stamp = scene.stamp  # an old copy of its disk
 
     scene.reseal()
 
@@ -125,7 +125,7 @@ def test_a_member_that_missed_the_last_commit_does_not_count(scene: Scene) -> No
 
 def test_a_block_whose_replicas_were_never_created_is_empty(scene: Scene) -> None:
     for volume in scene.volumes.values():
-        volume.replicas.clear()
+        volume.stored.clear()
 
     scene.reseal()
 
@@ -133,8 +133,8 @@ def test_a_block_whose_replicas_were_never_created_is_empty(scene: Scene) -> Non
 
 
 def test_a_block_with_an_unreachable_member_and_no_replica_elsewhere_waits(scene: Scene) -> None:
-    scene.volumes[A].replicas.clear()
-    scene.volumes[B].replicas.clear()
+    scene.volumes[A].stored.clear()
+    scene.volumes[B].stored.clear()
     scene.volumes[C].is_up = False
 
     with pytest.raises(StoreUnavailableError, match="no answer from c"):

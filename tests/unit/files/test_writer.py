@@ -72,7 +72,7 @@ def test_flushed_bytes_are_read_before_the_file_is_closed(scene: Scene) -> None:
 
     assert scene.read() == b"one"
     for volume in scene.volumes.values():
-        (stored,) = volume.replicas.values()
+        (stored,) = volume.stored.values()
         assert stored.durable == 3
 
 
@@ -360,5 +360,5 @@ def test_a_writer_that_dies_at_any_step_loses_no_flushed_byte(scene: Scene, poin
     assert written[: len(found)] == found
     for row in scene.journal.rows.values():
         assert row.state is ReplicaState.SEALED
-        copies = {bytes(scene.volumes[name].replicas[row.block].data) for name in row.members}
+        copies = {bytes(scene.volumes[name].stored[row.block].data) for name in row.members}
         assert len(copies) <= 1

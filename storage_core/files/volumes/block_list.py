@@ -1,0 +1,83 @@
+"""The blocks in a volume's directory, its pages of replicas, and the space that they take."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right, insort
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from lockgate.storage_core.errors import MalformedRecordError, ObjectNotFoundError, RecordVersionError
+from lockgate.storage_core.files.volumes.local_replica import LocalReplica
+from lockgate.storage_core.files.volumes.protocol import (
+    BlockId,
+    Replica,
+    ReplicaState,
+    Usage,
+    check_limit,
+)
+from lockgate.storage_core.stamp import Stamp
+
+
+class BlockList:
+    """The blocks of a directory in order, kept by the process that owns it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._blocks = blocks_in(folder)
+
+    def after(self, block: BlockId | None, limit: int) -> Sequence[BlockId]:
+        """Return the next blocks."""
+        return page(self._blocks, block, limit)
+
+    def add(self, block: BlockId) -> None:
+        """Add a block."""
+        insort(self._blocks, block)
+
+    def remove(self, block: BlockId) -> None:
+        """Remove a block."""
+        at = bisect_right(self._blocks, block) - 1
+        if at >= 0 and self._blocks[at] == block:
+            del self._blocks[at]
+
+
+def blocks_in(folder: Path) -> list[BlockId]:
+    """Return the blocks of a directory, in order."""
+    with os.scandir(folder) as entries:
+        names = (entry.name.removesuffix(".head") for entry in entries if entry.name.endswith(".head"))
+        return sorted(BlockId(int(name)) for name in names if name.isdecimal())
+
+
+def page(blocks: Sequence[BlockId], after: BlockId | None, limit: int) -> Sequence[BlockId]:
+    """Return the next blocks of an ordered list."""
+    check_limit(limit)
+    begin = 0 if after is None else bisect_right(blocks, after)
+    return blocks[begin : begin + limit]
+
+
+def listed(block: BlockId, path: Path, view: Callable[[BlockId], Replica | None]) -> Replica | None:
+    """Return a replica for a page, None if it was deleted meanwhile.
+
+    Args:
+        block: Its block.
+        path: Its path, without a suffix.
+        view: Returns a replica that is not sealed, or whose log is too short.
+    """
+    try:
+        return LocalReplica.outline(path) or view(block)
+    except RecordVersionError:
+        raise
+    except (MalformedRecordError, ObjectNotFoundError):
+        return Replica(block, Stamp(), ReplicaState.SUSPECT, 0, 0)
+
+
+def usage_of(folder: Path) -> Usage:
+    """Return the space that the files of a directory take, and what its file system has left."""
+    used = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            try:
+                used += entry.stat().st_size
+            except FileNotFoundError:
+                continue  # it was deleted or replaced meanwhile
+    found = os.statvfs(folder)
+    return Usage(used_bytes=used, free_bytes=found.f_bavail * found.f_frsize)
