@@ -216,9 +216,9 @@ def recover(
 ) -> None:
     """Close files whose writers have ended, at one length on all members.
 
-    The lease of an ended writer lapses after LOCKGATE_LEASE_HARD_S; the command waits for one that is overdue.
-    Bytes that only a volume named with --lost has are given up; it needs PATH.
-    Exits with 5 if a file could not be recovered.
+    The lease of an ended writer lapses after LOCKGATE_LEASE_HARD_S; one that is overdue is waited for.
+    Bytes that only a volume named with --lost has are given up; it needs PATH. Exits with 6 if a file could
+    not be recovered.
     """
     from lockgate.storage_core.files.file_recovery import RecoveredFile
     from lockgate.storage_core.files.volumes.protocol import VolumeId
