@@ -76,4 +76,28 @@ MUTANTS: Final = (
         ],
         "tests/unit/cli/test_files.py::test_a_volume_with_a_file_to_recover_is_left_to_the_recovery",
     ),
+    Mutant(
+        "report-what-changes-during-a-check",
+        "a difference is read once more before it is reported",
+        [
+            Edit(
+                "storage_core/files/replica_check.py",
+                "(found := self._again(block, volume))",
+                '(found := Finding(volume=volume, block=block, problem=Problem.LOST, detail=""))',
+            ),
+        ],
+        "tests/unit/files/test_replica_check.py::test_what_changes_during_a_check_is_not_reported",
+    ),
+    Mutant(
+        "explain-a-stamp-of-another-history",
+        "a replica with a stamp above the head, or of an epoch that did not survive, is left to the operator",
+        [
+            Edit(
+                "storage_core/files/replica_check.py",
+                "stamp == Stamp() or (stamp <= self.newest and survived(self.epochs, stamp))",
+                "stamp.epoch >= 0 or survived(self.epochs, stamp)",
+            ),
+        ],
+        "tests/unit/files/test_replica_check.py::test_each_replica_that_differs_is_found_with_its_file",
+    ),
 )

@@ -37,6 +37,8 @@ commands = typer.Typer(
 )
 
 FOLLOW_S: Final = 0.3
+WRONG_REPLICAS: Final = 16
+"""Exit code of `fsck`; documented in `docs/reference/command-line.md`."""
 READ_BYTES: Final = 1024 * 1024
 
 FilePath = Annotated[str, typer.Argument(metavar="PATH", help="Absolute path such as /logs/a.log.")]
@@ -239,6 +241,46 @@ def recover(
         print_table(("path", "bytes", "not recovered"), rows, empty="no file needs recovery")
     if any(one.why_not for one in found):
         raise typer.Exit(StoreUnavailableError.exit_code)
+
+
+@commands.command("fsck")
+def fsck(
+    path: Annotated[
+        str,
+        typer.Argument(metavar="[PATH]", help="File or directory; default: all blocks, all replicas."),
+    ] = "",
+    *,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read the bytes of sealed replicas, and compare their checksums.")
+    ] = False,
+    limit: Annotated[
+        float | None, typer.Option("--mb-per-s", min=0.001, help="Read at most so many megabytes a second.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Compare the replicas on the volumes with the journal. It changes nothing.
+
+    Exits with 16 if a replica is wrong or a volume does not answer. Replicas that are left over are not
+    served, and not counted as wrong.
+    """
+    with _open(writes=False) as files:
+        check = files.check(path, verify=verify, bytes_per_s=None if limit is None else limit * 1e6)
+        found = list(check.findings())
+    if json:
+        print_json(
+            {
+                "replicas": check.replicas,
+                "verified_bytes": check.verified_bytes,
+                "findings": [_fields(one) for one in found],
+            }
+        )
+    else:
+        rows = [(one.problem, one.volume, one.block or "", one.path, one.detail) for one in found]
+        print_table(("problem", "volume", "block", "file", "detail"), rows, empty="no replica is wrong")
+        read = f", {byte_size(check.verified_bytes)} read" if verify else ""
+        print_line(f"{counted(check.replicas, 'replica')} compared{read}; nothing was changed")
+    if any(one.problem != "left over" for one in found):
+        raise typer.Exit(WRONG_REPLICAS)
 
 
 def _open(*, writes: bool) -> AbstractContextManager[Files]:

@@ -44,6 +44,7 @@ from lockgate.storage_core.files.namespace.tree import Delete, Deleted, MakeDire
 from lockgate.storage_core.files.namespace.tree_paths import parse_path, shown
 from lockgate.storage_core.files.reader import Reader
 from lockgate.storage_core.files.removal import Removed, remove_deleted
+from lockgate.storage_core.files.replica_check import ReplicaCheck, VolumeStatus, volume_statuses
 from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
 from lockgate.storage_core.files.writer import BLOCK_BYTES, Writer
@@ -275,6 +276,16 @@ class Files:
     def remove_deleted(self, *, dry_run: bool = False) -> Removed:
         """Remove the blocks of what was deleted; see `removal.remove_deleted`."""
         return remove_deleted(self._journal, self._volumes, dry_run=dry_run)
+
+    def check(
+        self, path: str = "", *, verify: bool = False, bytes_per_s: float | None = None
+    ) -> ReplicaCheck:
+        """Return a check of the replicas, which changes nothing; see `ReplicaCheck`."""
+        return ReplicaCheck(self._journal, self._volumes, path, verify=verify, bytes_per_s=bytes_per_s)
+
+    def volume_statuses(self) -> tuple[VolumeStatus, ...]:
+        """Return the volumes that the journal or this process knows, by id."""
+        return volume_statuses(self._journal, self._volumes)
 
     def close(self) -> None:
         """Stop renewing; files that are open are left to recovery."""

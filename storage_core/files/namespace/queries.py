@@ -11,6 +11,8 @@ from lockgate.storage_core.errors import ConflictError, InvalidInputError, Objec
 from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.namespace.file_blocks import record_of
 from lockgate.storage_core.files.namespace.rows import (
+    DETACHED,
+    ROOT,
     Block,
     File,
     FileState,
@@ -20,7 +22,7 @@ from lockgate.storage_core.files.namespace.rows import (
     RegisteredVolume,
 )
 from lockgate.storage_core.files.namespace.tree import existing
-from lockgate.storage_core.files.namespace.tree_paths import directory, parse_path, resolve
+from lockgate.storage_core.files.namespace.tree_paths import directory, parse_path, resolve, shown
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.stores.pagination import in_pages
@@ -110,6 +112,40 @@ def block(reading: Reading, named: int) -> BlockRecord:
     if row is None:
         raise ObjectNotFoundError(f"block {named} was removed")
     return next(iter(records(reading, [row])))
+
+
+def files_below(reading: Reading, path: str) -> list[int]:
+    """Return the inodes of the files below a directory, or that of a file.
+
+    Raises:
+        ObjectNotFoundError: The path does not exist.
+    """
+    reading.stay_open()
+    names = parse_path(path)
+    if names and existing(found := resolve(reading, names), names).kind is InodeKind.FILE:
+        return [existing(found, names).inode]
+    files: list[int] = []
+    left = [directory(reading, names)]
+    while left:
+        inode = left.pop()
+        after: str | None = None
+        while page := names_in(reading, inode, after):
+            after = page[-1].name
+            files += (row.inode for row in page if row.kind is InodeKind.FILE)
+            left += (row.inode for row in page if row.kind is InodeKind.DIRECTORY)
+    return files
+
+
+def path_of(reading: Reading, inode: int) -> str:
+    """Return the path of a file or directory; empty if it was deleted."""
+    names: list[str] = []
+    while inode != ROOT:
+        rows = reading.where(Inode, {"inode": inode})
+        if not rows or rows[0].parent == DETACHED:
+            return ""
+        names.append(rows[0].name)
+        inode = rows[0].parent
+    return shown(tuple(names[::-1]))
 
 
 def check_registered(reading: Reading, volumes: Collection[VolumeId]) -> None:

@@ -141,6 +141,26 @@ def test_a_recovery_waits_for_no_volume_that_is_named_as_lost(
     assert run("files", "cat", "/a.log").stdout == ""
 
 
+def test_fsck_names_what_is_wrong_and_changes_nothing(run: Run, settings: Settings, source: Path) -> None:
+    run("files", "append", "/logs/a.log", "--create", "--from", str(source))
+    whole = run("files", "fsck", "--verify")
+    assert (whole.exit_code, "no replica is wrong" in whole.stdout) == (0, True)
+    (volume,) = document(run("volumes", "list", "--json"))
+    assert (volume["used_bytes"] > 8, volume["why_not"]) == (True, "")
+    assert volume["volume"] in run("volumes", "list").stdout
+
+    (log,) = (settings.home_dir / "volumes").glob("*/*.log")
+    log.write_bytes(log.read_bytes()[:-1] + b"?")
+    assert run("files", "fsck", "--json").exit_code == 0
+    damaged = run("files", "fsck", "/logs", "--verify", "--json")
+    assert damaged.exit_code == 16
+    (one,) = document(damaged)["findings"]
+    assert (one["problem"], one["path"], one["volume"]) == ("corrupt", "/logs/a.log", volume["volume"])
+    log.unlink()
+    assert "corrupt" in run("files", "fsck").stdout
+    assert run("files", "fsck", "/none").exit_code == ObjectNotFoundError.exit_code
+
+
 def test_a_volume_with_a_file_to_recover_is_left_to_the_recovery(settings: Settings) -> None:
     with open_files(settings, writes=True) as ended:
         writer = ended.create("/a.log")

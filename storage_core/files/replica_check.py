@@ -1,0 +1,324 @@
+"""Check of replicas: what the volumes have, compared with the journal. It changes nothing.
+
+Both are read in pages, in the order of blocks. What differs is read once more, the volume before the journal,
+so a block that is changed or removed meanwhile is not reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+import msgspec
+
+from lockgate.storage_core.errors import (
+    InvalidInputError,
+    MalformedRecordError,
+    NotAppliedError,
+    ObjectNotFoundError,
+    OutcomeUnknownError,
+    RecordVersionError,
+)
+from lockgate.storage_core.files.blocks import BlockRecord, known_volume
+from lockgate.storage_core.files.namespace.queries import PAGE, files_below, path_of, records
+from lockgate.storage_core.files.namespace.rows import Block, RegisteredVolume
+from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, ReplicaState, Volume, VolumeId
+from lockgate.storage_core.journal import Journal
+from lockgate.storage_core.journal.read.epochs import Epoch, read_epochs, survived
+from lockgate.storage_core.stamp import Stamp
+
+READ_BYTES: Final = 1024 * 1024
+"""Bytes of each read of a verification."""
+
+
+class Problem(StrEnum):
+    """What is wrong with a replica."""
+
+    LOST = "lost"
+    """A member has no replica."""
+    STALE = "stale"
+    """A member's replica has an older stamp; it is not served."""
+    CORRUPT = "corrupt"
+    """A member's replica has another length or stamp than the block, or bytes whose checksums do not hold."""
+    LEFT_OVER = "left over"
+    """The volume is no member of the block, or the block was removed; the replica is not served."""
+    UNEXPLAINED = "unexplained"
+    """Its stamp is not of this journal's history, as after a restore: an operator must decide."""
+    UNREACHABLE = "unreachable"
+    """The volume does not answer."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """A replica or a volume with a problem.
+
+    Attributes:
+        volume: The volume.
+        block: The block; None if the volume as a whole does not answer.
+        path: Path of the block's file; empty if it has none.
+        problem: What is wrong.
+        detail: What was expected and what was found.
+    """
+
+    volume: VolumeId
+    problem: Problem
+    detail: str
+    block: BlockId | None = None
+    path: str = ""
+
+
+class History(NamedTuple):
+    """The stamps of a journal: its newest one, and its epochs."""
+
+    newest: Stamp
+    epochs: list[Epoch]
+
+    def has(self, stamp: Stamp) -> bool:
+        """Return whether a stamp is of this history; (0, 0) is that of replicas without one."""
+        return stamp == Stamp() or (stamp <= self.newest and survived(self.epochs, stamp))
+
+
+def judge(
+    record: BlockRecord | None, volume: VolumeId, replica: Replica | None, history: History
+) -> tuple[Problem, str] | None:
+    """Return what is wrong with a volume's replica of a block, and a description; None if nothing is.
+
+    Args:
+        record: The block in the journal, None if it has none.
+        volume: The volume.
+        replica: What it has, None if it has no replica.
+        history: The stamps of the journal.
+    """
+    if replica is not None and not history.has(replica.stamp):
+        return Problem.UNEXPLAINED, f"its stamp {replica.stamp} is not of this journal's history"
+    if record is None or volume not in record.members:
+        return None if replica is None else (Problem.LEFT_OVER, f"no member; its stamp is {replica.stamp}")
+    if replica is None:
+        # Its writer creates the replicas after the entry that adds the block.
+        is_new = record.state is ReplicaState.WRITING and record.length_bytes == 0
+        return (
+            None if is_new else (Problem.LOST, f"a member without a replica of {record.length_bytes} bytes")
+        )
+    return _judge_member(record, replica)
+
+
+def _judge_member(record: BlockRecord, replica: Replica) -> tuple[Problem, str] | None:
+    if replica.stamp < record.stamp and replica.stamp == Stamp():
+        return Problem.CORRUPT, "its header or its log cannot be read"
+    if replica.stamp < record.stamp:
+        return Problem.STALE, f"its stamp {replica.stamp} is older than the block's, {record.stamp}"
+    is_sealed = record.state is ReplicaState.SEALED and record.pending is None
+    if is_sealed and (replica.stamp, replica.state, replica.length_bytes) != (
+        record.stamp,
+        ReplicaState.SEALED,
+        record.length_bytes,
+    ):
+        return Problem.CORRUPT, (
+            f"it is {replica.state} with {replica.length_bytes} bytes at {replica.stamp}, the block sealed "
+            f"with {record.length_bytes} at {record.stamp}"
+        )
+    least = record.length_bytes if record.target_bytes is None else record.target_bytes
+    if replica.length_bytes < least:
+        return (
+            Problem.CORRUPT,
+            f"it has {replica.length_bytes} bytes, the block had {least} at its last commit",
+        )
+    return None
+
+
+class ReplicaCheck:
+    """One check of all replicas, or of those of the files below a path.
+
+    Attributes:
+        replicas: Number of replicas that were looked at.
+        verified_bytes: Number of bytes that were read.
+
+    Args:
+        journal: The journal of the files.
+        volumes: The volumes that can be reached.
+        path: File or directory whose members are checked; empty: all blocks, and all replicas of the volumes.
+        verify: Read the bytes of sealed replicas and compare their checksums.
+        bytes_per_s: Limit of what is read.
+
+    Raises:
+        InvalidInputError: The limit is not positive.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        volumes: Mapping[VolumeId, Volume],
+        path: str = "",
+        *,
+        verify: bool = False,
+        bytes_per_s: float | None = None,
+    ) -> None:
+        if bytes_per_s is not None and bytes_per_s <= 0:
+            raise InvalidInputError(f"bytes_per_s={bytes_per_s}: give a number of bytes, more than 0")
+        self.replicas = 0
+        self.verified_bytes = 0
+        self._journal = journal
+        self._volumes = volumes
+        self._path = path
+        self._verify = verify
+        self._bytes_per_s = bytes_per_s
+        self._unreachable: dict[VolumeId, str] = {}
+        self._history = self._read_history()
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield what is wrong, by block, then the volumes that did not answer.
+
+        Raises:
+            ObjectNotFoundError: The path does not exist.
+        """
+        for record, volume, replica in self._of_path() if self._path else self._of_all():
+            self.replicas += replica is not None
+            block = (record or replica).block  # type: ignore[union-attr] # one of them is there
+            if self._problem(record, volume, replica) and (found := self._again(block, volume)):
+                yield found
+        for volume, why in sorted(self._unreachable.items()):
+            yield Finding(volume=volume, problem=Problem.UNREACHABLE, detail=why)
+
+    def _of_path(self) -> Iterator[tuple[BlockRecord | None, VolumeId, Replica | None]]:
+        with self._journal.reading() as reading:
+            files = files_below(reading, self._path)
+        for file in files:
+            with self._journal.reading() as reading:
+                rows = reading.where(Block, {"file": file})
+                blocks = tuple(records(reading, rows))
+            for record in blocks:
+                for volume in record.members:
+                    if volume not in self._unreachable:
+                        replica = self._stat(volume, record.block)
+                        if volume not in self._unreachable:
+                            yield record, volume, replica
+
+    def _of_all(self) -> Iterator[tuple[BlockRecord | None, VolumeId, Replica | None]]:
+        with self._journal.reading() as reading:
+            registered = [VolumeId(row.volume) for row in reading.where(RegisteredVolume, {})]
+        for volume in sorted({*registered, *self._volumes}):
+            yield from self._of_volume(volume)
+
+    def _of_volume(self, volume: VolumeId) -> Iterator[tuple[BlockRecord | None, VolumeId, Replica | None]]:
+        """Merge the journal's blocks with the replicas of a volume; both are in the order of blocks."""
+        blocks, replicas = self._blocks(), self._replicas(volume)
+        record, replica = next(blocks, None), next(replicas, None)
+        while (record or replica) and volume not in self._unreachable:
+            at = min(one.block for one in (record, replica) if one is not None)
+            here = record if record is not None and record.block == at else None
+            there = replica if replica is not None and replica.block == at else None
+            yield here, volume, there
+            record = record if here is None else next(blocks, None)
+            replica = replica if there is None else next(replicas, None)
+
+    def _blocks(self) -> Iterator[BlockRecord]:
+        after: tuple[int] | None = None
+        while True:
+            with self._journal.reading() as reading:
+                page = tuple(records(reading, reading.where(Block, {}, limit=PAGE, after=after)))
+            yield from page
+            if len(page) < PAGE:
+                return
+            after = (page[-1].block,)
+
+    def _replicas(self, volume: VolumeId) -> Iterator[Replica]:
+        after: BlockId | None = None
+        while True:
+            try:
+                page = known_volume(self._volumes, volume).replicas(after, PAGE)
+            except (NotAppliedError, OutcomeUnknownError) as error:
+                self._unreachable[volume] = str(error)
+                return
+            yield from page
+            if len(page) < PAGE:
+                return
+            after = page[-1].block
+
+    def _again(self, block: BlockId, volume: VolumeId) -> Finding | None:
+        """Read a block and its replica once more, and return what is still wrong."""
+        replica = self._stat(volume, block)
+        with self._journal.reading() as reading:
+            row = reading.get(Block, block)
+            record = None if row is None else next(iter(records(reading, [row])))
+            path = "" if row is None else path_of(reading, row.file)
+        self._history = self._read_history()
+        problem = None if volume in self._unreachable else self._problem(record, volume, replica)
+        if problem is None:
+            return None
+        return Finding(volume=volume, block=block, path=path, problem=problem[0], detail=problem[1])
+
+    def _read_history(self) -> History:
+        with self._journal.reading() as reading:
+            return History(reading.status().stamp, read_epochs(reading))
+
+    def _problem(
+        self, record: BlockRecord | None, volume: VolumeId, replica: Replica | None
+    ) -> tuple[Problem, str] | None:
+        found = judge(record, volume, replica, self._history)
+        if found is None and self._verify and record is not None and replica is not None:
+            return self._read(record, volume)
+        return found
+
+    def _read(self, record: BlockRecord, volume: VolumeId) -> tuple[Problem, str] | None:
+        """Read a sealed replica, and compare its checksums."""
+        offset = 0
+        while record.state is ReplicaState.SEALED and record.pending is None and offset < record.length_bytes:
+            size = min(READ_BYTES, record.length_bytes - offset)
+            try:
+                data = known_volume(self._volumes, volume).read(record.block, record.stamp, offset, size)
+            except (NotAppliedError, OutcomeUnknownError) as error:
+                self._stat(volume, record.block)
+                return None if volume in self._unreachable else (Problem.CORRUPT, str(error))
+            if len(data) < size:
+                return Problem.CORRUPT, f"{len(data)} of {size} bytes at {offset} can be read"
+            offset += size
+            self.verified_bytes += size
+            if self._bytes_per_s is not None:
+                self._journal.clock.sleep(size / self._bytes_per_s)
+        return None
+
+    def _stat(self, volume: VolumeId, block: BlockId) -> Replica | None:
+        try:
+            return known_volume(self._volumes, volume).stat(block)
+        except RecordVersionError:
+            raise
+        except (MalformedRecordError, ObjectNotFoundError):
+            return Replica(block, Stamp(), ReplicaState.SUSPECT, 0, 0)
+        except (NotAppliedError, OutcomeUnknownError) as error:
+            self._unreachable[volume] = str(error)
+            return None
+
+
+class VolumeStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A volume.
+
+    Attributes:
+        volume: Its id.
+        used_bytes: What its replicas take; None if it does not answer.
+        free_bytes: What more can be written; None if it does not answer.
+        added_s: When it became a member of a block first; None if it has not.
+        why_not: Why it does not answer; empty if it does.
+    """
+
+    volume: VolumeId
+    used_bytes: int | None = None
+    free_bytes: int | None = None
+    added_s: float | None = None
+    why_not: str = ""
+
+
+def volume_statuses(journal: Journal, volumes: Mapping[VolumeId, Volume]) -> tuple[VolumeStatus, ...]:
+    """Return the volumes that the journal or this process knows, by id."""
+    with journal.reading() as reading:
+        added = {VolumeId(row.volume): row.added_s for row in reading.where(RegisteredVolume, {})}
+    found: list[VolumeStatus] = []
+    for volume in sorted({*added, *volumes}):
+        status = VolumeStatus(volume=volume, added_s=added.get(volume))
+        try:
+            usage = known_volume(volumes, volume).usage()
+        except (NotAppliedError, OutcomeUnknownError) as error:
+            found.append(msgspec.structs.replace(status, why_not=str(error)))
+        else:
+            used, free = usage.used_bytes, usage.free_bytes
+            found.append(msgspec.structs.replace(status, used_bytes=used, free_bytes=free))
+    return tuple(found)
