@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lockgate.operators.deferral.sensors import JobSensor, ManifestSensor
     from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
     from lockgate.operators.journal import JournalCheckpointOperator
-    from lockgate.operators.leases import LeaseRecoveryOperator
+    from lockgate.operators.leases import LeaseRecoveryOperator, VolumeVerifyOperator
     from lockgate.operators.recovery import JobRecoveryOperator
     from lockgate.operators.spark import SparkWriteOperator
     from lockgate.operators.tasks import TaskCommitOperator
@@ -39,6 +39,7 @@ __all__ = [
     "SparkWriteOperator",
     "TaskCommitOperator",
     "UploadSweepOperator",
+    "VolumeVerifyOperator",
 ]
 
 _MODULES: Final = {
@@ -58,6 +59,7 @@ _MODULES: Final = {
     "SparkWriteOperator": "spark",
     "TaskCommitOperator": "tasks",
     "UploadSweepOperator": "uploads",
+    "VolumeVerifyOperator": "leases",
 }
 
 

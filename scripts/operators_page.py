@@ -31,6 +31,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         "UploadSweepOperator",
         "BlobSweepOperator",
         "LeaseRecoveryOperator",
+        "VolumeVerifyOperator",
         "JournalCheckpointOperator",
     ),
 }

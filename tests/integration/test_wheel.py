@@ -33,6 +33,7 @@ OURS = {
     "journal_checkpoint",
     "lease_recovery",
     "upload_sweep",
+    "volume_verify",
 }
 
 PROJECT = {

@@ -75,7 +75,7 @@ def parse(*files: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in output.splitlines() if line.startswith('{"seconds"')]
 
 
-def test_there_are_six_dags_named_like_their_files(parsed: dict[str, Any]) -> None:
+def test_there_are_seven_dags_named_like_their_files(parsed: dict[str, Any]) -> None:
     names = (
         "blob_sweep",
         "dataset_commit",
@@ -83,6 +83,7 @@ def test_there_are_six_dags_named_like_their_files(parsed: dict[str, Any]) -> No
         "journal_checkpoint",
         "lease_recovery",
         "upload_sweep",
+        "volume_verify",
     )
     assert {stem: dag["dag_id"] for stem, dag in parsed.items()} == {name: name for name in names}
 
