@@ -100,4 +100,23 @@ MUTANTS: Final = (
         ],
         "tests/unit/files/test_replica_check.py::test_each_replica_that_differs_is_found_with_its_file",
     ),
+    Mutant(
+        "delete-a-replica-that-changed-between-the-passes",
+        "a replica is deleted at the stamp that both passes saw",
+        [Edit("storage_core/files/left_over.py", "and now.stamp == before.stamp", "")],
+        "tests/unit/files/test_left_over.py::test_a_replica_that_changes_between_the_passes_is_kept",
+    ),
+    Mutant(
+        "delete-the-only-bytes",
+        "a replica is kept while a member of its block has no good one",
+        [
+            Edit(
+                "storage_core/files/replica_check.py",
+                "for member in () if record is None else record.members:",
+                "for member in () if record is None else record.members[:0]:",
+            )
+        ],
+        "tests/unit/files/test_left_over.py::"
+        "test_a_replica_is_kept_while_a_member_of_its_block_has_no_good_one",
+    ),
 )

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
-from lockgate.storage_core.cli.render import JsonFlag, byte_size, moment, print_json_list, print_table
+from lockgate.storage_core.cli.render import (
+    JsonFlag,
+    byte_size,
+    counted,
+    moment,
+    print_json,
+    print_json_list,
+    print_line,
+    print_table,
+)
 
 commands = typer.Typer(help="Volumes of appendable files.", no_args_is_help=True)
-
-
-@commands.callback()
-def group() -> None:
-    """Keep `list` a command of the group while it is the only one."""
 
 
 @commands.command("list")
@@ -38,3 +44,28 @@ def list_volumes(*, json: JsonFlag = False) -> None:
         for one in found
     ]
     print_table(("volume", "used", "free", "first block", "does not answer"), rows, empty="no volume")
+
+
+@commands.command("clean")
+def clean(
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete them; otherwise only count them.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Delete replicas that no block names any more; without --yes only count them.
+
+    They are judged twice, LOCKGATE_LEASE_HARD_S apart. Replicas that a block may need are kept.
+    """
+    import msgspec
+
+    from lockgate.storage_core.files.home_files import open_files
+    from lockgate.storage_core.settings import Settings
+
+    with open_files(Settings(), writes=yes) as files:
+        done = files.delete_left_over(dry_run=not yes)
+    if json:
+        print_json({"dry_run": not yes, **msgspec.structs.asdict(done)})
+    elif yes:
+        print_line(f"{counted(done.found, 'replica')} left over: {done.deleted} deleted, {done.kept} kept")
+    else:
+        print_line(f"{counted(done.found, 'replica')} left over: a dry run; add --yes")

@@ -29,6 +29,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, known_volume
 from lockgate.storage_core.files.file_recovery import FileRecovery, settle
+from lockgate.storage_core.files.left_over import LeftOver, delete_left_over
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
 from lockgate.storage_core.files.namespace.open_files import Opened, OpenFile
 from lockgate.storage_core.files.namespace.queries import (
@@ -282,6 +283,13 @@ class Files:
     ) -> ReplicaCheck:
         """Return a check of the replicas, which changes nothing; see `ReplicaCheck`."""
         return ReplicaCheck(self._journal, self._volumes, path, verify=verify, bytes_per_s=bytes_per_s)
+
+    def delete_left_over(self, *, dry_run: bool = False) -> LeftOver:
+        """Delete replicas that no block names any more, in two passes; see `delete_left_over`.
+
+        The second pass begins after the time in which a lease lapses.
+        """
+        return delete_left_over(self._journal, self._volumes, wait_s=self._hard_s, dry_run=dry_run)
 
     def volume_statuses(self) -> tuple[VolumeStatus, ...]:
         """Return the volumes that the journal or this process knows, by id."""

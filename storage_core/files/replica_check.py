@@ -234,6 +234,26 @@ class ReplicaCheck:
                 return
             after = page[-1].block
 
+    def left_over(self, block: BlockId, volume: VolumeId) -> Replica | None:
+        """Return a replica that is left over now, and that its block does not need.
+
+        None if it is gone or a member's, if its stamp is unknown or unexplained, or if a member of its block
+        has no good replica: then its bytes may be the only ones.
+        """
+        replica = self._stat(volume, block)
+        with self._journal.reading() as reading:
+            row = reading.get(Block, block)
+            record = None if row is None else next(iter(records(reading, [row])))
+        self._history = self._read_history()
+        found = judge(record, volume, replica, self._history)
+        if replica is None or replica.stamp == Stamp() or found is None or found[0] is not Problem.LEFT_OVER:
+            return None
+        for member in () if record is None else record.members:
+            there = self._stat(member, block)
+            if there is None or member in self._unreachable or judge(record, member, there, self._history):
+                return None
+        return replica
+
     def _again(self, block: BlockId, volume: VolumeId) -> Finding | None:
         """Read a block and its replica once more, and return what is still wrong."""
         replica = self._stat(volume, block)

@@ -161,6 +161,28 @@ def test_fsck_names_what_is_wrong_and_changes_nothing(run: Run, settings: Settin
     assert run("files", "fsck", "/none").exit_code == ObjectNotFoundError.exit_code
 
 
+def test_replicas_that_no_block_names_are_counted_then_deleted(
+    run: Run, settings: Settings, monkeypatch: pytest.MonkeyPatch, source: Path
+) -> None:
+    for name, value in {"RENEW": "0.1", "SOFT": "0.2", "HARD": "0.5"}.items():
+        monkeypatch.setenv(f"LOCKGATE_LEASE_{name}_S", value)
+    monkeypatch.setenv("LOCKGATE_COMMIT_WINDOW_S", "0.3")
+    run("files", "append", "/a.log", "--create", "--from", str(source))
+    (volume,) = (settings.home_dir / "volumes").iterdir()
+    kept = {path.name: path.read_bytes() for path in volume.glob("*.[hl]*") if path.stem.isdecimal()}
+    run("files", "delete", "/a.log", "--yes")
+    run("files", "clean", "--yes")
+    for name, data in kept.items():
+        (volume / name).write_bytes(data)
+
+    assert "1 replica left over: a dry run" in run("volumes", "clean").stdout
+    assert len(list(volume.glob("*.head"))) == 1
+    done = document(run("volumes", "clean", "--yes", "--json"))
+    assert done == {"dry_run": False, "found": 1, "deleted": 1, "kept": 0}
+    assert not list(volume.glob("*.head"))
+    assert "0 replicas left over: 0 deleted" in run("volumes", "clean", "--yes").stdout
+
+
 def test_a_volume_with_a_file_to_recover_is_left_to_the_recovery(settings: Settings) -> None:
     with open_files(settings, writes=True) as ended:
         writer = ended.create("/a.log")

@@ -1,0 +1,109 @@
+"""Replicas that no block names are deleted in two passes, and none that a block may need."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.errors import SafeModeError
+from lockgate.storage_core.files.files import Files
+from lockgate.storage_core.files.left_over import LeftOver
+from lockgate.storage_core.files.namespace.rows import Block
+from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, VolumeId
+from lockgate.storage_core.journal.safe_mode import add_operators_reason
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stamp import Stamp
+from tests.support.journal.checkpoints import JournalWorld
+from tests.unit.files.test_files import FileWorld
+
+
+@pytest.fixture
+def world(journals: JournalWorld, tmp_path: Path) -> Iterator[FileWorld]:
+    """Two files; one volume missed an append to the first and the removal of the second."""
+    world = FileWorld(journals, tmp_path)
+    files = world.process()
+    for path in ("/a.log", "/b.log"):
+        world.write(files, path, b"abc")
+    away = _away(world)
+    others = {volume: world.volumes[volume] for volume in world.volumes if volume != away}
+    with Files(world.journal, others, Settings(), block_bytes=8).append("/a.log") as writer:
+        writer.write(b"def")
+    world.stop_volumes()
+    shutil.copytree(world.folders[0], tmp_path / "old")
+    world.start_volumes()
+    files.delete("/b.log")
+    files.remove_deleted()
+    world.stop_volumes()
+    shutil.rmtree(world.folders[0])
+    shutil.copytree(tmp_path / "old", world.folders[0])
+    world.start_volumes()
+    yield world
+    world.stop_volumes()
+    world.journal.close()
+
+
+def _away(world: FileWorld) -> VolumeId:
+    return VolumeId((world.folders[0] / "volume.id").read_text())
+
+
+def replicas(world: FileWorld) -> tuple[Replica, ...]:
+    return world.volumes[_away(world)].replicas(None, 10)
+
+
+def test_old_replicas_of_a_volume_that_was_away_are_deleted_in_two_passes(world: FileWorld) -> None:
+    files = world.process()
+    assert len(replicas(world)) == 2
+    assert files.delete_left_over(dry_run=True) == LeftOver(found=2)
+    assert len(replicas(world)) == 2
+    began_s = world.clock.monotonic_s()
+    assert files.delete_left_over() == LeftOver(found=2, deleted=2)
+    assert world.clock.monotonic_s() - began_s == Settings().lease_hard_s
+    assert replicas(world) == ()
+    assert files.delete_left_over() == LeftOver()
+    assert files.open("/a.log").read() == b"abcdef"
+
+
+def test_a_replica_is_kept_while_a_member_of_its_block_has_no_good_one(world: FileWorld) -> None:
+    (row,) = world.rows(Block)
+    assert isinstance(row, Block)
+    for folder in world.folders[1:]:
+        (folder / f"{row.block:020d}.log").unlink()
+    world.restart_volumes()
+
+    assert world.process().delete_left_over() == LeftOver(found=2, deleted=1, kept=1)
+    assert [one.block for one in replicas(world)] == [row.block]
+
+
+def test_a_replica_without_a_stamp_or_of_another_history_is_left_to_the_operator(world: FileWorld) -> None:
+    volume = world.volumes[_away(world)]
+    volume.create(BlockId(2), Stamp())
+    volume.create(BlockId(3), Stamp(9, 9))
+
+    assert world.process().delete_left_over() == LeftOver(found=3, deleted=2, kept=1)
+    assert [one.block for one in replicas(world)] == [2, 3]
+
+
+def test_a_replica_that_changes_between_the_passes_is_kept(
+    world: FileWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume, (first, _) = world.volumes[_away(world)], replicas(world)
+    sleep = world.clock.sleep
+
+    def change(seconds: float) -> None:
+        with world.journal.reading() as reading:
+            volume.fence(first.block, reading.status().stamp)
+        sleep(seconds)
+
+    monkeypatch.setattr(world.clock, "sleep", change)
+    assert world.process().delete_left_over() == LeftOver(found=2, deleted=1, kept=1)
+    assert [one.block for one in replicas(world)] == [first.block]
+
+
+def test_nothing_is_deleted_in_safe_mode(world: FileWorld) -> None:
+    add_operators_reason(world.journal, "a test")
+    with pytest.raises(SafeModeError):
+        world.process().delete_left_over()
+    assert len(replicas(world)) == 2
