@@ -207,9 +207,9 @@ class Files:
         names = parse_path(path)  # before the journal, whose message would be about databases
         for depth in range(1, len(names)) if parents else ():
             self._make_missing(shown(names[:depth]))
-        if parents:
+        if parents and names:
             self._make_missing(path)
-        else:
+        elif not parents:
             self._journal.apply(MakeDirectory(path=path))
 
     def rename(self, path: str, target: str) -> None:

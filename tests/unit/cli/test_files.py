@@ -167,7 +167,8 @@ def test_replicas_that_no_block_names_are_counted_then_deleted(
     for name, value in {"RENEW": "0.1", "SOFT": "0.2", "HARD": "0.5"}.items():
         monkeypatch.setenv(f"LOCKGATE_LEASE_{name}_S", value)
     monkeypatch.setenv("LOCKGATE_COMMIT_WINDOW_S", "0.3")
-    run("files", "append", "/a.log", "--create", "--from", str(source))
+    made = run("files", "append", "/a.log", "--create", "--from", str(source))
+    assert (made.exit_code, made.output) == (0, "/a.log: 8 bytes\n")
     (volume,) = (settings.home_dir / "volumes").iterdir()
     kept = {path.name: path.read_bytes() for path in volume.glob("*.[hl]*") if path.stem.isdecimal()}
     run("files", "delete", "/a.log", "--yes")
