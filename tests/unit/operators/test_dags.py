@@ -17,6 +17,9 @@ pytestmark = pytest.mark.slow
 
 HEAVY = ("pyspark", "great_expectations", "boto3", "botocore", "pandas", "pyarrow", "celery", "numpy")
 
+ROUNDS = 5
+"""How often each file is parsed, each time in a new process that has Airflow's modules only."""
+
 PARSE = """
 import datetime, json, os, runpy, sys, time
 import airflow.sdk
@@ -58,7 +61,8 @@ print(json.dumps({
 def parsed() -> dict[str, Any]:
     """Parse each DAG file in a fork of a process that has imported Airflow, like Airflow's DAG processor."""
     files = [dags_dir() / f"{name}.py" for name in dag_names()]
-    rounds = [parse(*files) for _ in range(2)]
+    found = parse(*files * ROUNDS)
+    rounds = [found[n * len(files) : (n + 1) * len(files)] for n in range(ROUNDS)]
     return {
         file.stem: {**dags[0], "seconds": min(dag["seconds"] for dag in dags)}
         for file, *dags in zip(files, *rounds, strict=True)
@@ -67,7 +71,7 @@ def parsed() -> dict[str, Any]:
 
 def parse(*files: Path) -> list[dict[str, Any]]:
     command = [sys.executable, "-c", PARSE, json.dumps([str(file) for file in files]), json.dumps(HEAVY)]
-    # Installed modules have byte code: the second time, it exists.
+    # Installed modules have byte code: from the second round on, it exists.
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
     output = subprocess.run(
         command, check=True, capture_output=True, text=True, timeout=120, env=environment
@@ -89,8 +93,8 @@ def test_there_are_seven_dags_named_like_their_files(parsed: dict[str, Any]) -> 
 
 
 def test_dag_files_cost_little_beyond_airflows_own_import(parsed: dict[str, Any]) -> None:
-    """The goal is 0.1 s of CPU; on a machine with many other processes the same work takes twice as much."""
-    assert {stem: dag["seconds"] for stem, dag in parsed.items() if dag["seconds"] > 0.2} == {}
+    """Each takes at most 0.1 s of CPU in the best of its rounds: other processes slow down some of them."""
+    assert {stem: dag["seconds"] for stem, dag in parsed.items() if dag["seconds"] > 0.1} == {}
 
 
 def test_dag_files_import_no_store_client_no_spark_and_no_audit_library(parsed: dict[str, Any]) -> None:
