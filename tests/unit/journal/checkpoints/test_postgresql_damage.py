@@ -19,7 +19,7 @@ from typing import Any, Final
 import psycopg
 import pytest
 from psycopg import sql
-from tenacity import Retrying, stop_after_delay, wait_fixed
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from lockgate.storage_core.errors import (
     ConflictError,
@@ -157,10 +157,23 @@ class Copies:
 
     def url(self, damage: str) -> str:
         """Return the URL of a damaged database, once the server answers: the last test may have ended it."""
-        for attempt in Retrying(stop=stop_after_delay(30), wait=wait_fixed(0.05), reraise=True):
-            with attempt:
-                self.server.run_sql("SELECT 1")
+        self.run_sql("SELECT 1", "postgres")
         return self.server.url_of(self.databases[damage])
+
+    def run_sql(self, statement: str, database: str) -> None:
+        """Run a statement that may be repeated, until the server answers.
+
+        A process that a damaged page ends breaks its own connection first. The server ends all others a
+        moment later: an answer in between does not mean that the next connection holds.
+        """
+        for attempt in Retrying(
+            retry=retry_if_exception_type(psycopg.OperationalError),
+            stop=stop_after_delay(30),
+            wait=wait_fixed(0.05),
+            reraise=True,
+        ):
+            with attempt:
+                self.server.run_sql(statement, database)
 
     def journals(self, damage: str, root: Path) -> JournalWorld:
         """Return a damaged journal with checkpoints of its own."""
@@ -258,8 +271,7 @@ def test_verifying_reports_damaged_files_and_names_what_is_damaged(
 
     assert re.search(f"{NAMES.get(relation, relation)}|{UNNAMED}|{CRASHES}", found), found
     if relation in HEAPS:
-        copies.url(damage)
-        copies.server.run_sql("DROP EXTENSION IF EXISTS amcheck", copies.databases[damage])
+        copies.run_sql("DROP EXTENSION IF EXISTS amcheck", copies.databases[damage])
         assert verified(copies.journals(damage, tmp_path))
 
 
