@@ -15,8 +15,8 @@ from starlette.responses import Response
 
 from lockgate.plugins.web.headers import ALWAYS
 from lockgate.plugins.web.models.base import Model
-from lockgate.storage_core.blobs.http.messages import body_of, status_of
 from lockgate.storage_core.errors import JobFailedError, LockgateError, MalformedRecordError, StateLostError
+from lockgate.storage_core.http.problems import body_of, status_of
 
 LOG: Final = logging.getLogger("lockgate.pages")
 MEDIA_TYPE: Final = "application/problem+json"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lockgate.storage_core.blobs.http.client.client import BlobClient
-from lockgate.storage_core.blobs.http.client.connection import Connection
+from lockgate.storage_core.blobs.http.client.client import BLOB_SERVER, BlobClient
 from lockgate.storage_core.blobs.server.server import BlobServer
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.http.connection import Connection
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import open_store
@@ -66,6 +66,7 @@ def open_client(settings: Settings, *, clock: Clock | None = None) -> BlobClient
         raise InvalidInputError("LOCKGATE_BLOB_SERVER_URL names no blob server; set it to one")
     connection = Connection(
         settings.blob_server_url,
+        peer=BLOB_SERVER,
         token_file=settings.blob_token_file,
         ca_file=settings.blob_ca_file,
         timeout_s=settings.blob_timeout_s,

@@ -17,10 +17,7 @@ ROOT = Path(__file__).parents[2]
 CORE = "lockgate.storage_core"
 MOST_MODULES = 12
 
-TWINS: dict[str, str] = {
-    "family": "an owner's family of entries, and what a family is",
-    "rows": "an owner's rows, and what a row is",
-}
+TWINS: dict[str, str] = {}
 """File names allowed in two neighbouring layers, with their contents: the folders distinguish them."""
 
 

@@ -1,4 +1,4 @@
-"""JSON bodies that client and server exchange, entity tags, and errors as status and body."""
+"""JSON bodies that client and server exchange, and entity tags."""
 
 from __future__ import annotations
 
@@ -6,65 +6,20 @@ from typing import Final
 
 import msgspec
 
-from lockgate.storage_core import errors
 from lockgate.storage_core.blobs.keys import BlobKey, UploadSetId
 from lockgate.storage_core.blobs.protocol import Lapse
 from lockgate.storage_core.blobs.registry.queries import JobBlobs
 from lockgate.storage_core.blobs.registry.rows import Blob, Reference
 from lockgate.storage_core.blobs.reports import BlobSweepReport
-from lockgate.storage_core.errors import (
-    AccessDeniedError,
-    ConflictError,
-    CorruptBlobError,
-    FencedError,
-    InvalidInputError,
-    JournalUnavailableError,
-    LockgateError,
-    NotAppliedError,
-    ObjectNotFoundError,
-    OutcomeUnknownError,
-    SafeModeError,
-    StoreUnavailableError,
-)
+from lockgate.storage_core.http.problems import ErrorBody
 from lockgate.storage_core.stamp import Stamp
 
 BLOB: Final = "application/octet-stream"
 LINES: Final = "application/x-ndjson"
 
-_STATUS: Final[tuple[tuple[type[LockgateError], int], ...]] = (
-    (InvalidInputError, 400),
-    (AccessDeniedError, 403),
-    (ObjectNotFoundError, 404),
-    (ConflictError, 409),
-    (FencedError, 409),
-    (CorruptBlobError, 422),
-    (SafeModeError, 423),
-    (StoreUnavailableError, 503),
-    (JournalUnavailableError, 503),
-    (NotAppliedError, 409),
-    (OutcomeUnknownError, 504),
-)
-_KINDS: Final[dict[str, type[LockgateError]]] = {
-    name: kind
-    for name, kind in vars(errors).items()
-    if isinstance(kind, type) and issubclass(kind, LockgateError)
-}
-
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A JSON body that refuses unknown fields."""
-
-
-class ErrorBody(msgspec.Struct, frozen=True):
-    """Body of a response to a failed call.
-
-    Attributes:
-        error: Name of a class in `lockgate.storage_core.errors`.
-        message: Message of the error.
-    """
-
-    error: str
-    message: str
 
 
 class BeginSet(Message, frozen=True):
@@ -190,19 +145,3 @@ class Empty(Message, frozen=True):
 def etag_of(blob_key: BlobKey) -> str:
     """Return the entity tag of a blob, whose bytes never change."""
     return f'"{blob_key}"'
-
-
-def status_of(error: LockgateError) -> int:
-    """Return the HTTP status of an error."""
-    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
-
-
-def body_of(error: LockgateError) -> ErrorBody:
-    """Return the body for an error, named after its nearest class that every client knows."""
-    name = next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _KINDS)
-    return ErrorBody(error=name, message=str(error))
-
-
-def error_of(body: ErrorBody) -> LockgateError:
-    """Return the error of a body; for a name that only a newer server knows, the outcome is unknown."""
-    return _KINDS.get(body.error, OutcomeUnknownError)(body.message)

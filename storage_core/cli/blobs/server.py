@@ -55,13 +55,13 @@ def serve(
         from lockgate.storage_core.blobs.http.server.app import blob_app
         from lockgate.storage_core.blobs.http.server.auth.bearer import BearerTokens
         from lockgate.storage_core.blobs.http.server.auth.policy import allow_all
-        from lockgate.storage_core.blobs.http.server.auth.token_file import TokenFile
-        from lockgate.storage_core.blobs.http.server.listen import (
+        from lockgate.storage_core.http.server.listen import (
             http_server,
             listen,
             raise_file_limit,
             tls_context,
         )
+        from lockgate.storage_core.http.server.token_file import TokenFile
     except ImportError as error:
         raise MissingPartError(
             f"the blob server needs {error.name}: run `pip install 'lockgate[blobs]'`; nothing was started"
@@ -88,7 +88,12 @@ def serve(
             threading.Thread(target=_recover, args=(server,), name="blob-recovery", daemon=True).start()
             with _exit_on_sigterm():
                 raise_file_limit(settings.blob_server_connections)
-                http_server(app, tls, connections=settings.blob_server_connections).run(sockets=[bound])
+                http_server(
+                    app,
+                    tls,
+                    connections=settings.blob_server_connections,
+                    setting="LOCKGATE_BLOB_SERVER_CONNECTIONS",
+                ).run(sockets=[bound])
 
 
 @contextmanager

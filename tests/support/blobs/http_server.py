@@ -14,12 +14,12 @@ from typing import Literal
 
 from fastapi import FastAPI
 
-from lockgate.storage_core.blobs.http.client.client import BlobClient
-from lockgate.storage_core.blobs.http.client.connection import Connection
-from lockgate.storage_core.blobs.http.server.app import IDLE_S, MAX_BYTES, blob_app
+from lockgate.storage_core.blobs.http.client.client import BLOB_SERVER, BlobClient
+from lockgate.storage_core.blobs.http.server.app import MAX_BYTES, blob_app
 from lockgate.storage_core.blobs.http.server.auth.policy import AccessPolicy, allow_all
-from lockgate.storage_core.blobs.http.server.listen import CONNECTIONS, http_server, listen
 from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.http.connection import Connection
+from lockgate.storage_core.http.server.listen import CONNECTIONS, IDLE_S, http_server, listen
 from tests.support.commit.destination import ManualClock
 
 PATIENCE_S = 120.0
@@ -49,7 +49,7 @@ def serving(
     """Serve an application until the block ends; yield the URL."""
     bound = listen("127.0.0.1", 0, allow_remote=False)
     port = bound.getsockname()[1]
-    running = http_server(app, tls, connections=connections)
+    running = http_server(app, tls, connections=connections, setting="LOCKGATE_BLOB_SERVER_CONNECTIONS")
     thread = threading.Thread(target=running.run, kwargs={"sockets": [bound]}, name="blob-server")
     thread.start()
     try:
@@ -66,7 +66,14 @@ def client_of(
 ) -> Iterator[BlobClient]:
     """Return a client whose waits only advance a clock."""
     clock = ManualClock()
-    connection = Connection(url, token_file=token_file, ca_file=ca_file, timeout_s=PATIENCE_S, clock=clock)
+    connection = Connection(
+        url,
+        peer=BLOB_SERVER,
+        token_file=token_file,
+        ca_file=ca_file,
+        timeout_s=PATIENCE_S,
+        clock=clock,
+    )
     with BlobClient(connection, clock=clock) as client:
         yield client
 

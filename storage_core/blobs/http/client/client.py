@@ -13,7 +13,6 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from lockgate.storage_core.blobs.http import messages
-from lockgate.storage_core.blobs.http.client.connection import RETRYABLE, Connection, decoded
 from lockgate.storage_core.blobs.http.client.download import MemorySink, blob_path, download
 from lockgate.storage_core.blobs.http.client.request_body import SourceBody, SourceError
 from lockgate.storage_core.blobs.http.client.sweep import request_sweep
@@ -35,10 +34,20 @@ from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import CorruptBlobError, InvalidInputError, LockgateError
+from lockgate.storage_core.http.connection import RETRYABLE, Connection, decoded
+from lockgate.storage_core.http.peer import Peer
 from lockgate.storage_core.journal.leases.renewer import Renewer
 from lockgate.storage_core.journal.write.mutation import new_request_id
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores.os_errors import translated
+
+BLOB_SERVER: Final = Peer(
+    name="blob server",
+    url_setting="LOCKGATE_BLOB_SERVER_URL",
+    ca_setting="LOCKGATE_BLOB_CA_FILE",
+    example="https://blobs.example.com:8410",
+    advice="try again, or leave unreferenced blobs to the sweep",
+)
 
 QUERY_BYTES: Final = 60_000
 """Maximum length of the query of a put: a server refuses a request whose head is longer than 64 KiB."""

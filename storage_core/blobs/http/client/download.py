@@ -7,11 +7,11 @@ from io import BytesIO
 from typing import Final, Protocol
 from urllib.parse import quote
 
-from lockgate.storage_core.blobs.http.client.connection import Connection
 from lockgate.storage_core.blobs.http.messages import etag_of
 from lockgate.storage_core.blobs.keys import BlobKey, check_blob_job, check_blob_key
 from lockgate.storage_core.blobs.sources import CHUNK
 from lockgate.storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.http.connection import Connection
 
 PARTIAL: Final = 206
 

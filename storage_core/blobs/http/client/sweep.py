@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import msgspec
 import urllib3
 
-from lockgate.storage_core.blobs.http.client.connection import Connection
-from lockgate.storage_core.blobs.http.messages import SweepLine, SweepRequest, error_of
+from lockgate.storage_core.blobs.http.messages import SweepLine, SweepRequest
 from lockgate.storage_core.blobs.reports import BlobSweepReport
 from lockgate.storage_core.concurrency import Progress
 from lockgate.storage_core.errors import OutcomeUnknownError
+from lockgate.storage_core.http.connection import Connection
+from lockgate.storage_core.http.problems import error_of
 
 
 def request_sweep(connection: Connection, request: SweepRequest, progress: Progress) -> BlobSweepReport:

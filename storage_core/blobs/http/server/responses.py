@@ -1,4 +1,4 @@
-"""Responses: JSON, errors, and the bytes of a file."""
+"""Responses with the bytes of a blob."""
 
 from __future__ import annotations
 
@@ -6,50 +6,16 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from lockgate.storage_core.blobs.http.messages import BLOB, ErrorBody, body_of, etag_of, status_of
-from lockgate.storage_core.blobs.http.server.auth.policy import UnauthenticatedError
-from lockgate.storage_core.blobs.http.server.request_body import BodyTooLargeError, IdleBodyError
+from lockgate.storage_core.blobs.http.messages import BLOB, etag_of
 from lockgate.storage_core.blobs.http.server.service import Service
 from lockgate.storage_core.blobs.keys import BlobKey
 from lockgate.storage_core.blobs.sources import CHUNK
-from lockgate.storage_core.errors import LockgateError, StoreUnavailableError
-
-
-class JsonResponse(Response):
-    """A message as JSON."""
-
-    media_type = "application/json"
-
-    def render(self, content: Any) -> bytes:
-        """Encode a message."""
-        return msgspec.json.encode(content)
-
-
-def error_response(error: LockgateError) -> Response:
-    """Return the response for an error."""
-    status, headers = status_of(error), {}
-    if isinstance(error, UnauthenticatedError):
-        status, headers = 401, {"www-authenticate": "Bearer"}
-    elif isinstance(error, BodyTooLargeError):
-        status = 413
-    elif isinstance(error, IdleBodyError):
-        status = 408
-    return JsonResponse(body_of(error), status, headers)
-
-
-async def fault_response(request: Request, _: Exception) -> Response:
-    """Return the response for an unexpected exception, which the log has."""
-    name = "StoreUnavailableError" if request.method in {"GET", "HEAD"} else "OutcomeUnknownError"
-    message = f"{request.method} {request.url.path}: internal error of the blob server; see its log"
-    # uvicorn closes the connection after this response, so the client must not send another request on it.
-    return JsonResponse(ErrorBody(error=name, message=message), 500, {"connection": "close"})
+from lockgate.storage_core.errors import StoreUnavailableError
 
 
 class OpenedBlob:

@@ -16,10 +16,10 @@ from lockgate.storage_core.blobs.http.server.auth.policy import (
     AccessPolicy,
     RequestedAccess,
 )
-from lockgate.storage_core.blobs.http.server.request_body import Body, JsonBudget
-from lockgate.storage_core.blobs.http.server.request_metrics import Metrics
 from lockgate.storage_core.blobs.server.server import BlobServer
 from lockgate.storage_core.errors import AccessDeniedError
+from lockgate.storage_core.http.server.received_body import Body, JsonBudget
+from lockgate.storage_core.http.server.request_metrics import Metrics
 from lockgate.storage_core.journal import propagation
 from lockgate.storage_core.journal.session_token import AT_LEAST_HEADER
 from lockgate.storage_core.settings import MIB
@@ -46,7 +46,7 @@ class Service:
 
     def __init__(self, server: BlobServer, authorise: AccessPolicy, *, max_bytes: int, idle_s: float) -> None:
         self.server = server
-        self.metrics = Metrics()
+        self.metrics = Metrics("lockgate.blobs")
         self.json_budget = JsonBudget(_ALL_CALLS_BYTES)
         self.idle_s = idle_s
         self._authorise = authorise
@@ -70,7 +70,7 @@ class Service:
 
     def blob_body(self, request: Request) -> Body:
         """Return the body of a request that uploads a blob."""
-        return Body(request, max_bytes=self._max_bytes, idle_s=self.idle_s)
+        return Body(request, max_bytes=self._max_bytes, setting="LOCKGATE_BLOB_MAX_BYTES", idle_s=self.idle_s)
 
     async def message(self, request: Request, kind: type[T]) -> T:
         """Return the JSON body of a request."""

@@ -15,10 +15,10 @@ import pytest
 import urllib3
 
 from lockgate.storage_core.blobs.http.client.client import BlobClient
-from lockgate.storage_core.blobs.http.client.connection import TRIES
-from lockgate.storage_core.blobs.http.server.listen import HEADER_BYTES, raise_file_limit
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.errors import CorruptBlobError, OutcomeUnknownError, StoreUnavailableError
+from lockgate.storage_core.http.connection import TRIES
+from lockgate.storage_core.http.server.listen import HEADER_BYTES, raise_file_limit
 from tests.support.blobs.http_server import PATIENCE_S, Proxy, client_of, proxy_to, served
 from tests.support.blobs.server import BlobWorld, blob_world, key_of
 

@@ -14,11 +14,12 @@ import urllib3
 from starlette.requests import Request
 
 from lockgate.storage_core.blobs.http.client.client import BlobClient
-from lockgate.storage_core.blobs.http.server import request_body, service
+from lockgate.storage_core.blobs.http.server import service
 from lockgate.storage_core.blobs.http.server.auth.bearer import BearerTokens
-from lockgate.storage_core.blobs.http.server.auth.token_file import TokenFile
-from lockgate.storage_core.blobs.http.server.request_body import JsonBudget, content_length
 from lockgate.storage_core.errors import AccessDeniedError, InvalidInputError, StoreUnavailableError
+from lockgate.storage_core.http.server import received_body
+from lockgate.storage_core.http.server.received_body import JsonBudget, content_length
+from lockgate.storage_core.http.server.token_file import TokenFile
 from tests.support.blobs.http_server import PATIENCE_S, client_of, served
 from tests.support.blobs.server import BlobWorld, blob_world, key_of
 
@@ -114,7 +115,7 @@ def submitted(url: str, size: int) -> bool:
 def test_a_json_body_that_arrives_too_slowly_is_abandoned(
     world: BlobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(request_body, "JSON_TIMES", 0.001)
+    monkeypatch.setattr(received_body, "JSON_TIMES", 0.001)
     with served(world.server, idle_s=60.0) as url, submit(url, "1000", b'{"blob_keys": [') as slow:
         assert slow.recv(65_536).startswith(b"HTTP/1.1 408")
 
@@ -168,12 +169,12 @@ def test_a_request_returns_what_it_held_of_the_budget() -> None:
     budget = JsonBudget(100)
     first: dict[str, object] = {}
     second: dict[str, object] = {}
-    budget.take(first, request_body.UNCOUNTED_BYTES + 60)
-    budget.take(first, request_body.UNCOUNTED_BYTES + 90)
+    budget.take(first, received_body.UNCOUNTED_BYTES + 60)
+    budget.take(first, received_body.UNCOUNTED_BYTES + 90)
     with pytest.raises(StoreUnavailableError):
-        budget.take(second, request_body.UNCOUNTED_BYTES + 11)
-    budget.take(second, request_body.UNCOUNTED_BYTES + 10)
+        budget.take(second, received_body.UNCOUNTED_BYTES + 11)
+    budget.take(second, received_body.UNCOUNTED_BYTES + 10)
     budget.release(first)
     budget.release(first)
     budget.release(second)
-    budget.take(second, request_body.UNCOUNTED_BYTES + 100)
+    budget.take(second, received_body.UNCOUNTED_BYTES + 100)

@@ -12,9 +12,9 @@ from time import monotonic, sleep
 
 import pytest
 
-from lockgate.storage_core.blobs.http.server import listen, tls_server
-from lockgate.storage_core.blobs.http.server.listen import tls_context
 from lockgate.storage_core.errors import InvalidInputError, OutcomeUnknownError, StoreUnavailableError
+from lockgate.storage_core.http.server import listen, tls_server
+from lockgate.storage_core.http.server.listen import tls_context
 from tests.support.blobs.certificates import certify
 from tests.support.blobs.http_server import PATIENCE_S, client_of, served
 from tests.support.blobs.server import BlobWorld, blob_world, key_of

@@ -10,10 +10,10 @@ import urllib3
 
 from lockgate.storage_core.blobs.http.client.client import BlobClient
 from lockgate.storage_core.blobs.http.server.auth.bearer import BearerTokens
-from lockgate.storage_core.blobs.http.server.auth.token_file import TokenFile
-from lockgate.storage_core.blobs.http.server.listen import listen
 from lockgate.storage_core.blobs.keys import upload_set_of
 from lockgate.storage_core.errors import AccessDeniedError, ConflictError, FencedError, InvalidInputError
+from lockgate.storage_core.http.server.listen import listen
+from lockgate.storage_core.http.server.token_file import TokenFile
 from tests.support.blobs.http_server import client_of, served
 from tests.support.blobs.server import BlobWorld, blob_world, key_of
 

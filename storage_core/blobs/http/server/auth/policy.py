@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from lockgate.storage_core.errors import AccessDeniedError
-
 if TYPE_CHECKING:
     from starlette.requests import Request
 
@@ -36,10 +34,6 @@ class RequestedAccess(msgspec.Struct, frozen=True, kw_only=True):
 AccessPolicy = Callable[["Request", RequestedAccess], Awaitable[None]]
 """Returns if the request is allowed; otherwise raises `UnauthenticatedError` or `AccessDeniedError`. It runs
 on the event loop, so blocking work belongs in a thread."""
-
-
-class UnauthenticatedError(AccessDeniedError):
-    """The client of a request is unknown."""
 
 
 async def allow_all(request: Request, access: RequestedAccess) -> None:

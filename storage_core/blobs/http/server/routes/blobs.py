@@ -14,13 +14,14 @@ from starlette.responses import Response
 
 from lockgate.storage_core.blobs.http.messages import etag_of
 from lockgate.storage_core.blobs.http.server.ranges import UnsatisfiableRangeError, parse_range
-from lockgate.storage_core.blobs.http.server.request_body import Body, content_length
-from lockgate.storage_core.blobs.http.server.responses import BlobResponse, JsonResponse, open_verified
+from lockgate.storage_core.blobs.http.server.responses import BlobResponse, open_verified
 from lockgate.storage_core.blobs.http.server.service import Service
 from lockgate.storage_core.blobs.keys import UploadSetId, check_blob_job, check_blob_key, check_upload_set
 from lockgate.storage_core.blobs.protocol import NewBlob
 from lockgate.storage_core.blobs.registry.rows import BlobUse, Guarantee
 from lockgate.storage_core.blobs.server.receiving import ReceivingBlob
+from lockgate.storage_core.http.server.json_responses import JsonResponse
+from lockgate.storage_core.http.server.received_body import Body, content_length
 from lockgate.storage_core.ids import check_id
 
 

@@ -12,9 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from lockgate.storage_core.blobs.http.messages import LINES, ErrorBody, SweepLine, SweepRequest, body_of
+from lockgate.storage_core.blobs.http.messages import LINES, SweepLine, SweepRequest
 from lockgate.storage_core.blobs.http.server.service import Service
 from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.http.problems import ErrorBody, body_of
 
 LOG: Final = logging.getLogger("lockgate.blobs")
 BEAT_S: Final = 1.0

@@ -1,4 +1,4 @@
-"""Metrics of a blob server: requests, bytes and seconds, by route and outcome."""
+"""Metrics of a server: requests, bytes and seconds, by route and outcome."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from prometheus_client import generate_latest
 
 from lockgate.storage_core.prometheus import served_metrics
 
-_SCOPE: Final = "lockgate.blobs"
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
 class Metrics:
-    """Metrics of all blob applications of this process."""
+    """Metrics of all applications of one kind in this process.
 
-    def __init__(self) -> None:
+    Args:
+        scope: Beginning of their names.
+    """
+
+    def __init__(self, scope: str) -> None:
         served_metrics()
-        meter = metrics.get_meter(_SCOPE)
-        self._requests = meter.create_counter(f"{_SCOPE}.requests", description="Requests answered")
-        self._bytes = meter.create_counter(f"{_SCOPE}.bytes", description="Bytes of bodies")
+        meter = metrics.get_meter(scope)
+        self._requests = meter.create_counter(f"{scope}.requests", description="Requests answered")
+        self._bytes = meter.create_counter(f"{scope}.bytes", description="Bytes of bodies")
         self._seconds = meter.create_histogram(
-            f"{_SCOPE}.request",
+            f"{scope}.request",
             unit="s",
             description="A request, until its answer is sent",
             explicit_bucket_boundaries_advisory=_SECONDS,

@@ -16,10 +16,12 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from lockgate.storage_core.blobs.http.messages import ErrorBody
-from lockgate.storage_core.blobs.http.server.app import IDLE_S
-from lockgate.storage_core.blobs.http.server.tls_server import MakeProtocol, TlsServer
 from lockgate.storage_core.errors import AccessDeniedError, InvalidInputError
+from lockgate.storage_core.http.problems import ErrorBody
+from lockgate.storage_core.http.server.tls_server import MakeProtocol, TlsServer
+
+IDLE_S: Final = 60.0
+"""Time in which a client may send or receive next to nothing."""
 
 HEADER_BYTES: Final = 64 * 1024
 """Maximum size of the request line and headers."""
@@ -33,10 +35,10 @@ KEEP_ALIVE_S: Final = 75
 BACKLOG: Final = 512
 
 CONNECTIONS: Final = 1_000
-"""Maximum number of open connections; default of `blob_server_connections`."""
+"""Maximum number of open connections."""
 
 FILES_A_CONNECTION: Final = 4
-"""The connection, the blob's file, and two for its copy to the HA store."""
+"""The connection, and for a blob its file and two for its copy to the HA store."""
 
 
 def listen(host: str, port: int, *, allow_remote: bool, idle_s: float = IDLE_S) -> socket.socket:
@@ -57,7 +59,7 @@ def listen(host: str, port: int, *, allow_remote: bool, idle_s: float = IDLE_S) 
         if not (allow_remote or ipaddress.ip_address(str(address[0])).is_loopback):
             raise AccessDeniedError(
                 f"--host {host}: without tokens, any client that reaches this address could read and delete "
-                "blobs; nothing was bound; give a --token-file, or bind 127.0.0.1"
+                "what it serves; nothing was bound; give a --token-file, or bind 127.0.0.1"
             )
         bound = socket.socket(family, kind, protocol)
         try:
@@ -106,7 +108,7 @@ def raise_file_limit(connections: int) -> None:
 
 
 def http_server(
-    app: ASGIApp, tls: ssl.SSLContext | None = None, *, connections: int = CONNECTIONS
+    app: ASGIApp, tls: ssl.SSLContext | None = None, *, connections: int = CONNECTIONS, setting: str = ""
 ) -> uvicorn.Server:
     """Return a server for `run(sockets=[...])`. On SIGTERM it finishes the requests under way.
 
@@ -115,10 +117,11 @@ def http_server(
         tls: TLS context; None: plain HTTP.
         connections: Maximum number of open connections, also before their TLS handshake; one more gets status
             503 and is closed.
+        setting: Variable by which an operator raises that maximum; empty: none.
     """
     config = uvicorn.Config(
         app,
-        http=partial(_BoundedProtocol, connections),  # type: ignore[arg-type]  # it is only called
+        http=partial(_BoundedProtocol, connections, setting),  # type: ignore[arg-type]  # it is only called
         loop="uvloop",
         ws="none",
         lifespan="off",
@@ -134,6 +137,7 @@ def http_server(
     def protocol(server: uvicorn.Server) -> MakeProtocol:
         return lambda accepted_s, is_refused: _BoundedProtocol(
             connections,
+            setting,
             accepted_s=accepted_s,
             is_refused=is_refused,
             config=config,
@@ -149,11 +153,10 @@ def _no_password() -> str:
     return ""
 
 
-def _too_many_connections(limit: int) -> bytes:
+def _too_many_connections(limit: int, setting: str) -> bytes:
     """Return the response to a connection above the limit."""
-    message = (
-        f"this blob server has reached its limit of {limit} connections; nothing was done; try again, or "
-        "have its operator raise LOCKGATE_BLOB_SERVER_CONNECTIONS"
+    message = f"this server has reached its limit of {limit} connections; nothing was done; try again" + (
+        f", or have its operator raise {setting}" if setting else ""
     )
     body = msgspec.json.encode(ErrorBody("StoreUnavailableError", message))
     return (
@@ -168,6 +171,7 @@ class _BoundedProtocol(HttpToolsProtocol):
     def __init__(
         self,
         limit: int,
+        setting: str,
         *arguments: Any,
         accepted_s: float | None = None,
         is_refused: bool = False,
@@ -175,6 +179,7 @@ class _BoundedProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(*arguments, **options)
         self._limit = limit
+        self._setting = setting
         self._accepted_s = accepted_s
         self._is_refused = is_refused
         self._header_bytes = 0
@@ -183,7 +188,7 @@ class _BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if self._is_refused or len(self.connections) > self._limit:
-            transport.write(_too_many_connections(self._limit))
+            transport.write(_too_many_connections(self._limit, self._setting))
             transport.close()
         else:
             self._start_header_timer(self._accepted_s)

@@ -15,16 +15,16 @@ SHORTEST: Final = 16
 """Minimum length of a token in characters; a shorter one could be guessed."""
 
 EXAMPLE: Final = (
-    "a line looks like `3f9c…e1 sales-* flights-*`: a token, and the jobs that it opens, * for all"
+    "a line looks like `3f9c…e1 sales-* flights-*`: a token, and the jobs or volumes that it opens, * for all"
 )
 
 
 class TokenLine(msgspec.Struct, frozen=True):
-    """A token, the number of its line, and the patterns of the jobs that it opens."""
+    """A token, the number of its line, and the patterns of the names that it opens."""
 
     number: int
     token: str
-    jobs: tuple[str, ...]
+    patterns: tuple[str, ...]
 
 
 def first_token(path: Path) -> str:

@@ -6,19 +6,19 @@ from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
-from lockgate.storage_core.blobs.http.server.responses import JsonResponse
-from lockgate.storage_core.blobs.http.server.service import Service
+from lockgate.storage_core.http.server.json_responses import JsonResponse
+from lockgate.storage_core.http.server.request_metrics import Metrics
 
 
-def health_routes(service: Service) -> APIRouter:
+def health_routes(recorded: Metrics) -> APIRouter:
     """Return the routes."""
 
     async def health() -> Response:
-        """Respond without the journal and the HA store, because downloads need neither."""
+        """Respond without the journal and any store, because reads need neither."""
         return JsonResponse({"status": "ok"})
 
     async def metrics() -> Response:
-        return Response(service.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
+        return Response(recorded.exposition(), media_type=CONTENT_TYPE_LATEST)
 
     routes = APIRouter()
     routes.add_api_route("/health", health, methods=["GET"], name="health")

@@ -1,4 +1,4 @@
-"""Connection to a blob server: pooled requests, retries, errors, and the session token in headers."""
+"""Connection to a server: pooled requests, retries, errors, and the session token in headers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ from urllib3.exceptions import (
     SSLError,
 )
 
-from lockgate.storage_core.blobs.http.messages import ErrorBody, error_of
-from lockgate.storage_core.blobs.http.token_lines import first_token
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.errors import (
     InvalidInputError,
@@ -34,6 +32,9 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.forks import FORKS, Forkable
+from lockgate.storage_core.http.peer import Peer
+from lockgate.storage_core.http.problems import ErrorBody, error_of
+from lockgate.storage_core.http.token_lines import first_token
 from lockgate.storage_core.journal import propagation
 from lockgate.storage_core.settings import MIB
 
@@ -65,10 +66,11 @@ _SOCKET_OPTIONS: Final = [
 
 
 class Connection(Forkable):
-    """Sends requests to one blob server. Safe to use from several threads; a fork opens new connections.
+    """Sends requests to one server. Safe to use from several threads; a fork opens new connections.
 
     Args:
         url: `http(s)://host:port`, with the path at which the server is mounted.
+        peer: What kind of server it is, for messages.
         token_file: File whose first token is sent, read again for every request; None: no token is sent.
         ca_file: Certificates that verify the server's; None: the system's.
         timeout_s: Time to wait for a response.
@@ -79,12 +81,14 @@ class Connection(Forkable):
         self,
         url: str,
         *,
+        peer: Peer,
         token_file: Path | None = None,
         ca_file: Path | None = None,
         timeout_s: float,
         clock: Clock,
     ) -> None:
         self.url = url.rstrip("/")
+        self._peer = peer
         self._token_file = token_file
         self._ca_file = ca_file
         self._timeout = urllib3.Timeout(connect=min(CONNECT_S, timeout_s), read=timeout_s)
@@ -223,21 +227,22 @@ class Connection(Forkable):
 
     def _checked_prefix(self) -> str:
         """Return the path of the URL; raise if the settings can never work."""
+        peer = self._peer
         try:
             parsed = urllib3.util.parse_url(self.url)
         except LocationParseError as error:
-            raise InvalidInputError(f"LOCKGATE_BLOB_SERVER_URL: {error}") from None
+            raise InvalidInputError(f"{peer.url_setting}: {error}") from None
         if parsed.scheme not in {"http", "https"} or not parsed.host or parsed.auth or parsed.query:
             raise InvalidInputError(
-                f"LOCKGATE_BLOB_SERVER_URL: {parsed.scheme}://{parsed.netloc} is no URL of a blob server; "
-                "an example is https://blobs.example.com:8410"
+                f"{peer.url_setting}: {parsed.scheme}://{parsed.netloc} is no URL of a {peer.name}; "
+                f"an example is {peer.example}"
             )
         if self._ca_file is not None and not self._ca_file.is_file():
-            raise InvalidInputError(f"LOCKGATE_BLOB_CA_FILE: {self._ca_file} does not exist")
+            raise InvalidInputError(f"{peer.ca_setting}: {self._ca_file} does not exist")
         if self._ca_file is not None and parsed.scheme == "http":
             raise InvalidInputError(
-                f"LOCKGATE_BLOB_SERVER_URL: {parsed.scheme}://{parsed.netloc} is plain HTTP, which "
-                "LOCKGATE_BLOB_CA_FILE cannot verify; nothing was sent; use https, or unset the latter"
+                f"{peer.url_setting}: {parsed.scheme}://{parsed.netloc} is plain HTTP, which "
+                f"{peer.ca_setting} cannot verify; nothing was sent; use https, or unset the latter"
             )
         self._credentials()
         return parsed.path or ""
@@ -247,33 +252,33 @@ class Connection(Forkable):
         try:
             return error_of(msgspec.json.decode(text, type=ErrorBody))
         except msgspec.MsgspecError:
-            answered = f"{call} was answered with {status}, and not by a blob server"
+            answered = f"{call} was answered with {status}, and not by a {self._peer.name}"
         # A proxy also returns 408 or 503 for a request that the server received but did not answer.
         gave_up = status >= 500 or status == _REQUEST_TIMEOUT
         if status == _TOO_MANY_REQUESTS or (gave_up and is_read):
             return StoreUnavailableError(f"{answered}; nothing was changed; try again later")
         if gave_up:
             return OutcomeUnknownError(f"{answered}; it may have been done; check the state, then try again")
-        return InvalidInputError(f"{answered}; nothing was changed; check LOCKGATE_BLOB_SERVER_URL")
+        return InvalidInputError(f"{answered}; nothing was changed; check {self._peer.url_setting}")
 
     def _connection_error(self, call: str, is_read: bool, error: HTTPError) -> LockgateError:
+        peer = self._peer
         failed = f"{call}: {_reason(error)}"
         if self.url.startswith("http:") and any(isinstance(part, RemoteDisconnected) for part in error.args):
-            failed = f"{failed}; if the server uses TLS, LOCKGATE_BLOB_SERVER_URL must begin with https"
+            failed = f"{failed}; if the server uses TLS, {peer.url_setting} must begin with https"
         if isinstance(error, SSLError) and any(word in str(error) for word in _WRONG_TLS):
             return InvalidInputError(
-                f"{failed}; nothing was sent; check that LOCKGATE_BLOB_SERVER_URL begins with https and "
-                "names the host of the certificate, and that LOCKGATE_BLOB_CA_FILE names its issuer"
+                f"{failed}; nothing was sent; check that {peer.url_setting} begins with https and "
+                f"names the host of the certificate, and that {peer.ca_setting} names its issuer"
             )
         if isinstance(error, _NOT_SENT):
             return StoreUnavailableError(
-                f"{failed}; the blob server cannot be reached; nothing was done; check that it runs"
+                f"{failed}; the {peer.name} cannot be reached; nothing was done; check that it runs"
             )
         if is_read:
-            return StoreUnavailableError(f"{failed}; the blob server's response broke off; try again")
+            return StoreUnavailableError(f"{failed}; the {peer.name}'s response broke off; try again")
         return OutcomeUnknownError(
-            f"{failed}; the blob server gave no answer; it may have been done; try again, or leave "
-            "unreferenced blobs to the sweep"
+            f"{failed}; the {peer.name} gave no answer; it may have been done; {peer.advice}"
         )
 
 
@@ -287,7 +292,7 @@ def decoded(response: urllib3.BaseHTTPResponse, kind: type[T]) -> T:
         return msgspec.json.decode(response.read(), type=kind)
     except msgspec.MsgspecError as error:
         raise OutcomeUnknownError(
-            f"the blob server's response cannot be read: {error}; check that client and server have the same "
+            f"the server's response cannot be read: {error}; check that client and server have the same "
             "version"
         ) from None
 

@@ -1,4 +1,4 @@
-"""The server's file of bearer tokens and of the jobs that they open."""
+"""The server's file of bearer tokens and of what they open: jobs, or volumes."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from typing import Final
 
 import msgspec
 
-from lockgate.storage_core.blobs.http.server.auth.policy import ALL_JOBS
-from lockgate.storage_core.blobs.http.token_lines import EXAMPLE, read_token_lines
 from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.http.token_lines import EXAMPLE, read_token_lines
 
-LOG: Final = logging.getLogger("lockgate.blobs")
+LOG: Final = logging.getLogger("lockgate.http")
+
+ALL: Final = "*"
+"""Name of a request that concerns all that the server has."""
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """Digest of a token, and the patterns of the jobs that it opens."""
+    """Digest of a token, and the patterns of the names that it opens."""
 
     digest: bytes
-    jobs: tuple[str, ...]
+    patterns: tuple[str, ...]
 
-    def opens(self, job_id: str) -> bool:
-        """Return whether the token opens a job; only the pattern `*` opens `ALL_JOBS`."""
-        if job_id == ALL_JOBS:
-            return ALL_JOBS in self.jobs
-        return any(fnmatchcase(job_id, pattern) for pattern in self.jobs)
+    def opens(self, name: str) -> bool:
+        """Return whether the token opens a name; only the pattern `*` opens `ALL`."""
+        if name == ALL:
+            return ALL in self.patterns
+        return any(fnmatchcase(name, pattern) for pattern in self.patterns)
 
 
 class TokenFile:
@@ -76,12 +78,12 @@ class TokenFile:
 def _read_grants(path: Path) -> tuple[Grant, ...]:
     grants: dict[bytes, Grant] = {}
     for line in read_token_lines(path):
-        if not line.jobs:
-            raise InvalidInputError(f"token file {path}, line {line.number}, opens no job; {EXAMPLE}")
+        if not line.patterns:
+            raise InvalidInputError(f"token file {path}, line {line.number}, opens nothing; {EXAMPLE}")
         digest = _digest(line.token)
         if digest in grants:
             raise InvalidInputError(f"token file {path}, line {line.number}: this token appears twice")
-        grants[digest] = Grant(digest, line.jobs)
+        grants[digest] = Grant(digest, line.patterns)
     if not grants:
         raise InvalidInputError(f"token file {path} has no token; {EXAMPLE}")
     return tuple(grants.values())

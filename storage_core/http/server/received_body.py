@@ -10,8 +10,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import Scope
 
-from lockgate.storage_core.blobs.sources import CHUNK
 from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableError
+
+PIECE_BYTES: Final = 1024 * 1024
 
 LEAST_BYTES: Final = 16 * 1024
 """Bytes after which the idle time starts again: a client that sends single bytes counts as idle."""
@@ -78,7 +79,7 @@ class JsonBudget:
         more = max(0, received - UNCOUNTED_BYTES) - scope.get(_HELD, 0)
         if self._held_bytes + more > self._max_bytes:
             raise StoreUnavailableError(
-                f"the JSON bodies of this blob server's requests have reached {self._max_bytes} bytes; "
+                f"the JSON bodies of this server's requests have reached {self._max_bytes} bytes; "
                 "nothing was done; send it again"
             )
         scope[_HELD] = scope.get(_HELD, 0) + more
@@ -95,22 +96,30 @@ class Body:
     Args:
         request: Request whose body is read only here.
         max_bytes: Maximum size.
+        setting: Variable by which an operator raises it; empty: none.
         idle_s: Time to wait for the next `LEAST_BYTES`, or for the end.
         budget: Memory that its bytes need; None: its reader does not keep them.
     """
 
     def __init__(
-        self, request: Request, *, max_bytes: int, idle_s: float, budget: JsonBudget | None = None
+        self,
+        request: Request,
+        *,
+        max_bytes: int,
+        setting: str = "",
+        idle_s: float,
+        budget: JsonBudget | None = None,
     ) -> None:
         self._budget = budget
         self._request = request
         self._max_bytes = max_bytes
+        self._setting = setting
         self._idle_s = idle_s
         self._remaining_s = idle_s
         self._recent_bytes = 0
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the bytes in pieces of about `CHUNK`; the last may be shorter.
+        """Yield the bytes in pieces of about `PIECE_BYTES`; the last may be shorter.
 
         Raises:
             BodyTooLargeError: The body is larger than the limit.
@@ -131,7 +140,7 @@ class Body:
             if self._budget is not None:
                 self._budget.take(self._request.scope, received)
             parts.append(data)
-            if received - yielded >= CHUNK:
+            if received - yielded >= PIECE_BYTES:
                 yield b"".join(parts)
                 parts.clear()
                 yielded = received
@@ -184,6 +193,6 @@ class Body:
 
     def _too_large(self) -> BodyTooLargeError:
         return BodyTooLargeError(
-            f"the request's body is larger than {self._max_bytes} bytes; nothing was kept; the server's "
-            "operator may raise LOCKGATE_BLOB_MAX_BYTES"
+            f"the request's body is larger than {self._max_bytes} bytes; nothing was kept"
+            + (f"; the server's operator may raise {self._setting}" if self._setting else "")
         )

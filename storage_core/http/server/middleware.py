@@ -9,8 +9,8 @@ from typing import Final
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lockgate.storage_core.blobs.http.server.request_body import ClientGoneError
-from lockgate.storage_core.blobs.http.server.service import Service
+from lockgate.storage_core.http.server.received_body import ClientGoneError, JsonBudget
+from lockgate.storage_core.http.server.request_metrics import Metrics
 from lockgate.storage_core.journal import propagation
 
 _REFUSED: Final = 400
@@ -18,18 +18,27 @@ _FAILED: Final = 500
 
 
 class RequestMiddleware:
-    """Passes requests on to the routes."""
+    """Passes requests on to the routes.
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
+    Args:
+        app: The routes.
+        metrics: Records each request.
+        json_budget: What the requests' bodies hold of it is returned after each response.
+        idle_s: Time in which a client may receive next to nothing.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, json_budget: JsonBudget, idle_s: float) -> None:
         self._app = app
-        self._service = service
+        self._metrics = metrics
+        self._json_budget = json_budget
+        self._idle_s = idle_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, and record it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(self._service, scope, receive, send)
+        exchange = _Exchange(self._metrics, self._idle_s, scope, receive, send)
         try:
             await self._app(scope, exchange.receive, exchange.send)
         except ClientGoneError:
@@ -38,16 +47,17 @@ class RequestMiddleware:
             exchange.outcome = "failed"
             raise
         finally:
-            self._service.json_budget.release(scope)
+            self._json_budget.release(scope)
             exchange.record()
 
 
 class _Exchange:
     """A request and its response."""
 
-    def __init__(self, service: Service, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, metrics: Metrics, idle_s: float, scope: Scope, receive: Receive, send: Send) -> None:
         self.outcome = "gone"
-        self._service = service
+        self._metrics = metrics
+        self._idle_s = idle_s
         self._scope = scope
         self._receive = receive
         self._send = send
@@ -68,13 +78,13 @@ class _Exchange:
         else:
             self._sent += len(message.get("body", b""))
         try:
-            async with asyncio.timeout(self._service.idle_s):
+            async with asyncio.timeout(self._idle_s):
                 await self._send(message)
         except TimeoutError:
             raise ClientGoneError from None
 
     def record(self) -> None:
-        self._service.metrics.record(
+        self._metrics.record(
             getattr(self._scope.get("route"), "name", "unknown"),
             self.outcome,
             seconds=time.perf_counter() - self._began_s,

@@ -1,0 +1,1 @@
+"""Parts of a server: sockets, TLS, limits, tokens, request bodies, errors."""
