@@ -56,6 +56,7 @@ mutants: $(READY)  ## Mutation tests: break one rule of the journal or the blobs
 bench: $(READY)  ## Measure; prints tables, asserts no time
 	@scripts/with-s3-server $(BIN)/python -m benchmarks.job_commit
 	@$(BIN)/python -m benchmarks.journal
+	@$(BIN)/python -m benchmarks.files
 	@$(BIN)/python -m benchmarks.pages_files
 	@$(BIN)/python -m benchmarks.pages
 	@scripts/with-s3-server $(BIN)/python -m benchmarks.blobs --rounds 1 --swept 100000

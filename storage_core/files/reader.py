@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from itertools import accumulate
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 FETCHES: Final = 3
 """Times that the locations are fetched for one read before it fails."""
 RETRY_S: Final = 0.1
+AHEAD_BYTES: Final = 1024 * 1024
+"""Bytes that are read at once for small reads, because a volume checks whole frames for each read."""
+READ_BYTES: Final = 8 * AHEAD_BYTES
+"""Bytes that are asked of a volume in one call at most."""
+PEEKED_BYTES: Final = 8192
 
 
 class _Part(NamedTuple):
@@ -39,7 +45,8 @@ class Reader(io.RawIOBase):
     """Reads flushed bytes exactly, or raises.
 
     At the end of a file that is being written a read returns no bytes; a later read returns those that were
-    flushed meanwhile.
+    flushed meanwhile. A small read reads `AHEAD_BYTES` from the volume, so the next ones may return bytes
+    that a truncate has removed since.
     """
 
     def __init__(
@@ -63,6 +70,8 @@ class Reader(io.RawIOBase):
         self._clock = clock or SystemClock()
         self._volumes = volumes
         self._position = 0
+        self._ahead = b""
+        self._ahead_offset = 0
         self._parts: tuple[_Part, ...] = ()
         self._ends: tuple[int, ...] = ()
         self._fetch()
@@ -93,32 +102,72 @@ class Reader(io.RawIOBase):
         """Return the position."""
         return self._position
 
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Read into a buffer; 0 at the present end of the file.
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return the next `size` bytes, fewer only at the present end of the file.
+
+        Args:
+            size: Number of bytes; all up to the present end by default.
 
         Raises:
-            StoreUnavailableError: No member could serve the bytes.
+            StoreUnavailableError: No member could serve the bytes; the position is unchanged.
         """
+        left = math.inf if size is None or size < 0 else size
+        begin, found = self._position, []
+        try:
+            while left and (data := self._take(int(min(left, READ_BYTES)))):
+                found.append(data)
+                left -= len(data)
+        except BaseException:
+            self._position = begin
+            raise
+        return found[0] if len(found) == 1 else b"".join(found)
+
+    readall = read
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Read into a buffer as `read` does, and return the number of bytes."""
         into = memoryview(buffer).cast("B")
+        data = self._take(len(into))
+        into[: len(data)] = data
+        return len(data)
+
+    def peek(self, size: int = 0, /) -> bytes:  # noqa: ARG002 - of the standard library's interface
+        """Return some of the next bytes and stay before them; `readline` calls this."""
+        data = self._take(PEEKED_BYTES)
+        self._position -= len(data)
+        return data
+
+    def _take(self, size: int) -> bytes:
+        """Return the next bytes, from those that were read ahead if they are there."""
+        at = self._position - self._ahead_offset
+        if not 0 <= at < len(self._ahead):
+            if size >= AHEAD_BYTES:
+                data = self._fetch_bytes(size)
+                self._position += len(data)
+                return data
+            self._ahead, at = self._fetch_bytes(AHEAD_BYTES), 0
+            self._ahead_offset = self._position
+        data = self._ahead[at : at + size]
+        self._position += len(data)
+        return data
+
+    def _fetch_bytes(self, size: int) -> bytes:
+        """Return bytes at the position, from one block; none at the present end of the file."""
         if self._position >= self._length():
             self._fetch()
         errors: dict[VolumeId, Exception] = {}
         for _ in range(FETCHES):
-            if not len(into) or self._position >= self._length():
-                return 0
+            if not size or self._position >= self._length():
+                return b""
             index = bisect_right(self._ends, self._position)
             part = self._parts[index]
             offset = self._position - (self._ends[index] - part.length_bytes)
-            size = min(len(into), part.length_bytes - offset)
+            wanted = min(size, part.length_bytes - offset)
             for volume in part.members:
                 try:
-                    data = self._read(volume, part.record, offset, size)
+                    return self._read(volume, part.record, offset, wanted)
                 except (NotAppliedError, OutcomeUnknownError) as error:
                     errors[volume] = error
-                    continue
-                into[:size] = data
-                self._position += size
-                return size
             self._fetch()  # another stamp: the block was resealed, or its members changed
         said = "; ".join(f"{volume}: {error}" for volume, error in errors.items())
         raise StoreUnavailableError(f"no member serves the file at byte {self._position}: {said}")

@@ -95,7 +95,7 @@ class Pipeline:
 
     def _append(self, volume: Volume) -> None:
         if self._sent < self.length_bytes:
-            data = bytes(self._unflushed[self._sent - self._flushed :])
+            data = bytes(memoryview(self._unflushed)[self._sent - self._flushed :])
             volume.append(self.record.block, self.record.stamp, self._sent, data)
 
     def _append_and_flush(self, volume: Volume) -> None:

@@ -189,12 +189,12 @@ class LocalVolume:
     @contextmanager
     def _locked(self, call: str, block: BlockId, *, changes: bool = True) -> Iterator[LocalReplica | None]:
         """Lock a replica, and load it if this process has not done so."""
-        path = self._path(block)
-        with self._locks[block], translated(call, str(path), changes=changes):
-            found = self._replicas.get(block) or LocalReplica.load(path, self._disk)
-            if found is not None:
-                self._replicas[block] = found
-            yield found
+        with self._locks[block]:
+            found = self._replicas.get(block)
+            with translated(call, found.name if found else str(self._path(block)), changes=changes):
+                if found is None and (found := LocalReplica.load(self._path(block), self._disk)):
+                    self._replicas[block] = found
+                yield found
 
     def _at(self, block: BlockId, stamp: Stamp) -> LocalReplica:
         found = self._replicas.get(block)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from contextlib import suppress
-from io import FileIO
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lockgate.storage_core.errors import ConflictError, InvalidInputError, StoreUnavailableError
@@ -30,7 +30,9 @@ class LocalReplica:
 
     def __init__(self, path: Path, disk: Disk, header: Header) -> None:
         self.header = header
+        self.name = str(path)
         self._path = path
+        self._log_name = str(path.with_suffix(".log"))
         self._disk = disk
         self._extents: list[Extent] = []
         self._end = 0  # of the log, in bytes
@@ -102,8 +104,8 @@ class LocalReplica:
             self._write(limit, b"")  # bytes after a failed sync do not come back
         if state is ReplicaState.WRITING or (state is ReplicaState.SEALED and self.length_bytes != limit):
             self.header = self.header._replace(state=ReplicaState.SUSPECT, length_bytes=self.length_bytes)
-        with self._log() as log_file:
-            self._disk.sync(log_file.fileno())  # what was read may be in memory only
+        with self._log(os.O_RDWR) as log:
+            self._disk.sync(log)  # what was read may be in memory only
         self._durable = self.length_bytes
 
     @property
@@ -176,26 +178,28 @@ class LocalReplica:
         self._disk.store(self._path.with_suffix(".head"), pack_header(header))
         self.header = header
 
-    def _log(self) -> FileIO:
-        return FileIO(self._path.with_suffix(".log"), "r+")
-
-    def _readable_log(self) -> FileIO:
-        return FileIO(self._path.with_suffix(".log"))
+    @contextmanager
+    def _log(self, mode: int) -> Iterator[int]:
+        opened = os.open(self._log_name, mode | os.O_CLOEXEC)
+        try:
+            yield opened
+        finally:
+            os.close(opened)
 
     def _write(self, offset: int, data: bytes) -> None:
         """Write a frame at the end of the intact log; one that fails halfway is overwritten by the next."""
-        with self._log() as log:
-            if os.fstat(log.fileno()).st_size > self._end:
-                self._disk.truncate(log.fileno(), self._end)  # a torn frame
-            self._disk.write(log.fileno(), pack_frame(offset, data), self._end)
+        with self._log(os.O_RDWR) as log:
+            if os.fstat(log).st_size > self._end:
+                self._disk.truncate(log, self._end)  # a torn frame
+            self._disk.write(log, pack_frame(offset, data), self._end)
         extend(self._extents, offset, len(data), self._end)
         self._end += FRAME.size + len(data)
         self._durable = min(self._durable, offset)
 
     def _sync(self) -> None:
         try:
-            with self._log() as log:
-                self._disk.sync(log.fileno())
+            with self._log(os.O_RDWR) as log:
+                self._disk.sync(log)
         except OSError:
             self._sync_failed = True
             suspect = self.header._replace(state=ReplicaState.SUSPECT, length_bytes=self._durable)
@@ -213,19 +217,19 @@ class LocalReplica:
     def _bytes(self, offset: int, size: int) -> bytes:
         if offset < 0:
             raise InvalidInputError(f"{self._path}: the offset {offset} is negative")
-        found = bytearray()
+        found: list[memoryview] = []
         at = max(bisect_right(self._extents, offset, key=lambda extent: extent.offset) - 1, 0)
-        with self._readable_log() as log:
-            while len(found) < size:
+        with self._log(os.O_RDONLY) as log:
+            while size > 0:
                 if at == len(self._extents):
                     raise StoreUnavailableError(f"{self._path}: fewer bytes than its length")
                 extent = self._extents[at]
-                frame = os.pread(log.fileno(), FRAME.size + extent.frame_size, extent.position)
-                data = frame_bytes(frame, extent, str(self._path))[: extent.size]
-                begin = offset + len(found) - extent.offset
-                found += data[begin : begin + size - len(found)]
-                at += 1
-        return bytes(found)
+                frame = os.pread(log, FRAME.size + extent.frame_size, extent.position)
+                data = frame_bytes(frame, extent, self.name)[: extent.size]
+                piece = data[offset - extent.offset :][:size]
+                found.append(piece)
+                offset, size, at = offset + len(piece), size - len(piece), at + 1
+        return b"".join(found)
 
 
 def _log_bytes(path: Path) -> int:

@@ -97,23 +97,24 @@ def pack_frame(offset: int, data: bytes) -> bytes:
 
 def frames(log: bytes) -> Iterator[tuple[int, int, int]]:
     """Yield offset, size and position of each intact frame, up to the first one that is not."""
+    view = memoryview(log)
     position = end = 0
     while len(log) - position >= FRAME.size:
         offset, size, checksum = FRAME.unpack_from(log, position)
-        data = log[position + FRAME.size : position + FRAME.size + size]
+        data = view[position + FRAME.size : position + FRAME.size + size]
         if len(data) < size or offset > end or checksum != _checksum(offset, data):
             return
         yield offset, size, position
         position, end = position + FRAME.size + size, offset + size
 
 
-def frame_bytes(frame: bytes, extent: Extent, name: str) -> bytes:
+def frame_bytes(frame: bytes, extent: Extent, name: str) -> memoryview:
     """Return the bytes of a frame that was read for an extent.
 
     Raises:
         MalformedRecordError: The frame is damaged.
     """
-    head, data = frame[: FRAME.size], frame[FRAME.size :]
+    head, data = frame[: FRAME.size], memoryview(frame)[FRAME.size :]
     offset, size = extent.frame_offset, extent.frame_size
     if len(data) < size or head != FRAME.pack(offset, size, _checksum(offset, data)):
         raise MalformedRecordError(f"{name}: the checksum at byte {extent.offset} does not hold")
@@ -130,5 +131,5 @@ def extend(extents: list[Extent], offset: int, size: int, position: int) -> None
         extents.append(Extent(offset, size, position, offset, size))
 
 
-def _checksum(offset: int, data: bytes) -> int:
+def _checksum(offset: int, data: bytes | memoryview) -> int:
     return zlib.crc32(data, zlib.crc32(struct.pack(">QI", offset, len(data))))
