@@ -6,7 +6,13 @@ from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
-from lockgate.storage_core.errors import LeaseHeldError, LockgateError
+from lockgate.storage_core.errors import (
+    FencedError,
+    LeaseHeldError,
+    LockgateError,
+    NotAppliedError,
+    OutcomeUnknownError,
+)
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, Blocks
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
@@ -16,6 +22,7 @@ from lockgate.storage_core.ids import FILE_RESOURCES, file_resource, inode_of
 from lockgate.storage_core.journal import Journal, Leases, LeaseView
 from lockgate.storage_core.journal.leases.overdue import overdue_leases
 from lockgate.storage_core.journal.leases.renewer import Renewer
+from lockgate.storage_core.stamp import Stamp
 
 
 class RecoveredFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,9 +164,22 @@ class FileRecovery:
             FAILPOINTS.hit("recover.close.before")
             blocks.close()
             FAILPOINTS.hit("recover.close.after")
+        except (NotAppliedError, OutcomeUnknownError):
+            give_back(
+                self._leases, view.lease.resource, stamp
+            )  # a volume that returns need not be waited for
+            raise
         finally:
             self._renewer.drop(view.lease.resource)
         return length
+
+
+def give_back(leases: Leases, resource: str, stamp: Stamp) -> None:
+    """Let the next call or a recovery take a file at once, if the journal answers."""
+    try:
+        leases.free(resource, stamp)
+    except (NotAppliedError, OutcomeUnknownError, FencedError):
+        return  # the lease lapses, or is another's
 
 
 def settle(

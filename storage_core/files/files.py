@@ -28,7 +28,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, known_volume
-from lockgate.storage_core.files.file_recovery import FileRecovery, settle
+from lockgate.storage_core.files.file_recovery import FileRecovery, give_back, settle
 from lockgate.storage_core.files.left_over import LeftOver, delete_left_over
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
 from lockgate.storage_core.files.namespace.open_files import Opened, OpenFile
@@ -123,7 +123,8 @@ class Files:
         self._block_bytes = block_bytes
         self._soft_s = min(settings.lease_soft_s, settings.lease_hard_s)
         self._hard_s = settings.lease_hard_s
-        self._renewer = Renewer(Leases(journal).renew, every_s=settings.lease_renew_s, clock=journal.clock)
+        self._leases = Leases(journal)
+        self._renewer = Renewer(self._leases.renew, every_s=settings.lease_renew_s, clock=journal.clock)
         self.recovery = FileRecovery(
             journal, volumes, self._renewer, soft_s=self._soft_s, hard_s=self._hard_s
         )
@@ -188,7 +189,7 @@ class Files:
             FAILPOINTS.hit("truncate.close.before")
             blocks.close()
         except (NotAppliedError, OutcomeUnknownError):
-            self._free(blocks.resource, opened.stamp)
+            give_back(self._leases, blocks.resource, opened.stamp)
             raise
         finally:
             self._renewer.drop(blocks.resource)
@@ -323,7 +324,7 @@ class Files:
             return FileWriter(blocks, self._volumes, self._renewer, self._block_bytes)
         except BaseException:
             self._renewer.drop(blocks.resource)
-            self._free(blocks.resource, opened.stamp)
+            give_back(self._leases, blocks.resource, opened.stamp)
             raise
 
     def _blocks(self, opened: Opened) -> JournalBlocks:
@@ -355,13 +356,6 @@ class Files:
                 known_volume(self._volumes, volume).fence(record.block, stamp)
             except (NotAppliedError, OutcomeUnknownError, FencedError):
                 continue  # its writer is fenced by the journal, at its next renewal
-
-    def _free(self, resource: str, stamp: Stamp) -> None:
-        """Let the next call or a recovery take the file at once, if the journal answers."""
-        try:
-            Leases(self._journal).free(resource, stamp)
-        except (NotAppliedError, OutcomeUnknownError, FencedError):
-            return  # the lease lapses, or is another's
 
     def _make_missing(self, path: str) -> None:
         try:
