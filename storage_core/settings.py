@@ -97,6 +97,18 @@ class Settings(BaseSettings):
     blob_cache_bytes: int = Field(
         default=10 * 1024 * MIB, ge=MIB, description="size from which unreferenced blobs are evicted"
     )
+    files_replicas: int = Field(
+        default=3, ge=1, description="members of a new block of an appendable file, if as many volumes answer"
+    )
+    volume_token_file: Path | None = Field(
+        default=None, description="file whose first line is the bearer token for the volume servers"
+    )
+    volume_ca_file: Path | None = Field(
+        default=None, description="CA certificates for the volume servers' certificates; absent: the system's"
+    )
+    volume_timeout_s: float = Field(
+        default=30.0, gt=0, description="timeout of a volume server's response; then a writer drops it"
+    )
     retention_interval_s: float = Field(
         default=1_800.0, gt=0, le=_CENTURY_S, description="unreferenced blobs live for one to two intervals"
     )

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from lockgate.storage_core.cli import committers, files, manifest, store, uploads, volumes
+from lockgate.storage_core.cli import committers, files, manifest, store, uploads, volume_server, volumes
 from lockgate.storage_core.cli.blobs import commands as blobs
 from lockgate.storage_core.cli.blobs import server as blob_server
 from lockgate.storage_core.cli.jobs import commands as jobs
@@ -29,7 +29,7 @@ EXTENSIONS = "lockgate.commands"
 
 HELP_SECTIONS: Final = {
     "Jobs and destinations": ("jobs", "manifest", "uploads", "store", "committers", "ui"),
-    "Journal, blobs and files": ("journal", "blobs", "blob-server", "files", "volumes"),
+    "Journal, blobs and files": ("journal", "blobs", "blob-server", "files", "volumes", "volume-server"),
     "Airflow and Celery": ("dags", "xcom", "worker", "broker"),
 }
 """Commands of each section of `lockgate --help`; all others are in the last one."""
@@ -104,6 +104,7 @@ def build() -> typer.Typer:
     root.add_typer(files.commands, name="files")
     root.add_typer(volumes.commands, name="volumes")
     root.command("blob-server")(blob_server.serve)
+    root.command("volume-server")(volume_server.serve)
     root.command("manifest")(manifest.show)
     root.command("committers")(committers.show)
     root.command("version")(show_version)

@@ -36,6 +36,7 @@ def list_volumes(*, json: JsonFlag = False) -> None:
     rows = [
         (
             one.volume,
+            one.url,
             "" if one.used_bytes is None else byte_size(one.used_bytes),
             "" if one.free_bytes is None else byte_size(one.free_bytes),
             "" if one.added_s is None else moment(one.added_s),
@@ -43,7 +44,7 @@ def list_volumes(*, json: JsonFlag = False) -> None:
         )
         for one in found
     ]
-    print_table(("volume", "used", "free", "first block", "does not answer"), rows, empty="no volume")
+    print_table(("volume", "url", "used", "free", "registered", "does not answer"), rows, empty="no volume")
 
 
 @commands.command("clean")

@@ -15,7 +15,7 @@ import math
 import random
 import weakref
 from collections.abc import Callable, Collection, Mapping
-from typing import Final, Literal
+from typing import Literal
 
 from lockgate.storage_core.errors import (
     AlreadyExistsError,
@@ -40,9 +40,9 @@ from lockgate.storage_core.files.namespace.queries import (
     listing,
     status,
 )
-from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
 from lockgate.storage_core.files.namespace.tree import Delete, Deleted, MakeDirectory, Rename
 from lockgate.storage_core.files.namespace.tree_paths import parse_path, shown
+from lockgate.storage_core.files.namespace.volume_urls import register_members
 from lockgate.storage_core.files.reader import Reader
 from lockgate.storage_core.files.removal import Removed, remove_deleted
 from lockgate.storage_core.files.replica_check import ReplicaCheck, VolumeStatus, volume_statuses
@@ -50,13 +50,10 @@ from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
 from lockgate.storage_core.files.writer import BLOCK_BYTES, Writer
 from lockgate.storage_core.ids import file_resource
-from lockgate.storage_core.journal import Journal, Leases, Mutation, Refused
+from lockgate.storage_core.journal import Journal, Leases
 from lockgate.storage_core.journal.leases.renewer import Renewer
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
-
-REPLICAS: Final = 3
-"""Members of a new block, if there are as many volumes."""
 
 
 class FileWriter(Writer):
@@ -114,7 +111,7 @@ class Files:
         Args:
             journal: The journal.
             volumes: Volumes that this process can reach, by id.
-            settings: Uses the limits of leases.
+            settings: Uses the limits of leases and `files_replicas`.
             members: Returns the members of a new block; by default some of all volumes.
             block_bytes: Length of a full block.
         """
@@ -123,6 +120,7 @@ class Files:
         self._block_bytes = block_bytes
         self._soft_s = min(settings.lease_soft_s, settings.lease_hard_s)
         self._hard_s = settings.lease_hard_s
+        self._replicas = settings.files_replicas
         self._leases = Leases(journal)
         self._renewer = Renewer(self._leases.renew, every_s=settings.lease_renew_s, clock=journal.clock)
         self.recovery = FileRecovery(
@@ -332,19 +330,15 @@ class Files:
 
     def _choose(self) -> tuple[VolumeId, ...]:
         members = self._members()
-        new = [
-            Mutation(op=RegisterVolume(volume=one, url="")) for one in members if one not in self._registered
-        ]
-        for outcome in self._journal.write(new) if new else ():
-            if isinstance(outcome, Refused):
-                raise outcome.error
-        self._registered.update(members)
+        if new := set(members) - self._registered:
+            register_members(self._journal, sorted(new))
+            self._registered |= new
         return members
 
     def _some(self) -> tuple[VolumeId, ...]:
         if not self._volumes:
             raise StoreUnavailableError("no volume of appendable files can be reached; nothing was changed")
-        return tuple(random.sample(sorted(self._volumes), min(REPLICAS, len(self._volumes))))
+        return tuple(random.sample(sorted(self._volumes), min(self._replicas, len(self._volumes))))
 
     def _records(self, inode: int) -> tuple[BlockRecord, ...]:
         with self._journal.reading() as reading:

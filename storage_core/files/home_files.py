@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.files.files import Files
+from lockgate.storage_core.files.namespace.volume_urls import read_urls
 from lockgate.storage_core.files.volumes.home import HomeVolumes
+from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.files.volumes.remote import VOLUME_SERVER, RemoteVolume
+from lockgate.storage_core.files.volumes.volume_map import VolumeMap
+from lockgate.storage_core.http.connection import Connection
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.settings import Settings
 
 
 @contextmanager
 def open_files(settings: Settings, *, writes: bool, clock: Clock | None = None) -> Iterator[Files]:
-    """Open the files of the settings' journal, on the volumes below `home`.
+    """Open the files of the settings' journal, on the volumes that it names by URL and those below `home`.
 
     Args:
-        settings: Uses `journal_url`, `home` and the limits of leases.
+        settings: Uses `journal_url`, `home`, the limits of leases, `files_replicas` and what begins with
+            `volume_`.
         writes: Whether this process may own volumes; a reader never keeps another process from its volume.
         clock: Replaces the journal's clock, for tests.
 
@@ -29,8 +36,23 @@ def open_files(settings: Settings, *, writes: bool, clock: Clock | None = None) 
     journal = configured_journal(settings, clock)
     if journal is None:
         raise InvalidInputError("appendable files are kept in a journal; set LOCKGATE_JOURNAL_URL to one")
-    volumes = HomeVolumes(settings.home_dir / "volumes", owns=writes)
-    files = Files(journal, volumes, settings, members=volumes.own)
+    home = HomeVolumes(settings.home_dir / "volumes", owns=writes)
+
+    def connect(volume: VolumeId, url: str) -> RemoteVolume:
+        connection = Connection(
+            url,
+            peer=VOLUME_SERVER,
+            token_file=settings.volume_token_file,
+            ca_file=settings.volume_ca_file,
+            timeout_s=settings.volume_timeout_s,
+            clock=journal.clock,
+        )
+        return RemoteVolume(volume, connection)
+
+    volumes = VolumeMap(
+        home, partial(read_urls, journal), connect, replicas=settings.files_replicas, clock=journal.clock
+    )
+    files = Files(journal, volumes, settings, members=volumes.members)
     try:
         yield files
     finally:

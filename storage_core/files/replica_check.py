@@ -314,13 +314,15 @@ class VolumeStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         volume: Its id.
+        url: Where its server is reached; empty for a volume of a home directory.
         used_bytes: What its replicas take; None if it does not answer.
         free_bytes: What more can be written; None if it does not answer.
-        added_s: When it became a member of a block first; None if it has not.
+        added_s: When it was registered: by its server, or as a member of a block; None if it is not.
         why_not: Why it does not answer; empty if it does.
     """
 
     volume: VolumeId
+    url: str = ""
     used_bytes: int | None = None
     free_bytes: int | None = None
     added_s: float | None = None
@@ -330,10 +332,13 @@ class VolumeStatus(msgspec.Struct, frozen=True, kw_only=True):
 def volume_statuses(journal: Journal, volumes: Mapping[VolumeId, Volume]) -> tuple[VolumeStatus, ...]:
     """Return the volumes that the journal or this process knows, by id."""
     with journal.reading() as reading:
-        added = {VolumeId(row.volume): row.added_s for row in reading.where(RegisteredVolume, {})}
+        rows = {VolumeId(row.volume): row for row in reading.where(RegisteredVolume, {})}
     found: list[VolumeStatus] = []
-    for volume in sorted({*added, *volumes}):
-        status = VolumeStatus(volume=volume, added_s=added.get(volume))
+    for volume in sorted({*rows, *volumes}):
+        row = rows.get(volume)
+        status = VolumeStatus(volume=volume)
+        if row is not None:
+            status = VolumeStatus(volume=volume, url=row.url, added_s=row.added_s)
         try:
             usage = known_volume(volumes, volume).usage()
         except (NotAppliedError, OutcomeUnknownError) as error:

@@ -18,19 +18,24 @@ from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, Volume
 from lockgate.storage_core.stamp import Stamp
 from tests.support.files.memory_volume import MemoryVolume
+from tests.support.files.volume_server import remote_volume, served_volumes
 
 B = BlockId(7)
 S1, S2, S3 = Stamp(1, 1), Stamp(1, 2), Stamp(2, 3)
 WRITING, SEALED = ReplicaState.WRITING, ReplicaState.SEALED
 
 
-@pytest.fixture(params=["memory", "local"])
+@pytest.fixture(params=["memory", "local", "remote"])
 def volume(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Volume]:
     if request.param == "memory":
         yield MemoryVolume()
     else:
         with LocalVolume(tmp_path / "volume") as local:
-            yield local
+            if request.param == "local":
+                yield local
+                return
+            with served_volumes(local) as url, remote_volume(local.id, url) as remote:
+                yield remote
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""The server of volumes: its volumes, and the calls over HTTP."""
