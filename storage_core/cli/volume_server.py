@@ -43,6 +43,8 @@ def serve(
     The process owns the directories, and registers its URL in the journal of LOCKGATE_JOURNAL_URL.
     """
     from lockgate.storage_core.files.namespace.volume_urls import register_urls
+    from lockgate.storage_core.files.volumes.remote import VOLUME_SERVER
+    from lockgate.storage_core.http.connection import check_url
     from lockgate.storage_core.journal.process_journal import configured_journal
     from lockgate.storage_core.settings import load_settings
 
@@ -68,6 +70,8 @@ def serve(
             f"--host {host}: other processes cannot reach this address; nothing was started; add --url, "
             "such as https://volumes.example.com:8420"
         )
+    if url:
+        check_url(url, VOLUME_SERVER)
     tls = None if tls_cert is None else tls_context(tls_cert, tls_key)
     tokens = None if token_file is None else TokenFile(token_file)
     journal = configured_journal(load_settings(), None)
@@ -76,8 +80,8 @@ def serve(
             "appendable files are kept in a journal; nothing was started; set LOCKGATE_JOURNAL_URL to one"
         )
     with (
-        owned_volumes(volume, journal.identity) as owned,
         listen(host, port, allow_remote=token_file is not None) as bound,
+        owned_volumes(volume, journal.identity) as owned,
     ):
         reached = url.rstrip("/") or url_of(host, bound.getsockname()[1], is_tls=tls is not None)
         register_urls(journal, dict.fromkeys(owned, reached))

@@ -21,6 +21,7 @@ from urllib3.exceptions import (
     NewConnectionError,
     SSLError,
 )
+from urllib3.util import Url
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.errors import (
@@ -228,15 +229,7 @@ class Connection(Forkable):
     def _checked_prefix(self) -> str:
         """Return the path of the URL; raise if the settings can never work."""
         peer = self._peer
-        try:
-            parsed = urllib3.util.parse_url(self.url)
-        except LocationParseError as error:
-            raise InvalidInputError(f"{peer.url_setting}: {error}") from None
-        if parsed.scheme not in {"http", "https"} or not parsed.host or parsed.auth or parsed.query:
-            raise InvalidInputError(
-                f"{peer.url_setting}: {parsed.scheme}://{parsed.netloc} is no URL of a {peer.name}; "
-                f"an example is {peer.example}"
-            )
+        parsed = check_url(self.url, peer)
         if self._ca_file is not None and not self._ca_file.is_file():
             raise InvalidInputError(f"{peer.ca_setting}: {self._ca_file} does not exist")
         if self._ca_file is not None and parsed.scheme == "http":
@@ -280,6 +273,24 @@ class Connection(Forkable):
         return OutcomeUnknownError(
             f"{failed}; the {peer.name} gave no answer; it may have been done; {peer.advice}"
         )
+
+
+def check_url(url: str, peer: Peer) -> Url:
+    """Return the parts of a server's URL.
+
+    Raises:
+        InvalidInputError: It is no URL of a server, or has a password or a query.
+    """
+    try:
+        parsed = urllib3.util.parse_url(url)
+    except LocationParseError as error:
+        raise InvalidInputError(f"{peer.url_setting}: {error}") from None
+    if parsed.scheme not in {"http", "https"} or not parsed.host or parsed.auth or parsed.query:
+        raise InvalidInputError(
+            f"{peer.url_setting}: {parsed.scheme}://{parsed.netloc} is no URL of a {peer.name}; "
+            f"an example is {peer.example}"
+        )
+    return parsed
 
 
 def decoded(response: urllib3.BaseHTTPResponse, kind: type[T]) -> T:

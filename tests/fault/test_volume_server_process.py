@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +16,18 @@ from typing import BinaryIO
 
 import pytest
 
+from lockgate.storage_core.errors import FencedError
+from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.home_files import open_files
+from lockgate.storage_core.files.namespace.queries import blocks_of, file_at
+from lockgate.storage_core.files.namespace.volume_urls import read_urls
 from lockgate.storage_core.files.replica_check import Problem
+from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.journal import Journal
+from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.settings import Settings
+from tests.support.files.volume_server import remote_volume
 from tests.support.processes.blob_server import RUN
 from tests.support.soak import rounds
 
@@ -132,6 +140,21 @@ def recovered(path: str) -> list[int]:
         return content(files, path)
 
 
+def journal() -> Journal:
+    found = configured_journal(Settings(), None)
+    assert found is not None
+    return found
+
+
+def urls() -> Mapping[VolumeId, str]:
+    return read_urls(journal())
+
+
+def blocks(path: str) -> tuple[BlockRecord, ...]:
+    with journal().reading() as reading:
+        return blocks_of(reading, file_at(reading, path))
+
+
 def output(*arguments: str) -> str:
     return subprocess.run(command_of(*arguments), check=True, stdout=subprocess.PIPE, text=True).stdout
 
@@ -143,6 +166,7 @@ def until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.timeout(rounds(300, 1_800))
 def test_a_writer_killed_at_any_time_loses_no_flushed_line_on_three_servers(servers: list[Server]) -> None:
     drawn, written, survived = random.Random(15), 0, 0
     for _ in range(rounds(4, 200)):
@@ -169,16 +193,47 @@ def test_a_writer_that_was_stopped_beyond_its_lease_is_fenced_at_the_volumes(ser
     before = [writer.line() for _ in range(5)]
     os.kill(writer.process.pid, signal.SIGSTOP)
     try:
+        (held,) = blocks("/events.log")
         after = recovered("/events.log")
         assert len(after) >= len(before)
+        for volume, url in urls().items():
+            with (
+                remote_volume(volume, url) as remote,
+                pytest.raises(FencedError, match="a newer writer has it"),
+            ):
+                remote.append(held.block, held.stamp, LINE_BYTES * len(after), b"too late")
     finally:
         os.kill(writer.process.pid, signal.SIGCONT)
     _, errors = writer.process.communicate(timeout=PATIENCE_S)
     assert b"FencedError" in errors
+    assert len(held.members) == len(servers)
     with open_files(Settings(), writes=False) as files:
         assert content(files, "/events.log") == after
         assert list(files.check(verify=True).findings()) == []
-    assert len(servers) == 3
+
+
+def test_a_server_that_hangs_is_dropped_and_its_late_requests_change_nothing(
+    servers: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKGATE_VOLUME_TIMEOUT_S", "2")
+    writer = Writer("/events.log", 0, pause_s=0.01)
+    until(lambda: writer.line() >= 5)
+    hung = servers[0].process
+    assert hung is not None
+    os.kill(hung.pid, signal.SIGSTOP)
+    try:
+        at = writer.line()
+        until(lambda: writer.line() >= at + 20)
+    finally:
+        os.kill(hung.pid, signal.SIGCONT)
+    at = writer.line()
+    until(lambda: writer.line() >= at + 5)
+    told, _ = writer.end()
+    after = recovered("/events.log")
+    assert told[-1] + 1 <= len(after) <= told[-1] + 2
+    with open_files(Settings(), writes=False) as files:
+        found = [(one.volume, one.problem) for one in files.check(verify=True).findings()]
+        assert found == [(servers[0].volume, Problem.LEFT_OVER)]
 
 
 def test_a_server_killed_during_a_write_is_dropped_and_returns_with_replicas_that_are_never_served(
