@@ -21,6 +21,7 @@ pytestmark = pytest.mark.integration
 
 Listing = Callable[[], list[str]]
 Uploads = Callable[[], list[UploadInfo]]
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "spark.md"
 
 
 @pytest.fixture
@@ -294,6 +295,16 @@ def test_an_unsupported_type_is_refused_before_anything_is_created(
         write(odd, destination)
     with pytest.raises(AnalysisException, match="cast it"):
         _save(odd, destination)
+    assert not Path(destination).exists()
+
+
+def test_spark_refuses_partition_by_in_the_words_of_the_guide(frame: DataFrame, destination: str) -> None:
+    with pytest.raises(PySparkException) as refused:
+        frame.write.format("lockgate").mode("append").partitionBy("day").save(destination)
+
+    said, _, _ = str(refused.value).removeprefix("requirement failed: ").partition(".")
+    first_lines = GUIDE.read_text().splitlines()[:6]
+    assert said in "\n".join(first_lines)
     assert not Path(destination).exists()
 
 
