@@ -11,10 +11,9 @@ from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.volume_urls import read_urls
 from lockgate.storage_core.files.volumes.home import HomeVolumes
+from lockgate.storage_core.files.volumes.open_volume import ReachedVolume, open_volume
 from lockgate.storage_core.files.volumes.protocol import VolumeId
-from lockgate.storage_core.files.volumes.remote import VOLUME_SERVER, RemoteVolume
 from lockgate.storage_core.files.volumes.volume_map import VolumeMap
-from lockgate.storage_core.http.connection import Connection
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.settings import Settings
 
@@ -25,7 +24,7 @@ def open_files(settings: Settings, *, writes: bool, clock: Clock | None = None) 
 
     Args:
         settings: Uses `journal_url`, `home`, the limits of leases, `files_replicas` and what begins with
-            `volume_`.
+            `volume_` or `s3_`.
         writes: Whether this process may own volumes; a reader never keeps another process from its volume.
         clock: Replaces the journal's clock, for tests.
 
@@ -38,16 +37,8 @@ def open_files(settings: Settings, *, writes: bool, clock: Clock | None = None) 
         raise InvalidInputError("appendable files are kept in a journal; set LOCKGATE_JOURNAL_URL to one")
     home = HomeVolumes(settings.home_dir / "volumes", owns=writes)
 
-    def connect(volume: VolumeId, url: str) -> RemoteVolume:
-        connection = Connection(
-            url,
-            peer=VOLUME_SERVER,
-            token_file=settings.volume_token_file,
-            ca_file=settings.volume_ca_file,
-            timeout_s=settings.volume_timeout_s,
-            clock=journal.clock,
-        )
-        return RemoteVolume(volume, connection)
+    def connect(volume: VolumeId, url: str) -> ReachedVolume:
+        return open_volume(volume, url, settings, journal.clock)
 
     volumes = VolumeMap(
         home, partial(read_urls, journal), connect, replicas=settings.files_replicas, clock=journal.clock

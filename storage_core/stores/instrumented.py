@@ -38,6 +38,7 @@ VERBS: Final = (
     "delete_many",
     "begin",
     "part",
+    "copy",
     "seal",
     "complete",
     "abort",
@@ -120,6 +121,17 @@ class InstrumentedStore:
     def put_part(self, key: str, upload_id: str, number: int, offset: int, data: bytes) -> Part:
         """See `Store.put_part`."""
         return self._call("part", lambda: self.inner.put_part(key, upload_id, number, offset, data))
+
+    def copy_part(
+        self, key: str, upload_id: str, number: int, offset: int, *, source: str, start: int, length: int
+    ) -> Part:
+        """See `Store.copy_part`."""
+        return self._call(
+            "copy",
+            lambda: self.inner.copy_part(
+                key, upload_id, number, offset, source=source, start=start, length=length
+            ),
+        )
 
     def seal_upload(self, key: str, upload_id: str, token: Token, parts: Sequence[Part]) -> PendingUpload:
         """See `Store.seal_upload`."""

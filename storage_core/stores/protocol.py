@@ -226,6 +226,23 @@ class Store(Protocol):
             UploadGoneError: The upload is not open.
         """
 
+    def copy_part(
+        self, key: str, upload_id: str, number: int, offset: int, *, source: str, start: int, length: int
+    ) -> Part:
+        """Write one part from the bytes `[start, start + length)` of an object, without reading them here.
+
+        Args:
+            number: Number of the part; as in `put_part`.
+            offset: Total size of all parts before this one.
+            source: Key of the object.
+            start: First byte of it.
+            length: At least `capabilities.min_part_bytes` unless it is the last part; not 0.
+
+        Raises:
+            UploadGoneError: The upload is not open.
+            ObjectNotFoundError: There is no object.
+        """
+
     def seal_upload(self, key: str, upload_id: str, token: Token, parts: Sequence[Part]) -> PendingUpload:
         """Make all parts durable and return the record with which any process can complete the upload.
 

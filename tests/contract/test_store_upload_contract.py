@@ -87,6 +87,22 @@ class TestUploads:
         assert store.get("a") == b"y" * part_bytes + b"short"
         assert pending.parts == (first, last)
 
+    def test_parts_can_be_copied_from_ranges_of_objects(self, store: Store, part_bytes: int) -> None:
+        source = "día=1/100%25 a+b"
+        store.put(source, b"head" + b"y" * part_bytes + b"tail")
+        token = new_token()
+        upload_id = store.begin_upload("a", token)
+        parts = [
+            store.put_part("a", upload_id, 1, 0, b"x" * part_bytes),
+            store.copy_part("a", upload_id, 2, part_bytes, source=source, start=4, length=part_bytes),
+            store.copy_part("a", upload_id, 3, 2 * part_bytes, source=source, start=2, length=2),
+        ]
+        store.complete_upload(store.seal_upload("a", upload_id, token, parts))
+
+        assert store.get("a") == b"x" * part_bytes + b"y" * part_bytes + b"ad"
+        with pytest.raises(ObjectNotFoundError):
+            store.copy_part("b", store.begin_upload("b", token), 1, 0, source="missing", start=0, length=1)
+
     @pytest.mark.parametrize("numbers", [[], [2], [1, 3], [1, 1]])
     def test_parts_with_a_gap_are_not_sealed(self, store: Store, numbers: list[int]) -> None:
         upload_id = store.begin_upload("a", new_token())

@@ -16,6 +16,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, Volume
+from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
 from lockgate.storage_core.stamp import Stamp
 from tests.support.files.memory_volume import MemoryVolume
 from tests.support.files.volume_server import remote_volume, served_volumes
@@ -25,13 +26,33 @@ S1, S2, S3 = Stamp(1, 1), Stamp(1, 2), Stamp(2, 3)
 WRITING, SEALED = ReplicaState.WRITING, ReplicaState.SEALED
 
 
-@pytest.fixture(params=["memory", "local", "remote"])
-def volume(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Volume]:
-    if request.param == "memory":
+@pytest.fixture(
+    params=[
+        "memory",
+        "local",
+        "remote",
+        "fake-s3",
+        pytest.param("s3-server", marks=[pytest.mark.requires("s3-server"), pytest.mark.integration]),
+    ]
+)
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def s3_client() -> str:
+    return "crt"
+
+
+@pytest.fixture
+def volume(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Volume]:
+    if kind == "memory":
         yield MemoryVolume()
+    elif kind in {"fake-s3", "s3-server"}:
+        yield S3Volume(request.getfixturevalue("store"))
     else:
         with LocalVolume(tmp_path / "volume") as local:
-            if request.param == "local":
+            if kind == "local":
                 yield local
                 return
             with served_volumes(local) as url, remote_volume(local.id, url) as remote:

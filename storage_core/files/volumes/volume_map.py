@@ -10,10 +10,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.errors import JournalUnavailableError, StoreUnavailableError
+from lockgate.storage_core.errors import JournalUnavailableError, NotAppliedError, StoreUnavailableError
 from lockgate.storage_core.files.volumes.home import HomeVolumes
+from lockgate.storage_core.files.volumes.open_volume import ReachedVolume
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
-from lockgate.storage_core.files.volumes.remote import RemoteVolume
 
 REFRESH_S: Final = 5.0
 """Age at which the URLs are read from the journal again: a volume may have moved."""
@@ -43,7 +43,7 @@ class VolumeMap(Mapping[VolumeId, Volume]):
         self,
         home: HomeVolumes,
         urls: Callable[[], Mapping[VolumeId, str]],
-        connect: Callable[[VolumeId, str], RemoteVolume],
+        connect: Callable[[VolumeId, str], ReachedVolume],
         *,
         replicas: int,
         clock: Clock,
@@ -56,7 +56,7 @@ class VolumeMap(Mapping[VolumeId, Volume]):
         self._lock = threading.Lock()
         self._urls: Mapping[VolumeId, str] = {}
         self._read_s: float | None = None
-        self._connected: dict[VolumeId, tuple[str, RemoteVolume]] = {}
+        self._connected: dict[VolumeId, tuple[str, ReachedVolume]] = {}
         self._away_s: dict[VolumeId, float] = {}
 
     def members(self) -> tuple[VolumeId, ...]:
@@ -80,7 +80,7 @@ class VolumeMap(Mapping[VolumeId, Volume]):
                 left, key=lambda one: (one in away, machines[at[one].hostname], servers[at[one].netloc])
             )
             left.remove(volume)
-            if self._remote(volume, urls[volume]).answers():
+            if self._answers(volume, urls[volume]):
                 chosen.append(volume)
                 machines[at[volume].hostname] += 1
                 servers[at[volume].netloc] += 1
@@ -119,6 +119,12 @@ class VolumeMap(Mapping[VolumeId, Volume]):
                 self._connected.popitem()[1][1].close()
         self._home.close()
 
+    def _answers(self, volume: VolumeId, url: str) -> bool:
+        try:
+            return self._remote(volume, url).answers()
+        except NotAppliedError:
+            return False  # its bucket has another volume, or cannot be reached
+
     def _refreshed(self, older_s: float) -> Mapping[VolumeId, str]:
         """Return the URLs, read again if they are this old; the same ones if the journal is out of reach."""
         with self._lock:
@@ -132,7 +138,7 @@ class VolumeMap(Mapping[VolumeId, Volume]):
                 self._read_s = now_s
             return self._urls
 
-    def _remote(self, volume: VolumeId, url: str) -> RemoteVolume:
+    def _remote(self, volume: VolumeId, url: str) -> ReachedVolume:
         with self._lock:
             known = self._connected.get(volume)
             if known is not None and known[0] == url:

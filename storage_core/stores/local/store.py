@@ -218,6 +218,13 @@ class LocalStore:
         with translated("put part", self._path(key), changes=True):
             return pending_uploads.write_part(self._tree, names, upload_id, (number, offset), data)
 
+    def copy_part(
+        self, key: str, upload_id: str, number: int, offset: int, *, source: str, start: int, length: int
+    ) -> Part:
+        """Read the bytes and write them; see `Store.copy_part`."""
+        data = self.get(source, start=start, length=length)
+        return self.put_part(key, upload_id, number, offset, data)
+
     def seal_upload(self, key: str, upload_id: str, token: Token, parts: Sequence[Part]) -> PendingUpload:
         """Make the hidden file durable; see `Store.seal_upload`."""
         names = self._names(key)

@@ -226,11 +226,7 @@ class S3Store:
 
     def put_part(self, key: str, upload_id: str, number: int, offset: int, data: bytes) -> Part:  # noqa: ARG002
         """Send UploadPart with the part's CRC-32; S3 does not need the offset; see `Store.put_part`."""
-        if not 1 <= number <= self.capabilities.max_parts:
-            raise InvalidInputError(
-                f"put part {number} of {key!r}: numbers go from 1 to {self.capabilities.max_parts}; "
-                "use larger parts (LOCKGATE_PART_BYTES)"
-            )
+        self._check_number(key, number)
         with self._requests.repeating("UploadPart", key) as clients:
             answer = clients.repeating.upload_part(
                 Bucket=self.bucket,
@@ -243,6 +239,32 @@ class S3Store:
         # A store that keeps no checksums returns none, and refuses a completion that contains one.
         return Part(
             number=number, size=len(data), etag=answer["ETag"], checksum=answer.get("ChecksumCRC32") or None
+        )
+
+    def copy_part(
+        self,
+        key: str,
+        upload_id: str,
+        number: int,
+        offset: int,  # noqa: ARG002
+        *,
+        source: str,
+        start: int,
+        length: int,
+    ) -> Part:
+        """Send UploadPartCopy with a range; see `Store.copy_part`."""
+        self._check_number(key, number)
+        with self._requests.repeating("UploadPartCopy", key) as clients:
+            answer = clients.repeating.upload_part_copy(
+                Bucket=self.bucket,
+                Key=self._requests.key(key),
+                UploadId=upload_id,
+                PartNumber=number,
+                CopySource={"Bucket": self.bucket, "Key": self._requests.key(source)},
+                CopySourceRange=f"bytes={start}-{start + length - 1}",
+            )["CopyPartResult"]
+        return Part(
+            number=number, size=length, etag=answer["ETag"], checksum=answer.get("ChecksumCRC32") or None
         )
 
     def seal_upload(self, key: str, upload_id: str, token: Token, parts: Sequence[Part]) -> PendingUpload:
@@ -389,6 +411,13 @@ class S3Store:
                 )
                 failures.append(DeleteFailure(key=names[refused["Key"]], reason=reason))
         return failures
+
+    def _check_number(self, key: str, number: int) -> None:
+        if not 1 <= number <= self.capabilities.max_parts:
+            raise InvalidInputError(
+                f"put part {number} of {key!r}: numbers go from 1 to {self.capabilities.max_parts}; "
+                "use larger parts (LOCKGATE_PART_BYTES)"
+            )
 
     def _put_request(self, key: str, data: bytes) -> PutObjectRequestTypeDef:
         request: PutObjectRequestTypeDef = {

@@ -29,6 +29,7 @@ class Operation:
         query: Parameters that it knows; those that end in `=` must be there.
         headers: The `x-amz-` and conditional headers that it knows beside those of every request.
         metadata: Whether it takes `x-amz-meta-` headers.
+        needs_headers: Headers that must be there.
     """
 
     method: str
@@ -37,6 +38,7 @@ class Operation:
     needs: frozenset[str] = frozenset()
     headers: frozenset[str] = frozenset()
     metadata: bool = False
+    needs_headers: frozenset[str] = frozenset()
 
 
 def _of(
@@ -47,9 +49,11 @@ def _of(
     query: str = "",
     headers: frozenset[str] = frozenset(),
     metadata: bool = False,
+    needs_headers: frozenset[str] = frozenset(),
 ) -> Operation:
     needed = frozenset(needs.split())
-    return Operation(method, key, needed | frozenset(query.split()), needed, headers, metadata)
+    known = needed | frozenset(query.split())
+    return Operation(method, key, known, needed, headers, metadata, needs_headers)
 
 
 OPERATIONS: Final[Mapping[str, Operation]] = {
@@ -65,6 +69,13 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         key=True,
         needs="uploadId",
         headers=frozenset({"if-none-match", "if-match", "x-amz-mp-object-size"}),
+    ),
+    "UploadPartCopy": _of(
+        "PUT",
+        key=True,
+        needs="uploadId partNumber",
+        needs_headers=frozenset({"x-amz-copy-source"}),
+        headers=frozenset({"x-amz-copy-source", "x-amz-copy-source-range"}),
     ),
     "UploadPart": _of("PUT", key=True, needs="uploadId partNumber", headers=_CRC),
     "AbortMultipartUpload": _of("DELETE", key=True, needs="uploadId"),
@@ -97,6 +108,7 @@ def operation_of(request: Request) -> str:
             operation.method == request.method
             and operation.about_a_key == bool(request.key)
             and operation.needs <= request.query.keys()
+            and operation.needs_headers <= request.headers.keys()
         ):
             return name
     return f"{request.method} {'object' if request.key else 'bucket'} {' '.join(request.query)}".strip()

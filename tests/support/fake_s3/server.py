@@ -35,6 +35,7 @@ _ANSWERS: Final[Mapping[str, Callable[[Bucket, Request], Answer]]] = {
     "ListParts": listings.list_parts,
     "PutObject": objects.put_object,
     "UploadPart": uploads.upload_part,
+    "UploadPartCopy": uploads.upload_part_copy,
 }
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
+from urllib.parse import unquote
 
 from tests.support.fake_s3.bucket import Bucket, attributes_of
-from tests.support.fake_s3.checksums import check_body, composite
+from tests.support.fake_s3.checksums import check_body, composite, crc32_of
 from tests.support.fake_s3.conditions import check_write
 from tests.support.fake_s3.documents import parts_of
-from tests.support.fake_s3.refusal import Refusal, no_such_upload, unknown
+from tests.support.fake_s3.refusal import Refusal, no_such_key, no_such_upload, unknown
 from tests.support.fake_s3.state import Completion, StoredObject, StoredPart, Upload
 from tests.support.fake_s3.wire import Answer, Request, tag, xml
 
 _MAX_PARTS: Final = 10_000
+_RANGE: Final = re.compile(r"bytes=(\d+)-(\d+)")
 _MAX_PART_BYTES: Final = 5 * 1024**3
 
 
@@ -75,6 +78,33 @@ def upload_part(bucket: Bucket, request: Request) -> Answer:
     if crc32 is not None:
         headers["x-amz-checksum-crc32"] = crc32
     return Answer(headers=headers)
+
+
+def upload_part_copy(bucket: Bucket, request: Request) -> Answer:
+    upload = open_upload(bucket, request)
+    number = int(request.query["partNumber"])
+    if not 1 <= number <= _MAX_PARTS:
+        raise Refusal(400, "InvalidArgument", f"Part number must be an integer between 1 and {_MAX_PARTS}")
+    container, _, key = unquote(request.headers["x-amz-copy-source"]).lstrip("/").partition("/")
+    source = bucket.state.objects.get(key)
+    if container != request.bucket or source is None:
+        raise no_such_key(key)
+    wanted = _RANGE.fullmatch(request.headers.get("x-amz-copy-source-range", ""))
+    if wanted is None or source.body is None:
+        raise unknown("a copy without a range, or of an object whose bytes were only counted")
+    first, last = int(wanted[1]), int(wanted[2])
+    if last < first or last >= source.size:
+        raise Refusal(400, "InvalidArgument", "Range specified is not valid for source object")
+    body = source.body[first : last + 1]
+    part = StoredPart(
+        size=len(body),
+        etag=bucket.etag_of(body, upload.attributes),
+        checksum=crc32_of(body) if upload.checksummed else None,
+        body=body,
+    )
+    bucket.state.uploads[upload.upload_id] = replace(upload, parts={**upload.parts, number: part})
+    sums = [] if part.checksum is None else [tag("ChecksumCRC32", part.checksum)]
+    return Answer(body=xml("CopyPartResult", tag("ETag", f'"{part.etag}"'), *sums))
 
 
 def complete_multipart_upload(bucket: Bucket, request: Request) -> Answer:

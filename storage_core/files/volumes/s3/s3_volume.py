@@ -1,0 +1,472 @@
+"""A volume in a bucket, or in any store with conditional create. Any number of processes use it at once."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+
+from lockgate.storage_core.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    FencedError,
+    InvalidInputError,
+    MalformedRecordError,
+    NotAppliedError,
+    ObjectNotFoundError,
+    OutcomeUnknownError,
+    RecordVersionError,
+    StaleReplicaError,
+    StoreUnavailableError,
+    UnsupportedStoreError,
+)
+from lockgate.storage_core.failpoints import step
+from lockgate.storage_core.files.volumes.protocol import (
+    BlockId,
+    Replica,
+    ReplicaState,
+    Usage,
+    VolumeId,
+    check_limit,
+)
+from lockgate.storage_core.files.volumes.s3.composition import compose
+from lockgate.storage_core.files.volumes.s3.segment_format import HEADER_BYTES, Kind, Segment, pack, parse
+from lockgate.storage_core.files.volumes.s3.segment_log import (
+    COMPOSED,
+    SEGMENTS,
+    Piece,
+    SegmentLog,
+    composed_folder,
+    composed_key,
+    load,
+    read_segment,
+    refresh,
+    segment_key,
+    segments_after,
+)
+from lockgate.storage_core.ids import Token, new_token
+from lockgate.storage_core.stamp import Stamp
+from lockgate.storage_core.stores import Store
+from lockgate.storage_core.stores.probe import probe
+
+SEGMENT_BYTES: Final = 8 * 1024 * 1024
+"""Bytes that an append gathers before it writes a segment without a flush."""
+FREE_BYTES: Final = 2**60
+"""A bucket has no limit of its own."""
+_CREATES: Final = 3
+"""Requests for one segment whose answers are lost before the call gives up."""
+_KEPT_PIECES: Final = 4
+_ID: Final = "volume.id"
+
+
+@dataclass
+class _Gathered:
+    """Bytes that were received and not written yet.
+
+    Attributes:
+        offset: Where they begin in the replica.
+        data: The bytes.
+    """
+
+    offset: int
+    data: bytearray
+
+    @property
+    def end(self) -> int:
+        """Return the length of the replica with them."""
+        return self.offset + len(self.data)
+
+
+class S3Volume:
+    """A `Volume` in a store.
+
+    Attributes:
+        id: Id of the volume, from its object `volume.id`.
+
+    Source: docs/internals/files.md, "Volumes in a bucket".
+    """
+
+    def __init__(self, store: Store, *, volume: VolumeId | None = None) -> None:
+        """Open a volume.
+
+        Args:
+            store: Where it is; closed by its owner.
+            volume: Its id. By default the volume that is there is opened, and created if there is none.
+
+        Raises:
+            StoreUnavailableError: There is another volume now, or none.
+            UnsupportedStoreError: The store creates objects that exist already; no volume was created.
+        """
+        self._store = store
+        self._logs: dict[BlockId, SegmentLog] = {}
+        self._gathered: dict[BlockId, _Gathered] = {}
+        self._unsure: set[BlockId] = set()
+        self._locks: defaultdict[BlockId, threading.RLock] = defaultdict(threading.RLock)
+        self._pieces: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+        self._pieces_lock = threading.Lock()
+        self.id = self._found_id() or (None if volume else self._made_id()) or VolumeId("none")
+        if volume not in {None, self.id}:
+            raise StoreUnavailableError(
+                f"{store.url}: the volume {volume} was registered here, and {self.id} is there now; nothing "
+                "was changed; bring it back, or register it where it is"
+            )
+
+    def answers(self) -> bool:
+        """Return whether the store has this volume, and can be reached."""
+        try:
+            return self._found_id() == self.id
+        except (NotAppliedError, OutcomeUnknownError):
+            return False
+
+    def close(self) -> None:
+        """Forget what was gathered: it was not flushed."""
+        self._gathered.clear()
+
+    def _found_id(self) -> VolumeId | None:
+        try:
+            return VolumeId(self._store.get(_ID).decode())
+        except ObjectNotFoundError:
+            return None
+
+    def _made_id(self) -> VolumeId | None:
+        if not (
+            self._store.capabilities.conditional_create and probe(self._store).capabilities.conditional_create
+        ):
+            raise UnsupportedStoreError(
+                f"{self._store.url}: the store replaces objects that a creation finds, so two writers could "
+                "both append; no volume was made; see `lockgate store check`, or use another volume"
+            )
+        with suppress(AlreadyExistsError, OutcomeUnknownError):
+            self._store.create(_ID, new_token()[:16].encode())
+        return self._found_id()
+
+    def create(self, block: BlockId, stamp: Stamp) -> Replica:
+        """Create an empty replica; one that stands at this stamp is returned."""
+        with self._locked("create", block) as found:
+            log = found
+            while not log.exists:
+                made = Segment(
+                    block, log.next_index, Kind.CREATE, stamp, ReplicaState.WRITING, 0, new_token()
+                )
+                log = self._write(log, made)
+            return self._view(self._at(log, stamp))
+
+    def append(self, block: BlockId, stamp: Stamp, offset: int, data: bytes) -> int:
+        """Gather bytes at the end of a replica; bytes that stand already are compared."""
+        with self._locked("append", block, refreshes=False) as found:
+            log = self._at(found, stamp)
+            if log.state is not ReplicaState.WRITING:
+                raise ConflictError(f"block {block}: the replica is {log.state}; it takes no appends")
+            gathered = self._gathered.setdefault(block, _Gathered(log.length_bytes, bytearray()))
+            length = gathered.end
+            stands = self._received(log, offset, min(len(data), length - offset)) if offset < length else b""
+            if offset > length or data[: len(stands)] != stands:
+                raise InvalidInputError(
+                    f"block {block}: the replica has {length} bytes; {len(data)} bytes at {offset} leave a "
+                    "gap or differ from those that stand; append at its length"
+                )
+            gathered.data += data[len(stands) :]
+            if len(gathered.data) >= SEGMENT_BYTES:
+                self._send(log, stamp)
+            return gathered.end
+
+    def flush(self, block: BlockId, stamp: Stamp) -> int:
+        """Write the gathered bytes as one segment, and return the length of the replica."""
+        with self._locked("flush", block, refreshes=block not in self._gathered) as log:
+            return self._send(self._at(log, stamp), stamp).length_bytes
+
+    def read(self, block: BlockId, stamp: Stamp, offset: int, size: int) -> bytes:
+        """Return bytes whose checksums hold; fewer than `size` only at their end."""
+        for is_last in (False, True):
+            with self._locked("read", block) as log:
+                if not log.exists or log.stamp != stamp or log.state is ReplicaState.STALE:
+                    raise StaleReplicaError(f"block {block}: volume {self.id} has no replica at {stamp}")
+                if offset < 0:
+                    raise InvalidInputError(f"block {block}: the offset {offset} is negative")
+                try:
+                    return self._bytes(log, offset, min(size, log.length_bytes - offset))
+                except ObjectNotFoundError:
+                    if is_last:
+                        raise
+                    del self._logs[block]  # a composition has replaced its segments
+        raise AssertionError
+
+    def stat(self, block: BlockId) -> Replica | None:
+        """Return a replica, or None if there is none."""
+        with self._locked("stat", block) as log:
+            return self._view(log) if log.exists else None
+
+    def fence(self, block: BlockId, stamp: Stamp) -> Replica:
+        """Create the fence as the next segment; what was created before it counts."""
+        with self._locked("fence", block) as found:
+            log = found
+            self._gathered.pop(block, None)
+            while True:
+                if not log.exists:
+                    raise ObjectNotFoundError(f"block {block}: volume {self.id} has no replica")
+                if log.stamp > stamp:
+                    raise FencedError(_newer(log, stamp))
+                if log.stamp == stamp:
+                    return self._view(log)
+                log = self._write(log, self._control(log, Kind.FENCE)._replace(stamp=stamp))
+
+    def trim(self, block: BlockId, stamp: Stamp, length_bytes: int) -> Replica:
+        """Cut a replica at the stamp of its fence; a shorter one is refused."""
+        with self._locked("trim", block) as found:
+            log = self._send(self._at(found, stamp), stamp)
+            while log.length_bytes != length_bytes:
+                if not 0 <= length_bytes <= log.length_bytes:
+                    raise ConflictError(f"block {block}: {log.length_bytes} bytes, not {length_bytes}")
+                trims = self._control(log, Kind.TRIM)._replace(offset=length_bytes)
+                log = self._at(self._write(log, trims), stamp)
+            return self._view(log)
+
+    def finish(self, block: BlockId, stamp: Stamp, length_bytes: int, state: ReplicaState) -> Replica:
+        """Seal a replica, or open it to appends; a sealed one is composed."""
+        with self._locked("finish", block) as found:
+            log = self._send(self._at(found, stamp), stamp)
+            while True:
+                if log.length_bytes != length_bytes:
+                    raise ConflictError(f"block {block}: {log.length_bytes} bytes, not {length_bytes}")
+                if log.state is state:
+                    break
+                finishes = self._control(log, Kind.FINISH)._replace(state=state)
+                log = self._at(self._write(log, finishes), stamp)
+            if state is ReplicaState.SEALED and len(log.pieces) > 1:
+                # Its bytes are there: another finish composes it if this one cannot.
+                with suppress(NotAppliedError, OutcomeUnknownError):
+                    log = self._compose(log)
+            return self._view(log)
+
+    def delete(self, block: BlockId, stamp: Stamp) -> bool:
+        """Delete a replica that is not newer than the stamp; return whether there was one.
+
+        Control records stay: an index that is free again would accept an append of a writer that was fenced.
+        """
+        with self._locked("delete", block) as found:
+            log = found
+            # Listed before the record: what another process makes after it must stay.
+            whole = [one.key for page in self._store.pages(composed_folder(block)) for one in page]
+            while log.exists and log.stamp <= stamp:
+                number = log.next_index
+                log = self._write(log, self._control(log, Kind.DELETE)._replace(offset=0))
+                if not log.exists:
+                    self._gathered.pop(block, None)
+                    sizes = segments_after(self._store, block, 0)
+                    old = [one for one, size in sizes.items() if one < number and size > HEADER_BYTES]
+                    self._discard([segment_key(block, one) for one in old] + whole)
+                    return True
+            return False
+
+    def replicas(self, after: BlockId | None, limit: int) -> tuple[Replica, ...]:
+        """Return the next replicas in the order of their blocks."""
+        check_limit(limit)
+        found: list[Replica] = []
+        with step("volume"):
+            for block, sizes in self._listed(after):
+                replica = self._outline(block, sizes)
+                if replica is not None:
+                    found.append(replica)
+                if len(found) == limit:
+                    break
+        return tuple(found)
+
+    def usage(self) -> Usage:
+        """Return the used space; a bucket has no limit."""
+        with step("volume"):
+            used = sum(
+                found.size if prefix == COMPOSED else max(found.size - HEADER_BYTES, 0)
+                for prefix in (SEGMENTS, COMPOSED)
+                for page in self._store.pages(prefix)
+                for found in page
+            )
+        return Usage(used_bytes=used, free_bytes=FREE_BYTES)
+
+    @contextmanager
+    def _locked(self, call: str, block: BlockId, *, refreshes: bool = True) -> Iterator[SegmentLog]:
+        """Lock a replica in this process, and load what other processes have created since."""
+        with self._locks[block], step(f"volume-{call}"):
+            log = self._logs.get(block)
+            if log is None:
+                log = load(self._store, block)
+            elif refreshes:
+                log = self._refreshed(log)
+            self._logs[block] = log
+            yield log
+
+    def _refreshed(self, log: SegmentLog) -> SegmentLog:
+        stamp = log.stamp
+        log = self._logs[log.block] = refresh(self._store, log)
+        if not log.exists or log.stamp != stamp:
+            self._gathered.pop(log.block, None)  # another process has it now
+        return log
+
+    def _write(self, log: SegmentLog, segment: Segment, data: bytes = b"") -> SegmentLog:
+        """Create a segment at the next index, unless another process does; return the log after it."""
+        key = segment_key(log.block, segment.number)
+        created = pack(segment, data)
+        for _ in range(_CREATES):
+            try:
+                self._store.create(key, created)
+            except AlreadyExistsError:
+                pass  # perhaps by a request of this call whose answer was lost
+            except OutcomeUnknownError as error:
+                lost = error
+                self._unsure.add(log.block)
+                with suppress(ObjectNotFoundError):
+                    if read_segment(self._store, log.block, segment.number).token != segment.token:
+                        return self._refreshed(log)
+                continue
+            else:
+                return self._created(log, segment, data)
+            return self._refreshed(log)
+        raise lost
+
+    def _created(self, log: SegmentLog, segment: Segment, data: bytes) -> SegmentLog:
+        """Fold a segment that this call has created."""
+        if log.block in self._unsure:
+            # An earlier request may have been applied, counted and composed meanwhile: its index was free.
+            self._unsure.discard(log.block)
+            del self._logs[log.block]
+            log = self._logs[log.block] = load(self._store, log.block)
+            if log.stamp != segment.stamp:
+                self._gathered.pop(log.block, None)
+            return log
+        log.created = segment.token
+        if segment.kind is Kind.APPEND:
+            log.add_append(segment.number, HEADER_BYTES + len(data))
+        else:
+            log.add(segment)
+        return log
+
+    def _send(self, log: SegmentLog, stamp: Stamp) -> SegmentLog:
+        """Write the gathered bytes; those that stand after a lost answer are compared."""
+        gathered = self._gathered.get(log.block)
+        if gathered is None:
+            return log
+        created: Token | None = None
+        while created is None or log.created != created:
+            stands = min(log.length_bytes, gathered.end) - gathered.offset
+            data = bytes(gathered.data)
+            if self._bytes(log, gathered.offset, stands) != data[:stands]:
+                raise ConflictError(
+                    f"block {log.block}: other bytes stand at {gathered.offset}: another writer has "
+                    f"appended at stamp {log.stamp}; stop, and open the file again"
+                )
+            if not data[stands:]:
+                break
+            append = self._control(log, Kind.APPEND)
+            created = append.token
+            log = self._at(self._write(log, append, data[stands:]), stamp)
+        self._gathered.pop(log.block, None)
+        return log
+
+    def _compose(self, log: SegmentLog) -> SegmentLog:
+        token, old = new_token(), list(log.superseded)
+        compose(self._store, log, token, self._piece)
+        self._write(log, self._control(log, Kind.COMPOSE)._replace(token=token))
+        log = self._logs[log.block] = load(self._store, log.block)
+        made = composed_key(log.block, token)
+        self._discard(old if made in log.superseded else [made])
+        return log
+
+    def _discard(self, keys: list[str]) -> None:
+        """Delete objects that no segment counts any more; what stays is deleted with the replica."""
+        with suppress(NotAppliedError, OutcomeUnknownError):
+            self._store.delete_many(keys)
+
+    def _control(self, log: SegmentLog, kind: Kind) -> Segment:
+        return Segment(log.block, log.next_index, kind, log.stamp, log.state, log.length_bytes, new_token())
+
+    def _at(self, log: SegmentLog, stamp: Stamp) -> SegmentLog:
+        if not log.exists:
+            raise ObjectNotFoundError(f"block {log.block}: volume {self.id} has no replica")
+        if log.stamp > stamp:
+            raise FencedError(_newer(log, stamp))
+        if log.stamp < stamp:
+            raise ConflictError(f"block {log.block} has stamp {log.stamp}, not {stamp}; fence it first")
+        return log
+
+    def _view(self, log: SegmentLog) -> Replica:
+        durable, gathered = log.length_bytes, self._gathered.get(log.block)
+        return Replica(log.block, log.stamp, log.state, gathered.end if gathered else durable, durable)
+
+    def _received(self, log: SegmentLog, offset: int, size: int) -> bytes:
+        """Return bytes that this process has received, written or not."""
+        gathered = self._gathered[log.block]
+        begin = gathered.offset
+        stored = self._bytes(log, offset, min(size, begin - offset)) if offset < begin else b""
+        rest = max(offset - begin, 0)
+        return stored + bytes(gathered.data[rest : rest + size - len(stored)])
+
+    def _bytes(self, log: SegmentLog, offset: int, size: int) -> bytes:
+        found = []
+        for piece in log.pieces:
+            begin, end = max(offset, piece.offset), min(offset + size, piece.offset + piece.size)
+            if begin < end:
+                found.append(self._piece(piece)[begin - piece.offset : end - piece.offset])
+        return b"".join(found)
+
+    def _piece(self, piece: Piece) -> bytes:
+        """Return the bytes of a piece once their checksum holds; the last ones are kept."""
+        name = piece.key, piece.start
+        with self._pieces_lock:
+            data = self._pieces.get(name)
+        if data is None:
+            data = self._fetch(piece)
+            with self._pieces_lock:
+                self._pieces[name] = data
+                while len(self._pieces) > _KEPT_PIECES:
+                    self._pieces.popitem(last=False)
+        return data[: piece.size]
+
+    def _fetch(self, piece: Piece) -> bytes:
+        url = f"{self._store.url}/{piece.key}"
+        if piece.checksum is None:
+            stored = self._store.get(piece.key)
+            header, data = parse(stored, url), stored[HEADER_BYTES:]
+            checksum = header.checksum if header.offset == piece.offset else -1
+        else:
+            data, checksum = (
+                self._store.get(piece.key, start=piece.start, length=piece.stored_bytes),
+                piece.checksum,
+            )
+        if len(data) != piece.stored_bytes or zlib.crc32(data) != checksum:
+            raise MalformedRecordError(f"{url}: the checksum of the bytes at {piece.start} does not hold")
+        return data
+
+    def _listed(self, after: BlockId | None) -> Iterator[tuple[BlockId, Mapping[int, int]]]:
+        """Yield the blocks and the sizes of their segments."""
+        start = "" if after is None else f"{SEGMENTS}{after:020d}/~"
+        block, sizes = BlockId(0), dict[int, int]()
+        for page in self._store.pages(SEGMENTS, after=start):
+            for found in page:
+                name, _, index = found.key.removeprefix(SEGMENTS).partition("/")
+                if not (name.isdecimal() and index.isdecimal()):
+                    continue
+                if sizes and BlockId(int(name)) != block:
+                    yield block, sizes
+                    sizes = {}
+                block = BlockId(int(name))
+                sizes[int(index)] = found.size
+        if sizes:
+            yield block, sizes
+
+    def _outline(self, block: BlockId, sizes: Mapping[int, int]) -> Replica | None:
+        try:
+            log = load(self._store, block, sizes)
+        except RecordVersionError:
+            raise
+        except MalformedRecordError:
+            return Replica(block, Stamp(), ReplicaState.SUSPECT, 0, 0)
+        return (
+            Replica(block, log.stamp, log.state, log.length_bytes, log.length_bytes) if log.exists else None
+        )
+
+
+def _newer(log: SegmentLog, stamp: Stamp) -> str:
+    return f"block {log.block} has stamp {log.stamp}; the call had {stamp}: a newer writer has it; stop"

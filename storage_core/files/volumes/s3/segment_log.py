@@ -1,0 +1,225 @@
+"""A replica as the fold of its segments.
+
+Each segment is created at the next index by a process that has folded all segments before it, and only one
+process can create an index: so the segments have one order, and each of them was allowed by those before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from lockgate.storage_core.errors import MalformedRecordError, ObjectNotFoundError
+from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState
+from lockgate.storage_core.files.volumes.s3.segment_format import HEADER_BYTES, Kind, Segment, parse
+from lockgate.storage_core.ids import Token
+from lockgate.storage_core.stamp import Stamp
+from lockgate.storage_core.stores import Store
+
+SEGMENTS: Final = "segments/"
+COMPOSED: Final = "composed/"
+_LOADS: Final = 3
+"""Loads of one replica while compositions of it delete what is read."""
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Bytes of a replica that have one checksum.
+
+    Attributes:
+        offset: Where they begin in the replica.
+        size: How many of them stand; a trim makes them fewer.
+        key: Object that has them.
+        start: Where they begin in the object.
+        stored_bytes: How many the object has.
+        checksum: CRC-32 of those; None if the object's own header has it.
+    """
+
+    offset: int
+    size: int
+    key: str
+    start: int
+    stored_bytes: int
+    checksum: int | None = None
+
+
+@dataclass
+class SegmentLog:
+    """What is known of one replica.
+
+    Attributes:
+        next_index: Index of the next segment.
+        exists: Whether there is a replica.
+        stamp: Stamp of the replica.
+        state: State of the replica.
+        pieces: Its bytes, in order.
+        superseded: Objects with bytes that the next composition or deletion makes useless.
+        created: Token of the newest segment if this process has created it.
+    """
+
+    block: BlockId
+    next_index: int = 0
+    exists: bool = False
+    stamp: Stamp = Stamp()  # noqa: RUF009 - frozen
+    state: ReplicaState = ReplicaState.WRITING
+    pieces: list[Piece] = field(default_factory=list)
+    superseded: list[str] = field(default_factory=list)
+    created: Token | None = None
+
+    @property
+    def length_bytes(self) -> int:
+        """Return the number of bytes in the store, which are all durable."""
+        return self.pieces[-1].offset + self.pieces[-1].size if self.pieces else 0
+
+    def add_append(self, index: int, size: int) -> None:
+        """Fold an append by the size of its object."""
+        key, stored = segment_key(self.block, index), size - HEADER_BYTES
+        self.pieces.append(Piece(self.length_bytes, stored, key, HEADER_BYTES, stored))
+        self.superseded.append(key)
+        self.next_index = index + 1
+
+    def add(self, segment: Segment, composed: list[Piece] | None = None) -> None:
+        """Fold a control record; a composition comes with its pieces."""
+        self.next_index = segment.number + 1
+        self.stamp, self.state = segment.stamp, segment.state
+        self.exists = segment.kind is not Kind.DELETE
+        if segment.kind in {Kind.CREATE, Kind.DELETE, Kind.COMPOSE}:
+            self.pieces, self.superseded = [], []
+        if composed is not None:
+            self.pieces = composed
+            self.superseded = [composed_key(self.block, segment.token)]
+        while self.pieces and self.pieces[-1].offset >= segment.offset:
+            self.pieces.pop()
+        if self.length_bytes > segment.offset:
+            last = self.pieces[-1]
+            self.pieces[-1] = msgspec.structs.replace(last, size=segment.offset - last.offset)
+
+
+def segment_key(block: BlockId, index: int) -> str:
+    """Return the key of a segment."""
+    return f"{folder_of(block)}{index:010d}"
+
+
+def folder_of(block: BlockId) -> str:
+    """Return the prefix of a block's segments."""
+    return f"{SEGMENTS}{block:020d}/"
+
+
+def composed_key(block: BlockId, token: Token) -> str:
+    """Return the key of an object that a composition made."""
+    return f"{composed_folder(block)}{token}"
+
+
+def composed_folder(block: BlockId) -> str:
+    """Return the prefix of the objects that compositions of a block made."""
+    return f"{COMPOSED}{block:020d}/"
+
+
+def segments_after(store: Store, block: BlockId, index: int) -> dict[int, int]:
+    """Return the sizes of the segments from an index on, in order."""
+    after = segment_key(block, index - 1) if index else ""
+    return {
+        int(found.key.rpartition("/")[2]): found.size
+        for page in store.pages(folder_of(block), after=after)
+        for found in page
+    }
+
+
+def load(store: Store, block: BlockId, sizes: Mapping[int, int] | None = None) -> SegmentLog:
+    """Load a replica; the log of one that never existed is empty.
+
+    Args:
+        store: The volume's store.
+        block: The block.
+        sizes: The sizes of its segments, if they were just listed.
+
+    Raises:
+        MalformedRecordError: A segment is damaged or missing.
+    """
+    for _ in range(_LOADS):
+        found = segments_after(store, block, 0) if sizes is None else sizes
+        try:
+            return _load(store, block, found)
+        except ObjectNotFoundError:
+            sizes = None  # a composition or a deletion has deleted it meanwhile
+    raise MalformedRecordError(f"{store.url}/{folder_of(block)}: a segment is missing; it is not served")
+
+
+def refresh(store: Store, log: SegmentLog) -> SegmentLog:
+    """Return the log with the segments that were created since."""
+    new = segments_after(store, log.block, log.next_index)
+    try:
+        controls = {index: read_segment(store, log.block, index) for index in _controls(new)}
+        for index, size in new.items():
+            if index in controls:
+                _fold(store, log, controls[index])
+            else:
+                log.add_append(index, size)
+    except ObjectNotFoundError:
+        return load(store, log.block)
+    return log
+
+
+def read_segment(store: Store, block: BlockId, index: int) -> Segment:
+    """Read the header of a segment.
+
+    Raises:
+        ObjectNotFoundError: There is none.
+    """
+    key = segment_key(block, index)
+    segment = parse(store.get(key, length=HEADER_BYTES), f"{store.url}/{key}")
+    if (segment.block, segment.number) != (block, index):
+        raise MalformedRecordError(f"{store.url}/{key}: it is segment {segment.number} of {segment.block}")
+    return segment
+
+
+def _controls(sizes: Mapping[int, int]) -> list[int]:
+    return [index for index, size in sizes.items() if size <= HEADER_BYTES]
+
+
+def _load(store: Store, block: BlockId, sizes: Mapping[int, int]) -> SegmentLog:
+    log = SegmentLog(block)
+    controls: dict[int, Segment] = {}
+    for index in reversed(_controls(sizes)):
+        controls[index] = segment = read_segment(store, block, index)
+        if segment.kind in {Kind.CREATE, Kind.COMPOSE, Kind.DELETE}:
+            break
+    else:
+        if sizes:
+            raise MalformedRecordError(f"{store.url}/{folder_of(block)}: its first segment is missing")
+    first = min(controls, default=0)
+    for index, size in sizes.items():
+        if index in controls:
+            _fold(store, log, controls[index])
+        elif index > first:
+            if index != log.next_index:
+                raise ObjectNotFoundError(f"segment {log.next_index} of block {block}")
+            log.add_append(index, size)
+    return log
+
+
+def _fold(store: Store, log: SegmentLog, segment: Segment) -> None:
+    pieces = None
+    if segment.kind is Kind.COMPOSE:
+        key = composed_key(segment.block, segment.token)
+        try:
+            pieces = parse_footer(store.get(key, start=segment.offset), key)
+        except msgspec.DecodeError:
+            raise MalformedRecordError(f"{store.url}/{key}: its list of checksums is damaged") from None
+    log.add(segment, pieces)
+
+
+def pack_footer(pieces: list[tuple[int, int]]) -> bytes:
+    """Return sizes and checksums of the bytes of a composed object, which stand behind them."""
+    return msgspec.msgpack.encode(pieces)
+
+
+def parse_footer(data: bytes, key: str) -> list[Piece]:
+    """Return the pieces of a composed object."""
+    pieces, offset = [], 0
+    for size, checksum in msgspec.msgpack.decode(data, type=list[tuple[int, int]]):
+        pieces.append(Piece(offset, size, key, offset, size, checksum))
+        offset += size
+    return pieces

@@ -1,0 +1,323 @@
+"""A volume in a bucket: races of its clients, deaths between its requests, and lost answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from lockgate.storage_core.errors import (
+    ConflictError,
+    FencedError,
+    MalformedRecordError,
+    ObjectNotFoundError,
+    OutcomeUnknownError,
+    RecordVersionError,
+    StoreUnavailableError,
+    UnsupportedStoreError,
+)
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, VolumeId
+from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stamp import Stamp
+from lockgate.storage_core.stores import Store, open_store
+from lockgate.storage_core.stores.local.store import LocalStore
+from lockgate.storage_core.stores.probe import with_capabilities
+
+B = BlockId(7)
+S1, S2, S3 = Stamp(1, 1), Stamp(1, 2), Stamp(2, 3)
+WRITING, SEALED = ReplicaState.WRITING, ReplicaState.SEALED
+LARGE = 16
+
+
+class Died(BaseException):
+    """The process has died."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """Return a store that copies parts of 16 bytes and more."""
+    opened = open_store(str(tmp_path / "bucket"), Settings())
+    return with_capabilities(opened, msgspec.structs.replace(opened.capabilities, min_part_bytes=LARGE))
+
+
+@contextmanager
+def at_request(number: int, action: Callable[[str], None]) -> Iterator[list[str]]:
+    """Call an action at one of the points before and after the requests of a volume."""
+    points: list[str] = []
+
+    def hit(point: str) -> None:
+        if point.startswith("volume-"):
+            points.append(point)
+            if len(points) == number:
+                FAILPOINTS.observer = None
+                action(point)
+                FAILPOINTS.observer = hit
+
+    FAILPOINTS.observer = hit
+    try:
+        yield points
+    finally:
+        FAILPOINTS.observer = None
+
+
+def numbers_of(life: Callable[[], object]) -> range:
+    with at_request(0, lambda _: None) as points:
+        life()
+    return range(1, len(points) + 1)
+
+
+def written(store: Store, *pieces: bytes) -> S3Volume:
+    volume = S3Volume(store)
+    volume.create(B, S1)
+    length = 0
+    for piece in pieces:
+        length = volume.append(B, S1, length, piece)
+        assert volume.flush(B, S1) == length
+    return volume
+
+
+def fresh(tmp_path: Path, name: str) -> Store:
+    opened = open_store(str(tmp_path / name), Settings())
+    return with_capabilities(opened, msgspec.structs.replace(opened.capabilities, min_part_bytes=LARGE))
+
+
+def _writes(volume: S3Volume, flushed: list[bytes]) -> None:
+    """Append until the end; note what a flush has confirmed."""
+    data = b""
+    for piece in (b"abc", b"defg", b"h" * LARGE):
+        volume.append(B, S1, len(data), piece)
+        volume.flush(B, S1)
+        data += piece
+        flushed.append(data)
+
+
+def test_a_fence_at_any_point_of_an_append_has_all_flushed_bytes_and_stops_the_writer(tmp_path: Path) -> None:
+    for number in numbers_of(lambda: _writes(written(fresh(tmp_path, "count")), [])):
+        store = fresh(tmp_path, f"fence-{number}")
+        writer, other = written(store), S3Volume(store)
+        flushed = [b""]
+        lengths: list[int] = []
+        fence = lambda _, o=other, n=lengths: n.append(o.fence(B, S2).length_bytes)  # noqa: E731
+        with at_request(number, fence), suppress(FencedError):
+            _writes(writer, flushed)
+        if not lengths:
+            continue  # a point of the set-up
+        (length,) = lengths
+        assert len(flushed[-1]) <= length
+        assert other.read(B, S2, 0, 100)[: len(flushed[-1])] == flushed[-1]
+        assert S3Volume(store).stat(B) == other.stat(B)
+        with pytest.raises(FencedError):
+            _writes(writer, [b""])
+        assert other.stat(B).length_bytes == length
+
+
+def test_an_append_at_any_point_of_a_fence_is_counted_or_refused(tmp_path: Path) -> None:
+    life = lambda: S3Volume(fresh(tmp_path, "count")).fence(B, S2)  # noqa: E731
+    written(fresh(tmp_path, "count"), b"abc")
+    for number in numbers_of(life):
+        store = fresh(tmp_path, f"append-{number}")
+        writer = written(store, b"abc")
+        other = S3Volume(store)
+        other.stat(B)
+        accepted: list[int] = []
+
+        def append(_: str, writer: S3Volume = writer, accepted: list[int] = accepted) -> None:
+            writer.append(B, S1, 3, b"def")
+            with suppress(FencedError):
+                accepted.append(writer.flush(B, S1))
+
+        with at_request(number, append):
+            length = other.fence(B, S2).length_bytes
+        assert length == (6 if accepted else 3)
+        assert other.read(B, S2, 0, 100) == b"abcdef"[:length]
+
+
+def _life(volume: S3Volume, flushed: list[bytes], stamps: list[Stamp]) -> None:
+    """Write, fence, trim, open again, seal with a composition, and delete."""
+    volume.create(B, S1)
+    stamps.append(S1)
+    for piece in (b"abc", b"d" * LARGE):
+        volume.append(B, S1, len(flushed[-1]), piece)
+        volume.flush(B, S1)
+        flushed.append(flushed[-1] + piece)
+    volume.fence(B, S2)
+    stamps.append(S2)
+    flushed.append(flushed[-1][:10])  # a trim was decided
+    volume.trim(B, S2, 10)
+    volume.finish(B, S2, 10, WRITING)
+    for piece in (b"e" * LARGE, b"fg"):
+        volume.append(B, S2, len(flushed[-1]), piece)
+        volume.flush(B, S2)
+        flushed.append(flushed[-1] + piece)
+    volume.finish(B, S2, len(flushed[-1]), SEALED)
+
+
+def test_a_process_that_dies_between_two_requests_loses_no_flushed_byte(tmp_path: Path) -> None:
+    total = numbers_of(lambda: _life(S3Volume(fresh(tmp_path, "count")), [b""], []))
+    assert len(total) > 30
+
+    def die(point: str) -> None:
+        raise Died(point)
+
+    for number in total:
+        store = fresh(tmp_path, f"death-{number}")
+        flushed, stamps = [b""], [Stamp()]
+        with at_request(number, die), pytest.raises(Died):
+            _life(S3Volume(store), flushed, stamps)
+        volume = S3Volume(store)
+        found = volume.stat(B)
+        if found is None:
+            assert stamps == [Stamp()]
+            continue
+        assert found.stamp >= stamps[-1]
+        data = volume.read(B, found.stamp, 0, 100)
+        assert data[: len(flushed[-1])] == flushed[-1]
+        assert volume.replicas(None, 5) == (found,)
+        volume.fence(B, S3)
+        volume.finish(B, S3, len(data), SEALED)
+        assert S3Volume(store).read(B, S3, 0, 100) == data
+        assert volume.delete(B, S3)
+        assert S3Volume(store).stat(B) is None
+        assert volume.usage().used_bytes == 0
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_a_lost_answer_of_each_creation_has_its_effect_once(tmp_path: Path, side: str) -> None:
+    def lose(point: str) -> None:
+        if point.endswith(f".create.{side}"):
+            raise OutcomeUnknownError(f"{point}: the answer was lost on purpose")
+
+    for number in numbers_of(lambda: _life(S3Volume(fresh(tmp_path, "count")), [b""], [])):
+        store = fresh(tmp_path, f"lost-{number}")
+        volume = S3Volume(store)
+        flushed = [b""]
+        with at_request(number, lose):
+            _life(volume, flushed, [])
+        assert S3Volume(store).read(B, S2, 0, 100) == flushed[-1]
+        assert S3Volume(store).stat(B).state is SEALED
+
+
+def test_an_append_that_arrives_after_all_answers_were_lost_counts_once(store: Store) -> None:
+    volume = written(store, b"abc")
+    volume.append(B, S1, 3, b"def")
+    late: list[tuple[str, bytes]] = []
+    inner = store.inner.create  # type: ignore[attr-defined]
+
+    def lost(key: str, data: bytes) -> None:
+        late.append((key, data))
+        raise OutcomeUnknownError("no answer")
+
+    store.inner.create = lost  # type: ignore[attr-defined]
+    with pytest.raises(OutcomeUnknownError):
+        volume.flush(B, S1)
+    store.inner.create = inner  # type: ignore[attr-defined]
+    store.create(*late[0])
+
+    assert volume.flush(B, S1) == 6
+    assert S3Volume(store).read(B, S1, 0, 100) == b"abcdef"
+
+
+@pytest.mark.parametrize("ends", ["sealed", "deleted", "made again"])
+def test_a_writer_that_was_away_is_fenced_although_its_next_index_is_old(store: Store, ends: str) -> None:
+    writer, other = written(store, b"abc"), S3Volume(store)
+    writer.append(B, S1, 3, b"lost")
+    other.fence(B, S2)
+    other.finish(B, S2, 3, WRITING)
+    for piece in (b"d" * LARGE, b"e"):
+        other.append(B, S2, other.stat(B).length_bytes, piece)
+        other.flush(B, S2)
+    other.finish(B, S2, 4 + LARGE, SEALED)
+    if ends != "sealed":
+        assert other.delete(B, S2)
+    if ends == "made again":
+        other.create(B, S3)
+
+    with pytest.raises((FencedError, ObjectNotFoundError)):
+        writer.flush(B, S1)
+    if ends == "sealed":
+        assert S3Volume(store).read(B, S2, 0, 100) == b"abc" + b"d" * LARGE + b"e"
+    if ends == "made again":
+        assert S3Volume(store).stat(B).length_bytes == 0
+
+
+def test_two_writers_at_one_stamp_do_not_mix_their_bytes(store: Store) -> None:
+    first, second = written(store), S3Volume(store)
+    first.append(B, S1, 0, b"abc")
+    second.append(B, S1, 0, b"xyz")
+    first.flush(B, S1)
+
+    with pytest.raises(ConflictError, match="another writer"):
+        second.flush(B, S1)
+    assert S3Volume(store).read(B, S1, 0, 100) == b"abc"
+
+
+def test_a_sealed_replica_is_one_object_and_large_segments_are_copied_by_the_store(store: Store) -> None:
+    pieces = [b"a" * LARGE, b"b", b"c" * (LARGE - 1), b"d" * LARGE, b"e" * 3 * LARGE, b"f"]
+    volume = written(store, *pieces)
+    reader = S3Volume(store)
+    assert reader.read(B, S1, 0, 1000) == b"".join(pieces)
+    store.requests.clear()  # type: ignore[attr-defined]
+    volume.finish(B, S1, sum(map(len, pieces)), SEALED)
+
+    assert store.requests["copy"] == 3  # type: ignore[attr-defined]
+    keys = [found.key for page in store.pages() for found in page if found.size > 100]
+    assert [key.partition("/")[0] for key in keys] == ["composed"]
+    for one in (reader, S3Volume(store)):
+        assert one.read(B, S1, LARGE - 1, 3) == b"abc"
+        assert one.read(B, S1, 0, 1000) == b"".join(pieces)
+
+
+def test_damaged_bytes_are_never_served(tmp_path: Path, store: Store) -> None:
+    written(store, b"abcdef")
+    (path,) = list((tmp_path / "bucket").rglob("segments/*/*1"))
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(MalformedRecordError, match="checksum"):
+        S3Volume(store).read(B, S1, 0, 6)
+    path = path.with_name(f"{0:010d}")
+    data = bytearray(path.read_bytes())
+    data[20] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(MalformedRecordError, match="header is damaged"):
+        S3Volume(store).stat(B)
+    assert S3Volume(store).replicas(None, 1)[0].state is ReplicaState.SUSPECT
+
+
+def test_a_version_from_the_future_is_refused_by_name(tmp_path: Path, store: Store) -> None:
+    written(store)
+    (path,) = list((tmp_path / "bucket").rglob("segments/*/*"))
+    data = path.read_bytes()
+    path.write_bytes(data[:7] + b"\2" + data[8:])
+    with pytest.raises(RecordVersionError, match=re.escape("version 2")):
+        S3Volume(store).stat(B)
+    with pytest.raises(RecordVersionError):
+        S3Volume(store).replicas(None, 1)
+    assert path.read_bytes()[7] == 2
+
+
+def test_a_store_that_replaces_objects_is_refused(tmp_path: Path) -> None:
+    class Replacing(LocalStore):
+        create = LocalStore.put
+
+    with pytest.raises(UnsupportedStoreError, match="two writers could both append"):
+        S3Volume(Replacing(tmp_path / "bucket"))
+    assert not (tmp_path / "bucket" / "volume.id").exists()
+
+
+def test_a_volume_keeps_its_id_and_another_one_in_its_place_is_not_used(tmp_path: Path, store: Store) -> None:
+    volume = S3Volume(store)
+    assert S3Volume(store, volume=volume.id).id == volume.id
+    assert volume.answers()
+    for other in (fresh(tmp_path, "empty"), store):
+        with pytest.raises(StoreUnavailableError, match="the volume 1234 was registered here"):
+            S3Volume(other, volume=VolumeId("1234"))
+    assert not (tmp_path / "empty" / "volume.id").exists()
+    store.put("volume.id", b"1234")
+    assert not volume.answers()
