@@ -47,6 +47,32 @@ def list_volumes(*, json: JsonFlag = False) -> None:
     print_table(("volume", "url", "used", "free", "registered", "does not answer"), rows, empty="no volume")
 
 
+@commands.command("add")
+def add(url: Annotated[str, typer.Argument(metavar="s3://BUCKET/PREFIX")]) -> None:
+    """Make a volume in a bucket, if there is none, and register it: new blocks then go to it too."""
+    from lockgate.storage_core.errors import InvalidInputError
+    from lockgate.storage_core.files.namespace.volume_urls import register_urls
+    from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
+    from lockgate.storage_core.journal.process_journal import configured_journal
+    from lockgate.storage_core.settings import load_settings
+    from lockgate.storage_core.stores import open_store
+    from lockgate.storage_core.stores.open_store import parse_destination
+
+    if not url.startswith("s3://"):
+        raise InvalidInputError(
+            f"volume {url!r}: write s3://bucket/prefix; a volume server registers its directories itself"
+        )
+    settings = load_settings()
+    journal = configured_journal(settings, None)
+    if journal is None:
+        raise InvalidInputError("appendable files are kept in a journal; set LOCKGATE_JOURNAL_URL to one")
+    destination = parse_destination(url)
+    volume = S3Volume(open_store(destination, settings))
+    volume.claim(journal.identity)
+    register_urls(journal, {volume.id: destination})
+    print_line(volume.id)
+
+
 @commands.command("clean")
 def clean(
     *,

@@ -61,6 +61,7 @@ _CREATES: Final = 3
 """Requests for one segment whose answers are lost before the call gives up."""
 _KEPT_PIECES: Final = 4
 _ID: Final = "volume.id"
+_JOURNAL: Final = "journal.id"
 
 
 @dataclass
@@ -113,6 +114,23 @@ class S3Volume:
             raise StoreUnavailableError(
                 f"{store.url}: the volume {volume} was registered here, and {self.id} is there now; nothing "
                 "was changed; bring it back, or register it where it is"
+            )
+
+    def claim(self, journal: str) -> None:
+        """Give the volume to a journal; another one numbers its blocks alike.
+
+        Args:
+            journal: Identity of the journal.
+
+        Raises:
+            ConflictError: The volume is another journal's.
+        """
+        with suppress(AlreadyExistsError, OutcomeUnknownError):
+            self._store.create(_JOURNAL, journal.encode())
+        if (found := self._store.get(_JOURNAL).decode()) != journal:
+            raise ConflictError(
+                f"the volume {self._store.url} has blocks of the journal {found}, and LOCKGATE_JOURNAL_URL "
+                f"names the journal {journal}; nothing was changed; use another prefix"
             )
 
     def answers(self) -> bool:
@@ -176,7 +194,8 @@ class S3Volume:
 
     def flush(self, block: BlockId, stamp: Stamp) -> int:
         """Write the gathered bytes as one segment, and return the length of the replica."""
-        with self._locked("flush", block, refreshes=block not in self._gathered) as log:
+        gathered = self._gathered.get(block)
+        with self._locked("flush", block, refreshes=not (gathered and gathered.data)) as log:
             return self._send(self._at(log, stamp), stamp).length_bytes
 
     def read(self, block: BlockId, stamp: Stamp, offset: int, size: int) -> bytes:
