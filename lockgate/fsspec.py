@@ -11,7 +11,8 @@
 Importing this module needs fsspec (`pip install 'lockgate[fsspec]'`).
 """
 
+from lockgate.storage_core.fsspec.appendable import AppendableFileSystem
 from lockgate.storage_core.fsspec.filesystem import LockgateFileSystem
 from lockgate.storage_core.fsspec.session import job_filesystem
 
-__all__ = ["LockgateFileSystem", "job_filesystem"]
+__all__ = ["AppendableFileSystem", "LockgateFileSystem", "job_filesystem"]

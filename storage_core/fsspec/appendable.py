@@ -1,0 +1,216 @@
+"""`AppendableFileSystem`: appendable files for pandas, PyArrow and other users of fsspec."""
+
+from __future__ import annotations
+
+import io
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]  # fsspec has no types
+from fsspec.utils import stringify_path  # type: ignore[import-untyped]  # fsspec has no types
+
+from lockgate.storage_core.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    InvalidInputError,
+    ObjectNotFoundError,
+)
+from lockgate.storage_core.files.files import Files, FileWriter
+from lockgate.storage_core.files.home_files import open_files
+from lockgate.storage_core.files.namespace.queries import FileStatus
+from lockgate.storage_core.fsspec.directories import Info
+from lockgate.storage_core.settings import Settings, load_settings
+
+APPENDABLE_PROTOCOL: Final = "lockgate-files"
+
+
+class AppendableFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """The tree of appendable files: read (`rb`), append (`ab`), and create (`wb`, `xb`).
+
+        fs = AppendableFileSystem()
+        with fs.open("/logs/a.csv", "ab") as log:
+            log.write(b"1,2")
+            log.flush()                       # durable on all members, and visible to readers
+        pandas.read_csv(fs.open("/logs/a.csv"))
+
+    A file that is opened to read has the bytes that were flushed. fsspec does not cache instances; `close`
+    gives up the volumes of this process.
+    """
+
+    protocol = APPENDABLE_PROTOCOL
+    cachable = False
+    root_marker = "/"
+
+    def __init__(
+        self, files: Files | None = None, *, settings: Settings | None = None, **options: Any
+    ) -> None:
+        """Create the file system; the journal is opened by the first call.
+
+        Args:
+            files: The files; by default those of the settings' journal.
+            settings: Settings; by default from the environment.
+            options: Options of fsspec.
+        """
+        super().__init__(**options)
+        self._given = files
+        self._settings = settings
+        self._opened = ExitStack()
+
+    @property
+    def files(self) -> Files:
+        """The files of the journal."""
+        if self._given is None:
+            settings = self._settings or load_settings()
+            self._given = self._opened.enter_context(open_files(settings, writes=True))
+        return self._given
+
+    def close(self) -> None:
+        """Close what this instance has opened; writers that are open are left to recovery."""
+        self._given = None
+        self._opened.close()
+
+    def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Info] | list[str]:  # noqa: ARG002
+        """List a directory; a file lists itself."""
+        path = self._strip_protocol(path)
+        found = self.info(path)
+        if found["type"] == "file":
+            return [found] if detail else [path]
+        names: list[FileStatus] = []
+        while page := self.files.list(path, names[-1].name if names else None):
+            names += page
+        below = [self._info(f"{path.rstrip('/')}/{one.name}", one) for one in names]
+        return below if detail else [info["name"] for info in below]
+
+    def info(self, path: str, **kwargs: Any) -> Info:  # noqa: ARG002 - fsspec's signature
+        """Return the description of a file or directory; the size of an open file is what was flushed.
+
+        Raises:
+            FileNotFoundError: It does not exist.
+        """
+        path = self._strip_protocol(path)
+        if path == "/":
+            return {"name": path, "size": 0, "type": "directory", "is_open": False, "changed_s": 0.0}
+        try:
+            return self._info(path, self.files.status(path))
+        except ObjectNotFoundError as error:
+            raise FileNotFoundError(str(error)) from None
+
+    def modified(self, path: str) -> datetime:
+        """Return when a file was made, opened or closed last."""
+        return datetime.fromtimestamp(self.info(path)["changed_s"], UTC)
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:  # noqa: ARG002
+        """Return the bytes of a file, or a range of them; negative numbers count from its end."""
+        with self._input(self._strip_protocol(path)) as file:
+            begin, stop, _ = slice(start, end).indices(file.size)
+            file.seek(begin)
+            return file.read(max(stop - begin, 0))
+
+    def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:  # noqa: ARG002
+        """Make a directory."""
+        path = self._strip_protocol(path)
+        if create_parents and path.rpartition("/")[0]:
+            self.files.make_directory(path.rpartition("/")[0], parents=True)
+        try:
+            self.files.make_directory(path)
+        except AlreadyExistsError as error:
+            raise FileExistsError(str(error)) from None
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        """Make a directory and those above it."""
+        path = self._strip_protocol(path)
+        if not exist_ok and self.exists(path):
+            raise FileExistsError(path)
+        self.files.make_directory(path, parents=True)
+
+    def rmdir(self, path: str) -> None:
+        """Delete an empty directory."""
+        self._delete(path)
+
+    def rm_file(self, path: str) -> None:
+        """Delete a file; its writer is fenced."""
+        self._delete(path)
+
+    def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:  # noqa: ARG002
+        """Delete files, or directories with what is below them, each in one step."""
+        for one in path if isinstance(path, list) else [path]:
+            self._delete(one, recursive=recursive)
+
+    def mv(self, path1: str, path2: str, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        """Move a file or directory in one step; an open file keeps its writer."""
+        self.files.rename(self._strip_protocol(path1), self._strip_protocol(path2))
+
+    def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:  # noqa: ARG002
+        """Copy a file to a new one."""
+        with self.open(path1, "rb") as source, self.open(path2, "wb") as target:
+            while chunk := source.read(self.blocksize):
+                target.write(chunk)
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(one) for one in path]
+        return "/" + stringify_path(path).removeprefix(f"{APPENDABLE_PROTOCOL}://").strip("/")
+
+    def _open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,  # noqa: ARG002 - a reader reads ahead by itself
+        autocommit: bool = True,  # noqa: ARG002 - a flush is durable
+        cache_options: dict[str, Any] | None = None,  # noqa: ARG002
+        **kwargs: Any,  # noqa: ARG002
+    ) -> _Input | FileWriter:
+        if mode == "rb":
+            return self._input(path)
+        try:
+            if mode == "ab":
+                return self.files.append(path) if self.exists(path) else self.files.create(path)
+            if mode in {"wb", "xb"}:
+                return self.files.create(path)
+        except AlreadyExistsError as error:
+            raise FileExistsError(f"{error}; append to it (ab), or delete it first") from None
+        except ObjectNotFoundError as error:
+            raise FileNotFoundError(str(error)) from None
+        raise InvalidInputError(f"open {path} with mode {mode!r}: nothing was opened; use rb, ab, wb or xb")
+
+    def _input(self, path: str) -> _Input:
+        if self.info(path)["type"] == "directory":
+            raise IsADirectoryError(path)
+        return _Input(self.files.open(path))
+
+    def _info(self, path: str, status: FileStatus) -> Info:
+        size = status.length_bytes
+        if status.is_open:
+            with self.files.open(path) as reader:
+                size = reader.seek(0, io.SEEK_END)
+        return {
+            "name": path,
+            "size": size,
+            "type": "directory" if status.is_directory else "file",
+            "is_open": status.is_open,
+            "changed_s": status.changed_s,
+        }
+
+    def _delete(self, path: str, *, recursive: bool = False) -> None:
+        path = self._strip_protocol(path)
+        try:
+            self.files.delete(path, recursive=recursive)
+        except ObjectNotFoundError as error:
+            raise FileNotFoundError(str(error)) from None
+        except ConflictError as error:
+            raise OSError(str(error)) from None
+
+
+class _Input(io.BufferedReader):
+    """A reader whose `read(n)` returns fewer bytes at the end only, as libraries expect."""
+
+    @property
+    def size(self) -> int:
+        """Return the number of bytes that were flushed."""
+        at = self.tell()
+        try:
+            return self.seek(0, io.SEEK_END)
+        finally:
+            self.seek(at)
