@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.files.reader import Reader
 from lockgate.storage_core.files.reseal import reseal
+from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, VolumeId
+from lockgate.storage_core.files.volumes.server.app import volume_app
 from lockgate.storage_core.files.writer import Writer
+from tests.support.blobs.http_server import serving
 from tests.support.commit.destination import ManualClock
+from tests.support.files.faulty_volume import FaultyVolume, RestartingVolume
 from tests.support.files.memory_blocks import MemoryBlocks, MemoryJournal
 from tests.support.files.memory_volume import MemoryVolume
+from tests.support.files.volume_server import remote_volume
 from tests.support.soak import machine_settings
 
 NAMES = (VolumeId("a"), VolumeId("b"), VolumeId("c"))
 CALLS = ("create", "append", "flush", "finish", "stat", "fence", "trim", "read")
 BLOCK_BYTES = 7
+KEPT_BYTES = 1_000
 
 volumes = st.sampled_from(NAMES)
 
@@ -32,11 +49,14 @@ class FileMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.volumes = {name: MemoryVolume() for name in NAMES}
+        self.volumes = self.make_volumes()
         self.journal = MemoryJournal(NAMES)
         self.writer: Writer | None = None
         self.flushed, self.written = b"", b""
         self.count = 0
+
+    def make_volumes(self) -> Mapping[VolumeId, MemoryVolume | FaultyVolume]:
+        return {name: MemoryVolume() for name in NAMES}
 
     def is_settled(self) -> bool:
         rows = self.journal.rows.values()
@@ -51,10 +71,12 @@ class FileMachine(RuleBasedStateMachine):
             return
         self._settle(self.writer.tell())
 
-    @precondition(lambda self: self.writer is not None)
     @rule(size=st.integers(1, 10), is_flushed=st.booleans())
     def write(self, size: int, *, is_flushed: bool) -> None:
-        assert self.writer is not None
+        if self.writer is None:
+            self.open_to_append()
+        if self.writer is None:
+            return
         data = bytes((self.count + number) % 251 for number in range(size))
         self.count += size
         before = self.writer.tell()
@@ -125,6 +147,11 @@ class FileMachine(RuleBasedStateMachine):
     def a_volume_goes_or_returns(self, name: VolumeId) -> None:
         self.volumes[name].is_up = not self.volumes[name].is_up
 
+    @rule()
+    def all_volumes_return(self) -> None:
+        for volume in self.volumes.values():
+            volume.is_up = True
+
     @rule(name=volumes)
     def a_volume_restarts(self, name: VolumeId) -> None:
         self.volumes[name].restart()
@@ -156,7 +183,8 @@ class FileMachine(RuleBasedStateMachine):
         assert self.is_settled()
         assert self._reader().read() == self.written
         for row in self.journal.rows.values():
-            copies = {bytes(self.volumes[name].stored[row.block].data) for name in row.members}
+            copies = {self.volumes[name].read(row.block, row.stamp, 0, KEPT_BYTES) for name in row.members}
+            assert {len(copy) for copy in copies} <= {row.length_bytes}
             assert len(copies) == min(1, len(row.members))
 
     def _settle(self, length: int) -> None:
@@ -172,4 +200,51 @@ class FileMachine(RuleBasedStateMachine):
 
 
 TestFileProperties = FileMachine.TestCase
-TestFileProperties.settings = machine_settings(80, 40, soak_examples=3000)
+TestFileProperties.settings = machine_settings(250, 40, soak_examples=3000)
+
+
+def test_file_properties_over_local_volumes(tmp_path: Path) -> None:
+    folders = count()
+
+    class OverLocalVolumes(FileMachine):
+        def make_volumes(self) -> Mapping[VolumeId, MemoryVolume | FaultyVolume]:
+            self.opened = [RestartingVolume(tmp_path / str(next(folders))) for _ in NAMES]
+            return {
+                name: FaultyVolume(lambda at=at: at.opened, at.restart)  # type: ignore[misc]
+                for name, at in zip(NAMES, self.opened, strict=True)
+            }
+
+        def teardown(self) -> None:
+            super().teardown()
+            for volume in getattr(self, "opened", ()):
+                volume.opened.close()
+
+    run_state_machine_as_test(OverLocalVolumes, settings=machine_settings(120, 40, soak_examples=1000))
+
+
+def test_file_properties_over_a_volume_server(tmp_path: Path) -> None:
+    folders = count()
+    served: dict[VolumeId, LocalVolume] = {}
+
+    class OverVolumeServer(FileMachine):
+        def make_volumes(self) -> Mapping[VolumeId, MemoryVolume | FaultyVolume]:
+            self.stack = ExitStack()
+            return {name: self.start(RestartingVolume(tmp_path / str(next(folders)))) for name in NAMES}
+
+        def start(self, at: RestartingVolume) -> FaultyVolume:
+            def restart() -> None:
+                at.restart()
+                served[at.opened.id] = at.opened
+
+            served[at.opened.id] = at.opened
+            remote = self.stack.enter_context(remote_volume(at.opened.id, url))
+            self.stack.callback(lambda: served.pop(at.opened.id).close())
+            return FaultyVolume(lambda: remote, restart)
+
+        def teardown(self) -> None:
+            super().teardown()
+            if hasattr(self, "stack"):
+                self.stack.close()
+
+    with serving(volume_app(served)) as url:
+        run_state_machine_as_test(OverVolumeServer, settings=machine_settings(40, 40, soak_examples=300))

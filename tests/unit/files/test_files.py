@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -29,19 +30,25 @@ from lockgate.storage_core.files.namespace.removals import RemoveBlocks
 from lockgate.storage_core.files.namespace.rows import Block, File, Inode, Member
 from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
+from lockgate.storage_core.files.volumes.server.app import volume_app
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Journal, Mutation, Refused, Stamp
 from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.safe_mode import add_operators_reason
 from lockgate.storage_core.settings import Settings
+from tests.support.blobs.http_server import serving
 from tests.support.commit.destination import Crash, ManualClock
+from tests.support.files.volume_server import remote_volume
 from tests.support.journal.checkpoints import JournalWorld
 
 TEXT = b"abcdefghij" * 2
 
 
 class FileWorld:
-    """A journal, three volumes, and processes that use them."""
+    """A journal, three volumes, and processes that use them.
+
+    With a journal on PostgreSQL the volumes are those of a volume server, as on several machines.
+    """
 
     def __init__(self, journals: JournalWorld, root: Path) -> None:
         self.journals = journals
@@ -49,20 +56,33 @@ class FileWorld:
         self.journal: Journal = journals.open()
         self.folders = [root / f"volume-{number}" for number in range(3)]
         self.volumes: dict[VolumeId, Volume] = {}
+        self.opened: dict[VolumeId, LocalVolume] = {}
+        self.stack = ExitStack()
+        self.url = (
+            self.stack.enter_context(serving(volume_app(self.opened)))
+            if journals.url.startswith("postgresql")
+            else ""
+        )
         self.start_volumes()
 
     def start_volumes(self) -> None:
-        opened = [LocalVolume(folder) for folder in self.folders]
-        self.volumes.update({volume.id: volume for volume in opened})
+        self.opened.update({volume.id: volume for volume in map(LocalVolume, self.folders)})
+        for name, volume in self.opened.items():
+            self.volumes[name] = (
+                self.stack.enter_context(remote_volume(name, self.url)) if self.url else volume
+            )
 
     def restart_volumes(self) -> None:
         self.stop_volumes()
         self.start_volumes()
 
     def stop_volumes(self) -> None:
-        for volume in self.volumes.values():
-            assert isinstance(volume, LocalVolume)
-            volume.close()
+        while self.opened:
+            self.opened.popitem()[1].close()
+
+    def close(self) -> None:
+        self.stop_volumes()
+        self.stack.close()
 
     def process(self, *, block_bytes: int = 8) -> Files:
         return Files(self.journal, self.volumes, Settings(), block_bytes=block_bytes)
@@ -87,7 +107,7 @@ def world(journals: JournalWorld, tmp_path: Path) -> Iterator[FileWorld]:
     world = FileWorld(journals, tmp_path)
     yield world
     FAILPOINTS.observer = None
-    world.stop_volumes()
+    world.close()
     world.journal.close()
 
 

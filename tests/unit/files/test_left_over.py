@@ -41,7 +41,7 @@ def world(journals: JournalWorld, tmp_path: Path) -> Iterator[FileWorld]:
     shutil.copytree(tmp_path / "old", world.folders[0])
     world.start_volumes()
     yield world
-    world.stop_volumes()
+    world.close()
     world.journal.close()
 
 

@@ -29,7 +29,7 @@ def world(journals: JournalWorld, tmp_path: Path) -> Iterator[FileWorld]:
     world.write(files, "/logs/a.log")
     world.write(files, "/b.log", b"abc")
     yield world
-    world.stop_volumes()
+    world.close()
     world.journal.close()
 
 
