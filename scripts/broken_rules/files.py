@@ -81,7 +81,7 @@ MUTANTS: Final = (
         "a difference is read once more before it is reported",
         [
             Edit(
-                "storage_core/files/replica_check.py",
+                "storage_core/files/replicas/replica_check.py",
                 "(found := self._again(block, volume))",
                 '(found := Finding(volume=volume, block=block, problem=Problem.LOST, detail=""))',
             ),
@@ -93,7 +93,7 @@ MUTANTS: Final = (
         "a replica with a stamp above the head, or of an epoch that did not survive, is left to the operator",
         [
             Edit(
-                "storage_core/files/replica_check.py",
+                "storage_core/files/replicas/replica_check.py",
                 "stamp == Stamp() or (stamp <= self.newest and survived(self.epochs, stamp))",
                 "stamp.epoch >= 0 or survived(self.epochs, stamp)",
             ),
@@ -103,7 +103,7 @@ MUTANTS: Final = (
     Mutant(
         "delete-a-replica-that-changed-between-the-passes",
         "a replica is deleted at the stamp that both passes saw",
-        [Edit("storage_core/files/left_over.py", "and now.stamp == before.stamp", "")],
+        [Edit("storage_core/files/replicas/left_over.py", "and now.stamp == before.stamp", "")],
         "tests/unit/files/test_left_over.py::test_a_replica_that_changes_between_the_passes_is_kept",
     ),
     Mutant(
@@ -111,7 +111,7 @@ MUTANTS: Final = (
         "a replica is kept while a member of its block has no good one",
         [
             Edit(
-                "storage_core/files/replica_check.py",
+                "storage_core/files/replicas/replica_check.py",
                 "for member in () if record is None else record.members:",
                 "for member in () if record is None else record.members[:0]:",
             )

@@ -73,6 +73,38 @@ def add(url: Annotated[str, typer.Argument(metavar="s3://BUCKET/PREFIX")]) -> No
     print_line(volume.id)
 
 
+@commands.command("report")
+def report(*, json: JsonFlag = False) -> None:
+    """Report the replicas of the volumes to the journal, and show each volume's last report.
+
+    A member's replica that is lost, stale or corrupt is marked, and no longer read. Nothing is deleted.
+    """
+    import msgspec
+
+    from lockgate.storage_core.files.home_files import open_files
+    from lockgate.storage_core.settings import Settings
+
+    with open_files(Settings(), writes=False) as files:
+        found = files.report_replicas()
+    if json:
+        print_json_list((msgspec.structs.asdict(one) for one in found), name="volumes")
+        return
+    rows = [
+        (
+            one.volume,
+            one.replicas,
+            byte_size(one.length_bytes),
+            "" if one.reported_s is None else moment(one.reported_s),
+            one.differences,
+            one.only_ones,
+            one.why_not,
+        )
+        for one in found
+    ]
+    columns = ("volume", "replicas", "bytes", "last report", "marked", "only ones", "does not answer")
+    print_table(columns, rows, empty="no volume")
+
+
 @commands.command("clean")
 def clean(
     *,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Protocol
 
 import msgspec
@@ -12,17 +13,29 @@ from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, 
 from lockgate.storage_core.stamp import Stamp
 
 
+class Fault(StrEnum):
+    """Why a member's replica is not used: the difference that the journal keeps of a report."""
+
+    LOST = "lost"
+    """Its volume answers, and has no replica."""
+    STALE = "stale"
+    """It missed a reseal, as after the return of an old copy of its disk."""
+    CORRUPT = "corrupt"
+    """It has another length, or bytes whose checksums do not hold."""
+
+
 class BlockRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A block, as the journal has it.
 
     Attributes:
         block: Its id.
         stamp: Its generation stamp at the last commit.
-        members: The volumes that have it.
+        members: The volumes that have it, without those with a fault.
         length_bytes: Its length at the last commit; while it is written, the flushed length is not journaled.
         state: `WRITING` or `SEALED`.
         pending: Stamp of a reseal that is not committed.
         target_bytes: Target of a truncate that is not committed.
+        faults: Members whose replicas readers and reseals do not use, and why.
     """
 
     block: BlockId
@@ -32,6 +45,7 @@ class BlockRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state: ReplicaState
     pending: Stamp | None = None
     target_bytes: int | None = None
+    faults: Mapping[VolumeId, Fault] = msgspec.field(default_factory=dict)
 
     @property
     def newest(self) -> Stamp:

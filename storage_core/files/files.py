@@ -29,7 +29,6 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, known_volume
 from lockgate.storage_core.files.file_recovery import FileRecovery, give_back, settle
-from lockgate.storage_core.files.left_over import LeftOver, delete_left_over
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
 from lockgate.storage_core.files.namespace.open_files import Opened, OpenFile
 from lockgate.storage_core.files.namespace.queries import (
@@ -45,7 +44,9 @@ from lockgate.storage_core.files.namespace.tree_paths import parse_path, shown
 from lockgate.storage_core.files.namespace.volume_urls import register_members
 from lockgate.storage_core.files.reader import Reader
 from lockgate.storage_core.files.removal import Removed, remove_deleted
-from lockgate.storage_core.files.replica_check import ReplicaCheck, VolumeStatus, volume_statuses
+from lockgate.storage_core.files.replicas.block_reports import BlockReports, VolumeReport
+from lockgate.storage_core.files.replicas.left_over import LeftOver, delete_left_over
+from lockgate.storage_core.files.replicas.replica_check import ReplicaCheck, VolumeStatus, volume_statuses
 from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
 from lockgate.storage_core.files.writer import BLOCK_BYTES, Writer
@@ -282,6 +283,10 @@ class Files:
     ) -> ReplicaCheck:
         """Return a check of the replicas, which changes nothing; see `ReplicaCheck`."""
         return ReplicaCheck(self._journal, self._volumes, path, verify=verify, bytes_per_s=bytes_per_s)
+
+    def report_replicas(self) -> tuple[VolumeReport, ...]:
+        """Report the replicas of the volumes, and journal what differs; see `BlockReports`."""
+        return tuple(BlockReports(self._journal, self._volumes).report())
 
     def delete_left_over(self, *, dry_run: bool = False) -> LeftOver:
         """Delete replicas that no block names any more, in two passes; see `delete_left_over`.

@@ -116,10 +116,14 @@ class _Removal:
             is_whole = is_whole and len(gone) == len(page)
 
     def _delete(self, block: BlockRecord, stamp: Stamp) -> bool:
-        """Delete the replicas of a block; return whether no member has one."""
-        for volume in block.members:
+        """Delete the replicas of a block; return whether no member has one.
+
+        That of a member with a fault may be out of reach for ever: if it returns, it is left over.
+        """
+        for volume in (*block.members, *block.faults):
             try:
                 known_volume(self._volumes, volume).delete(block.block, stamp)
             except (NotAppliedError, OutcomeUnknownError):
-                return False
+                if volume not in block.faults:
+                    return False
         return True

@@ -5,16 +5,24 @@ from __future__ import annotations
 from typing import Final
 
 from lockgate.storage_core.files.namespace.file_blocks import AddBlock, CommitBlock, StampBlock
+from lockgate.storage_core.files.namespace.member_marks import MarkReplica
 from lockgate.storage_core.files.namespace.open_files import CloseFile, OpenFile
 from lockgate.storage_core.files.namespace.registered_volumes import ForgetVolume, RegisterVolume
 from lockgate.storage_core.files.namespace.removals import DetachNames, RemoveBlocks, RemoveInode
-from lockgate.storage_core.files.namespace.rows import Block, File, Inode, Member, RegisteredVolume
+from lockgate.storage_core.files.namespace.rows import (
+    Block,
+    File,
+    Inode,
+    Member,
+    RegisteredVolume,
+    ReportedVolume,
+)
 from lockgate.storage_core.files.namespace.tree import Delete, MakeDirectory, Rename
 from lockgate.storage_core.journal.entries.family import Family
 
 FILES: Final = Family(
     name="files",
-    version=1,
+    version=2,
     rows=(Inode, File, Block, Member, RegisteredVolume),
     ops=(
         MakeDirectory,
@@ -25,6 +33,7 @@ FILES: Final = Family(
         AddBlock,
         StampBlock,
         CommitBlock,
+        MarkReplica,
         DetachNames,
         RemoveBlocks,
         RemoveInode,
@@ -32,4 +41,5 @@ FILES: Final = Family(
         ForgetVolume,
     ),
     migrations="lockgate.storage_core.files.namespace.migrations",
+    soft_tables=(ReportedVolume.TABLE,),
 )

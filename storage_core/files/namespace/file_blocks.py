@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Literal
 
 import msgspec
@@ -13,7 +13,7 @@ from lockgate.storage_core.errors import (
     InvalidInputError,
     ObjectNotFoundError,
 )
-from lockgate.storage_core.files.blocks import BlockRecord
+from lockgate.storage_core.files.blocks import BlockRecord, Fault
 from lockgate.storage_core.files.namespace.open_files import file_of
 from lockgate.storage_core.files.namespace.rows import (
     DETACHED,
@@ -128,7 +128,7 @@ class StampBlock(_BlockOp, frozen=True, tag="stamp-block"):
             target_bytes=target,
         )
         state.put(row)
-        return record_of(row, members_of(state, self.block))
+        return recorded(row, state.where(Member, block=self.block))
 
     def _cut_behind(self, state: State, file: File, row: Block) -> File:
         length = file.length_bytes
@@ -163,7 +163,7 @@ class CommitBlock(_BlockOp, frozen=True, tag="commit-block"):
                 f"block {self.block} was stamped {newest} since {self.generation}: another reseal has begun; "
                 "nothing was changed"
             )
-        before = members_of(state, self.block)
+        before = [member.volume for member in state.where(Member, block=self.block)]
         if self.length_bytes < 0 or not set(self.members) <= set(before):
             raise InvalidInputError(
                 f"block {self.block}: {self.length_bytes} bytes on {self.members} cannot be committed; its "
@@ -188,12 +188,16 @@ class CommitBlock(_BlockOp, frozen=True, tag="commit-block"):
         return record_of(row, self.members)
 
 
-def members_of(state: State, block: int) -> tuple[str, ...]:
-    """Return the members of a block, by id."""
-    return tuple(member.volume for member in state.where(Member, block=block))
+def recorded(row: Block, members: Iterable[Member]) -> BlockRecord:
+    """Return a block with its members, by id."""
+    ordered = sorted(members, key=lambda member: member.volume)
+    faults = {VolumeId(one.volume): one.fault for one in ordered if one.fault is not None}
+    return record_of(row, [one.volume for one in ordered if one.fault is None], faults)
 
 
-def record_of(row: Block, members: Iterable[str]) -> BlockRecord:
+def record_of(
+    row: Block, members: Iterable[str], faults: Mapping[VolumeId, Fault] | None = None
+) -> BlockRecord:
     """Return a block as a writer and a reseal use it."""
     return BlockRecord(
         block=BlockId(row.block),
@@ -203,4 +207,5 @@ def record_of(row: Block, members: Iterable[str]) -> BlockRecord:
         state=row.state,
         pending=row.pending,
         target_bytes=row.target_bytes,
+        faults=faults or {},
     )

@@ -9,7 +9,7 @@ import msgspec
 
 from lockgate.storage_core.errors import ConflictError, InvalidInputError, ObjectNotFoundError
 from lockgate.storage_core.files.blocks import BlockRecord
-from lockgate.storage_core.files.namespace.file_blocks import record_of
+from lockgate.storage_core.files.namespace.file_blocks import recorded
 from lockgate.storage_core.files.namespace.rows import (
     DETACHED,
     ROOT,
@@ -165,11 +165,11 @@ def check_registered(reading: Reading, volumes: Collection[VolumeId]) -> None:
 def records(reading: Reading, rows: Sequence[Block]) -> Iterable[BlockRecord]:
     """Yield blocks with their members."""
     for page in in_pages(rows, PAGE):
-        members: dict[int, list[str]] = {}
+        members: dict[int, list[Member]] = {}
         for member in reading.within(Member, ("block",), [(row.block,) for row in page]):
-            members.setdefault(member.block, []).append(member.volume)
+            members.setdefault(member.block, []).append(member)
         for row in page:
-            yield record_of(row, sorted(members.get(row.block, ())))
+            yield recorded(row, members.get(row.block, ()))
 
 
 def _statuses(reading: Reading, rows: Sequence[Inode]) -> Iterable[FileStatus]:

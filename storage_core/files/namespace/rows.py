@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import ClassVar, Final
 
+from lockgate.storage_core.files.blocks import Fault
 from lockgate.storage_core.files.volumes.protocol import ReplicaState
 from lockgate.storage_core.journal.entries.rows import Row
 from lockgate.storage_core.stamp import Stamp
@@ -115,7 +116,11 @@ class Block(Row, frozen=True):
 
 
 class Member(Row, frozen=True):
-    """A volume that has a replica of a block."""
+    """A volume that has a replica of a block.
+
+    Attributes:
+        fault: Why its replica is not used; None while nothing is known to be wrong with it.
+    """
 
     TABLE: ClassVar = "file_member"
     KEY: ClassVar = ("block", "volume")
@@ -123,6 +128,7 @@ class Member(Row, frozen=True):
 
     block: int
     volume: str
+    fault: Fault | None = None
 
 
 class RegisteredVolume(Row, frozen=True):
@@ -139,3 +145,27 @@ class RegisteredVolume(Row, frozen=True):
     volume: str
     url: str
     added_s: float
+
+
+class ReportedVolume(Row, frozen=True):
+    """The last whole report of a volume: soft state, outside entries, verification and checkpoints.
+
+    A row confirms all members of the volume that have no fault: a million rows for a million replicas would
+    be written again by each report, and nothing reads them one by one.
+
+    Attributes:
+        volume: The volume.
+        replicas: Number of replicas that it has.
+        length_bytes: Sum of their lengths.
+        differences: Number of replicas whose fault the report has changed in the journal.
+        reported_s: When the report ended, by the database's clock.
+    """
+
+    TABLE: ClassVar = "volume_report"
+    KEY: ClassVar = ("volume",)
+
+    volume: str
+    replicas: int
+    length_bytes: int
+    differences: int
+    reported_s: float

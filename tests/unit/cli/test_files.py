@@ -231,3 +231,16 @@ def test_files_need_a_journal(run: Run, settings: Settings, monkeypatch: pytest.
     found = run("files", "list")
     assert found.exit_code == InvalidInputError.exit_code
     assert "LOCKGATE_JOURNAL_URL" in found.output
+
+
+def test_volumes_report_shows_each_volume_and_marks_nothing_that_is_whole(
+    run: Run, settings: Settings, source: Path
+) -> None:
+    run("files", "append", "/a.log", "--create", "--from", str(source))
+    (found,) = document(run("volumes", "report", "--json"))
+    assert (found["replicas"], found["length_bytes"], found["differences"], found["why_not"]) == (1, 8, 0, "")
+    assert found["volume"] in run("volumes", "report").stdout
+    (head,) = (settings.home_dir / "volumes").glob("*/*.head")
+    head.unlink()
+    (found,) = document(run("volumes", "report", "--json"))
+    assert (found["replicas"], found["differences"], found["only_ones"]) == (0, 0, 1)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError
-from lockgate.storage_core.files import replica_check
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.rows import Block
-from lockgate.storage_core.files.replica_check import Finding, Problem
+from lockgate.storage_core.files.replicas import replica_check
+from lockgate.storage_core.files.replicas.replica_check import Finding, Problem
 from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, VolumeId
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp

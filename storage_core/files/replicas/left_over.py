@@ -14,7 +14,7 @@ import msgspec
 from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import known_volume
-from lockgate.storage_core.files.replica_check import Problem, ReplicaCheck
+from lockgate.storage_core.files.replicas.replica_check import Problem, ReplicaCheck
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode

@@ -91,7 +91,7 @@ def judge(
     """
     if replica is not None and not history.has(replica.stamp):
         return Problem.UNEXPLAINED, f"its stamp {replica.stamp} is not of this journal's history"
-    if record is None or volume not in record.members:
+    if record is None or (volume not in record.members and volume not in record.faults):
         return None if replica is None else (Problem.LEFT_OVER, f"no member; its stamp is {replica.stamp}")
     if replica is None:
         # Its writer creates the replicas after the entry that adds the block.
@@ -163,7 +163,7 @@ class ReplicaCheck:
         self._verify = verify
         self._bytes_per_s = bytes_per_s
         self._unreachable: dict[VolumeId, str] = {}
-        self._history = self._read_history()
+        self._history = read_history(journal)
 
     def findings(self) -> Iterator[Finding]:
         """Yield what is wrong, by block, then the volumes that did not answer.
@@ -187,7 +187,7 @@ class ReplicaCheck:
                 rows = reading.where(Block, {"file": file})
                 blocks = tuple(records(reading, rows))
             for record in blocks:
-                for volume in record.members:
+                for volume in (*record.members, *record.faults):
                     if volume not in self._unreachable:
                         replica = self._stat(volume, record.block)
                         if volume not in self._unreachable:
@@ -244,7 +244,7 @@ class ReplicaCheck:
         with self._journal.reading() as reading:
             row = reading.get(Block, block)
             record = None if row is None else next(iter(records(reading, [row])))
-        self._history = self._read_history()
+        self._history = read_history(self._journal)
         found = judge(record, volume, replica, self._history)
         if replica is None or replica.stamp == Stamp() or found is None or found[0] is not Problem.LEFT_OVER:
             return None
@@ -261,20 +261,18 @@ class ReplicaCheck:
             row = reading.get(Block, block)
             record = None if row is None else next(iter(records(reading, [row])))
             path = "" if row is None else path_of(reading, row.file)
-        self._history = self._read_history()
+        self._history = read_history(self._journal)
         problem = None if volume in self._unreachable else self._problem(record, volume, replica)
         if problem is None:
             return None
         return Finding(volume=volume, block=block, path=path, problem=problem[0], detail=problem[1])
 
-    def _read_history(self) -> History:
-        with self._journal.reading() as reading:
-            return History(reading.status().stamp, read_epochs(reading))
-
     def _problem(
         self, record: BlockRecord | None, volume: VolumeId, replica: Replica | None
     ) -> tuple[Problem, str] | None:
         found = judge(record, volume, replica, self._history)
+        if found is None and record is not None and (fault := record.faults.get(volume)):
+            return Problem(fault), f"it was marked as {fault} and is not served; a copy is to replace it"
         if found is None and self._verify and record is not None and replica is not None:
             return self._read(record, volume)
         return found
@@ -299,14 +297,28 @@ class ReplicaCheck:
 
     def _stat(self, volume: VolumeId, block: BlockId) -> Replica | None:
         try:
-            return known_volume(self._volumes, volume).stat(block)
+            return stat_replica(known_volume(self._volumes, volume), block)
         except RecordVersionError:
             raise
-        except (MalformedRecordError, ObjectNotFoundError):
-            return Replica(block, Stamp(), ReplicaState.SUSPECT, 0, 0)
         except (NotAppliedError, OutcomeUnknownError) as error:
             self._unreachable[volume] = str(error)
             return None
+
+
+def read_history(journal: Journal) -> History:
+    """Return the stamps of a journal."""
+    with journal.reading() as reading:
+        return History(reading.status().stamp, read_epochs(reading))
+
+
+def stat_replica(volume: Volume, block: BlockId) -> Replica | None:
+    """Return a volume's replica, as `Volume.replicas` lists it: one that cannot be read has no stamp."""
+    try:
+        return volume.stat(block)
+    except RecordVersionError:
+        raise
+    except (MalformedRecordError, ObjectNotFoundError):
+        return Replica(block, Stamp(), ReplicaState.SUSPECT, 0, 0)
 
 
 class VolumeStatus(msgspec.Struct, frozen=True, kw_only=True):

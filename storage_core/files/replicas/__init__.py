@@ -1,0 +1,1 @@
+"""The replicas of blocks: compared with the journal, reported, copied, moved, deleted."""
