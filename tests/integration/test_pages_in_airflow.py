@@ -37,7 +37,7 @@ CHROMIUM = shutil.which("chromium")
 AXE_CORE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
 LOOKS = rounds([("light", 1440), ("dark", 800)], [*product(("light", "dark"), (1440, 800))])
 SCREENSHOTS = Path(os.environ["LOCKGATE_SCREENSHOTS"]) if "LOCKGATE_SCREENSHOTS" in os.environ else None
-"""Folder in which the pages' pictures are written, such as docs/images."""
+"""Folder in which the pages' pictures are written, such as docs/images/pages."""
 
 pytestmark = [
     pytest.mark.integration,
@@ -276,44 +276,84 @@ def test_an_anonymous_caller_sees_nothing(
             assert (answer.status, waiting[1] in answer.text()) == (401, False), path
 
 
-@pytest.mark.parametrize("look", LOOKS, ids=str)
-def test_every_page_is_accessible_and_fits_airflows_frame(
-    admin: Page,
+@pytest.fixture(scope="module")
+def done(root: Path, settings: Settings) -> tuple[str, str]:
+    """Return the destination and id of a committed job."""
+    destination = f"file://{root / 'lake' / 'done'}"
+    job = open_job(destination, "done", settings=settings)
+    write(job)
+    job.commit()
+    return job.destination, job.job_id
+
+
+@pytest.fixture(scope="module")
+def writing(root: Path, settings: Settings) -> Iterator[tuple[str, str]]:
+    """Return the destination and id of a job that is being written."""
+    job = open_job(f"file://{root / 'lake' / 'writing'}", "writing", settings=settings)
+    write(job)
+    yield job.destination, job.job_id
+    job.abort("the tests have ended")
+
+
+@pytest.fixture(scope="module")
+def shown(
     audited: tuple[str, str],
     waiting: tuple[str, str],
+    writing: tuple[str, str],
+    done: tuple[str, str],
     settings: Settings,
-    look: tuple[str, int],
-) -> None:
-    theme, width = look
+) -> dict[str, str]:
+    """Return the address of each page in Airflow, by the name of its picture."""
     destination, run_id = audited
     failed = only_job(destination, settings)
-    query = urlencode({"destination": destination})
-    pages = {
+    query = urlencode({"destination": done[0]})
+    run = f"/dags/dataset_commit/runs/{quoted(run_id)}"
+    return {
         "jobs": "/plugin/lockgate",
         "job": job_page(*waiting),
+        "writing": job_page(*writing),
+        "committed": job_page(*done),
         "audit": f"{job_page(destination, failed.job_id)}#audit",
         "destination": f"/plugin/lockgate/lockgate/destination?{query}",
         "uploads": f"/plugin/lockgate/lockgate/uploads?{query}",
         "destinations": "/plugin/lockgate-destinations",
         "blobs": "/plugin/lockgate-blobs",
         "journal": "/plugin/lockgate-journal",
-        "run": f"/dags/dataset_commit/runs/{quoted(run_id)}/plugin/lockgate-run",
+        "run": f"{run}/plugin/lockgate-run",
+        "task": f"{run}/tasks/setup/plugin/lockgate-task",
     }
+
+
+WIDE = """
+() => [...document.querySelectorAll("html, .jobs")].map(one => one.scrollWidth - one.clientWidth)
+"""
+"""By how many pixels the page, and a list of jobs in it, are wider than what shows them."""
+
+
+@pytest.mark.parametrize("look", LOOKS, ids=str)
+def test_every_page_is_accessible_and_fits_airflows_frame(
+    admin: Page, shown: dict[str, str], look: tuple[str, int]
+) -> None:
+    theme, width = look
     admin.set_viewport_size({"width": width, "height": 900})
     admin.evaluate("theme => localStorage.setItem('theme', theme)", theme)
     found = {}
-    for name, path in pages.items():
+    if SCREENSHOTS is not None:
+        admin.goto("/")
+        expect(admin.get_by_test_id("lockgate-card")).to_contain_text("needs you")
+        admin.screenshot(path=SCREENSHOTS / f"home-{theme}-{width}.png")
+    for name, path in shown.items():
         admin.goto(path)
         expect(framed(admin).get_by_role("heading", level=1)).to_have_count(1)
         expect(framed(admin).locator("html")).to_have_class(theme)
         body = framed(admin).locator("body")
         if SCREENSHOTS is not None:
-            admin.screenshot(path=SCREENSHOTS / f"airflow-{name}-{theme}-{width}.png")
+            admin.screenshot(path=SCREENSHOTS / f"{name}-{theme}-{width}.png")
         violations = body.evaluate(
             f"async () => {{ {AXE_CORE}; const found = await axe.run(); return found.violations; }}"
         )
         serious = [rule["id"] for rule in violations if rule["impact"] in {"serious", "critical"}]
-        wide = body.evaluate("() => document.documentElement.scrollWidth - window.innerWidth")
-        if serious or wide > 0:
+        wide = body.evaluate(WIDE)
+        if serious or any(by > 0 for by in wide):
             found[name] = (serious, wide)
     assert found == {}
