@@ -16,6 +16,8 @@ from lockgate.storage_core.stores.protocol import Store, check_key
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_USER: Final = re.compile(r"(?<=://)(?:[^/]*:.*|[^/]*)@", re.DOTALL)
+"""A user and a password, which a URL of another program may have; no message shows them."""
 _FORMS: Final = "write s3://bucket/prefix, file:///directory, or a plain path"
 
 
@@ -31,12 +33,15 @@ def parse_destination(url: str) -> str:
         `s3://bucket[/prefix]` or `file:///dir`, without a trailing slash.
 
     Raises:
-        InvalidInputError: It has none of these forms; the message contains the remedy.
+        InvalidInputError: It has none of these forms; the message has the remedy, and no password.
     """
+    shown = _USER.sub("", url)
     if not url.strip():
         raise InvalidInputError(f"destination: it is empty; {_FORMS}")
     if "?" in url:
-        raise InvalidInputError(f"destination {url!r}: a query (after `?`) has no meaning here; leave it out")
+        raise InvalidInputError(
+            f"destination {shown!r}: a query (after `?`) has no meaning here; leave it out"
+        )
     match = _SCHEME.fullmatch(url)
     if match is None:
         return _local(url, url)
@@ -44,14 +49,14 @@ def parse_destination(url: str) -> str:
     if scheme == "file":
         if not rest.startswith("/"):
             raise InvalidInputError(
-                f"destination {url!r}: {rest.partition('/')[0]!r} would be a host; "
+                f"destination {shown!r}: {shown.partition('://')[2].partition('/')[0]!r} would be a host; "
                 "write three slashes: file:///directory"
             )
         return _local(url, rest)
     if scheme == "s3":
-        return _s3(url, rest)
+        return _s3(shown, rest)
     hint = "for Hadoop's s3a:// write s3://; " if scheme in {"s3a", "s3n"} else ""
-    raise InvalidInputError(f"destination {url!r}: scheme {scheme!r} is not known; {hint}{_FORMS}")
+    raise InvalidInputError(f"destination {shown!r}: scheme {scheme!r} is not known; {hint}{_FORMS}")
 
 
 def open_store(url: str, settings: Settings | None = None) -> Store:
@@ -88,6 +93,7 @@ def _local(url: str, path: str) -> str:
 def _s3(url: str, rest: str) -> str:
     bucket, _, prefix = rest.partition("/")
     if not _BUCKET.fullmatch(bucket):
+        bucket = url.partition("://")[2].partition("/")[0]
         problem = f"{bucket!r} is not a bucket name" if bucket else "the bucket is missing"
         raise InvalidInputError(f"destination {url!r}: {problem}; write s3://bucket/prefix")
     prefix = prefix.rstrip("/")

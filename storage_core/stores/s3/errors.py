@@ -111,7 +111,10 @@ _CONCURRENT: Final = frozenset({"ConditionalRequestConflict", "OperationAborted"
 """Codes of a 409 that another request caused. Others, such as `ObjectParentIsFile`, are definite refusals."""
 _THROTTLED: Final = frozenset({"SlowDown", "ServiceUnavailable", "Throttling", "RequestLimitExceeded"})
 _SECRETS: Final = (
-    (re.compile(r"(?<=//)[^/@\s]+@"), ""),
+    # A user and a password in a URL. They may hold a slash or an at sign; the URL may lack its scheme.
+    (re.compile(r"(?<=//)[^/\s]+@"), ""),
+    (re.compile(r"(?<=//)[^/\s:@]+:(?!\d+/)[^\s@]*@"), ""),
+    (re.compile(r"[^\s/:@`'\"]+:[^\s/@]+@"), ""),
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b"), "<access key>"),
     (
         re.compile(r"(?i)((?:secret|token|signature|credential|password)[\w-]*\s*[=:]\s*)[^\s,;&]+"),

@@ -93,3 +93,24 @@ def test_opening_a_store_arms_the_failpoints_of_the_settings(tmp_path: Path) -> 
         assert list(FAILPOINTS.armed) == ["decide.create.after"]
     finally:
         FAILPOINTS.arm({})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://me:hunter2@bucket/a",
+        "s3://me:a/hunter2@bucket",
+        "ftp://me:hun@hunter2@host",
+        "file://me:hunter2@host/a",
+        "s3://me:hunter2@bucket?a=b",
+    ],
+)
+def test_a_refused_destination_is_named_without_its_password(url: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"bucket|host") as caught:
+        parse_destination(url)
+
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_key_with_an_at_sign_is_an_ordinary_key() -> None:
+    assert parse_destination("s3://lake/x:y@z") == "s3://lake/x:y@z"
