@@ -1,0 +1,245 @@
+"""Files over real volumes and a real journal, in any order of calls, faults and deaths.
+
+Each call may die at any of its steps: of the journal, the pipeline, a reseal, or a request to a bucket.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from lockgate.storage_core.errors import (
+    LeaseHeldError,
+    OutcomeUnknownError,
+    StoreUnavailableError,
+)
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.files.files import Files, FileWriter
+from lockgate.storage_core.files.namespace.queries import blocks_of
+from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
+from lockgate.storage_core.journal import open_journal
+from lockgate.storage_core.settings import Settings
+from tests.support.commit.destination import Crash, ManualClock, dying
+from tests.support.files.faulty_volumes import FAULTS, places
+from tests.support.soak import machine_settings
+
+PATH = "/a.log"
+REFUSED = (StoreUnavailableError, OutcomeUnknownError)
+STEPS = st.none() | st.none() | st.integers(1, 40)
+T = TypeVar("T")
+numbers = st.integers(0, 2)
+
+
+class VolumeMachine(RuleBasedStateMachine):
+    """One file on three volumes.
+
+    Attributes:
+        flushed: Bytes that a flush has promised.
+        written: Those, and the bytes that may be there.
+    """
+
+    kind: ClassVar = "local"
+
+    @initialize()
+    def begin(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        root = Path(self.folder.name)
+        self.clock = ManualClock()
+        self.journal = open_journal(f"sqlite:///{root / 'journal.db'}", clock=self.clock)
+        self.places = places(self.kind, root)
+        self.all = [place.start() for place in self.places]
+        self.volumes: dict[VolumeId, Volume] = {volume.id: volume for volume in self.all}
+        self.files = self._process()
+        self.writer: FileWriter | None = None
+        self.flushed, self.written = b"", b""
+        self.count = 0
+        self.files.create(PATH).close()
+
+    def open_to_append(self, step: int | None) -> None:
+        self._wait_for_leases()
+        self.writer = self._call(lambda: self.files.append(PATH), step)
+        if self.writer is not None:
+            self._settle(self.writer.tell())
+
+    @rule(size=st.integers(1, 10), step=STEPS)
+    def write_and_flush(self, size: int, step: int | None) -> None:
+        if self.writer is None:
+            self.open_to_append(None)
+        writer = self.writer
+        if writer is None:
+            return
+        data = bytes((self.count + number) % 251 for number in range(size))
+        self.count += size
+        before = writer.tell()
+
+        def call() -> bool:
+            try:
+                writer.write(data)
+            finally:
+                if self.writer is writer:
+                    self.written += data[: writer.tell() - before]
+            writer.flush()
+            return True
+
+        if self._call(call, step):
+            self.flushed = self.written
+
+    @precondition(lambda self: self.writer is not None)
+    @rule(step=STEPS)
+    def close(self, step: int | None) -> None:
+        writer, flushed = self.writer, self.written
+        assert writer is not None
+        if self._call(lambda: writer.close() or True, step):
+            self.flushed = flushed
+            assert not self.files.status(PATH).is_open
+        else:
+            self._die()
+        self.writer = None
+
+    @precondition(lambda self: self.writer is not None)
+    @rule()
+    def the_process_dies(self) -> None:
+        self._die()
+
+    @precondition(lambda self: self.writer is None)
+    @rule(step=STEPS)
+    def recover(self, step: int | None) -> None:
+        self._wait_for_leases()
+        self._call(self.files.recovery.recover_lapsed, step)
+        if not self.files.status(PATH).is_open:
+            self._settle(self.files.status(PATH).length_bytes)
+
+    @precondition(lambda self: self.writer is None)
+    @rule(share=st.floats(0, 1), step=STEPS)
+    def truncate(self, share: float, step: int | None) -> None:
+        if self.files.status(PATH).is_open:
+            return
+        target = round(share * len(self.written))
+        self.flushed = self.written[:target]
+        if self._call(lambda: self.files.truncate(PATH, target) or True, step):
+            self.written = self.flushed
+
+    @rule(number=numbers, fault=st.sampled_from(("", *FAULTS)))
+    def a_disk_fails_or_works_again(self, number: int, fault: str) -> None:
+        self.places[number].fault = fault
+
+    @rule(size=st.integers(1, 10), step=STEPS)
+    def write_more(self, size: int, step: int | None) -> None:
+        self.write_and_flush(size, step)
+
+    @rule(number=numbers)
+    def a_volume_goes_or_returns(self, number: int) -> None:
+        volume = self.all[number]
+        if volume.id in self.volumes:
+            del self.volumes[volume.id]
+        else:
+            self.volumes[volume.id] = volume
+
+    @rule(number=numbers)
+    def a_volume_restarts(self, number: int) -> None:
+        self.places[number].fault = ""
+        self.places[number].stop()
+        volume = self.all[number] = self.places[number].start()
+        if volume.id in self.volumes:
+            self.volumes[volume.id] = volume
+
+    @rule()
+    def read(self) -> None:
+        try:
+            with self.files.open(PATH) as reader:
+                found = reader.read()
+        except StoreUnavailableError:
+            return
+        assert found[: len(self.flushed)] == self.flushed
+        assert self.written[: len(found)] == found
+
+    def teardown(self) -> None:
+        if not hasattr(self, "journal"):
+            return
+        FAILPOINTS.observer = None
+        self._die()
+        for number in range(3):
+            self.a_volume_restarts(number)
+        self.volumes.update({volume.id: volume for volume in self.all})
+        self._wait_for_leases()
+        assert [one.why_not for one in self.files.recovery.recover_lapsed() if one.why_not] == []
+        with self.files.open(PATH) as reader:
+            self._settle(len(reader.read()))
+        self.read()
+        with self.journal.reading() as reading:
+            records = blocks_of(reading, self.files.status(PATH).inode)
+        for record in records:
+            for member in record.members:
+                found = self.volumes[member].stat(record.block)
+                assert found is not None
+                assert (found.state, found.stamp) == (ReplicaState.SEALED, record.stamp)
+                data = self.volumes[member].read(record.block, record.stamp, 0, 1000)
+                assert len(data) == record.length_bytes
+        self.files.close()
+        for place in self.places:
+            place.stop()
+        self.journal.close()
+        self.folder.cleanup()
+
+    def _process(self) -> Files:
+        return Files(self.journal, self.volumes, Settings(), block_bytes=7)
+
+    def _die(self) -> None:
+        """End the process and begin another one."""
+        self.files.close()
+        self.writer = None
+        self.files = self._process()
+
+    def _call(self, call: Callable[[], T], step: int | None) -> T | None:
+        """Make a call that dies at a step; return None if it died or was refused."""
+        steps = iter(range(1, 1000))
+
+        def observe(point: str) -> None:
+            if next(steps) == step:
+                raise Crash(point)
+
+        FAILPOINTS.observer = dying(observe)
+        try:
+            return call()
+        except Crash:
+            FAILPOINTS.observer = None
+            self._die()
+        except (*REFUSED, LeaseHeldError):
+            pass
+        finally:
+            FAILPOINTS.observer = None
+        return None
+
+    def _wait_for_leases(self) -> None:
+        if self.files.status(PATH).is_open:
+            self.files.recovery.lapses_in_s(self.files.status(PATH).inode)
+            self.clock.sleep(200)
+
+    def _settle(self, length: int) -> None:
+        """Take the length that a reseal has given the file."""
+        assert len(self.flushed) <= length <= len(self.written)
+        self.flushed = self.written = self.written[:length]
+
+
+class BucketMachine(VolumeMachine):
+    """The same on three volumes in buckets."""
+
+    kind: ClassVar = "s3"
+
+
+class MixedMachine(VolumeMachine):
+    """The same on two directories and a bucket."""
+
+    kind: ClassVar = "mixed"
+
+
+for machine in (VolumeMachine, BucketMachine, MixedMachine):
+    machine.TestCase.settings = machine_settings(25, 30, soak_examples=1000)
+TestLocalVolumes = VolumeMachine.TestCase
+TestVolumesInBuckets = BucketMachine.TestCase
+TestMixedVolumes = MixedMachine.TestCase

@@ -1,0 +1,116 @@
+"""Real volumes whose disks and stores fail when a test says so."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from lockgate.storage_core.errors import OutcomeUnknownError, StoreUnavailableError
+from lockgate.storage_core.files.volumes.disk import Disk
+from lockgate.storage_core.files.volumes.local import LocalVolume
+from lockgate.storage_core.files.volumes.protocol import Volume
+from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
+from lockgate.storage_core.stores.instrumented import InstrumentedStore
+from lockgate.storage_core.stores.local.store import LocalStore
+from lockgate.storage_core.stores.protocol import ObjectInfo
+
+FAULTS: Final = ("full", "no sync", "lost")
+
+
+class FaultyPlace(Protocol):
+    """Where a volume is.
+
+    Attributes:
+        fault: One of `FAULTS`; empty if it works.
+    """
+
+    fault: str
+
+    def start(self) -> Volume:
+        """Open the volume, after a restart too."""
+
+    def stop(self) -> None:
+        """End the process that has the volume open."""
+
+
+class FaultyDisk(Disk):
+    """A disk that is full, or whose syncs fail."""
+
+    fault = ""
+
+    def write(self, file: int, data: bytes, position: int) -> None:
+        if self.fault == "full":
+            super().write(file, data[: len(data) // 2], position)
+            raise OSError(errno.ENOSPC, "on purpose")
+        super().write(file, data, position)
+
+    def sync(self, file: int) -> None:
+        if self.fault in {"no sync", "lost"}:
+            raise OSError(errno.EIO, "on purpose")
+        super().sync(file)
+
+
+class LocalPlace:
+    """A directory on a faulty disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._disk = FaultyDisk()
+        self._volume: LocalVolume | None = None
+
+    @property
+    def fault(self) -> str:
+        return self._disk.fault
+
+    @fault.setter
+    def fault(self, fault: str) -> None:
+        self._disk.fault = fault
+
+    def start(self) -> Volume:
+        self._volume = LocalVolume(self._folder, disk=self._disk)
+        return self._volume
+
+    def stop(self) -> None:
+        if self._volume is not None:
+            self._volume.close()
+
+
+class BucketPlace(InstrumentedStore):
+    """A store that refuses creations, or loses their answers."""
+
+    fault = ""
+
+    def __init__(self, folder: Path) -> None:
+        store = LocalStore(folder)
+        super().__init__(
+            store.with_capabilities(msgspec.structs.replace(store.capabilities, min_part_bytes=4))
+        )
+
+    def create(self, key: str, data: bytes) -> ObjectInfo:
+        if self.fault in {"full", "no sync"}:
+            raise StoreUnavailableError("refused on purpose")
+        created = super().create(key, data)
+        if self.fault == "lost":
+            self.fault = ""
+            raise OutcomeUnknownError("lost on purpose")
+        return created
+
+    def start(self) -> Volume:
+        return S3Volume(self)
+
+    def stop(self) -> None:
+        self.fault = ""
+
+
+def places(kind: str, root: Path) -> Sequence[FaultyPlace]:
+    """Return three places of one kind, or of both."""
+    kinds = {
+        "local": [LocalPlace] * 3,
+        "s3": [BucketPlace] * 3,
+        "mixed": [LocalPlace, BucketPlace, LocalPlace],
+    }
+    return [place(root / f"volume-{number}") for number, place in enumerate(kinds[kind])]
