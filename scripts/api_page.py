@@ -22,6 +22,8 @@ The pages read this API, and other programs may. Its address is that of the page
 routes and fields are added, and none is removed or changes its meaning.
 
 - **Permission.** Every route asks the program that serves it. Airflow takes its own token or cookie; `lockgate ui` the token that it prints.
+  Both take it as `Authorization: Bearer TOKEN`: `curl -H "Authorization: Bearer TOKEN" http://127.0.0.1:8411/lockgate/api/v1/jobs`. The token of `lockgate ui` follows
+  `?token=` in the printed address; Airflow's is the answer to a `POST` to `/auth/token` with `username` and `password`, under its simple auth manager.
 - **Lists** have at most `limit` items (1 to 200; 50 without it) in a fixed order. `next_after` of a page is `after` of the next one; null: there is no more.
 - **Unknown.** `unknown` names what could not be read, one sentence each: a store that does not answer is no error of the page.
 - **Errors** are [problem details](https://www.rfc-editor.org/rfc/rfc9457) (`application/problem+json`). `type` is `urn:lockgate:error:` and a class of
@@ -33,7 +35,7 @@ routes and fields are added, and none is removed or changes its meaning.
 - **Actions** take JSON only, and refuse requests that another site sends (`Sec-Fetch-Site`, `Origin`). `dry_run` is true unless the body says otherwise: it says what
   would be done, and changes nothing.
 
-Times are seconds since the epoch, sizes are bytes. A destination is read only if a job in the journal has used it, or the host names it.
+Times are seconds since the epoch, sizes are bytes; None is `null` in JSON. A destination is read only if a job in the journal has used it, or the host names it.
 """  # noqa: E501 - as long as the lines of the other pages
 _REF: Final = re.compile(r"#/components/schemas/(.+)")
 

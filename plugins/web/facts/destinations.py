@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from lockgate.plugins.web.facts.job_detail import job_detail
 from lockgate.plugins.web.models.base import Page
-from lockgate.plugins.web.models.destinations import DestinationDetail, DestinationRow, Turn
+from lockgate.plugins.web.models.destinations import ColumnType, DestinationDetail, DestinationRow, Turn
 from lockgate.plugins.web.paging import DEFAULT_LIMIT, cursor, key_after
 from lockgate.plugins.web.reads import Reads
 from lockgate.storage_core.commit.destination.log import DestinationLog
@@ -96,7 +96,9 @@ def destination_detail(reads: Reads, destination: str) -> DestinationDetail:
         unknown.append(live.note)
     average = live.size / live.files if live is not None and live.files else None
     columns = (
-        None if live is None or live.columns is None else tuple((one.name, one.type) for one in live.columns)
+        None
+        if live is None or live.columns is None
+        else tuple(ColumnType(name=one.name, type=one.type) for one in live.columns)
     )
     return DestinationDetail(
         destination=place,

@@ -39,12 +39,24 @@ class Turn(Model):
     reason: str = ""
 
 
+class ColumnType(Model):
+    """A column of a destination's rows.
+
+    Attributes:
+        type: Its type, as Arrow writes it.
+    """
+
+    name: str
+    type: str
+
+
 class DestinationDetail(Model):
     """A destination: what is live, and what blocks it.
 
     Attributes:
         live_files: None if the log could not be read.
         average_file_bytes: None without live files.
+        columns: None if no job has recorded them.
         hint: A hint at compaction, in one sentence; empty if there is no need.
         blocked: Why the newest turn blocks the destination, and the remedy; empty if it does not.
         unknown: What could not be read, one sentence each.
@@ -56,7 +68,7 @@ class DestinationDetail(Model):
     live_rows: int | None
     live_bytes: int | None
     average_file_bytes: float | None
-    columns: tuple[tuple[str, str], ...] | None
+    columns: tuple[ColumnType, ...] | None
     hint: str
     blocked: str
     unknown: tuple[str, ...] = ()

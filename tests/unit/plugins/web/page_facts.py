@@ -12,7 +12,7 @@ from lockgate.plugins.web.etags import EtagMiddleware
 from lockgate.plugins.web.headers import HeadersMiddleware
 from lockgate.plugins.web.models.base import Model, Page
 from lockgate.plugins.web.models.charts import Series
-from lockgate.plugins.web.models.destinations import DestinationDetail, DestinationRow, Turn
+from lockgate.plugins.web.models.destinations import ColumnType, DestinationDetail, DestinationRow, Turn
 from lockgate.plugins.web.models.jobs import (
     Attempt,
     AuditResult,
@@ -245,7 +245,7 @@ ANSWERS: dict[str, Any] = {
         live_rows=88_123_000,
         live_bytes=211_000_000_000,
         average_file_bytes=5.1e7,
-        columns=(("shop", "string"), (HOSTILE, "double")),
+        columns=(ColumnType(name="shop", type="string"), ColumnType(name=HOSTILE, type="double")),
         hint="The files are small on average (48.6 MiB): a compaction would make reads faster.",
         blocked="Turn 318 is decided and has no outcome: recover job-2.",
     ),
