@@ -21,8 +21,11 @@ from lockgate.storage_core.files.reader import Reader
 from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, VolumeId
+from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
 from lockgate.storage_core.files.volumes.server.app import volume_app
 from lockgate.storage_core.files.writer import Writer
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import Store, open_store
 from tests.support.blobs.http_server import serving
 from tests.support.commit.destination import ManualClock
 from tests.support.files.faulty_volume import FaultyVolume, RestartingVolume
@@ -248,3 +251,19 @@ def test_file_properties_over_a_volume_server(tmp_path: Path) -> None:
 
     with serving(volume_app(served)) as url:
         run_state_machine_as_test(OverVolumeServer, settings=machine_settings(40, 40, soak_examples=300))
+
+
+def test_file_properties_over_volumes_in_buckets(tmp_path: Path) -> None:
+    folders = count()
+
+    class OverS3Volumes(FileMachine):
+        def make_volumes(self) -> Mapping[VolumeId, MemoryVolume | FaultyVolume]:
+            return {
+                name: self.start(open_store(str(tmp_path / str(next(folders))), Settings())) for name in NAMES
+            }
+
+        def start(self, bucket: Store) -> FaultyVolume:
+            opened = [S3Volume(bucket)]
+            return FaultyVolume(lambda: opened[-1], lambda: opened.append(S3Volume(bucket)))
+
+    run_state_machine_as_test(OverS3Volumes, settings=machine_settings(40, 40, soak_examples=300))
