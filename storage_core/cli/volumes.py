@@ -105,6 +105,39 @@ def report(*, json: JsonFlag = False) -> None:
     print_table(columns, rows, empty="no volume")
 
 
+@commands.command("repair")
+def repair(
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Copy them; otherwise only count them.")] = False,
+    limit: Annotated[
+        float | None, typer.Option("--mb-per-s", min=0.001, help="Copy at most so many megabytes a second.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Report the replicas, then copy the blocks that have too few good ones; without --yes only count them.
+
+    Copies go to volumes with a URL. A block that is being written is not copied.
+    """
+    import msgspec
+
+    from lockgate.storage_core.files.home_files import open_files
+    from lockgate.storage_core.settings import Settings
+
+    with open_files(Settings(), writes=False) as files:
+        if yes:
+            files.report_replicas()
+        found = list(files.re_replicate(dry_run=not yes, bytes_per_s=None if limit is None else limit * 1e6))
+    left = [one for one in found if one.why_not]
+    if json:
+        copies = [msgspec.structs.asdict(one) for one in found]
+        print_json({"dry_run": not yes, "blocks": copies})
+    elif yes:
+        print_table(("block", "why not copied"), [(one.block, one.why_not) for one in left], empty="")
+        print_line(f"copies made: {len(found) - len(left)}, blocks not copied: {len(left)}")
+    else:
+        print_line(f"{counted(len(found), 'block')} with too few good replicas: a dry run; add --yes")
+
+
 @commands.command("clean")
 def clean(
     *,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from lockgate.storage_core.files.namespace.file_blocks import AddBlock, CommitBlock, StampBlock
-from lockgate.storage_core.files.namespace.member_marks import MarkReplica
+from lockgate.storage_core.files.namespace.member_marks import AddMember, MarkReplica
 from lockgate.storage_core.files.namespace.open_files import CloseFile, OpenFile
 from lockgate.storage_core.files.namespace.registered_volumes import ForgetVolume, RegisterVolume
 from lockgate.storage_core.files.namespace.removals import DetachNames, RemoveBlocks, RemoveInode
@@ -34,6 +34,7 @@ FILES: Final = Family(
         StampBlock,
         CommitBlock,
         MarkReplica,
+        AddMember,
         DetachNames,
         RemoveBlocks,
         RemoveInode,

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from lockgate.storage_core.errors import ConflictError
+from lockgate.storage_core.errors import ConflictError, SafeModeError
 from lockgate.storage_core.files.blocks import Fault
-from lockgate.storage_core.files.namespace.rows import Block, Member
+from lockgate.storage_core.files.namespace.rows import DETACHED, Block, Member, RegisteredVolume
 from lockgate.storage_core.files.volumes.protocol import ReplicaState
 from lockgate.storage_core.journal.entries.op import Moment, Op
 from lockgate.storage_core.journal.entries.state import Key, Span, State, prefix
@@ -75,3 +75,51 @@ class MarkReplica(_MemberOp, frozen=True, tag="mark-replica"):
                 "not marked"
             )
         state.put(msgspec.structs.replace(member, fault=self.fault))
+
+
+class AddMember(_MemberOp, frozen=True, tag="add-member"):
+    """Add the volume of a whole copy to a sealed block's members. The copy is sealed before this entry.
+
+    Attributes:
+        instead_of: Member with a fault that it replaces; it may be the same volume, which lost its own.
+        most: Number of members without a fault after it, at most, so that two processes do not both add one.
+        until_s: The copy was begun so recently before this that no deletion of what is left over can have
+            seen it in both of its passes.
+    """
+
+    instead_of: str | None
+    most: int
+    until_s: float
+
+    def touches(self) -> Iterable[Key]:
+        """Return the block and the volume."""
+        return [*super().touches(), (RegisteredVolume, (self.volume,))]
+
+    def fold(self, state: State, moment: Moment) -> None:
+        """Insert the member."""
+        if moment.is_safe_mode:
+            raise SafeModeError("the journal is in safe mode: no member is added to a block in it")
+        members = self.members(state)
+        row = state.get(Block, self.block)
+        if row is None or row.file == DETACHED or state.get(RegisteredVolume, self.volume) is None:
+            raise ConflictError(
+                f"block {self.block} was cut off, or volume {self.volume} is not registered; "
+                "nothing was changed"
+            )
+        if moment.at_s > self.until_s:
+            raise ConflictError(
+                f"the copy of block {self.block} took too long; nothing was changed; try again"
+            )
+        replaced = None if self.instead_of is None else members.pop(self.instead_of, None)
+        if (self.instead_of is not None and (replaced is None or replaced.fault is None)) or (
+            self.volume in members
+        ):
+            raise ConflictError(
+                f"block {self.block}: volume {self.instead_of} is no member with a fault any more, or "
+                f"{self.volume} is one already; nothing was changed"
+            )
+        if sum(one.fault is None for one in members.values()) >= self.most:
+            raise ConflictError(f"block {self.block} has {self.most} members already; nothing was changed")
+        if replaced is not None:
+            state.delete(replaced)
+        state.put(Member(block=self.block, volume=self.volume))

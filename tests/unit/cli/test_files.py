@@ -244,3 +244,10 @@ def test_volumes_report_shows_each_volume_and_marks_nothing_that_is_whole(
     head.unlink()
     (found,) = document(run("volumes", "report", "--json"))
     assert (found["replicas"], found["differences"], found["only_ones"]) == (0, 0, 1)
+
+
+def test_volumes_repair_shows_what_it_would_copy_and_copies_with_yes(run: Run, source: Path) -> None:
+    run("files", "append", "/a.log", "--create", "--from", str(source))
+    assert "0 blocks with too few good replicas: a dry run" in run("volumes", "repair").stdout
+    assert "copies made: 0, blocks not copied: 0" in run("volumes", "repair", "--yes").stdout
+    assert document(run("volumes", "repair", "--yes", "--json")) == {"dry_run": False, "blocks": []}

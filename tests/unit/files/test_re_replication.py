@@ -1,0 +1,220 @@
+"""Blocks with too few good replicas are copied; a death at any step loses nothing and is taken up again."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from lockgate.storage_core.errors import ConflictError, SafeModeError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.files.namespace.member_marks import AddMember
+from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
+from lockgate.storage_core.files.namespace.rows import Block, Member
+from lockgate.storage_core.files.replicas.replica_check import Problem
+from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, VolumeId
+from lockgate.storage_core.journal.safe_mode import add_operators_reason
+from lockgate.storage_core.settings import Settings
+from tests.support.commit.destination import Crash
+from tests.support.files.memory_volume import MemoryVolume
+from tests.support.journal.checkpoints import JournalWorld
+from tests.unit.files.test_block_reports import NAMES, MemoryWorld
+from tests.unit.files.test_files import TEXT
+
+SPARE = VolumeId("volume-3")
+
+
+@pytest.fixture
+def world(journals: JournalWorld) -> Iterator[MemoryWorld]:
+    """Three volumes with a replica of each block, and one without any."""
+    world = MemoryWorld(journals)
+    world.volumes[SPARE] = MemoryVolume()
+    for name in world.volumes:
+        world.journal.apply(RegisterVolume(volume=name, url=f"https://{name}.example"))
+    world.files.close()
+    world.files = world.process(*world.volumes)
+    yield world
+    FAILPOINTS.observer = None
+    world.files.close()
+    world.journal.close()
+
+
+def members(world: MemoryWorld, block: int) -> list[str]:
+    with world.journal.reading() as reading:
+        return [row.volume for row in reading.where(Member, {"block": block})]
+
+
+def problems(world: MemoryWorld) -> set[Problem]:
+    return {one.problem for one in world.files.check(verify=True).findings()}
+
+
+def test_a_lost_replica_is_replaced_by_a_copy_on_another_volume(world: MemoryWorld) -> None:
+    first, *_ = world.blocks()
+    del world.volumes[NAMES[0]].stored[first]
+    world.files.report_replicas()
+    before = world.entries()
+
+    assert [(one.block, one.volume) for one in world.files.re_replicate(dry_run=True)] == [(first, None)]
+    assert world.entries() == before
+    (copied,) = world.files.re_replicate()
+
+    assert (copied.block, copied.volume, copied.why_not) == (first, SPARE, "")
+    assert world.entries() == before + 1
+    assert members(world, first) == [NAMES[1], NAMES[2], SPARE]
+    assert world.volumes[SPARE].stored[first].state is ReplicaState.SEALED
+    assert list(world.files.re_replicate()) == []
+    assert problems(world) == set()
+    assert world.process(SPARE, NAMES[0]).open("/a.log").read(8) == TEXT[:8]
+    assert world.journals.verify().findings == ()
+
+
+def test_a_corrupt_replica_is_replaced_and_then_left_over(world: MemoryWorld) -> None:
+    first, *_ = world.blocks()
+    world.volumes[NAMES[1]].stored[first].data.pop()
+    world.files.report_replicas()
+    (copied,) = world.files.re_replicate()
+    assert copied.volume == SPARE
+    assert problems(world) == {Problem.LEFT_OVER}
+    assert world.files.delete_left_over().deleted == 1
+    assert first not in world.volumes[NAMES[1]].stored
+    assert problems(world) == set()
+
+
+def test_a_lost_replica_is_made_again_on_its_volume_if_no_other_can_take_it(world: MemoryWorld) -> None:
+    first, second, *_ = world.blocks()
+    world.volumes[SPARE].is_up = False
+    del world.volumes[NAMES[0]].stored[first]
+    world.volumes[NAMES[0]].stored[second].data.pop()
+    world.files.report_replicas()
+
+    found = {one.block: one for one in world.files.re_replicate()}
+
+    assert found[first].volume == NAMES[0]
+    assert "no volume" in found[second].why_not
+    assert members(world, first) == [*NAMES]
+    assert {block for block, _ in world.faults()} == {second}
+    assert world.process(NAMES[0]).open("/a.log").read(8) == TEXT[:8]
+
+
+def test_a_block_that_lost_a_member_in_a_pipeline_gets_another_one(world: MemoryWorld) -> None:
+    *_, last = world.blocks()
+    world.volumes[NAMES[0]].is_up = False
+    with world.files.append("/b.log") as writer:
+        writer.write(b"d")
+    assert members(world, last) == [*NAMES[1:]]
+    (copied,) = world.files.re_replicate()
+    assert (copied.block, copied.volume) == (last, SPARE)
+    world.volumes[NAMES[1]].is_up = world.volumes[NAMES[2]].is_up = False
+    assert world.files.open("/b.log").read() == b"abcd"
+
+
+def test_a_block_that_is_written_is_not_copied(world: MemoryWorld) -> None:
+    world.volumes[NAMES[0]].is_up = False
+    writer = world.files.append("/b.log")
+    writer.write(b"d")
+    writer.flush()
+    assert list(world.files.re_replicate()) == []
+    writer.close()
+    assert [one.volume for one in world.files.re_replicate()] == [SPARE]
+
+
+def test_a_copy_of_a_block_that_is_opened_meanwhile_is_no_member(world: MemoryWorld) -> None:
+    *_, last = world.blocks()
+    del world.volumes[NAMES[0]].stored[last]
+    world.files.report_replicas()
+    others = world.process(*NAMES[1:])
+
+    def append(point: str) -> None:
+        if point == "copy.entry.before":
+            FAILPOINTS.observer = None
+            with others.append("/b.log") as writer:
+                writer.write(b"d")
+
+    FAILPOINTS.observer = append
+    (refused,) = world.files.re_replicate()
+    others.close()
+    assert "has changed since" in refused.why_not
+    assert members(world, last) == [*NAMES[1:]]
+    assert world.files.delete_left_over().deleted == 1
+    assert [one.why_not for one in world.files.re_replicate()] == [""]
+    assert len(members(world, last)) == 3
+    assert world.files.open("/b.log").read() == b"abcd"
+
+
+def test_a_copy_that_took_too_long_is_refused(world: MemoryWorld) -> None:
+    first, *_ = world.blocks()
+    del world.volumes[NAMES[0]].stored[first]
+    world.files.report_replicas()
+
+    def stop(point: str) -> None:
+        if point == "copy.entry.before":
+            world.clock.sleep(Settings().lease_hard_s + 1)
+
+    FAILPOINTS.observer = stop
+    found = list(world.files.re_replicate())
+    assert "took too long" in found[0].why_not
+    assert {block for block, _ in world.faults()} == {first}
+
+
+def test_nothing_is_copied_in_safe_mode(world: MemoryWorld) -> None:
+    first, *_ = world.blocks()
+    del world.volumes[NAMES[0]].stored[first]
+    world.files.report_replicas()
+    add_operators_reason(world.journal, "a test")
+    with pytest.raises(SafeModeError):
+        list(world.files.re_replicate())
+    assert world.volumes[SPARE].stored == {}
+    with pytest.raises(SafeModeError):
+        world.journal.apply(entry(world, first))
+
+
+def entry(world: MemoryWorld, block: BlockId, *, most: int = 4) -> AddMember:
+    with world.journal.reading() as reading:
+        row = reading.get(Block, block)
+        now_s = reading.now_s()
+    assert row is not None
+    return AddMember(
+        block=block, volume=SPARE, generation=row.stamp, instead_of=None, most=most, until_s=now_s + 60
+    )
+
+
+def test_a_member_is_added_once_and_not_beyond_the_wanted_number(world: MemoryWorld) -> None:
+    first, *_ = world.blocks()
+    with pytest.raises(ConflictError, match="has 3 members already"):
+        world.journal.apply(entry(world, first, most=3))
+    world.journal.apply(entry(world, first))
+    with pytest.raises(ConflictError, match="is one already"):
+        world.journal.apply(entry(world, first, most=9))
+
+
+def test_a_copier_that_dies_at_any_step_leaves_the_block_whole(world: MemoryWorld) -> None:
+    first, *_ = world.blocks()
+    for die_at in itertools.count():
+        victim = members(world, first)[0]
+        world.volumes[VolumeId(victim)].stored.pop(first)
+        world.files.report_replicas()
+        steps = itertools.count()
+
+        def die(point: str, die_at: int = die_at, steps: Iterator[int] = steps) -> None:
+            if point.startswith("copy.") and next(steps) == die_at:
+                raise Crash(point)
+
+        FAILPOINTS.observer = die
+        try:
+            list(world.files.re_replicate())
+        except Crash:
+            is_over = False
+        else:
+            is_over = True
+        FAILPOINTS.observer = None
+        assert world.files.open("/a.log").read() == TEXT
+        world.files.delete_left_over()
+        world.files.report_replicas()
+        assert [one.why_not for one in world.files.re_replicate()] in ([], [""])
+        assert len(members(world, first)) == 3
+        assert problems(world) == set()
+        assert world.files.open("/a.log").read() == TEXT
+        if is_over:
+            assert die_at == 8
+            return
