@@ -43,7 +43,7 @@ class ColumnType(Model):
     """A column of a destination's rows.
 
     Attributes:
-        type: Its type, as Arrow writes it.
+        type: Its type, as the writer spells it.
     """
 
     name: str
