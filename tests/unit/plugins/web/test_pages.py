@@ -161,6 +161,12 @@ def test_a_failed_audit_shows_its_expectations_with_samples(client: TestClient) 
     assert "-3.5" in [sample.text for sample in audit.find_all("code")]
 
 
+def test_a_failed_job_is_not_said_to_have_had_a_plan(client: TestClient) -> None:
+    without_plan = without("/plan", HTTPException(404, "there is no plan"))
+
+    assert "ended before its commit" in soup_of(without_plan, "/job?job=job-4").find(id="plan").text
+
+
 def test_a_chart_has_its_numbers_as_a_table_and_a_summary(client: TestClient) -> None:
     page = soup_of(client, "/jobs")
     figure = page.find(id="chart-rows")
