@@ -22,7 +22,7 @@ from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.files.namespace.queries import blocks_of, file_at
 from lockgate.storage_core.files.namespace.volume_urls import read_urls
-from lockgate.storage_core.files.replica_check import Problem
+from lockgate.storage_core.files.replicas.replica_check import Problem
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.process_journal import configured_journal
