@@ -95,7 +95,7 @@ def _add(attempt: Attempt, staging: Path, file: StagedFile) -> None:
         raise InvalidInputError(
             f"staged file {local} leads out of its staging directory; nothing was uploaded"
         )
-    attempt.add_file(local, file.path, rows=_rows(local), expected_size=file.size)
+    attempt.add_file(local, file.path, rows=_rows(local), expected_size=file.size, adopt=True)
 
 
 def _rows(local: Path) -> int | None:

@@ -55,18 +55,31 @@ def stage(
         raise InvalidInputError(
             f"stage: format {format!r} is not known; use one of {', '.join(get_args(StageFormat))}"
         )
-    folders = partition_columns(df.schema, partition_by)
-    new_dir = _make_new(Path(staging_dir).absolute())
-    writer = df.write.format(format).mode("append").options(**{**_COMMIT_SETTINGS, **(options or {})})
-    (writer.partitionBy(*folders) if folders else writer).save(new_dir.as_uri())
-    files = list_staged(new_dir)
+    new_dir = Path(staging_dir).absolute()
+    files = write_stage(df, new_dir, format=format, partition_by=partition_by, options=options)
     for file in files:
         with suppress(PermissionError):  # an executor's user owns it; the directory is private
             (new_dir / file.path).chmod(0o600)
     return files
 
 
-def _make_new(staging_dir: Path) -> Path:
+def write_stage(
+    df: DataFrame,
+    new_dir: Path,
+    *,
+    format: StageFormat = "parquet",  # noqa: A002 - as above
+    partition_by: Sequence[str] = (),
+    options: Mapping[str, str | int | bool] | None = None,
+) -> list[StagedFile]:
+    """Write a stage as `stage`, and leave the files the mode that Spark gave them."""
+    folders = partition_columns(df.schema, partition_by)
+    _make_new(new_dir)
+    writer = df.write.format(format).mode("append").options(**{**_COMMIT_SETTINGS, **(options or {})})
+    (writer.partitionBy(*folders) if folders else writer).save(new_dir.as_uri())
+    return list_staged(new_dir)
+
+
+def _make_new(staging_dir: Path) -> None:
     """Create the directory; it must not exist, so that stages of two runs are never mixed."""
     try:
         staging_dir.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -80,4 +93,3 @@ def _make_new(staging_dir: Path) -> Path:
         raise InvalidInputError(
             f"staging directory {staging_dir} cannot be created: {error.strerror}"
         ) from None
-    return staging_dir

@@ -41,14 +41,13 @@ def check_rows_exactly_once(staged: StagedJob) -> None:
 
 
 POINTS = [
-    "task-write.begin.after",  # an open upload is recorded nowhere
-    "task-write.seal.after",  # the upload is complete but in no pending set
+    "task-write.adopt.after",  # the upload is complete but in no pending set
     "task-commit.create.before",
     "task-commit.create.after",  # the task is committed, its message not acknowledged
 ]
 
 
-@pytest.mark.parametrize("point", [soak_only("task-write.begin.after"), "task-commit.create.after"])
+@pytest.mark.parametrize("point", [soak_only("task-write.adopt.after"), "task-commit.create.after"])
 def test_another_worker_gets_the_task_of_a_pool_child_killed_in_a_task_commit(
     tmp_path: Path, settings: Settings, point: str
 ) -> None:

@@ -38,7 +38,7 @@ def main_module(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StagedJob:
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
-    staged = StagedJob(tmp_path, Settings())
+    staged = StagedJob(tmp_path, Settings(), audit=True)
     for task in staged.task_ids:
         commit_staged_task(*staged.ids, task)
     return staged

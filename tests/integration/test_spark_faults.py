@@ -230,6 +230,6 @@ def test_a_retry_of_a_killed_driver_finds_its_own_commit(
     frame = spark.range(ROWS).selectExpr("id", "id % 5 AS day")
     receipt = write(frame, destination, job_name="nightly", partition_by=["day"])
     assert receipt is not None
-    assert (receipt.job_id, receipt.rows) == ("nightly-g1", ROWS)
+    assert (receipt.job_id, receipt.rows, receipt.via) == ("nightly-g1", ROWS, None)
     assert read_manifest(destination).rows == ROWS
     assert open_uploads() == []

@@ -325,11 +325,12 @@ def test_a_partition_value_that_is_no_valid_folder_name_fails_the_job_and_leaves
 ) -> None:
     odd = spark.createDataFrame([(1, "fine"), (2, "Sa\u0303o")], "id int, city string")
     with pytest.raises(PySparkException, match="partition column 'city'"):
-        write(odd, destination, partition_by=["city"])
+        write(odd, destination, partition_by=["city"], via="direct")
+    with pytest.raises(InvalidInputError, match="must be in Unicode's NFC form"):
+        write(odd, destination, partition_by=["city"], via="staged")
     assert seen() == []
     assert open_uploads() == []
-    (job,) = list_jobs(destination)
-    assert job.phase is JobPhase.FAILED
+    assert [job.phase for job in list_jobs(destination)] == [JobPhase.FAILED, JobPhase.FAILED]
 
 
 def test_a_job_opened_by_another_process_is_not_taken_over(frame: DataFrame, destination: str) -> None:

@@ -42,7 +42,7 @@ class Uploads(Protocol):
     def open_upload(self, path: str) -> PendingFileWriter:
         """Open a file that is streamed into a pending upload."""
 
-    def add_file(self, local: Path, path: str, *, rows: int | None = None) -> None:
+    def add_file(self, local: Path, path: str, *, adopt: bool = False) -> None:
         """Turn a finished file into a pending upload."""
 
     def drop(self, path: str) -> None:

@@ -73,7 +73,7 @@ class StagingCommitter(Committer):
         for path in sorted(opened.keys() - found.keys()):
             raise _gone(root / path)
         for path, local in sorted(found.items()):
-            uploads.add_file(local, path)
+            uploads.add_file(local, path, adopt=True)
 
 
 class _StagedFile(io.BufferedWriter):

@@ -189,25 +189,33 @@ class Attempt:
         return writer
 
     def add_file(
-        self, local: Path, path: str, *, rows: int | None = None, expected_size: int | None = None
+        self,
+        local: Path,
+        path: str,
+        *,
+        rows: int | None = None,
+        expected_size: int | None = None,
+        adopt: bool = False,
     ) -> None:
         """Turn a finished file into a pending upload; the local file is kept.
 
-        A `file-*` committer takes a file on the destination's file system without a copy: do not write to it
-        afterwards.
+        A `file-*` committer takes a file on the destination's file system without a copy, and so does every
+        committer with `adopt`: do not write to it afterwards.
 
         Args:
             local: Regular file; not a symbolic link.
             path: Path below the destination, as for `open`.
             rows: Number of rows, if known.
             expected_size: Size in bytes in the frozen listing.
+            adopt: The file is never written to again: link it instead of copying it, where the destination is
+                on the same file system.
 
         Raises:
             ConflictError: The file has another size, or changed while it was read; nothing is committed.
             InvalidInputError: The file does not exist, or is not a regular file.
         """
         with local_file.opened(local, expected_size) as source:
-            if self._committer.place == "file systems":
+            if adopt or self._committer.place == "file systems":
                 key, with_sha256 = self._check_path(path), self._job.spec.audit
                 file = source.adopted_by(self._folder.store, key, path, rows=rows, with_sha256=with_sha256)
                 if file is not None:

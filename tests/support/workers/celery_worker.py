@@ -96,6 +96,7 @@ class StagedJob:
     files: int = 6
     rows_a_file: int = 10
     destination: str = ""
+    audit: bool = False
     job: Job = field(init=False)
 
     def __post_init__(self) -> None:
@@ -108,7 +109,9 @@ class StagedJob:
             table = pa.table({"row": range(first, first + self.rows_a_file)})
             parquet.write_table(table, folder / f"part-{number:05d}.parquet")
         (self.staging / "_SUCCESS").touch()
-        self.job = open_job(self.destination, "flights", committer="staging", settings=self.settings)
+        self.job = open_job(
+            self.destination, "flights", committer="staging", audit=self.audit, settings=self.settings
+        )
         tasks = group_into_tasks(list_staged(self.staging), max_files=1)
         self.job.expect(tasks, staging=str(self.staging))
         self.task_ids = [str(task.task_id) for task in tasks]

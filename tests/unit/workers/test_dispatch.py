@@ -107,7 +107,7 @@ def test_the_worker_retries_a_transient_refusal_of_the_store(
     staged: StagedJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("celery.app.autoretry.get_exponential_backoff_interval", lambda **_: 0)
-    FAILPOINTS.arm({"task-write.begin.before": "refuse"})
+    FAILPOINTS.arm({"task-write.adopt.before": "refuse"})
 
     rows = commit_tasks(*staged.ids, staged.task_ids[:1])
 

@@ -20,9 +20,11 @@ from lockgate.storage_core.errors import (
     InvalidInputError,
     MalformedRecordError,
     StoreUnavailableError,
+    UnsupportedStoreError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores.local.store import LocalStore
 from lockgate.workers.task_commit import commit_staged_task
 from tests.support.workers.celery_worker import StagedJob
 
@@ -31,6 +33,12 @@ from tests.support.workers.celery_worker import StagedJob
 def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StagedJob:
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
     return StagedJob(tmp_path, Settings())
+
+
+@pytest.fixture
+def audited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StagedJob:
+    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+    return StagedJob(tmp_path, Settings(), audit=True)
 
 
 def commit_all(staged: StagedJob) -> list[dict[str, object]]:
@@ -176,8 +184,16 @@ def test_a_message_after_the_end_of_the_job_leaves_nothing_behind(staged: Staged
     assert staged.open_uploads() == []
 
 
-@pytest.mark.parametrize("verb", ["begin", "part", "seal"])
-def test_a_refusal_of_the_store_leaves_no_upload_and_a_retry_succeeds(staged: StagedJob, verb: str) -> None:
+def _on_another_file_system(*_: object) -> None:
+    raise UnsupportedStoreError("another file system")
+
+
+@pytest.mark.parametrize("verb", ["adopt", "begin", "part", "seal"])
+def test_a_refusal_of_the_store_leaves_no_upload_and_a_retry_succeeds(
+    staged: StagedJob, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if verb != "adopt":
+        monkeypatch.setattr(LocalStore, "adopt_file", _on_another_file_system)
     FAILPOINTS.arm({f"task-write.{verb}.before": "refuse"})
     try:
         with pytest.raises(StoreUnavailableError):
@@ -205,28 +221,28 @@ def test_the_row_count_of_a_format_without_counts_is_unknown(staged: StagedJob, 
 
 
 def test_an_audit_refuses_a_staged_file_whose_bytes_are_not_those_that_were_uploaded(
-    staged: StagedJob,
+    audited: StagedJob,
 ) -> None:
-    commit_all(staged)
-    rows = staged_rows(staged.job)
-    rows.check_read(staged.job)
-    file = staged.staging / "month=1" / "part-00000.parquet"
+    commit_all(audited)
+    rows = staged_rows(audited.job)
+    rows.check_read(audited.job)
+    file = audited.staging / "month=1" / "part-00000.parquet"
     file.write_bytes(file.read_bytes()[::-1])
 
     with pytest.raises(AuditFailedError, match="does not have the bytes that the workers uploaded"):
-        rows.check_read(staged.job)
+        rows.check_read(audited.job)
 
 
-def test_an_audit_refuses_a_staged_file_that_changed_and_changed_back(staged: StagedJob) -> None:
-    commit_all(staged)
-    rows = staged_rows(staged.job)
-    file = staged.staging / "month=1" / "part-00000.parquet"
+def test_an_audit_refuses_a_staged_file_that_changed_and_changed_back(audited: StagedJob) -> None:
+    commit_all(audited)
+    rows = staged_rows(audited.job)
+    file = audited.staging / "month=1" / "part-00000.parquet"
     before = file.read_bytes()
     file.write_bytes(before[::-1])
     file.write_bytes(before)
 
     with pytest.raises(ConflictError, match="changed while the audit read it"):
-        rows.check_read(staged.job)
+        rows.check_read(audited.job)
 
 
 @pytest.mark.parametrize("audit", [False, True])
