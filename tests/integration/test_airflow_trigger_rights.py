@@ -44,8 +44,9 @@ def airflow(root: Path) -> Iterator[Services]:
         "LOCKGATE_TRIGGER_DESTINATIONS": json.dumps([str(root / "lake")]),
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
         "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
+        "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
     }
-    roles = {"tess": "user", "vera": "viewer"}
+    roles = {"ada": "admin", "tess": "user", "vera": "viewer"}
     with running_airflow(root, dags, environment, roles=roles) as services:
         yield replace(services, user=("tess", "tess"))
 
@@ -133,3 +134,48 @@ def test_a_viewer_cannot_trigger_and_a_stranger_sees_nothing(airflow: Services, 
 def test_the_user_cannot_read_secrets_of_airflow(airflow: Services, path: str) -> None:
     with pytest.raises(AssertionError, match="403"):
         airflow.call("GET", path)
+
+
+def lockgate_connection(**changed: Any) -> dict[str, Any]:
+    """Return a connection of Lockgate's type, as its form sends it."""
+    extra = {"broker_url": "redis://127.0.0.1:9/7", "broker_password": SECRET, **changed}
+    return {"connection_id": "typed", "conn_type": "lockgate", "extra": json.dumps(extra), "password": SECRET}
+
+
+def test_an_administrator_tests_a_connection_of_lockgate_and_gets_no_secret_back(
+    airflow: Services,
+) -> None:
+    admin = replace(airflow, user=("ada", "ada"))
+    journal = {"journal_url": "postgresql://jobs@127.0.0.1:9/lockgate"}
+    shown = [
+        admin.call("POST", "connections", lockgate_connection(**journal)),
+        admin.call("GET", "connections/typed"),
+        admin.call("GET", "connections"),
+    ]
+    assert json.loads(shown[1]["extra"])["journal_url"] == journal["journal_url"]
+
+    def press(connection: dict[str, Any]) -> str:
+        answer = admin.call("POST", "connections/test", connection)
+        shown.append(answer)
+        assert answer["status"] is False
+        return str(answer["message"])
+
+    # An edited form sends masked secrets back, for which the server takes those that it has stored.
+    edited = {name: shown[1][name] for name in ("connection_id", "conn_type", "password", "extra")}
+    for sent in (lockgate_connection(**journal), edited):
+        assert "journal postgresql://jobs:***@127.0.0.1:9/lockgate" in press(sent)
+    assert "a password for journal_url, and no journal_url" in press(lockgate_connection())
+    no_password = {**lockgate_connection(), "connection_id": "other"}
+    del no_password["password"]
+    assert "broker redis://:**@127.0.0.1:9/7: it does not answer" in press(no_password)
+    assert SECRET not in json.dumps(shown)
+
+
+@pytest.mark.parametrize("user", ["tess", "vera"])
+def test_who_may_not_see_connections_cannot_test_one(airflow: Services, user: str) -> None:
+    other = replace(airflow, user=(user, user))
+    for path in ("connections/test", "connections"):
+        with pytest.raises(AssertionError, match="403"):
+            other.call("POST", path, lockgate_connection())
+    with pytest.raises(AssertionError, match="403"):
+        other.call("GET", "connections/typed")
