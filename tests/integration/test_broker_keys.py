@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,11 +15,11 @@ from celery import Celery
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.workers.broker.broker_keys import DATABASE, refuse_foreign_keys, with_database
-from lockgate.workers.broker.embedded_broker import broker_url, redis_program
+from lockgate.workers.broker.embedded_broker import broker_url
 from lockgate.workers.celery_app import QUEUES, app
-from tests.support.postgres import free_port
 from tests.support.workers import neighbour
 from tests.support.workers.celery_worker import connect_again, embedded_broker, wait_until, worker_process
+from tests.support.workers.redis_server import redis_with_one_database
 
 pytestmark = pytest.mark.integration
 
@@ -169,22 +169,6 @@ def test_a_refused_worker_ends_with_the_reason(client: redis.Redis, shared: Sett
     assert "another Celery application uses keys lockgate:*" in ended.stdout + ended.stderr
 
 
-@contextmanager
-def redis_with_one_database(folder: Path) -> Iterator[int]:
-    """Run a Redis of its own; yield its port."""
-    port = free_port()
-    server = subprocess.Popen(
-        [redis_program(), "--port", str(port), "--bind", "127.0.0.1", "--databases", "1", "--save", ""],
-        cwd=folder,
-        stdout=subprocess.DEVNULL,
-    )
-    try:
-        yield port
-    finally:
-        server.kill()
-        server.wait()
-
-
 def test_a_redis_without_lockgates_own_database_is_reported(tmp_path: Path) -> None:
     with (
         redis_with_one_database(tmp_path) as port,
@@ -196,7 +180,6 @@ def test_a_redis_without_lockgates_own_database_is_reported(tmp_path: Path) -> N
 
 def test_a_redis_user_who_may_only_touch_keys_of_the_prefix_can_start_a_worker(tmp_path: Path) -> None:
     with redis_with_one_database(tmp_path) as port, redis.Redis(port=port) as admin:
-        wait_until(lambda: _answers(admin))
         may = {"keys": ["lockgate:*"], "channels": ["*"], "categories": ["+@all"]}
         admin.acl_setuser("lockgate", enabled=True, passwords=["+secret"], **may)
         admin.sadd("lockgate:_kombu.binding.reports", "reports")
@@ -205,12 +188,6 @@ def test_a_redis_user_who_may_only_touch_keys_of_the_prefix_can_start_a_worker(t
                 refuse_foreign_keys(app)
             admin.delete("lockgate:_kombu.binding.reports")
             refuse_foreign_keys(app)
-
-
-def _answers(client: redis.Redis) -> bool:
-    with suppress(redis.ConnectionError):
-        return bool(client.ping())
-    return False
 
 
 @pytest.mark.parametrize(
