@@ -17,12 +17,13 @@ from lockgate.operators.dag_run.progress import LoggedProgress, aligned
 from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.ids import job_name, new_token
-from lockgate.storage_core.settings import Settings, load_intervals, load_settings
+from lockgate.storage_core.settings import load_intervals, load_settings
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from lockgate.storage_core.blobs.reports import BlobSweepReport
+    from lockgate.storage_core.settings import Settings
 
 SweepBy = Literal["auto", "here", "workers"]
 

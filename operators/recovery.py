@@ -26,13 +26,14 @@ from lockgate.operators.jobs import abort_attached
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.printable import printable
-from lockgate.storage_core.settings import Settings, load_intervals, load_settings
+from lockgate.storage_core.settings import load_intervals, load_settings
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from lockgate.storage_core.commit.recovery.expired_jobs import UnendedJobs
     from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult
+    from lockgate.storage_core.settings import Settings
 
 SettleBy = Literal["auto", "threads", "workers"]
 COLUMNS: Final = ("job", "destination", "found", "lease", "action", "ended", "detail")

@@ -25,7 +25,6 @@ from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
 from lockgate.operators.dag_run.parameters import check_bool
 from lockgate.operators.dag_run.receipts import flat
 from lockgate.operators.dag_run.retries import fail_without_retry
-from lockgate.storage_core.commit.job_summary import receipt_of
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.layout import ASSET_EVENTS
 from lockgate.storage_core.commit.records.phase import JobPhase
@@ -36,11 +35,13 @@ from lockgate.storage_core.errors import (
     ObjectNotFoundError,
     RecordVersionError,
 )
-from lockgate.storage_core.settings import Settings, load_settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores import Store, open_store
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from lockgate.storage_core.settings import Settings
 
 RECOVERED: Final = "lockgate_recovered"
 """Alias of this operator: its events are those of all recovered jobs."""
@@ -150,6 +151,8 @@ class JobAnnounceOperator(LockgateOperator):
 
     def _emit(self, context: Context, store: Store, record: PendingEvents) -> bool:
         """Emit the events of a job if nothing else will; return whether there were any."""
+        from lockgate.storage_core.commit.job_summary import receipt_of  # noqa: PLC0415 - when a task runs
+
         folder = JobFolder(store, record.job_id)
         try:
             folder.job()

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.failpoints import FAILPOINTS, parse_failpoints
-from lockgate.storage_core.settings import Settings, load_settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores.instrumented import instrument
 from lockgate.storage_core.stores.local.store import LocalStore
 from lockgate.storage_core.stores.protocol import Store, check_key
+
+if TYPE_CHECKING:
+    from lockgate.storage_core.settings import Settings
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")

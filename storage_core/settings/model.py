@@ -1,36 +1,23 @@
-"""Configuration, read once into a frozen object. Nothing reads the environment at import."""
+"""All settings: their names, defaults and limits, and how they are read from the environment."""
 
 from __future__ import annotations
 
 import re
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, Final, Literal, Self
 
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    SettingsError,
-)
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.settings.intervals import CENTURY_S, Intervals, invalid
 
-MIB = 1024 * 1024
-_CENTURY_S: Final = 100 * 365 * 86_400.0
-_DEPRECATED_INTERVAL: Final = "library_cache_manager_cleanup_interval_s"
-_INTERVALS: Final = {
-    f"lockgate_{name}" for name in ("recovery_minutes", "retention_interval_s", _DEPRECATED_INTERVAL)
-}
+MIB: Final = 1024 * 1024
 _SCOPE: Final = re.compile(r"[A-Za-z0-9._-]{0,60}")
 
 
-class Settings(BaseSettings):
+class Settings(Intervals, BaseSettings):
     """All settings of Lockgate. Each is read from the environment variable `LOCKGATE_<NAME>`.
 
     S3 credentials, `AWS_ENDPOINT_URL`, `AWS_REGION` and `AWS_PROFILE` are configured as for every AWS tool.
@@ -109,17 +96,8 @@ class Settings(BaseSettings):
     volume_timeout_s: float = Field(
         default=30.0, gt=0, description="timeout of a volume server's response; then a writer drops it"
     )
-    retention_interval_s: float = Field(
-        default=1_800.0, gt=0, le=_CENTURY_S, description="unreferenced blobs live for one to two intervals"
-    )
-    library_cache_manager_cleanup_interval_s: float | None = Field(
-        default=None,
-        gt=0,
-        le=_CENTURY_S,
-        description="deprecated name of retention_interval_s; causes a warning",
-    )
     message_lapse_s: float = Field(
-        default=86_400.0, gt=0, le=_CENTURY_S, description="how long an unacknowledged message is kept"
+        default=86_400.0, gt=0, le=CENTURY_S, description="how long an unacknowledged message is kept"
     )
     xcom_threshold_bytes: int = Field(
         default=64 * 1024, ge=0, description="larger XCom values are stored as blobs"
@@ -133,7 +111,7 @@ class Settings(BaseSettings):
     log_lapse_s: float = Field(
         default=30 * 86_400.0,
         gt=0,
-        le=_CENTURY_S,
+        le=CENTURY_S,
         description="how long a finished Airflow task's log is kept",
     )
     celery_threshold_bytes: int = Field(
@@ -244,7 +222,6 @@ class Settings(BaseSettings):
     park_timeout_s: float = Field(
         default=86_400.0, gt=0, description="how long a job may wait between two Airflow tasks"
     )
-    recovery_minutes: float = Field(default=5.0, gt=0, description="interval of the DAG job_recovery")
     longest_job_s: float = Field(
         default=7 * 86_400.0, gt=0, description="bucket rules that abort uploads earlier cause a warning"
     )
@@ -258,25 +235,6 @@ class Settings(BaseSettings):
     storage_price_gb_month: float = Field(
         default=0.023, ge=0, description="USD for 2^30 bytes a month; default: list price of S3 Standard"
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _accept_deprecated_name(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Accept a value under a deprecated name, with a warning."""
-        if given.get(_DEPRECATED_INTERVAL) is None:
-            return given
-        if "retention_interval_s" in given:
-            advice = "LOCKGATE_RETENTION_INTERVAL_S is also set and takes precedence"
-        else:
-            given = {**given, "retention_interval_s": given[_DEPRECATED_INTERVAL]}
-            advice = (
-                "set LOCKGATE_RETENTION_INTERVAL_S instead; an unreferenced blob is deleted after one to two "
-                "of these intervals, so half the value keeps the previous delay"
-            )
-        warnings.warn(
-            f"LOCKGATE_{_DEPRECATED_INTERVAL.upper()} is deprecated: {advice}", FutureWarning, stacklevel=2
-        )
-        return given
 
     @field_validator("airflow_scope")
     @classmethod
@@ -329,71 +287,15 @@ class Settings(BaseSettings):
         return self.home.expanduser()
 
 
-S = TypeVar("S", bound=Settings)
-_IN_EFFECT: Final[ContextVar[Settings | None]] = ContextVar("lockgate-settings", default=None)
-
-
-@contextmanager
-def settings_in_effect(settings: Settings | None) -> Iterator[None]:
-    """Make `load_settings` return these settings within the block, in this context only; None: no change."""
-    token = _IN_EFFECT.set(settings or _IN_EFFECT.get())
-    try:
-        yield
-    finally:
-        _IN_EFFECT.reset(token)
-
-
-def given_settings() -> Settings | None:
-    """Return the settings of the enclosing `settings_in_effect`; None if there is none."""
-    return _IN_EFFECT.get()
-
-
-def load_settings() -> Settings:
-    """Return the settings of the enclosing `settings_in_effect`, else read them from the environment.
+def read_settings() -> Settings:
+    """Return the settings that the environment has.
 
     Raises:
         InvalidInputError: Variables have invalid values; the message contains each.
     """
-    return given_settings() or _read(Settings)
-
-
-class Intervals(Settings):
-    """The settings with defaults for all but the intervals of the scheduled DAGs."""
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic's
-        init_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read nothing else from the environment."""
-        assert isinstance(env_settings, EnvSettingsSource)  # noqa: S101 - for the type checker
-        env_settings.env_vars = {
-            name: value for name, value in env_settings.env_vars.items() if name in _INTERVALS
-        }
-        return (env_settings,)
-
-
-def load_intervals() -> Intervals:
-    """Return the intervals of the scheduled DAGs: a mistake in another setting must not stop them.
-
-    Raises:
-        InvalidInputError: An interval is invalid.
-    """
-    return _read(Intervals)
-
-
-def _read(kind: type[S]) -> S:
     try:
-        return kind()
+        return Settings()
     except ValidationError as error:
-        problems = "; ".join(
-            f"LOCKGATE_{str(e['loc'][0]).upper()}: {e['msg']}" if e["loc"] else e["msg"]
-            for e in error.errors()
-        )
-        raise InvalidInputError(f"settings: {problems}") from None
+        raise invalid(error) from None
     except SettingsError as error:
         raise InvalidInputError(f"settings: {error}; its value must be JSON") from None
