@@ -118,12 +118,16 @@ class StageUploads:
 
     def _watch(self) -> None:
         while not self._ended.wait(LOOK_S):
-            for folder in self._staging.glob("_temporary/*/task_*"):
-                for local in _files(folder):
-                    path = local.relative_to(folder).as_posix()
-                    if path not in self._uploads:
-                        with suppress(OSError, LockgateError):  # `commit` uploads what is missing
-                            self._begin(local, path)
+            with suppress(OSError):  # Spark moved a folder; the next look sees the rest
+                self._look()
+
+    def _look(self) -> None:
+        for folder in self._staging.glob("_temporary/*/task_*"):
+            for local in _files(folder):
+                path = local.relative_to(folder).as_posix()
+                if path not in self._uploads:
+                    with suppress(OSError, LockgateError):  # `commit` uploads what is missing
+                        self._begin(local, path)
 
     def _begin(self, local: Path, path: str) -> None:
         identity = _identity(local)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -163,6 +163,29 @@ def test_an_upload_of_a_file_that_another_try_replaced_is_dropped(destination: s
         for key, file in read_manifest(destination).files.items()
     }
     assert contents == {"kept": b"first", "replaced": b"second", "late": b"late"}
+
+
+def test_a_folder_that_spark_moves_during_a_look_ends_no_look(
+    destination: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staging, glob, looks = tmp_path / "stage", Path.glob, list[str]()
+
+    def moved_once(folder: Path, pattern: str) -> Iterator[Path]:
+        looks.append(pattern)
+        if len(looks) == 1:
+            raise FileNotFoundError(2, "No such file or directory", str(folder / "_temporary" / "0"))
+        return iter(glob(folder, pattern))
+
+    monkeypatch.setattr(Path, "glob", moved_once)
+    committed = staging / "_temporary" / "0" / "task_1"
+    committed.mkdir(parents=True)
+    (committed / "a.csv").write_bytes(b"a")
+    with open_job(destination, "moved") as job, StageUploads(job, staging) as uploads:
+        deadline = time.monotonic() + 20
+        while not uploads._uploads and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert list(uploads._uploads) == ["a.csv"]
+        job.abort("test")
 
 
 def _umask() -> int:
