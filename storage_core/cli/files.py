@@ -22,6 +22,7 @@ from lockgate.storage_core.cli.render import (
     print_line,
     print_table,
 )
+from lockgate.storage_core.cli.volumes import WRONG_REPLICAS
 from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError, StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ commands = typer.Typer(
 )
 
 FOLLOW_S: Final = 0.3
-WRONG_REPLICAS: Final = 16
-"""Exit code of `fsck`; documented in `docs/reference/command-line.md`."""
 READ_BYTES: Final = 1024 * 1024
 
 FilePath = Annotated[str, typer.Argument(metavar="PATH", help="Absolute path such as /logs/a.log.")]

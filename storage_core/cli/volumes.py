@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -15,7 +15,11 @@ from lockgate.storage_core.cli.render import (
     print_json_list,
     print_line,
     print_table,
+    progress_bar,
 )
+
+WRONG_REPLICAS: Final = 16
+"""Exit code of `fsck` and `verify`; documented in `docs/reference/command-line.md`."""
 
 commands = typer.Typer(help="Volumes of appendable files.", no_args_is_help=True)
 
@@ -29,7 +33,7 @@ def list_volumes(*, json: JsonFlag = False) -> None:
     from lockgate.storage_core.settings import Settings
 
     with open_files(Settings(), writes=False) as files:
-        found = files.volume_statuses()
+        found = files.upkeep.statuses()
     if json:
         print_json_list((msgspec.structs.asdict(one) for one in found), name="volumes")
         return
@@ -85,7 +89,7 @@ def report(*, json: JsonFlag = False) -> None:
     from lockgate.storage_core.settings import Settings
 
     with open_files(Settings(), writes=False) as files:
-        found = files.report_replicas()
+        found = files.upkeep.report()
     if json:
         print_json_list((msgspec.structs.asdict(one) for one in found), name="volumes")
         return
@@ -103,6 +107,58 @@ def report(*, json: JsonFlag = False) -> None:
     ]
     columns = ("volume", "replicas", "bytes", "last report", "marked", "only ones", "does not answer")
     print_table(columns, rows, empty="no volume")
+
+
+@commands.command("verify")
+def verify(
+    volumes: Annotated[
+        list[str] | None, typer.Argument(metavar="[VOLUME]…", help="Volumes; default: all.")
+    ] = None,
+    *,
+    limit: Annotated[
+        float | None, typer.Option("--mb-per-s", min=0.001, help="Read at most so many megabytes a second.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Read the replicas of volumes, and quarantine those whose checksums do not hold.
+
+    A replica in quarantine is kept and no longer read; `lockgate volumes repair` copies its block. Nothing is
+    deleted. A verification that was stopped goes on where it was. Exits with 16 if a replica is wrong or a
+    volume does not answer. `lockgate files fsck --verify` changes nothing.
+    """
+    import msgspec
+
+    from lockgate.storage_core.files.home_files import open_files
+    from lockgate.storage_core.files.volumes.protocol import VolumeId
+    from lockgate.storage_core.settings import Settings
+
+    with open_files(Settings(), writes=False) as files, progress_bar() as progress:
+        bytes_per_s = None if limit is None else limit * 1e6
+        only = [VolumeId(volume) for volume in volumes or ()]
+        found = list(files.upkeep.verify(only, bytes_per_s=bytes_per_s, progress=progress))
+    if json:
+        print_json_list((msgspec.to_builtins(one) for one in found), name="volumes")
+    else:
+        rows = [
+            (
+                one.volume,
+                one.replicas,
+                byte_size(one.read_bytes),
+                one.quarantined,
+                one.released,
+                one.only_ones,
+                one.why_not,
+            )
+            for one in found
+        ]
+        columns = ("volume", "replicas", "read", "quarantined", "good again", "only ones", "does not answer")
+        print_table(columns, rows, empty="no volume")
+        wrong = [
+            (it.problem, it.volume, it.block, it.path, it.detail) for one in found for it in one.findings
+        ]
+        print_table(("problem", "volume", "block", "file", "detail"), wrong, empty="no replica is wrong")
+    if any(one.findings or one.why_not for one in found):
+        raise typer.Exit(WRONG_REPLICAS)
 
 
 @commands.command("repair")
@@ -125,8 +181,10 @@ def repair(
 
     with open_files(Settings(), writes=False) as files:
         if yes:
-            files.report_replicas()
-        found = list(files.re_replicate(dry_run=not yes, bytes_per_s=None if limit is None else limit * 1e6))
+            files.upkeep.report()
+        found = list(
+            files.upkeep.re_replicate(dry_run=not yes, bytes_per_s=None if limit is None else limit * 1e6)
+        )
     left = [one for one in found if one.why_not]
     if json:
         copies = [msgspec.structs.asdict(one) for one in found]
@@ -144,7 +202,7 @@ def clean(
     yes: Annotated[bool, typer.Option("--yes", help="Delete them; otherwise only count them.")] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Delete replicas that no block names any more; without --yes only count them.
+    """Delete replicas that no block names any more, and those in quarantine; without --yes only count them.
 
     They are judged twice, LOCKGATE_LEASE_HARD_S apart. Replicas that a block may need are kept.
     """
@@ -154,10 +212,14 @@ def clean(
     from lockgate.storage_core.settings import Settings
 
     with open_files(Settings(), writes=yes) as files:
-        done = files.delete_left_over(dry_run=not yes)
+        done = files.upkeep.delete_left_over(dry_run=not yes)
     if json:
         print_json({"dry_run": not yes, **msgspec.structs.asdict(done)})
     elif yes:
         print_line(f"{counted(done.found, 'replica')} left over: {done.deleted} deleted, {done.kept} kept")
+        print_line(f"{counted(done.set_aside, 'replica')} in quarantine: {done.discarded} deleted")
     else:
-        print_line(f"{counted(done.found, 'replica')} left over: a dry run; add --yes")
+        print_line(
+            f"{counted(done.found, 'replica')} left over, {done.set_aside} in quarantine: a dry run; "
+            "add --yes"
+        )

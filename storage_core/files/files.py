@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import random
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Literal
 
 from lockgate.storage_core.errors import (
@@ -39,16 +39,13 @@ from lockgate.storage_core.files.namespace.queries import (
     listing,
     status,
 )
-from lockgate.storage_core.files.namespace.rows import RegisteredVolume
 from lockgate.storage_core.files.namespace.tree import Delete, Deleted, MakeDirectory, Rename
 from lockgate.storage_core.files.namespace.tree_paths import parse_path, shown
 from lockgate.storage_core.files.namespace.volume_urls import register_members
 from lockgate.storage_core.files.reader import Reader
 from lockgate.storage_core.files.removal import Removed, remove_deleted
-from lockgate.storage_core.files.replicas.block_reports import BlockReports, VolumeReport
-from lockgate.storage_core.files.replicas.left_over import LeftOver, delete_left_over
-from lockgate.storage_core.files.replicas.re_replication import Copied, ReReplication
-from lockgate.storage_core.files.replicas.replica_check import ReplicaCheck, VolumeStatus, volume_statuses
+from lockgate.storage_core.files.replicas.replica_check import ReplicaCheck
+from lockgate.storage_core.files.replicas.upkeep import ReplicaUpkeep
 from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
 from lockgate.storage_core.files.writer import BLOCK_BYTES, Writer
@@ -98,6 +95,7 @@ class Files:
 
     Attributes:
         recovery: Recovers files whose writers have ended.
+        upkeep: Reports, verifies, copies and deletes replicas.
     """
 
     def __init__(
@@ -129,6 +127,7 @@ class Files:
         self.recovery = FileRecovery(
             journal, volumes, self._renewer, soft_s=self._soft_s, hard_s=self._hard_s
         )
+        self.upkeep = ReplicaUpkeep(journal, volumes, settings)
         self._members = members or self._some
         self._registered: set[VolumeId] = set()
 
@@ -285,37 +284,6 @@ class Files:
     ) -> ReplicaCheck:
         """Return a check of the replicas, which changes nothing; see `ReplicaCheck`."""
         return ReplicaCheck(self._journal, self._volumes, path, verify=verify, bytes_per_s=bytes_per_s)
-
-    def report_replicas(self) -> tuple[VolumeReport, ...]:
-        """Report the replicas of the volumes, and journal what differs; see `BlockReports`."""
-        return tuple(BlockReports(self._journal, self._volumes).report())
-
-    def re_replicate(self, *, dry_run: bool = False, bytes_per_s: float | None = None) -> Iterator[Copied]:
-        """Copy the blocks with too few good replicas; see `ReReplication`.
-
-        Copies go to volumes with a URL. A volume below a home takes none: one process owns it.
-        """
-        with self._journal.reading() as reading:
-            targets = [VolumeId(row.volume) for row in reading.where(RegisteredVolume, {}) if row.url]
-        return ReReplication(
-            self._journal,
-            self._volumes,
-            targets,
-            replicas=self._replicas,
-            within_s=self._hard_s,
-            bytes_per_s=bytes_per_s,
-        ).run(dry_run=dry_run)
-
-    def delete_left_over(self, *, dry_run: bool = False) -> LeftOver:
-        """Delete replicas that no block names any more, in two passes; see `delete_left_over`.
-
-        The second pass begins after the time in which a lease lapses.
-        """
-        return delete_left_over(self._journal, self._volumes, wait_s=self._hard_s, dry_run=dry_run)
-
-    def volume_statuses(self) -> tuple[VolumeStatus, ...]:
-        """Return the volumes that the journal or this process knows, by id."""
-        return volume_statuses(self._journal, self._volumes)
 
     def close(self) -> None:
         """Stop renewing; files that are open are left to recovery."""

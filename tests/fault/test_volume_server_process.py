@@ -185,7 +185,7 @@ def test_a_writer_killed_at_any_time_loses_no_flushed_line_on_three_servers(serv
     with open_files(Settings(), writes=False) as files:
         findings = list(files.check(verify=True).findings())
         assert [one for one in findings if one.problem is not Problem.LEFT_OVER] == []
-        assert len(files.volume_statuses()) == len(servers)
+        assert len(files.upkeep.statuses()) == len(servers)
 
 
 def test_a_writer_that_was_stopped_beyond_its_lease_is_fenced_at_the_volumes(servers: list[Server]) -> None:

@@ -16,13 +16,14 @@ from lockgate.storage_core.files.namespace.rows import (
     Member,
     RegisteredVolume,
     ReportedVolume,
+    VerifiedVolume,
 )
 from lockgate.storage_core.files.namespace.tree import Delete, MakeDirectory, Rename
 from lockgate.storage_core.journal.entries.family import Family
 
 FILES: Final = Family(
     name="files",
-    version=2,
+    version=3,
     rows=(Inode, File, Block, Member, RegisteredVolume),
     ops=(
         MakeDirectory,
@@ -42,5 +43,5 @@ FILES: Final = Family(
         ForgetVolume,
     ),
     migrations="lockgate.storage_core.files.namespace.migrations",
-    soft_tables=(ReportedVolume.TABLE,),
+    soft_tables=(ReportedVolume.TABLE, VerifiedVolume.TABLE),
 )

@@ -158,7 +158,7 @@ def check_registered(reading: Reading, volumes: Collection[VolumeId]) -> None:
     if unknown := sorted(set(volumes) - known):
         raise InvalidInputError(
             f"the journal knows no volume {', '.join(unknown)}; nothing was changed; give ids as they "
-            "are in the error of a recovery that waits for volumes"
+            "are in `lockgate volumes list`"
         )
 
 

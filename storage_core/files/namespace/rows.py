@@ -23,6 +23,11 @@ def id_of(stamp: Stamp) -> int:
     return stamp.epoch << _SEQUENCE_BITS | stamp.sequence
 
 
+def stamp_of(made: int) -> Stamp:
+    """Return the stamp of the entry that made what has an id; see `id_of`."""
+    return Stamp(made >> _SEQUENCE_BITS, made & ((1 << _SEQUENCE_BITS) - 1))
+
+
 class InodeKind(StrEnum):
     """Whether a name is that of a directory or of a file."""
 
@@ -169,3 +174,21 @@ class ReportedVolume(Row, frozen=True):
     length_bytes: int
     differences: int
     reported_s: float
+
+
+class VerifiedVolume(Row, frozen=True):
+    """How far the verification of a volume has come: soft state, as the last report is.
+
+    Attributes:
+        volume: The volume.
+        after_block: Its last block that was read; 0: the next verification begins with the first one.
+        verified_s: When the last verification of all its replicas ended, by the database's clock; None if
+            there was none.
+    """
+
+    TABLE: ClassVar = "volume_verification"
+    KEY: ClassVar = ("volume",)
+
+    volume: str
+    after_block: int
+    verified_s: float | None

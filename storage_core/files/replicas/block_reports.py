@@ -9,34 +9,26 @@ then journaled by compare-and-swap. What is confirmed is no entry.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
 
 import msgspec
 
-from lockgate.storage_core.errors import ConflictError, NotAppliedError, OutcomeUnknownError
+from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS, step
 from lockgate.storage_core.files.blocks import BlockRecord, Fault, known_volume
-from lockgate.storage_core.files.namespace.member_marks import MarkReplica
 from lockgate.storage_core.files.namespace.queries import PAGE, records
-from lockgate.storage_core.files.namespace.rows import Block, Member, RegisteredVolume, ReportedVolume
+from lockgate.storage_core.files.namespace.rows import Block, Member, ReportedVolume
+from lockgate.storage_core.files.replicas.replica_bytes import stat_replica
 from lockgate.storage_core.files.replicas.replica_check import (
     History,
-    Problem,
     judge,
+    known_volumes,
     read_history,
-    stat_replica,
 )
-from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, ReplicaState, Volume, VolumeId
-from lockgate.storage_core.journal import Journal, Mutation, Refused
+from lockgate.storage_core.files.replicas.replica_faults import FAULTS, is_settled, write_faults
+from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, Volume, VolumeId
+from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.maintenance import maintenance
-
-_FAULTS: Final[Mapping[Problem, Fault]] = {
-    Problem.LOST: Fault.LOST,
-    Problem.STALE: Fault.STALE,
-    Problem.CORRUPT: Fault.CORRUPT,
-}
-"""The problems of members that the journal keeps; the others are not of members, or for an operator."""
 
 
 class VolumeReport(msgspec.Struct, kw_only=True):
@@ -78,9 +70,7 @@ class BlockReports:
 
         One that does not answer stops no other; what it has is not judged.
         """
-        with self._journal.reading() as reading:
-            registered = [VolumeId(row.volume) for row in reading.where(RegisteredVolume, {})]
-        return [self._of_volume(volume) for volume in sorted({*registered, *self._volumes})]
+        return [self._of_volume(volume) for volume in known_volumes(self._journal, self._volumes)]
 
     def batch(
         self, report: VolumeReport, after: BlockId | None, page: Sequence[Replica], *, is_last: bool
@@ -149,24 +139,16 @@ class BlockReports:
         with self._journal.reading() as reading:
             found = list(records(reading, reading.find(Block, [(one.block,) for one in differing])))
         history = read_history(self._journal)
-        marks = []
-        for record in found:
-            fault = _fault(record, report.volume, listed, history)
-            if not _differs(record, report.volume, fault):
-                continue
-            if fault is not None and set(record.members) <= {report.volume}:
-                report.only_ones += 1
-                continue
-            marks.append(
-                MarkReplica(block=record.block, volume=report.volume, generation=record.stamp, fault=fault)
-            )
+        faults = [(record, _fault(record, report.volume, listed, history)) for record in found]
         FAILPOINTS.hit("report.mark.before")
-        for outcome in self._journal.write([Mutation(op=mark) for mark in marks]) if marks else ():
-            if not isinstance(outcome, Refused):
-                report.differences += 1
-            elif not isinstance(outcome.error, ConflictError):  # else it has changed: the next report sees it
-                raise outcome.error
+        marked = write_faults(
+            self._journal,
+            report.volume,
+            [(record, fault) for record, fault in faults if _differs(record, report.volume, fault)],
+        )
         FAILPOINTS.hit("report.mark.after")
+        report.differences += marked.changed
+        report.only_ones += marked.only_ones
 
     def _store(self, report: VolumeReport) -> None:
         """Store a whole report as soft state; complete one that has no answer from the last one."""
@@ -195,13 +177,12 @@ def _fault(
     """Return the fault of a member's replica; without news of its bytes a corrupt one stays so."""
     before = record.faults.get(volume)
     found = judge(record, volume, listed.get(record.block), history)
-    if before is Fault.CORRUPT or (found is not None and found[0] not in _FAULTS):
+    if before is Fault.CORRUPT or (found is not None and found[0] not in FAULTS):
         return before
-    return None if found is None else _FAULTS[found[0]]
+    return None if found is None else FAULTS[found[0]]
 
 
 def _differs(record: BlockRecord, volume: VolumeId, fault: Fault | None) -> bool:
     """Return whether the journal must be changed; a block that is being written is left to its reseal."""
-    is_settled = record.state is ReplicaState.SEALED and record.pending is None
     is_member = volume in record.members or volume in record.faults
-    return is_settled and is_member and fault is not record.faults.get(volume)
+    return is_settled(record) and is_member and fault is not record.faults.get(volume)

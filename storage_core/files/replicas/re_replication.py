@@ -29,7 +29,8 @@ from lockgate.storage_core.files.blocks import BlockRecord, Fault, known_volume
 from lockgate.storage_core.files.namespace.member_marks import AddMember
 from lockgate.storage_core.files.namespace.queries import PAGE, block, records
 from lockgate.storage_core.files.namespace.rows import DETACHED, Block
-from lockgate.storage_core.files.replicas.replica_check import READ_BYTES, stat_replica
+from lockgate.storage_core.files.replicas.replica_bytes import pieces, stat_replica
+from lockgate.storage_core.files.replicas.replica_faults import is_settled
 from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, Volume, VolumeId
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
@@ -125,17 +126,15 @@ class ReReplication:
         return max(min(self._replicas, len(self._targets)), len(record.members) + len(record.faults))
 
     def _lacks(self, record: BlockRecord) -> bool:
-        is_settled = record.state is ReplicaState.SEALED and record.pending is None
-        return is_settled and 0 < len(record.members) < self._wanted(record)
+        return is_settled(record) and 0 < len(record.members) < self._wanted(record)
 
     def _add(self, record: BlockRecord) -> Copied:
         why = "no volume that has none of its replicas and enough space answers"
-        lost = [volume for volume, fault in sorted(record.faults.items()) if fault is Fault.LOST]
         others = [one for one in self._by_space(record.length_bytes) if one not in record.members]
-        for volume in (*(one for one in others if one not in record.faults), *lost):
-            if volume not in self._free:
-                continue
-            instead_of = volume if volume in lost else next(iter(sorted(record.faults)), None)
+        in_place = [one for one in others if one in record.faults]
+        in_place.sort(key=lambda one: record.faults[one] is not Fault.LOST)
+        for volume in (*(one for one in others if one not in record.faults), *in_place):
+            instead_of = volume if volume in in_place else next(iter(sorted(record.faults)), None)
             try:
                 self._copy(record, volume, instead_of)
             except _STOPS:
@@ -164,9 +163,11 @@ class ReReplication:
             until_s = reading.now_s() + self._within_s
         to = known_volume(self._volumes, volume)
         if stat_replica(to, record.block) is not None:
-            raise ConflictError(
-                f"it has another replica of block {record.block}, which must be deleted first"
-            )
+            if volume not in record.faults:
+                raise ConflictError(
+                    f"it has another replica of block {record.block}, which must be deleted first"
+                )
+            _at("quarantine", lambda: to.quarantine(record.block, record.stamp))
         _at("create", lambda: to.create(record.block, record.stamp))
         crc = self._fill(record, to)
         _at(
@@ -174,7 +175,7 @@ class ReReplication:
             lambda: to.finish(record.block, record.stamp, record.length_bytes, ReplicaState.SEALED),
         )
         back = 0
-        for offset, size in _pieces(record.length_bytes):
+        for offset, size in pieces(record.length_bytes):
             back = zlib.crc32(to.read(record.block, record.stamp, offset, size), back)
         if back != crc:
             raise StoreUnavailableError(f"the copy of block {record.block} has other bytes; it is not used")
@@ -191,7 +192,7 @@ class ReReplication:
     def _fill(self, record: BlockRecord, to: Volume) -> int:
         """Append the bytes of a good member to a copy, and return their checksum."""
         crc = 0
-        for offset, size in _pieces(record.length_bytes):
+        for offset, size in pieces(record.length_bytes):
             data = self._read(record, offset, size)
             crc = zlib.crc32(data, crc)
             _at("append", partial(to.append, record.block, record.stamp, offset, data))
@@ -216,11 +217,6 @@ class ReReplication:
             return known_volume(self._volumes, volume).usage().free_bytes
         except (NotAppliedError, OutcomeUnknownError):
             return None
-
-
-def _pieces(length: int) -> Iterator[tuple[int, int]]:
-    for offset in range(0, length, READ_BYTES):
-        yield offset, min(READ_BYTES, length - offset)
 
 
 def _at(point: str, call: Callable[[], T]) -> T:

@@ -8,28 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from lockgate.storage_core.errors import (
     InvalidInputError,
-    MalformedRecordError,
     NotAppliedError,
-    ObjectNotFoundError,
     OutcomeUnknownError,
     RecordVersionError,
 )
 from lockgate.storage_core.files.blocks import BlockRecord, known_volume
 from lockgate.storage_core.files.namespace.queries import PAGE, files_below, path_of, records
-from lockgate.storage_core.files.namespace.rows import Block, RegisteredVolume
+from lockgate.storage_core.files.namespace.rows import Block, RegisteredVolume, stamp_of
+from lockgate.storage_core.files.replicas.replica_bytes import damage, stat_replica
 from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, ReplicaState, Volume, VolumeId
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.read.epochs import Epoch, read_epochs, survived
 from lockgate.storage_core.stamp import Stamp
-
-READ_BYTES: Final = 1024 * 1024
-"""Bytes of each read of a verification."""
 
 
 class Problem(StrEnum):
@@ -194,9 +190,7 @@ class ReplicaCheck:
                             yield record, volume, replica
 
     def _of_all(self) -> Iterator[tuple[BlockRecord | None, VolumeId, Replica | None]]:
-        with self._journal.reading() as reading:
-            registered = [VolumeId(row.volume) for row in reading.where(RegisteredVolume, {})]
-        for volume in sorted({*registered, *self._volumes}):
+        for volume in known_volumes(self._journal, self._volumes):
             yield from self._of_volume(volume)
 
     def _of_volume(self, volume: VolumeId) -> Iterator[tuple[BlockRecord | None, VolumeId, Replica | None]]:
@@ -248,11 +242,24 @@ class ReplicaCheck:
         found = judge(record, volume, replica, self._history)
         if replica is None or replica.stamp == Stamp() or found is None or found[0] is not Problem.LEFT_OVER:
             return None
+        return replica if self._has_good_members(record) else None
+
+    def is_whole(self, block: BlockId) -> bool:
+        """Return whether a block has good replicas on all its members, or was removed."""
+        with self._journal.reading() as reading:
+            row = reading.get(Block, block)
+            record = None if row is None else next(iter(records(reading, [row])))
+        self._history = read_history(self._journal)
+        if record is None:
+            return self._history.has(stamp_of(block))  # a restored journal may lack the block
+        return bool(record.members) and not record.faults and self._has_good_members(record)
+
+    def _has_good_members(self, record: BlockRecord | None) -> bool:
         for member in () if record is None else record.members:
-            there = self._stat(member, block)
+            there = self._stat(member, record.block)  # type: ignore[union-attr] # it has members
             if there is None or member in self._unreachable or judge(record, member, there, self._history):
-                return None
-        return replica
+                return False
+        return True
 
     def _again(self, block: BlockId, volume: VolumeId) -> Finding | None:
         """Read a block and its replica once more, and return what is still wrong."""
@@ -279,21 +286,21 @@ class ReplicaCheck:
 
     def _read(self, record: BlockRecord, volume: VolumeId) -> tuple[Problem, str] | None:
         """Read a sealed replica, and compare its checksums."""
-        offset = 0
-        while record.state is ReplicaState.SEALED and record.pending is None and offset < record.length_bytes:
-            size = min(READ_BYTES, record.length_bytes - offset)
-            try:
-                data = known_volume(self._volumes, volume).read(record.block, record.stamp, offset, size)
-            except (NotAppliedError, OutcomeUnknownError) as error:
-                self._stat(volume, record.block)
-                return None if volume in self._unreachable else (Problem.CORRUPT, str(error))
-            if len(data) < size:
-                return Problem.CORRUPT, f"{len(data)} of {size} bytes at {offset} can be read"
-            offset += size
-            self.verified_bytes += size
-            if self._bytes_per_s is not None:
-                self._journal.clock.sleep(size / self._bytes_per_s)
-        return None
+        if record.state is not ReplicaState.SEALED or record.pending is not None:
+            return None
+        try:
+            why = damage(known_volume(self._volumes, volume), record, self._count)
+        except RecordVersionError:
+            raise
+        except (NotAppliedError, OutcomeUnknownError) as error:
+            self._unreachable[volume] = str(error)
+            return None
+        return (Problem.CORRUPT, why) if why else None
+
+    def _count(self, size: int) -> None:
+        self.verified_bytes += size
+        if self._bytes_per_s is not None:
+            self._journal.clock.sleep(size / self._bytes_per_s)
 
     def _stat(self, volume: VolumeId, block: BlockId) -> Replica | None:
         try:
@@ -311,14 +318,11 @@ def read_history(journal: Journal) -> History:
         return History(reading.status().stamp, read_epochs(reading))
 
 
-def stat_replica(volume: Volume, block: BlockId) -> Replica | None:
-    """Return a volume's replica, as `Volume.replicas` lists it: one that cannot be read has no stamp."""
-    try:
-        return volume.stat(block)
-    except RecordVersionError:
-        raise
-    except (MalformedRecordError, ObjectNotFoundError):
-        return Replica(block, Stamp(), ReplicaState.SUSPECT, 0, 0)
+def known_volumes(journal: Journal, volumes: Mapping[VolumeId, Volume]) -> list[VolumeId]:
+    """Return the volumes that the journal or this process knows, by id."""
+    with journal.reading() as reading:
+        registered = [VolumeId(row.volume) for row in reading.where(RegisteredVolume, {})]
+    return sorted({*registered, *volumes})
 
 
 class VolumeStatus(msgspec.Struct, frozen=True, kw_only=True):

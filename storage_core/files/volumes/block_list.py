@@ -73,10 +73,10 @@ def listed(block: BlockId, path: Path, view: Callable[[BlockId], Replica | None]
 def usage_of(folder: Path) -> Usage:
     """Return the space that the files of a directory take, and what its file system has left."""
     used = 0
-    with os.scandir(folder) as entries:
-        for entry in entries:
+    for path, _, names in os.walk(folder):  # with the replicas that are set aside
+        for name in names:
             try:
-                used += entry.stat().st_size
+                used += (Path(path) / name).stat().st_size
             except FileNotFoundError:
                 continue  # it was deleted or replaced meanwhile
     found = os.statvfs(folder)

@@ -14,7 +14,9 @@ from typing import Self
 from lockgate.storage_core.errors import (
     ConflictError,
     FencedError,
+    MalformedRecordError,
     ObjectNotFoundError,
+    RecordVersionError,
     StaleReplicaError,
 )
 from lockgate.storage_core.file_locks import try_lock_exclusive
@@ -28,6 +30,7 @@ from lockgate.storage_core.files.volumes.protocol import (
     Usage,
     VolumeId,
 )
+from lockgate.storage_core.files.volumes.quarantine import Quarantine
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores.os_errors import translated
 
@@ -49,6 +52,7 @@ class LocalVolume:
         """
         self._folder = folder
         self._disk = disk or Disk()
+        self._quarantine = Quarantine(folder, self._disk)
         self._replicas: dict[BlockId, LocalReplica] = {}
         self._locks: defaultdict[BlockId, threading.Lock] = defaultdict(threading.Lock)
         self._blocks: BlockList | None = None
@@ -155,6 +159,35 @@ class LocalVolume:
                 if self._blocks is not None:
                     self._blocks.remove(block)
             return True
+
+    def quarantine(self, block: BlockId, stamp: Stamp) -> bool:
+        """Set a damaged replica aside; one that is newer than the stamp stays."""
+        with self._locks[block], translated("quarantine", str(self._path(block)), changes=True):
+            try:
+                found = self._replicas.get(block) or LocalReplica.load(self._path(block), self._disk)
+            except RecordVersionError:
+                raise
+            except (MalformedRecordError, FileNotFoundError):
+                pass  # its header is damaged, or its log is missing
+            else:
+                if found is None or found.header.stamp > stamp:
+                    return False
+            self._quarantine.take(self._path(block))
+            self._replicas.pop(block, None)
+            with self._listing:
+                if self._blocks is not None:
+                    self._blocks.remove(block)
+            return True
+
+    def quarantined(self, after: BlockId | None, limit: int) -> tuple[BlockId, ...]:
+        """Return the blocks of the next replicas that are set aside."""
+        with translated("quarantined", str(self._folder), changes=False):
+            return tuple(self._quarantine.blocks(after, limit))
+
+    def discard(self, block: BlockId) -> bool:
+        """Delete the replica of a block that is set aside; return whether there was one."""
+        with self._locks[block], translated("discard", str(self._path(block)), changes=True):
+            return self._quarantine.discard(block)
 
     def replicas(self, after: BlockId | None, limit: int) -> tuple[Replica, ...]:
         """Return the next replicas in the order of their blocks."""

@@ -117,6 +117,22 @@ class Volume(Protocol):
     def delete(self, block: BlockId, stamp: Stamp) -> bool:
         """Delete a replica that is not newer than the stamp; return whether there was one."""
 
+    def quarantine(self, block: BlockId, stamp: Stamp) -> bool:
+        """Set a damaged replica aside; return whether there was one.
+
+        It is kept until `discard`, and neither listed nor served; a new one may be created in its place. One
+        that is newer than the stamp stays; one whose header cannot be read has none.
+
+        Raises:
+            ConflictError: A volume of this kind sets nothing aside.
+        """
+
+    def quarantined(self, after: BlockId | None, limit: int) -> tuple[BlockId, ...]:
+        """Return the blocks of the next replicas that are set aside, in order; see `replicas`."""
+
+    def discard(self, block: BlockId) -> bool:
+        """Delete the replica of a block that is set aside; return whether there was one."""
+
     def replicas(self, after: BlockId | None, limit: int) -> tuple[Replica, ...]:
         """Return the next replicas in the order of their blocks: at most `limit`; fewer only at the end.
 

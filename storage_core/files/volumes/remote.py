@@ -23,7 +23,7 @@ from lockgate.storage_core.files.volumes.wire import (
     BYTES,
     CRC_HEADER,
     PIECE_BYTES,
-    Deleted,
+    Found,
     Length,
     Served,
     checksum,
@@ -118,13 +118,23 @@ class RemoteVolume:
 
     def delete(self, block: BlockId, stamp: Stamp) -> bool:
         """Delete a replica that is not newer than the stamp; return whether there was one."""
-        return self._change("DELETE", self._block(block, stamp=stamp), Deleted).is_deleted
+        return self._change("DELETE", self._block(block, stamp=stamp), Found).is_found
+
+    def quarantine(self, block: BlockId, stamp: Stamp) -> bool:
+        """Set a damaged replica aside; one that is newer than the stamp stays."""
+        return self._change("POST", self._block(block, "/quarantine", stamp=stamp), Found).is_found
+
+    def quarantined(self, after: BlockId | None, limit: int) -> tuple[BlockId, ...]:
+        """Return the blocks of the next replicas that are set aside."""
+        return tuple(map(BlockId, self._page("/quarantined", after, limit, tuple[int, ...])))
+
+    def discard(self, block: BlockId) -> bool:
+        """Delete the replica of a block that is set aside; return whether there was one."""
+        return self._change("DELETE", self._block(block, "/quarantine"), Found).is_found
 
     def replicas(self, after: BlockId | None, limit: int) -> tuple[Replica, ...]:
         """Return the next replicas in the order of their blocks."""
-        check_limit(limit)
-        query = {"limit": limit} if after is None else {"limit": limit, "after": after}
-        return self._get(f"/replicas?{urlencode(query)}", tuple[Replica, ...])
+        return self._page("/replicas", after, limit, tuple[Replica, ...])
 
     def usage(self) -> Usage:
         """Return the used and the free space."""
@@ -132,6 +142,11 @@ class RemoteVolume:
 
     def _block(self, block: BlockId, call: str = "", **query: object) -> str:
         return f"/blocks/{block}{call}?{urlencode(query)}"
+
+    def _page(self, path: str, after: BlockId | None, limit: int, kind: type[T]) -> T:
+        check_limit(limit)
+        query = {"limit": limit} if after is None else {"limit": limit, "after": after}
+        return self._get(f"{path}?{urlencode(query)}", kind)
 
     def _read(self, block: BlockId, stamp: Stamp, offset: int, size: int) -> bytes:
         path = f"{self._path}{self._block(block, '/bytes', stamp=stamp, offset=offset, size=size)}"

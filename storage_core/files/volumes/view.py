@@ -20,6 +20,7 @@ from lockgate.storage_core.files.volumes.protocol import (
     Usage,
     VolumeId,
 )
+from lockgate.storage_core.files.volumes.quarantine import Quarantine
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores.os_errors import translated
 
@@ -107,6 +108,19 @@ class VolumeView:
         self._refuse()
 
     def delete(self, block: BlockId, stamp: Stamp) -> bool:  # noqa: ARG002 - of the protocol
+        """Refuse."""
+        self._refuse()
+
+    def quarantine(self, block: BlockId, stamp: Stamp) -> bool:  # noqa: ARG002 - of the protocol
+        """Refuse."""
+        self._refuse()
+
+    def quarantined(self, after: BlockId | None, limit: int) -> tuple[BlockId, ...]:
+        """Return the blocks of the next replicas that are set aside."""
+        with translated("quarantined", str(self._folder), changes=False):
+            return tuple(Quarantine(self._folder, self._disk).blocks(after, limit))
+
+    def discard(self, block: BlockId) -> bool:  # noqa: ARG002 - of the protocol
         """Refuse."""
         self._refuse()
 

@@ -21,10 +21,10 @@ class Length(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     length_bytes: int
 
 
-class Deleted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether there was a replica."""
+class Found(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether there was a replica to delete or to set aside."""
 
-    is_deleted: bool
+    is_found: bool
 
 
 class Served(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

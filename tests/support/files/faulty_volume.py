@@ -73,6 +73,15 @@ class FaultyVolume:
     def delete(self, block: BlockId, stamp: Stamp) -> bool:
         return self._call("delete", block, stamp)  # type: ignore[no-any-return]
 
+    def quarantine(self, block: BlockId, stamp: Stamp) -> bool:
+        return self._call("quarantine", block, stamp)  # type: ignore[no-any-return]
+
+    def quarantined(self, after: BlockId | None, limit: int) -> tuple[BlockId, ...]:
+        return self._call("quarantined", after, limit)  # type: ignore[no-any-return]
+
+    def discard(self, block: BlockId) -> bool:
+        return self._call("discard", block)  # type: ignore[no-any-return]
+
     def replicas(self, after: BlockId | None, limit: int) -> tuple[Replica, ...]:
         return self._call("replicas", after, limit)  # type: ignore[no-any-return]
 

@@ -39,6 +39,7 @@ class MemoryVolume:
 
     Attributes:
         is_up: Whether it can be reached.
+        aside: What is in quarantine.
         loses: Names of calls whose next answer is lost.
         refuses: Names of calls that fail next, without an effect.
     """
@@ -48,6 +49,7 @@ class MemoryVolume:
     refuses: set[str] = field(default_factory=set)
     capacity_bytes: int = 1_000_000
     stored: dict[BlockId, Stored] = field(default_factory=dict)
+    aside: dict[BlockId, Stored] = field(default_factory=dict)
 
     def create(self, block: BlockId, stamp: Stamp) -> Replica:
         self._begin("create")
@@ -118,6 +120,23 @@ class MemoryVolume:
             return False
         del self.stored[block]
         return True
+
+    def quarantine(self, block: BlockId, stamp: Stamp) -> bool:
+        self._begin("quarantine")
+        stored = self.stored.get(block)
+        if stored is None or stored.stamp > stamp:
+            return False
+        self.aside.setdefault(block, self.stored.pop(block))
+        return True
+
+    def quarantined(self, after: BlockId | None, limit: int) -> tuple[BlockId, ...]:
+        self._begin("quarantined")
+        check_limit(limit)
+        return tuple(sorted(block for block in self.aside if after is None or block > after)[:limit])
+
+    def discard(self, block: BlockId) -> bool:
+        self._begin("discard")
+        return self.aside.pop(block, None) is not None
 
     def replicas(self, after: BlockId | None, limit: int) -> tuple[Replica, ...]:
         self._begin("replicas")

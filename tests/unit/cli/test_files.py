@@ -251,3 +251,21 @@ def test_volumes_repair_shows_what_it_would_copy_and_copies_with_yes(run: Run, s
     assert "0 blocks with too few good replicas: a dry run" in run("volumes", "repair").stdout
     assert "copies made: 0, blocks not copied: 0" in run("volumes", "repair", "--yes").stdout
     assert document(run("volumes", "repair", "--yes", "--json")) == {"dry_run": False, "blocks": []}
+
+
+def test_volumes_verify_names_a_damaged_replica_and_marks_it_unless_it_is_the_only_one(
+    run: Run, settings: Settings, source: Path
+) -> None:
+    run("files", "append", "/a.log", "--create", "--from", str(source))
+    whole = run("volumes", "verify", "--mb-per-s", "50")
+    assert whole.exit_code == 0
+    assert "no replica is wrong" in whole.stdout
+    (log,) = (settings.home_dir / "volumes").glob("*/*.log")
+    log.write_bytes(log.read_bytes()[:-1] + b"?")
+    damaged = run("volumes", "verify", "--json")
+    assert damaged.exit_code == 16
+    (found,) = document(damaged)
+    assert (found["quarantined"], found["only_ones"]) == (0, 1)
+    assert [(one["problem"], one["path"]) for one in found["findings"]] == [("corrupt", "/a.log")]
+    assert "/a.log" in run("volumes", "verify", found["volume"]).stdout
+    assert run("volumes", "verify", "none").exit_code == InvalidInputError.exit_code

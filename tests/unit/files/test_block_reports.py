@@ -85,7 +85,7 @@ def test_a_report_of_whole_replicas_writes_no_entry(
     monkeypatch.setattr(block_reports, "PAGE", page)
     before = world.entries()
     for _ in range(3):
-        found = world.files.report_replicas()
+        found = world.files.upkeep.report()
     assert [(one.volume, one.replicas, one.length_bytes, one.differences) for one in found] == [
         (name, 4, len(TEXT) + 3, 0) for name in NAMES
     ]
@@ -107,7 +107,7 @@ def test_only_what_differs_is_journaled_and_no_longer_read(
     del world.volumes[NAMES[1]].stored[third].data[1:]
     before = world.entries()
 
-    found = world.files.report_replicas()
+    found = world.files.upkeep.report()
 
     assert [one.differences for one in found] == [2, 1, 0]
     assert world.faults() == {
@@ -116,7 +116,7 @@ def test_only_what_differs_is_journaled_and_no_longer_read(
         (third, NAMES[1]): Fault.CORRUPT,
     }
     assert world.entries() == before + 3
-    assert [one.differences for one in world.files.report_replicas()] == [0, 0, 0]
+    assert [one.differences for one in world.files.upkeep.report()] == [0, 0, 0]
     assert world.entries() == before + 3
     assert world.files.open("/a.log").read() == TEXT
     with pytest.raises(StoreUnavailableError):
@@ -133,11 +133,11 @@ def test_a_replica_that_is_back_is_used_again_and_a_corrupt_one_is_not(world: Me
     first, second, *_ = world.blocks()
     volume = world.volumes[NAMES[0]]
     away, damaged = volume.stored.pop(first), volume.stored[second].data.pop()
-    world.files.report_replicas()
+    world.files.upkeep.report()
     volume.stored[first] = away
     volume.stored[second].data.append(damaged)
 
-    assert [one.differences for one in world.files.report_replicas()] == [1, 0, 0]
+    assert [one.differences for one in world.files.upkeep.report()] == [1, 0, 0]
     assert world.faults() == {(second, NAMES[0]): Fault.CORRUPT}
 
 
@@ -146,7 +146,7 @@ def test_the_last_replica_of_a_block_is_named_and_not_marked(world: MemoryWorld)
     for name in NAMES:
         del world.volumes[name].stored[first]
 
-    found = world.files.report_replicas()
+    found = world.files.upkeep.report()
 
     assert [(one.differences, one.only_ones) for one in found] == [(1, 0), (1, 0), (0, 1)]
     assert set(world.faults()) == {(first, NAMES[0]), (first, NAMES[1])}
@@ -200,13 +200,13 @@ def test_a_batch_that_is_missing_means_nothing(world: MemoryWorld) -> None:
 
 
 def test_a_volume_that_does_not_answer_loses_nothing_and_shows_its_last_report(world: MemoryWorld) -> None:
-    earlier = world.files.report_replicas()[0]
+    earlier = world.files.upkeep.report()[0]
     world.volumes[NAMES[0]].is_up = False
-    found, *others = world.files.report_replicas()
+    found, *others = world.files.upkeep.report()
     assert (found.replicas, found.reported_s) == (4, earlier.reported_s)
     assert "out of reach" in found.why_not
     assert [one.why_not for one in others] == ["", ""]
-    assert "not known" in world.process(NAMES[1]).report_replicas()[0].why_not
+    assert "not known" in world.process(NAMES[1]).upkeep.report()[0].why_not
     assert world.faults() == {}
 
 
@@ -217,7 +217,7 @@ def test_a_block_that_is_written_is_left_to_its_reseal(world: MemoryWorld) -> No
     *_, last = world.blocks()
     before = world.entries()
     del world.volumes[NAMES[0]].stored[last]
-    assert [one.differences for one in world.files.report_replicas()] == [0, 0, 0]
+    assert [one.differences for one in world.files.upkeep.report()] == [0, 0, 0]
     assert world.entries() == before
     writer.write(b"e")
     writer.close()
@@ -241,7 +241,7 @@ def test_an_append_leaves_a_marked_member_out(world: MemoryWorld) -> None:
 def test_a_deleted_file_is_removed_without_the_volume_of_a_marked_replica(world: MemoryWorld) -> None:
     first, *_ = world.blocks()
     away = world.volumes[NAMES[0]].stored.pop(first)
-    world.files.report_replicas()
+    world.files.upkeep.report()
     world.volumes[NAMES[0]].is_up = False
     world.files.delete("/a.log")
     assert world.files.remove_deleted().kept_blocks == 2  # those that it has good replicas of
@@ -255,7 +255,7 @@ def test_a_report_in_safe_mode_journals_what_differs(world: MemoryWorld) -> None
     first, *_ = world.blocks()
     del world.volumes[NAMES[0]].stored[first]
     add_operators_reason(world.journal, "a test")
-    assert [one.differences for one in world.files.report_replicas()] == [1, 0, 0]
+    assert [one.differences for one in world.files.upkeep.report()] == [1, 0, 0]
 
 
 def test_a_local_volume_reports_its_replicas(journals: JournalWorld, tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_a_local_volume_reports_its_replicas(journals: JournalWorld, tmp_path: P
     world.start_volumes()
     volume = VolumeId((folder / "volume.id").read_text())
 
-    assert {one.volume: one.differences for one in files.report_replicas() if one.differences} == {volume: 2}
+    assert {one.volume: one.differences for one in files.upkeep.report() if one.differences} == {volume: 2}
     rows = [row for row in world.rows(Member) if isinstance(row, Member) and row.fault]
     assert [row.fault for row in rows] == [Fault.LOST, Fault.CORRUPT]
     assert world.process().open("/a.log").read() == TEXT

@@ -56,13 +56,13 @@ def replicas(world: FileWorld) -> tuple[Replica, ...]:
 def test_old_replicas_of_a_volume_that_was_away_are_deleted_in_two_passes(world: FileWorld) -> None:
     files = world.process()
     assert len(replicas(world)) == 2
-    assert files.delete_left_over(dry_run=True) == LeftOver(found=2)
+    assert files.upkeep.delete_left_over(dry_run=True) == LeftOver(found=2)
     assert len(replicas(world)) == 2
     began_s = world.clock.monotonic_s()
-    assert files.delete_left_over() == LeftOver(found=2, deleted=2)
+    assert files.upkeep.delete_left_over() == LeftOver(found=2, deleted=2)
     assert world.clock.monotonic_s() - began_s == Settings().lease_hard_s
     assert replicas(world) == ()
-    assert files.delete_left_over() == LeftOver()
+    assert files.upkeep.delete_left_over() == LeftOver()
     assert files.open("/a.log").read() == b"abcdef"
 
 
@@ -73,7 +73,7 @@ def test_a_replica_is_kept_while_a_member_of_its_block_has_no_good_one(world: Fi
         (folder / f"{row.block:020d}.log").unlink()
     world.restart_volumes()
 
-    assert world.process().delete_left_over() == LeftOver(found=2, deleted=1, kept=1)
+    assert world.process().upkeep.delete_left_over() == LeftOver(found=2, deleted=1, kept=1)
     assert [one.block for one in replicas(world)] == [row.block]
 
 
@@ -82,7 +82,7 @@ def test_a_replica_without_a_stamp_or_of_another_history_is_left_to_the_operator
     volume.create(BlockId(2), Stamp())
     volume.create(BlockId(3), Stamp(9, 9))
 
-    assert world.process().delete_left_over() == LeftOver(found=3, deleted=2, kept=1)
+    assert world.process().upkeep.delete_left_over() == LeftOver(found=3, deleted=2, kept=1)
     assert [one.block for one in replicas(world)] == [2, 3]
 
 
@@ -98,12 +98,12 @@ def test_a_replica_that_changes_between_the_passes_is_kept(
         sleep(seconds)
 
     monkeypatch.setattr(world.clock, "sleep", change)
-    assert world.process().delete_left_over() == LeftOver(found=2, deleted=1, kept=1)
+    assert world.process().upkeep.delete_left_over() == LeftOver(found=2, deleted=1, kept=1)
     assert [one.block for one in replicas(world)] == [first.block]
 
 
 def test_nothing_is_deleted_in_safe_mode(world: FileWorld) -> None:
     add_operators_reason(world.journal, "a test")
     with pytest.raises(SafeModeError):
-        world.process().delete_left_over()
+        world.process().upkeep.delete_left_over()
     assert len(replicas(world)) == 2

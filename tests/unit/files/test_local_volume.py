@@ -216,7 +216,7 @@ def test_after_a_restart_replicas_are_listed_as_they_are_loaded(tmp_path: Path) 
         view = VolumeView(tmp_path, volume.id)
         assert view.replicas(None, 9)[1:] == volume.replicas(None, 9)[1:]
         assert view.replicas(BlockId(7), 1) == (volume.stat(BlockId(8)),)
-        assert view.usage() == volume.usage()
+        assert view.usage().used_bytes == volume.usage().used_bytes
 
 
 def test_replicas_of_a_newer_program_are_not_listed_as_damaged(tmp_path: Path) -> None:
@@ -240,3 +240,56 @@ def test_a_volume_belongs_to_one_process_and_keeps_its_id(tmp_path: Path) -> Non
         assert f"pid {os.getpid()}" in second.stderr
     with LocalVolume(tmp_path) as volume:
         assert volume.id == identity
+
+
+def _set_aside(folder: Path, disk: Disk | None = None) -> None:
+    with LocalVolume(folder, disk=disk) as volume:
+        assert volume.quarantine(B, S1)
+
+
+def test_a_replica_that_is_set_aside_is_neither_listed_nor_served_and_kept(tmp_path: Path) -> None:
+    _written(tmp_path).close()
+    for _ in range(2):
+        with LocalVolume(tmp_path) as volume:
+            volume.create(B, S1)
+            used = volume.usage().used_bytes
+            assert volume.quarantine(B, S1)
+            assert not volume.quarantine(B, S1)
+            assert volume.stat(B) is None
+            assert volume.replicas(None, 9) == ()
+            assert volume.quarantined(None, 9) == VolumeView(tmp_path, volume.id).quarantined(None, 9) == (B,)
+            assert volume.quarantined(B, 9) == ()
+            assert volume.usage().used_bytes == used
+    assert (tmp_path / "quarantine" / f"{7:020d}.0.log").read_bytes().endswith(b"abc")
+    with LocalVolume(tmp_path) as volume:
+        assert volume.discard(B)
+        assert not volume.discard(B)
+        assert volume.quarantined(None, 9) == ()
+        assert list((tmp_path / "quarantine").iterdir()) == []
+
+
+def test_a_newer_replica_is_not_set_aside_and_one_without_a_header_is(tmp_path: Path) -> None:
+    with _written(tmp_path) as volume:
+        volume.fence(B, S2)
+        assert not volume.quarantine(B, S1)
+    (tmp_path / HEAD).write_bytes(b"damaged")
+    _set_aside(tmp_path)
+    (tmp_path / HEAD).write_bytes(struct.pack(">4sI", b"LGRP", 9))
+    with LocalVolume(tmp_path) as volume, pytest.raises(RecordVersionError):
+        volume.quarantine(B, S1)
+
+
+def test_a_crash_at_each_call_keeps_the_bytes_that_are_set_aside(tmp_path: Path) -> None:
+    whole = FaultyDisk()
+    _written(tmp_path / "whole").close()
+    _set_aside(tmp_path / "whole", whole)
+    for dies_at in range(1, whole.calls + 1):
+        folder = tmp_path / str(dies_at)
+        _written(folder).close()
+        with pytest.raises(Crash):
+            _set_aside(folder, FaultyDisk(dies_at))
+        with LocalVolume(folder) as volume:
+            volume.quarantine(B, S1)
+            assert volume.quarantined(None, 9) == (B,)
+            assert volume.stat(B) is None
+        assert (folder / "quarantine" / f"{7:020d}.0.log").read_bytes().endswith(b"abc")

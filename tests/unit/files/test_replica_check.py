@@ -133,7 +133,7 @@ def test_volumes_that_do_not_answer_are_named_and_their_replicas_are_not_called_
         findings = files.check(path).findings()
         problems = [(one.volume, one.problem, one.block) for one in findings]
         assert problems == [(volume, Problem.UNREACHABLE, None) for volume in (gone, down)]
-    statuses = {one.volume: one for one in files.volume_statuses()}
+    statuses = {one.volume: one for one in files.upkeep.statuses()}
     assert [bool(statuses[name].why_not) for name in (gone, down, here)] == [True, True, False]
     assert statuses[here].used_bytes
 

@@ -323,3 +323,14 @@ def test_a_served_volume_belongs_to_one_process_and_one_journal(tmp_path: Path) 
         (tmp_path / "copy" / name).write_bytes((folders[0] / name).read_bytes())
     with pytest.raises(InvalidInputError, match="is a copy of another volume"):
         owned_volumes([*folders, tmp_path / "copy"], "journal-1").__enter__()
+
+
+def test_a_damaged_replica_is_set_aside_and_discarded(remote: RemoteVolume, local: LocalVolume) -> None:
+    assert not remote.quarantine(BlockId(8), S1)
+    assert remote.quarantine(B, S1)
+    assert local.stat(B) is None
+    assert remote.quarantined(None, 9) == (B,)
+    assert remote.quarantined(B, 9) == ()
+    assert remote.discard(B)
+    assert not remote.discard(B)
+    assert remote.quarantined(None, 9) == ()

@@ -281,6 +281,19 @@ class S3Volume:
                     return True
             return False
 
+    def quarantine(self, block: BlockId, stamp: Stamp) -> bool:  # noqa: ARG002 - of the protocol
+        """Refuse: a copy on another volume replaces a damaged replica of a bucket."""
+        raise ConflictError(f"block {block}: {self._store.url} sets no replica aside; nothing was changed")
+
+    def quarantined(self, after: BlockId | None, limit: int) -> tuple[BlockId, ...]:  # noqa: ARG002
+        """Return none."""
+        check_limit(limit)
+        return ()
+
+    def discard(self, block: BlockId) -> bool:  # noqa: ARG002 - of the protocol
+        """Return False: nothing is set aside."""
+        return False
+
     def replicas(self, after: BlockId | None, limit: int) -> tuple[Replica, ...]:
         """Return the next replicas in the order of their blocks."""
         check_limit(limit)

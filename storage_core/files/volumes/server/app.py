@@ -23,7 +23,7 @@ from lockgate.storage_core.files.volumes.wire import (
     BYTES,
     CRC_HEADER,
     PIECE_BYTES,
-    Deleted,
+    Found,
     Length,
     Served,
     checksum,
@@ -76,10 +76,13 @@ def volume_app(
     for path, method, call in (
         (volume, "GET", calls.look),
         (f"{volume}/replicas", "GET", calls.replicas),
+        (f"{volume}/quarantined", "GET", calls.quarantined),
         (f"{volume}/usage", "GET", calls.usage),
         (block, "PUT", calls.create),
         (block, "GET", calls.stat),
         (block, "DELETE", calls.delete),
+        (f"{block}/quarantine", "POST", calls.quarantine),
+        (f"{block}/quarantine", "DELETE", calls.discard),
         (f"{block}/bytes", "POST", calls.append),
         (f"{block}/bytes", "GET", calls.read),
         (f"{block}/flush", "POST", calls.flush),
@@ -108,12 +111,10 @@ class _Calls:
         return JsonResponse(Served(volume=self._volume(request).id))
 
     async def replicas(self, request: Request) -> Response:
-        volume = self._volume(request)
-        after = BlockId(_number(request, "after")) if "after" in request.query_params else None
-        limit = _number(request, "limit")
-        if limit > _LARGEST_PAGE:
-            raise InvalidInputError(f"limit={limit}: a page has at most {_LARGEST_PAGE} replicas")
-        return JsonResponse(await self._do(volume.replicas, after, limit))
+        return JsonResponse(await self._do(self._volume(request).replicas, *_page(request)))
+
+    async def quarantined(self, request: Request) -> Response:
+        return JsonResponse(await self._do(self._volume(request).quarantined, *_page(request)))
 
     async def usage(self, request: Request) -> Response:
         return JsonResponse(await self._do(self._volume(request).usage))
@@ -126,7 +127,14 @@ class _Calls:
 
     async def delete(self, request: Request) -> Response:
         done = await self._do(self._volume(request).delete, _block(request), _stamp(request))
-        return JsonResponse(Deleted(is_deleted=done))
+        return JsonResponse(Found(is_found=done))
+
+    async def quarantine(self, request: Request) -> Response:
+        done = await self._do(self._volume(request).quarantine, _block(request), _stamp(request))
+        return JsonResponse(Found(is_found=done))
+
+    async def discard(self, request: Request) -> Response:
+        return JsonResponse(Found(is_found=await self._do(self._volume(request).discard, _block(request))))
 
     async def append(self, request: Request) -> Response:
         volume, block, stamp = self._volume(request), _block(request), _stamp(request)
@@ -197,6 +205,13 @@ def _block(request: Request) -> BlockId:
 
 def _number(request: Request, name: str) -> int:
     return _parsed(request.query_params.get(name, ""), name)
+
+
+def _page(request: Request) -> tuple[BlockId | None, int]:
+    limit = _number(request, "limit")
+    if limit > _LARGEST_PAGE:
+        raise InvalidInputError(f"limit={limit}: a page has at most {_LARGEST_PAGE} replicas")
+    return BlockId(_number(request, "after")) if "after" in request.query_params else None, limit
 
 
 def _parsed(text: str, name: str) -> int:

@@ -127,7 +127,7 @@ def test_soft_tables_are_empty_after_a_restore_and_kept_by_an_operator(
         with journal.reading() as reading:
             return reading.connection.execute(select(func.count()).select_from(HOLDER)).scalar_one()
 
-    assert set(known_families().soft_tables) == {HOLDER.name, "volume_report"}
+    assert set(known_families().soft_tables) == {HOLDER.name, "volume_report", "volume_verification"}
     with journal.database.write() as connection:
         connection.execute(delete(HOLDER))
         connection.execute(insert(HOLDER).values(journal=journal.name, holder="h", renewed_s=1.0))

@@ -1,0 +1,83 @@
+"""The upkeep of replicas: what an operator or a schedule does with the volumes of one journal."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from lockgate.storage_core.concurrency import Progress, no_progress
+from lockgate.storage_core.files.namespace.queries import check_registered
+from lockgate.storage_core.files.namespace.rows import RegisteredVolume
+from lockgate.storage_core.files.replicas.block_reports import BlockReports, VolumeReport
+from lockgate.storage_core.files.replicas.left_over import LeftOver, delete_left_over
+from lockgate.storage_core.files.replicas.re_replication import Copied, ReReplication
+from lockgate.storage_core.files.replicas.replica_check import VolumeStatus, volume_statuses
+from lockgate.storage_core.files.replicas.verification import Verification, VolumeVerification
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.journal import Journal
+from lockgate.storage_core.settings import Settings
+
+
+class ReplicaUpkeep:
+    """Upkeep of the replicas on volumes.
+
+    Args:
+        journal: The journal of the files.
+        volumes: The volumes that can be reached.
+        settings: Uses `files_replicas` and `lease_hard_s`.
+    """
+
+    def __init__(self, journal: Journal, volumes: Mapping[VolumeId, Volume], settings: Settings) -> None:
+        self._journal = journal
+        self._volumes = volumes
+        self._replicas = settings.files_replicas
+        self._hard_s = settings.lease_hard_s
+
+    def report(self) -> tuple[VolumeReport, ...]:
+        """Report the replicas of the volumes, and journal what differs; see `BlockReports`."""
+        return tuple(BlockReports(self._journal, self._volumes).report())
+
+    def verify(
+        self,
+        volumes: Collection[VolumeId] = (),
+        *,
+        bytes_per_s: float | None = None,
+        progress: Progress = no_progress,
+    ) -> Iterator[VolumeVerification]:
+        """Read the replicas of volumes, all by default, and quarantine those that are damaged.
+
+        See `Verification`.
+
+        Raises:
+            InvalidInputError: A volume is not registered, or the limit is not positive.
+        """
+        with self._journal.reading() as reading:
+            check_registered(reading, volumes)
+        run = Verification(self._journal, self._volumes, bytes_per_s=bytes_per_s, progress=progress)
+        return run.run(volumes)
+
+    def re_replicate(self, *, dry_run: bool = False, bytes_per_s: float | None = None) -> Iterator[Copied]:
+        """Copy the blocks with too few good replicas; see `ReReplication`.
+
+        Copies go to volumes with a URL. A volume below a home takes none: one process owns it.
+        """
+        with self._journal.reading() as reading:
+            targets = [VolumeId(row.volume) for row in reading.where(RegisteredVolume, {}) if row.url]
+        return ReReplication(
+            self._journal,
+            self._volumes,
+            targets,
+            replicas=self._replicas,
+            within_s=self._hard_s,
+            bytes_per_s=bytes_per_s,
+        ).run(dry_run=dry_run)
+
+    def delete_left_over(self, *, dry_run: bool = False) -> LeftOver:
+        """Delete replicas that no block names any more, in two passes; see `delete_left_over`.
+
+        The second pass begins after the time in which a lease lapses.
+        """
+        return delete_left_over(self._journal, self._volumes, wait_s=self._hard_s, dry_run=dry_run)
+
+    def statuses(self) -> tuple[VolumeStatus, ...]:
+        """Return the volumes that the journal or this process knows, by id."""
+        return volume_statuses(self._journal, self._volumes)
