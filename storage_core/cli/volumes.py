@@ -90,6 +90,7 @@ def report(*, json: JsonFlag = False) -> None:
 
     with open_files(Settings(), writes=False) as files:
         found = files.upkeep.report()
+        reporting = files.upkeep.reporting()
     if json:
         print_json_list((msgspec.structs.asdict(one) for one in found), name="volumes")
         return
@@ -107,6 +108,35 @@ def report(*, json: JsonFlag = False) -> None:
     ]
     columns = ("volume", "replicas", "bytes", "last report", "marked", "only ones", "does not answer")
     print_table(columns, rows, empty="no volume")
+    if missing := reporting.unreported + reporting.only_ones:
+        print_line(
+            f"{missing} of {counted(reporting.blocks, 'block')} without a replica that has reported: "
+            "deletions and copies may wait for them"
+        )
+
+
+@commands.command("leave-safe-mode")
+def leave_safe_mode(
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Accept them; otherwise only count them.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Accept the blocks without any good replica as lost: deletions and copies no longer wait for them.
+
+    Their replicas are kept, and are used again if they return. A volume that has not reported is waited for.
+    """
+    from lockgate.storage_core.files.home_files import open_files
+    from lockgate.storage_core.settings import Settings
+
+    with open_files(Settings(), writes=False) as files:
+        missing = files.upkeep.accept_missing() if yes else files.upkeep.reporting().only_ones
+    if json:
+        print_json({"dry_run": not yes, "blocks": missing})
+    else:
+        print_line(
+            f"{counted(missing, 'block')} without a good replica: "
+            + ("accepted as lost" if yes else "a dry run; add --yes")
+        )
 
 
 @commands.command("verify")
@@ -217,9 +247,7 @@ def clean(
         print_json({"dry_run": not yes, **msgspec.structs.asdict(done)})
     elif yes:
         print_line(f"{counted(done.found, 'replica')} left over: {done.deleted} deleted, {done.kept} kept")
-        print_line(f"{counted(done.set_aside, 'replica')} in quarantine: {done.discarded} deleted")
     else:
-        print_line(
-            f"{counted(done.found, 'replica')} left over, {done.set_aside} in quarantine: a dry run; "
-            "add --yes"
-        )
+        print_line(f"{counted(done.found, 'replica')} left over: a dry run; add --yes")
+    if done.set_aside and not json:
+        print_line(f"{counted(done.set_aside, 'replica')} in quarantine: {done.discarded} deleted")

@@ -276,7 +276,13 @@ class Files:
         return self.recovery.recover(inode, lost=lost)
 
     def remove_deleted(self, *, dry_run: bool = False) -> Removed:
-        """Remove the blocks of what was deleted; see `removal.remove_deleted`."""
+        """Remove the blocks of what was deleted; see `removal.remove_deleted`.
+
+        Raises:
+            SafeModeError: The journal is in safe mode, or too few blocks have reported.
+        """
+        if not dry_run:
+            self.upkeep.wait_for_reports("the removal of deleted files")
         return remove_deleted(self._journal, self._volumes, dry_run=dry_run)
 
     def check(

@@ -87,6 +87,15 @@ class Settings(Intervals, BaseSettings):
     files_replicas: int = Field(
         default=3, ge=1, description="members of a new block of an appendable file, if as many volumes answer"
     )
+    files_safe_share: float = Field(
+        default=0.999,
+        ge=0,
+        le=1,
+        description="share of blocks with a reporting replica below which nothing is deleted or copied",
+    )
+    files_safe_wait_s: float = Field(
+        default=30.0, ge=0, description="time that other volumes have to report after the first ones"
+    )
     volume_token_file: Path | None = Field(
         default=None, description="file whose first line is the bearer token for the volume servers"
     )

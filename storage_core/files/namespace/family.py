@@ -23,7 +23,7 @@ from lockgate.storage_core.journal.entries.family import Family
 
 FILES: Final = Family(
     name="files",
-    version=3,
+    version=4,
     rows=(Inode, File, Block, Member, RegisteredVolume),
     ops=(
         MakeDirectory,

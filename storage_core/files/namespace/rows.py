@@ -164,6 +164,9 @@ class ReportedVolume(Row, frozen=True):
         length_bytes: Sum of their lengths.
         differences: Number of replicas whose fault the report has changed in the journal.
         reported_s: When the report ended, by the database's clock.
+        only_ones: Number of replicas with a fault that were not marked: no other member is without one.
+        accepted: Those of them that an operator has accepted as lost.
+        since_s: When its first whole report ended.
     """
 
     TABLE: ClassVar = "volume_report"
@@ -174,6 +177,9 @@ class ReportedVolume(Row, frozen=True):
     length_bytes: int
     differences: int
     reported_s: float
+    only_ones: int = 0
+    accepted: int = 0
+    since_s: float = 0.0
 
 
 class VerifiedVolume(Row, frozen=True):

@@ -8,7 +8,7 @@ then journaled by compare-and-swap. What is confirmed is no entry.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -65,12 +65,13 @@ class BlockReports:
         self._journal = journal
         self._volumes = volumes
 
-    def report(self) -> list[VolumeReport]:
-        """Report all volumes that the journal or this process knows, by id.
+    def report(self, only: Collection[VolumeId] = ()) -> list[VolumeReport]:
+        """Report volumes, by id. One that does not answer stops no other; what it has is not judged.
 
-        One that does not answer stops no other; what it has is not judged.
+        Args:
+            only: The volumes; by default all that the journal or this process knows.
         """
-        return [self._of_volume(volume) for volume in known_volumes(self._journal, self._volumes)]
+        return [self._of_volume(volume) for volume in only or known_volumes(self._journal, self._volumes)]
 
     def batch(
         self, report: VolumeReport, after: BlockId | None, page: Sequence[Replica], *, is_last: bool
@@ -160,6 +161,8 @@ class BlockReports:
                 report.reported_s = last.reported_s
             return
         with step("report"), maintenance(self._journal, "soft") as (connection, head):
+            rows = SqlRows(connection, self._journal.name)
+            before = next(iter(rows.find(ReportedVolume, [(report.volume,)])), None)
             report.reported_s = head.now_s
             row = ReportedVolume(
                 volume=report.volume,
@@ -167,8 +170,11 @@ class BlockReports:
                 length_bytes=report.length_bytes,
                 differences=report.differences,
                 reported_s=head.now_s,
+                only_ones=report.only_ones,
+                accepted=0 if before is None else min(before.accepted, report.only_ones),
+                since_s=head.now_s if before is None else before.since_s,
             )
-            SqlRows(connection, self._journal.name).write({(ReportedVolume, row.key): row})
+            rows.write({(ReportedVolume, row.key): row})
 
 
 def _fault(

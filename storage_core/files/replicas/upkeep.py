@@ -11,6 +11,12 @@ from lockgate.storage_core.files.replicas.block_reports import BlockReports, Vol
 from lockgate.storage_core.files.replicas.left_over import LeftOver, delete_left_over
 from lockgate.storage_core.files.replicas.re_replication import Copied, ReReplication
 from lockgate.storage_core.files.replicas.replica_check import VolumeStatus, volume_statuses
+from lockgate.storage_core.files.replicas.reporting import (
+    Reporting,
+    ReportingGate,
+    accept_missing,
+    read_reporting,
+)
 from lockgate.storage_core.files.replicas.verification import Verification, VolumeVerification
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.journal import Journal
@@ -23,7 +29,7 @@ class ReplicaUpkeep:
     Args:
         journal: The journal of the files.
         volumes: The volumes that can be reached.
-        settings: Uses `files_replicas` and `lease_hard_s`.
+        settings: Uses `lease_hard_s`, and what begins with `files_`.
     """
 
     def __init__(self, journal: Journal, volumes: Mapping[VolumeId, Volume], settings: Settings) -> None:
@@ -31,10 +37,29 @@ class ReplicaUpkeep:
         self._volumes = volumes
         self._replicas = settings.files_replicas
         self._hard_s = settings.lease_hard_s
+        self._gate = ReportingGate(
+            journal, volumes, share=settings.files_safe_share, wait_s=settings.files_safe_wait_s
+        )
 
     def report(self) -> tuple[VolumeReport, ...]:
         """Report the replicas of the volumes, and journal what differs; see `BlockReports`."""
         return tuple(BlockReports(self._journal, self._volumes).report())
+
+    def reporting(self) -> Reporting:
+        """Return how many blocks have a replica that has reported; see `Reporting`."""
+        return read_reporting(self._journal)
+
+    def wait_for_reports(self, doing: str) -> None:
+        """Hold a deletion or a copy back while too few blocks have reported; see `ReportingGate`.
+
+        Raises:
+            SafeModeError: Too few blocks have reported.
+        """
+        self._gate.wait(doing)
+
+    def accept_missing(self) -> int:
+        """Accept the blocks without any good replica as lost; see `accept_missing`."""
+        return accept_missing(self._journal)
 
     def verify(
         self,
@@ -59,7 +84,12 @@ class ReplicaUpkeep:
         """Copy the blocks with too few good replicas; see `ReReplication`.
 
         Copies go to volumes with a URL. A volume below a home takes none: one process owns it.
+
+        Raises:
+            SafeModeError: The journal is in safe mode, or too few blocks have reported.
         """
+        if not dry_run:
+            self.wait_for_reports("copies of blocks")
         with self._journal.reading() as reading:
             targets = [VolumeId(row.volume) for row in reading.where(RegisteredVolume, {}) if row.url]
         return ReReplication(
@@ -75,7 +105,12 @@ class ReplicaUpkeep:
         """Delete replicas that no block names any more, in two passes; see `delete_left_over`.
 
         The second pass begins after the time in which a lease lapses.
+
+        Raises:
+            SafeModeError: The journal is in safe mode, or too few blocks have reported.
         """
+        if not dry_run:
+            self.wait_for_reports("the deletion of replicas that are left over")
         return delete_left_over(self._journal, self._volumes, wait_s=self._hard_s, dry_run=dry_run)
 
     def statuses(self) -> tuple[VolumeStatus, ...]:

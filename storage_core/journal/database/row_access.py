@@ -92,6 +92,12 @@ class SqlRows:
         query = query.order_by(*key).limit(limit)
         return rows_of(kind, self.connection.execute(query))
 
+    def count(self, kind: type[Row]) -> int:
+        """Return the number of rows. It reads an index of all of them."""
+        table = table_of(kind)
+        query = select(func.count()).select_from(table).where(table.c.journal == self.journal)
+        return int(self.connection.execute(query).scalar_one())
+
     def greatest(self, kind: type[Row], column: str) -> Any:
         """Return the greatest value of a column, None if there are no rows. It reads all of them."""
         table = table_of(kind)

@@ -14,6 +14,7 @@ from lockgate.storage_core.errors import (
     InvalidInputError,
     LeaseHeldError,
     ObjectNotFoundError,
+    SafeModeError,
     StoreUnavailableError,
 )
 from lockgate.storage_core.files.home_files import open_files
@@ -269,3 +270,18 @@ def test_volumes_verify_names_a_damaged_replica_and_marks_it_unless_it_is_the_on
     assert [(one["problem"], one["path"]) for one in found["findings"]] == [("corrupt", "/a.log")]
     assert "/a.log" in run("volumes", "verify", found["volume"]).stdout
     assert run("volumes", "verify", "none").exit_code == InvalidInputError.exit_code
+
+
+def test_leave_safe_mode_counts_and_accepts_blocks_without_a_good_replica(
+    run: Run, settings: Settings, source: Path
+) -> None:
+    run("files", "append", "/a.log", "--create", "--from", str(source))
+    (head,) = (settings.home_dir / "volumes").glob("*/*.head")
+    head.unlink()
+    assert "1 of 1 block without a replica" in run("volumes", "report").stdout
+    refused = run("files", "clean", "--yes")
+    assert refused.exit_code == SafeModeError.exit_code
+    assert "leave-safe-mode" in refused.output
+    assert "1 block without a good replica: a dry run" in run("volumes", "leave-safe-mode").stdout
+    assert document(run("volumes", "leave-safe-mode", "--yes", "--json")) == {"dry_run": False, "blocks": 1}
+    assert run("files", "clean", "--yes").exit_code == 0
