@@ -17,6 +17,7 @@ import pytest
 
 from lockgate.storage_core import prometheus
 from lockgate.storage_core.blobs.cache.process_cache import close_caches
+from lockgate.storage_core.job_log.process_logs import close_job_logs
 from lockgate.storage_core.journal import Journal, open_journal
 from lockgate.storage_core.journal.database import migrate
 from lockgate.storage_core.journal.process_journal import close_journals
@@ -37,6 +38,9 @@ os.environ["AIRFLOW_HOME"] = _AIRFLOW_HOME.name
 _HOME = tempfile.TemporaryDirectory(prefix="lockgate-")
 atexit.register(_HOME.cleanup)
 os.environ["LOCKGATE_HOME"] = _HOME.name
+
+# Thousands of jobs of other tests need no event log. Its own tests turn it on.
+os.environ.setdefault("LOCKGATE_JOB_LOG", "false")
 
 # The JVMs of the tests are short-lived, so they run without the optimising compiler. With the archive of
 # classes that `make test` writes, a JVM needs half the CPU time. Spark passes these options to a driver.
@@ -144,6 +148,7 @@ def process() -> Iterator[None]:
 def _end_as_a_process() -> None:
     try:
         close_caches()
+        close_job_logs()
     finally:
         close_journals()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lockgate.storage_core.commit.job import Job
+from lockgate.storage_core.commit.job_events import acting_as
 from lockgate.storage_core.commit.open_or_attach import attach_job
 from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.commit.records.shards import total_rows
@@ -47,7 +48,11 @@ def commit_staged_task(destination: str, job_id: str, job_attempt: str, task_id:
     _check_root(staging, settings.staging_roots)
     committed = _find_committed(job, task)
     if committed is None:
-        with job.attempt(task.task_id, input_digest=task.input_digest) as attempt, step("task-write"):
+        with (
+            acting_as("worker"),
+            job.attempt(task.task_id, input_digest=task.input_digest) as attempt,
+            step("task-write"),
+        ):
             for _ in in_parallel(partial(_add, attempt, staging), task.files, FILES_AT_ONCE):
                 pass
         committed = attempt.commit()  # the block has committed it: this returns the pending set

@@ -15,13 +15,14 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from types import TracebackType
-from typing import Final, NoReturn, Self
+from typing import Any, Final, NoReturn, Self
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.decide import audit
 from lockgate.storage_core.commit.decide.decision import decide_abort
 from lockgate.storage_core.commit.decide.task_selection import newest_job_attempt
 from lockgate.storage_core.commit.job_commit import RETRYABLE_ERRORS, commit_job
+from lockgate.storage_core.commit.job_events import EventName, record_event
 from lockgate.storage_core.commit.job_summary import receipt_of
 from lockgate.storage_core.commit.leases.job_leases import LeasesByJob
 from lockgate.storage_core.commit.leases.protocol import Hold, JobLeaseState
@@ -33,6 +34,7 @@ from lockgate.storage_core.commit.records.job import JobRecord, JobSpec
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
+from lockgate.storage_core.commit.records.shards import total_rows
 from lockgate.storage_core.commit.records.task import AuditVerdict, ExpectedTask, ExpectedTasks
 from lockgate.storage_core.commit.staged_files.attempt_directories import staging_dir
 from lockgate.storage_core.commit.task.attempt import Attempt
@@ -342,7 +344,8 @@ class Job:
                 leases=self._leases,
                 lease=self._hold_lease(),
             )
-        except BaseException:
+        except BaseException as error:
+            self._log("commit failed", detail=f"{type(error).__name__}: {error}")
             if not was_held:
                 self.close()
             raise
@@ -374,6 +377,7 @@ class Job:
         """Release the undecided job for its next step, which must begin within `timeout_s` (default 24 h)."""
         lease, self._lease = self._hold_lease(), None
         lease.park(self._settings.park_timeout_s if timeout_s is None else timeout_s)
+        self._log("parked", job_attempt=self.job_attempt)
 
     def close(self) -> None:
         """Stop renewing the lease, if this process holds it; the lease then lapses."""
@@ -419,6 +423,7 @@ class Job:
     def _hold_lease(self) -> Hold:
         if self._lease is None:
             self._lease = self._leases.hold(self._folder, self._record, self.job_attempt)
+            self._log("opened", job_attempt=self.job_attempt)
         return self._lease
 
     def _check_driver(self) -> None:
@@ -429,11 +434,23 @@ class Job:
             self._leases.check_driver(self._folder, self._record, self.job_attempt)
 
     def _register(self, committed: PendingSet) -> None:
-        """Record a task commit in the registry."""
+        """Record a task commit in the registry and the job's log."""
         if self._record.journal and self._settings.has_journal:
             from lockgate.storage_core.commit.leases.registration import register_task  # noqa: PLC0415 - SQLAlchemy is slow
 
             register_task(self._folder, self._record, committed, settings=self._settings, clock=self._clock)
+        self._log(
+            "task committed",
+            task_id=committed.task_id,
+            attempt_id=committed.attempt_id,
+            job_attempt=committed.job_attempt,
+            files=len(committed.files),
+            rows=total_rows(file.rows for file in committed.files),
+            size_bytes=sum(file.upload.size for file in committed.files),
+        )
+
+    def _log(self, event: EventName, **facts: Any) -> None:
+        record_event(self._record, event, self._settings, self._clock, **facts)
 
     def _context(self, complete: ShardCompleter | None = None) -> CommitContext:
         return CommitContext(

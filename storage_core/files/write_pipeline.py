@@ -137,7 +137,12 @@ class Pipeline:
         return self._is_whole
 
     def _submit(self, volume: VolumeId, call: Callable[[Volume], object]) -> Future[Exception | None]:
-        return self._threads.submit(copy_context().run, self._call, volume, call)
+        try:
+            return self._threads.submit(copy_context().run, self._call, volume, call)
+        except RuntimeError:  # Python is ending: its executors take no more calls
+            done: Future[Exception | None] = Future()
+            done.set_result(self._call(volume, call))
+            return done
 
     def _call(self, volume: VolumeId, call: Callable[[Volume], object]) -> Exception | None:
         try:

@@ -105,6 +105,11 @@ class Settings(Intervals, BaseSettings):
     volume_timeout_s: float = Field(
         default=30.0, gt=0, description="timeout of a volume server's response; then a writer drops it"
     )
+    job_log: bool = Field(
+        default=True,
+        description="write an event log for each job with a journal: below home with SQLite; with PostgreSQL "
+        "only if volumes are registered",
+    )
     message_lapse_s: float = Field(
         default=86_400.0, gt=0, le=CENTURY_S, description="how long an unacknowledged message is kept"
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from lockgate.storage_core.cli.jobs import recovery
+from lockgate.storage_core.cli.jobs import event_log, recovery
 from lockgate.storage_core.cli.jobs.recovery import drop_blobs
 from lockgate.storage_core.cli.journal.observers import AtLeast
 from lockgate.storage_core.cli.render import (
@@ -227,6 +227,7 @@ def quarantine(
     print_line("in quarantine" if found.done else "a dry run: nothing was changed; add --yes")
 
 
+commands.command("log")(event_log.show)
 commands.command("recover")(recovery.recover)
 commands.command("rescan")(recovery.rescan)
 

@@ -6,6 +6,9 @@ Source: commit protocol, "Recovery".
 
 from __future__ import annotations
 
+from typing import Any
+
+from lockgate.storage_core.commit.job_events import record_event
 from lockgate.storage_core.commit.publish.cleanup import clean_up
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.finalization import drop_uploads, finish
@@ -56,24 +59,39 @@ def _roll_forward(context: CommitContext, *, discard: bool) -> Ended:
         )
     if phase not in TERMINAL:
         _register(context, phase, decision)
+        _log(context, phase, detail=decision.reason)
     if phase is JobPhase.DECIDED:
         outcome = publish(context, decision)
         phase = advance(phase, phase_of(decision, outcome, None, None))
+        _log(context, phase, detail=outcome.reason)
     if phase is JobPhase.PUBLISHED and outcome is not None:
         advance(phase, JobPhase.COMMITTED)
-        return finish(context, decision, outcome)
+        return _logged(context, finish(context, decision, outcome))
     if phase is JobPhase.REVERTING and outcome is not None:
         advance(phase, JobPhase.FAILED)
-        return revert(context, decision, outcome)
+        return _logged(context, revert(context, decision, outcome))
     if phase in {JobPhase.ABORTING, JobPhase.QUARANTINED}:
         advance(phase, JobPhase.FAILED)
-        return abort(context, decision)
+        return _logged(context, abort(context, decision))
     ended = success or failure
     if ended is None:
         raise AssertionError(phase)
     if drop_uploads(context) and not ended.retained_until_s:
         clean_up(context.folder, context.job, context.settings)
     return ended
+
+
+def _logged(context: CommitContext, ended: Ended) -> Ended:
+    receipt = ended.receipt
+    facts = (
+        {} if receipt is None else {"files": receipt.files, "rows": receipt.rows, "size_bytes": receipt.size}
+    )
+    _log(context, JobPhase(ended.ended), detail=ended.reason, **facts)
+    return ended
+
+
+def _log(context: CommitContext, phase: JobPhase, **facts: Any) -> None:
+    record_event(context.job, "phase", context.settings, context.clock, phase=str(phase), **facts)
 
 
 def _register(

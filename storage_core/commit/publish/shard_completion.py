@@ -12,6 +12,7 @@ import msgspec
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.committers import is_visible_early
 from lockgate.storage_core.commit.decide.plan import read_plan
+from lockgate.storage_core.commit.job_events import acting_as, record_event
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.pending_set import PendingFile
 from lockgate.storage_core.commit.uploads.upload_completion import complete
@@ -60,7 +61,8 @@ def complete_shard(
     """
     with step("complete"):
         files = read_plan(folder, plan).additions(shard)
-        spec = folder.job().spec
+        job = folder.job()
+        spec = job.spec
 
         def complete_file(file: PendingFile) -> tuple[str, str | None]:
             return file.key, complete(
@@ -78,10 +80,15 @@ def complete_shard(
             progress("complete", done, len(files))
             if why_lost is not None:
                 lost[key] = why_lost
+    detail = f"{len(lost)} files are lost" if lost else ""
+    record_event(
+        job, "shard completed", settings, clock, shard=shard, files=len(files) - len(lost), detail=detail
+    )
     return ShardReport(shard=shard, completed=len(files) - len(lost), lost=lost)
 
 
 def complete_shard_of(destination: str, job: JobId, plan: str, shard: int, settings: Settings) -> ShardReport:
     """Complete a shard that is given by names only, for workers."""
     folder = JobFolder(open_store(destination, settings), job)
-    return complete_shard(folder, plan, shard, settings=settings, clock=SystemClock())
+    with acting_as("worker"):
+        return complete_shard(folder, plan, shard, settings=settings, clock=SystemClock())

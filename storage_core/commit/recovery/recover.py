@@ -18,6 +18,7 @@ import msgspec
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.decide.decision import decide_abort
 from lockgate.storage_core.commit.decide.task_selection import choose, chosen_digest
+from lockgate.storage_core.commit.job_events import EventName, acting_as, record_event
 from lockgate.storage_core.commit.job_summary import receipt_of, summarise
 from lockgate.storage_core.commit.leases.job_journal import own_journal
 from lockgate.storage_core.commit.leases.job_leases import LeasesByJob
@@ -167,7 +168,8 @@ def recover_job(
             is_decided = found not in UNDECIDED
             with _lease(folder, settings, clock, is_decided=is_decided, dry_run=dry_run) as check:
                 if not dry_run:
-                    detail = _act(context, action, detail, check)
+                    with acting_as("recovery"):
+                        detail = _logged(context, action, detail, found, check)
         except LEAVE_ERRORS as error:
             action, detail = RecoveryAction.LEAVE, str(error)
     ended = folder.phase()
@@ -275,6 +277,28 @@ def _lease(
     return recovery_lease(
         journal, folder, settings=settings, clock=clock, is_decided=is_decided, dry_run=dry_run
     )
+
+
+def _logged(
+    context: CommitContext, action: RecoveryAction, detail: str, found: JobPhase, check: Callable[[], None]
+) -> str:
+    """Act, and have the job's event log say so, except for a mere clean-up."""
+    if action is RecoveryAction.CLEAN_UP:
+        return _act(context, action, detail, check)
+
+    def log(event: EventName, phase: JobPhase, text: str) -> None:
+        record_event(
+            context.job, event, context.settings, context.clock, phase=str(phase), detail=f"{action}: {text}"
+        )
+
+    log("recovery began", found, detail)
+    try:
+        detail = _act(context, action, detail, check)
+    except LockgateError as error:
+        log("recovery ended", found, f"{type(error).__name__}: {error}")
+        raise
+    log("recovery ended", context.folder.phase(), detail)
+    return detail
 
 
 def _act(context: CommitContext, action: RecoveryAction, detail: str, check: Callable[[], None]) -> str:

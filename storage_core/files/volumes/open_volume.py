@@ -6,8 +6,6 @@ from typing import Protocol
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
-from lockgate.storage_core.files.volumes.remote import VOLUME_SERVER, RemoteVolume
-from lockgate.storage_core.http.connection import Connection
 from lockgate.storage_core.settings import Settings
 
 
@@ -39,6 +37,10 @@ def open_volume(volume: VolumeId, url: str, settings: Settings, clock: Clock) ->
         from lockgate.storage_core.stores import open_store  # noqa: PLC0415
 
         return S3Volume(open_store(url, settings), volume=volume)
+    # urllib3, which a process with volumes below its home needs not.
+    from lockgate.storage_core.files.volumes.remote import VOLUME_SERVER, RemoteVolume  # noqa: PLC0415
+    from lockgate.storage_core.http.connection import Connection  # noqa: PLC0415
+
     connection = Connection(
         url,
         peer=VOLUME_SERVER,

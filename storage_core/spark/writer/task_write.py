@@ -14,6 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from lockgate.storage_core.commit.job import Job
+from lockgate.storage_core.commit.job_events import acting_as
 from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.ids import AttemptId, TaskId, new_attempt_id
 from lockgate.storage_core.spark.options import FileOptions
@@ -79,7 +80,10 @@ class TaskWrite:
         # therefore its input digest, so that an attempt is selected only if Spark reports it. The id has
         # Spark's number for operators, and a random part that makes it unique.
         attempt_id = AttemptId(f"t{context.taskAttemptId()}-{new_attempt_id()}")
-        with job.attempt(TaskId(f"part-{task:05d}"), attempt_id, input_digest=attempt_id) as attempt:
+        with (
+            acting_as("worker"),
+            job.attempt(TaskId(f"part-{task:05d}"), attempt_id, input_digest=attempt_id) as attempt,
+        ):
             self._stream(attempt, task, batches, keep_empty=keep_empty and task == 0)
         return TaskCommitted(attempt.task_id, attempt.attempt_id)
 

@@ -1,0 +1,1 @@
+"""The event log of a job: appendable files that its processes write, and readers that merge them."""
