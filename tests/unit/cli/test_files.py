@@ -180,7 +180,7 @@ def test_replicas_that_no_block_names_are_counted_then_deleted(
     assert "1 replica left over: a dry run" in run("volumes", "clean").stdout
     assert len(list(volume.glob("*.head"))) == 1
     done = document(run("volumes", "clean", "--yes", "--json"))
-    assert done == {"dry_run": False, "found": 1, "deleted": 1, "kept": 0}
+    assert done == {"dry_run": False, "found": 1, "deleted": 1, "kept": 0, "set_aside": 0, "discarded": 0}
     assert not list(volume.glob("*.head"))
     assert "0 replicas left over: 0 deleted" in run("volumes", "clean", "--yes").stdout
 
