@@ -226,6 +226,50 @@ def repair(
         print_line(f"{counted(len(found), 'block')} with too few good replicas: a dry run; add --yes")
 
 
+@commands.command("rebalance")
+def rebalance(
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Move them; otherwise only show the moves.")] = False,
+    threshold: Annotated[
+        float,
+        typer.Option(
+            "--threshold",
+            min=0.1,
+            max=99,
+            help="Percent of the space that a volume may differ from the mean.",
+        ),
+    ] = 10.0,
+    limit: Annotated[
+        float | None, typer.Option("--mb-per-s", min=0.001, help="Copy at most so many megabytes a second.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Move blocks between volumes with a URL until each uses about the same share of its space.
+
+    Without --yes only shows the moves. The old replicas are deleted at the end, LOCKGATE_LEASE_HARD_S after
+    the last move. A block that is being written is not moved. Volumes without a limit (buckets) take no part.
+    """
+    import msgspec
+
+    from lockgate.storage_core.files.home_files import open_files
+    from lockgate.storage_core.settings import Settings
+
+    with open_files(Settings(), writes=False) as files, progress_bar() as progress:
+        bytes_per_s = None if limit is None else limit * 1e6
+        found = list(
+            files.upkeep.rebalance(
+                threshold=threshold / 100, dry_run=not yes, bytes_per_s=bytes_per_s, progress=progress
+            )
+        )
+    if json:
+        print_json({"dry_run": not yes, "moves": [msgspec.structs.asdict(one) for one in found]})
+        return
+    rows = [(one.block, byte_size(one.length_bytes), one.source, one.target, one.why_not) for one in found]
+    print_table(("block", "bytes", "from", "to", "why not moved"), rows, empty="no block is to be moved")
+    if found and not yes:
+        print_line("a dry run; add --yes")
+
+
 @commands.command("clean")
 def clean(
     *,

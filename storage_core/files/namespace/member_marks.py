@@ -81,7 +81,8 @@ class AddMember(_MemberOp, frozen=True, tag="add-member"):
     """Add the volume of a whole copy to a sealed block's members. The copy is sealed before this entry.
 
     Attributes:
-        instead_of: Member with a fault that it replaces; it may be the same volume, which lost its own.
+        instead_of: Member that it replaces. One with a fault may be the same volume, which lost its own.
+        is_move: Whether the replaced member has no fault; its replica is then left over.
         most: Number of members without a fault after it, at most, so that two processes do not both add one.
         until_s: The copy was begun so recently before this that no deletion of what is left over can have
             seen it in both of its passes.
@@ -90,6 +91,7 @@ class AddMember(_MemberOp, frozen=True, tag="add-member"):
     instead_of: str | None
     most: int
     until_s: float
+    is_move: bool = False
 
     def touches(self) -> Iterable[Key]:
         """Return the block and the volume."""
@@ -111,11 +113,11 @@ class AddMember(_MemberOp, frozen=True, tag="add-member"):
                 f"the copy of block {self.block} took too long; nothing was changed; try again"
             )
         replaced = None if self.instead_of is None else members.pop(self.instead_of, None)
-        if (self.instead_of is not None and (replaced is None or replaced.fault is None)) or (
-            self.volume in members
-        ):
+        is_other = replaced is None or (replaced.fault is None) is not self.is_move
+        if (self.instead_of is not None and is_other) or self.volume in members:
+            kind = "without" if self.is_move else "with"
             raise ConflictError(
-                f"block {self.block}: volume {self.instead_of} is no member with a fault any more, or "
+                f"block {self.block}: volume {self.instead_of} is no member {kind} a fault any more, or "
                 f"{self.volume} is one already; nothing was changed"
             )
         if sum(one.fault is None for one in members.values()) >= self.most:

@@ -9,7 +9,7 @@ A replica that is set aside is deleted once its block was removed, or all member
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -77,24 +77,43 @@ def delete_left_over(
             with suppress(NotAppliedError, OutcomeUnknownError):  # the next run tries again
                 done.discarded += known_volume(volumes, volume).discard(block)
             FAILPOINTS.hit("left-over.discard.after")
-    if not named:
-        return done
+    if named:
+        done.deleted = delete_replicas(journal, volumes, named, wait_s=wait_s)
+        done.kept = len(named) - done.deleted
+    return done
+
+
+def delete_replicas(
+    journal: Journal,
+    volumes: Mapping[VolumeId, Volume],
+    named: Sequence[tuple[VolumeId, BlockId]],
+    *,
+    wait_s: float,
+) -> int:
+    """Judge replicas twice, delete those that are left over both times, and return their number.
+
+    Args:
+        journal: The journal of the files.
+        volumes: The volumes that can be reached.
+        named: The replicas.
+        wait_s: Time between the two passes.
+
+    Raises:
+        SafeModeError: The journal is in safe mode; nothing more is deleted.
+    """
+    check = ReplicaCheck(journal, volumes)
+    deleted = 0
     first = {(volume, block): check.left_over(block, volume) for volume, block in named}
     journal.clock.sleep(wait_s)
     for (volume, block), before in first.items():
         refuse_in_safe_mode(journal, "the deletion of replicas that are left over")
         now = check.left_over(block, volume)
-        is_deleted = False
         if before is not None and now is not None and now.stamp == before.stamp:
             FAILPOINTS.hit("left-over.delete.before")
-            try:
-                is_deleted = known_volume(volumes, volume).delete(block, now.stamp)
-            except (NotAppliedError, OutcomeUnknownError):
-                is_deleted = False  # the next run tries again
+            with suppress(NotAppliedError, OutcomeUnknownError):  # the next run tries again
+                deleted += known_volume(volumes, volume).delete(block, now.stamp)
             FAILPOINTS.hit("left-over.delete.after")
-        done.deleted += is_deleted
-        done.kept += not is_deleted
-    return done
+    return deleted
 
 
 def _set_aside(journal: Journal, volumes: Mapping[VolumeId, Volume]) -> Iterator[tuple[VolumeId, BlockId]]:

@@ -7,38 +7,18 @@ is left over. A block that is being written is never copied.
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import partial
-from typing import Final, TypeVar
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
-from lockgate.storage_core.errors import (
-    ConflictError,
-    FencedError,
-    JournalUnavailableError,
-    NotAppliedError,
-    OutcomeUnknownError,
-    SafeModeError,
-    StateLostError,
-    StoreUnavailableError,
-)
-from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError
 from lockgate.storage_core.files.blocks import BlockRecord, Fault, known_volume
-from lockgate.storage_core.files.namespace.member_marks import AddMember
 from lockgate.storage_core.files.namespace.queries import PAGE, block, records
 from lockgate.storage_core.files.namespace.rows import DETACHED, Block
-from lockgate.storage_core.files.replicas.replica_bytes import pieces, stat_replica
+from lockgate.storage_core.files.replicas.block_copy import FAILS, STOPS, BlockCopier
 from lockgate.storage_core.files.replicas.replica_faults import is_settled
-from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import BlockId, Volume, VolumeId
 from lockgate.storage_core.journal import Journal
-from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
-
-T = TypeVar("T")
-
-_STOPS: Final = (JournalUnavailableError, SafeModeError, StateLostError)
-"""Errors that all further copies would meet, too."""
 
 
 class Copied(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,8 +45,7 @@ class ReReplication:
         volumes: The volumes that can be reached.
         targets: Those that may get copies.
         replicas: Number of good replicas that each block is to have, if there are as many targets.
-        within_s: Limit for one copy: not longer than the time between the passes of `delete_left_over`.
-        bytes_per_s: Limit of what is copied.
+        copier: Makes the copies.
     """
 
     def __init__(
@@ -74,17 +53,15 @@ class ReReplication:
         journal: Journal,
         volumes: Mapping[VolumeId, Volume],
         targets: Collection[VolumeId],
+        copier: BlockCopier,
         *,
         replicas: int,
-        within_s: float,
-        bytes_per_s: float | None = None,
     ) -> None:
         self._journal = journal
         self._volumes = volumes
         self._targets = sorted(targets)
+        self._copier = copier
         self._replicas = replicas
-        self._within_s = within_s
-        self._bytes_per_s = bytes_per_s
         self._free: dict[VolumeId, int] = {}
 
     def run(self, *, dry_run: bool = False) -> Iterator[Copied]:
@@ -136,92 +113,25 @@ class ReReplication:
         for volume in (*(one for one in others if one not in record.faults), *in_place):
             instead_of = volume if volume in in_place else next(iter(sorted(record.faults)), None)
             try:
-                self._copy(record, volume, instead_of)
-            except _STOPS:
+                most = self._wanted(record)
+                self._copier.copy(record, volume, instead_of=instead_of, most=most, is_move=False)
+            except STOPS:
                 raise
-            except (NotAppliedError, OutcomeUnknownError, FencedError) as error:
+            except FAILS as error:
                 why = f"volume {volume}: {error}"
-                if self._is_changed(record):
+                if self._copier.is_changed(record):
                     break  # another process writes, copies or removes it
                 continue
             self._free[volume] -= record.length_bytes
             return Copied(block=record.block, length_bytes=record.length_bytes, volume=volume)
         return Copied(block=record.block, length_bytes=record.length_bytes, why_not=why)
 
-    def _is_changed(self, record: BlockRecord) -> bool:
-        with self._journal.reading() as reading:
-            row = reading.get(Block, record.block)
-            return row is None or list(records(reading, [row])) != [record]
-
     def _by_space(self, length: int) -> list[VolumeId]:
         fitting = [volume for volume, free in self._free.items() if free >= length]
         return sorted(fitting, key=lambda volume: (-self._free[volume], volume))
-
-    def _copy(self, record: BlockRecord, volume: VolumeId, instead_of: VolumeId | None) -> None:
-        refuse_in_safe_mode(self._journal, "a copy of a block")
-        with self._journal.reading() as reading:
-            until_s = reading.now_s() + self._within_s
-        to = known_volume(self._volumes, volume)
-        if stat_replica(to, record.block) is not None:
-            if volume not in record.faults:
-                raise ConflictError(
-                    f"it has another replica of block {record.block}, which must be deleted first"
-                )
-            _at("quarantine", lambda: to.quarantine(record.block, record.stamp))
-        _at("create", lambda: to.create(record.block, record.stamp))
-        crc = self._fill(record, to)
-        _at(
-            "finish",
-            lambda: to.finish(record.block, record.stamp, record.length_bytes, ReplicaState.SEALED),
-        )
-        back = 0
-        for offset, size in pieces(record.length_bytes):
-            back = zlib.crc32(to.read(record.block, record.stamp, offset, size), back)
-        if back != crc:
-            raise StoreUnavailableError(f"the copy of block {record.block} has other bytes; it is not used")
-        entry = AddMember(
-            block=record.block,
-            volume=volume,
-            generation=record.stamp,
-            instead_of=instead_of,
-            most=self._wanted(record),
-            until_s=until_s,
-        )
-        _at("entry", lambda: self._journal.apply(entry))
-
-    def _fill(self, record: BlockRecord, to: Volume) -> int:
-        """Append the bytes of a good member to a copy, and return their checksum."""
-        crc = 0
-        for offset, size in pieces(record.length_bytes):
-            data = self._read(record, offset, size)
-            crc = zlib.crc32(data, crc)
-            _at("append", partial(to.append, record.block, record.stamp, offset, data))
-            if self._bytes_per_s is not None:
-                self._journal.clock.sleep(size / self._bytes_per_s)
-        return crc
-
-    def _read(self, record: BlockRecord, offset: int, size: int) -> bytes:
-        said = "it has none"
-        for member in record.members:
-            try:
-                data = known_volume(self._volumes, member).read(record.block, record.stamp, offset, size)
-            except (NotAppliedError, OutcomeUnknownError) as error:
-                said = str(error)
-                continue
-            if len(data) == size:
-                return data
-        raise StoreUnavailableError(f"no good member of block {record.block} serves byte {offset}: {said}")
 
     def _space(self, volume: VolumeId) -> int | None:
         try:
             return known_volume(self._volumes, volume).usage().free_bytes
         except (NotAppliedError, OutcomeUnknownError):
             return None
-
-
-def _at(point: str, call: Callable[[], T]) -> T:
-    """Make a call between two failpoints."""
-    FAILPOINTS.hit(f"copy.{point}.before")
-    result = call()
-    FAILPOINTS.hit(f"copy.{point}.after")
-    return result

@@ -6,10 +6,12 @@ from collections.abc import Collection, Iterator, Mapping
 
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.files.namespace.queries import check_registered
-from lockgate.storage_core.files.namespace.rows import RegisteredVolume
+from lockgate.storage_core.files.namespace.volume_urls import read_urls
+from lockgate.storage_core.files.replicas.block_copy import BlockCopier
 from lockgate.storage_core.files.replicas.block_reports import BlockReports, VolumeReport
-from lockgate.storage_core.files.replicas.left_over import LeftOver, delete_left_over
+from lockgate.storage_core.files.replicas.left_over import LeftOver, delete_left_over, delete_replicas
 from lockgate.storage_core.files.replicas.re_replication import Copied, ReReplication
+from lockgate.storage_core.files.replicas.rebalancing import THRESHOLD, Moved, Rebalancing
 from lockgate.storage_core.files.replicas.replica_check import VolumeStatus, volume_statuses
 from lockgate.storage_core.files.replicas.reporting import (
     Reporting,
@@ -18,7 +20,7 @@ from lockgate.storage_core.files.replicas.reporting import (
     read_reporting,
 )
 from lockgate.storage_core.files.replicas.verification import Verification, VolumeVerification
-from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import BlockId, Volume, VolumeId
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.settings import Settings
 
@@ -90,16 +92,51 @@ class ReplicaUpkeep:
         """
         if not dry_run:
             self.wait_for_reports("copies of blocks")
-        with self._journal.reading() as reading:
-            targets = [VolumeId(row.volume) for row in reading.where(RegisteredVolume, {}) if row.url]
-        return ReReplication(
-            self._journal,
-            self._volumes,
-            targets,
-            replicas=self._replicas,
-            within_s=self._hard_s,
-            bytes_per_s=bytes_per_s,
-        ).run(dry_run=dry_run)
+        copier = self._copier(bytes_per_s)
+        urls = read_urls(self._journal)
+        copies = ReReplication(self._journal, self._volumes, urls, copier, replicas=self._replicas)
+        return copies.run(dry_run=dry_run)
+
+    def rebalance(
+        self,
+        *,
+        threshold: float = THRESHOLD,
+        dry_run: bool = False,
+        bytes_per_s: float | None = None,
+        progress: Progress = no_progress,
+    ) -> Iterator[Moved]:
+        """Move blocks between the volumes with a URL, and yield the moves; see `Rebalancing`.
+
+        At the end the old replicas are judged twice, as far apart as a lease lapses, and deleted.
+
+        Args:
+            threshold: Difference from the mean share of used space that is left as it is.
+            dry_run: Only yield the moves.
+            bytes_per_s: Limit of what is copied.
+            progress: Called with the number of blocks that were moved.
+
+        Raises:
+            InvalidInputError: The threshold or the limit is out of range.
+            SafeModeError: The journal is in safe mode, or too few blocks have reported.
+        """
+        copier = self._copier(bytes_per_s)
+        urls = read_urls(self._journal)
+        run = Rebalancing(self._journal, self._volumes, urls, copier, threshold=threshold, progress=progress)
+        if not dry_run:
+            self.wait_for_reports("moves of blocks")
+        return self._rebalance(run, dry_run)
+
+    def _rebalance(self, run: Rebalancing, dry_run: bool) -> Iterator[Moved]:
+        moved: list[tuple[VolumeId, BlockId]] = []
+        for one in run.run(dry_run=dry_run):
+            if not one.why_not:
+                moved.append((one.source, one.block))
+            yield one
+        if moved and not dry_run:
+            delete_replicas(self._journal, self._volumes, moved, wait_s=self._hard_s)
+
+    def _copier(self, bytes_per_s: float | None) -> BlockCopier:
+        return BlockCopier(self._journal, self._volumes, within_s=self._hard_s, bytes_per_s=bytes_per_s)
 
     def delete_left_over(self, *, dry_run: bool = False) -> LeftOver:
         """Delete replicas that no block names any more, in two passes; see `delete_left_over`.

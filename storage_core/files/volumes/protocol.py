@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NewType, Protocol
+from typing import Final, NewType, Protocol
 
 import msgspec
 
@@ -14,6 +14,9 @@ BlockId = NewType("BlockId", int)
 """The journal assigns it and never uses it again."""
 VolumeId = NewType("VolumeId", str)
 """Persisted in the volume's directory."""
+
+UNLIMITED_BYTES: Final = 2**60
+"""Free space of a volume without a limit of its own."""
 
 
 class ReplicaState(StrEnum):
@@ -52,7 +55,7 @@ class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         used_bytes: What its replicas take.
-        free_bytes: What more can be written.
+        free_bytes: What more can be written; `UNLIMITED_BYTES` if there is no limit.
     """
 
     used_bytes: int

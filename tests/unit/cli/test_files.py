@@ -285,3 +285,10 @@ def test_leave_safe_mode_counts_and_accepts_blocks_without_a_good_replica(
     assert "1 block without a good replica: a dry run" in run("volumes", "leave-safe-mode").stdout
     assert document(run("volumes", "leave-safe-mode", "--yes", "--json")) == {"dry_run": False, "blocks": 1}
     assert run("files", "clean", "--yes").exit_code == 0
+
+
+def test_volumes_rebalance_shows_the_moves_and_takes_no_bad_threshold(run: Run, source: Path) -> None:
+    run("files", "append", "/a.log", "--create", "--from", str(source))
+    assert "no block is to be moved" in run("volumes", "rebalance").stdout
+    assert document(run("volumes", "rebalance", "--yes", "--json")) == {"dry_run": False, "moves": []}
+    assert run("volumes", "rebalance", "--threshold", "100").exit_code == 2

@@ -26,6 +26,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.files.volumes.protocol import (
+    UNLIMITED_BYTES,
     BlockId,
     Replica,
     ReplicaState,
@@ -55,8 +56,6 @@ from lockgate.storage_core.stores.probe import probe
 
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
 """Bytes that an append gathers before it writes a segment without a flush."""
-FREE_BYTES: Final = 2**60
-"""A bucket has no limit of its own."""
 _CREATES: Final = 3
 """Requests for one segment whose answers are lost before the call gives up."""
 _KEPT_PIECES: Final = 4
@@ -316,7 +315,7 @@ class S3Volume:
                 for page in self._store.pages(prefix)
                 for found in page
             )
-        return Usage(used_bytes=used, free_bytes=FREE_BYTES)
+        return Usage(used_bytes=used, free_bytes=UNLIMITED_BYTES)
 
     @contextmanager
     def _locked(self, call: str, block: BlockId, *, refreshes: bool = True) -> Iterator[SegmentLog]:
