@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from lockgate.storage_core.cli import committers, files, manifest, store, uploads, volume_server, volumes
+from lockgate.storage_core.cli import committers, files, manifest, store, uploads, volume_server
 from lockgate.storage_core.cli.blobs import commands as blobs
 from lockgate.storage_core.cli.blobs import server as blob_server
 from lockgate.storage_core.cli.jobs import commands as jobs
@@ -22,6 +22,7 @@ from lockgate.storage_core.cli.render import (
     print_json,
     print_line,
 )
+from lockgate.storage_core.cli.volumes import commands as volumes
 
 EXTENSIONS = "lockgate.commands"
 """Entry-point group of functions that add commands from packages that the core does not import."""

@@ -22,7 +22,7 @@ from lockgate.storage_core.cli.render import (
     print_line,
     print_table,
 )
-from lockgate.storage_core.cli.volumes import WRONG_REPLICAS
+from lockgate.storage_core.cli.volumes.upkeep import WRONG_REPLICAS
 from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError, StoreUnavailableError
 
 if TYPE_CHECKING:

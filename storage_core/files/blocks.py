@@ -52,6 +52,11 @@ class BlockRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the stamp that a commit must name: the pending one, else the committed one."""
         return self.pending or self.stamp
 
+    @property
+    def is_settled(self) -> bool:
+        """Return whether it is sealed; one that is being written is left to its reseal."""
+        return self.state is ReplicaState.SEALED and self.pending is None
+
 
 class Blocks(Protocol):
     """The blocks of one file in the journal, as the holder of its lease changes them.

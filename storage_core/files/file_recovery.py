@@ -16,6 +16,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, Blocks
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
+from lockgate.storage_core.files.namespace.volume_urls import read_lost
 from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
 from lockgate.storage_core.ids import FILE_RESOURCES, file_resource, inode_of
@@ -75,7 +76,8 @@ class FileRecovery:
 
         Args:
             inode: The file.
-            lost: Volumes that an operator has named as lost; the recovery does not wait for them.
+            lost: Volumes that an operator has named as lost, besides those that were declared lost. The
+                recovery does not wait for them.
 
         Returns:
             The length in bytes, None if the file needs no recovery.
@@ -147,6 +149,7 @@ class FileRecovery:
                 f"{view.lease.detail}: its writer may live: its lease is {view.state} and lapses in "
                 f"{view.lapses_in_s:.0f} s; nothing was changed; wait, or end the writer"
             )
+        lost = {*lost, *read_lost(self._journal)}
         began_s = self._journal.clock.monotonic_s()
         stamp = self._leases.take(
             view.lease.resource,

@@ -9,7 +9,7 @@ from functools import partial
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.files.files import Files
-from lockgate.storage_core.files.namespace.volume_urls import read_urls
+from lockgate.storage_core.files.namespace.volume_urls import read_lost, read_urls
 from lockgate.storage_core.files.volumes.home import HomeVolumes
 from lockgate.storage_core.files.volumes.open_volume import ReachedVolume, open_volume
 from lockgate.storage_core.files.volumes.protocol import VolumeId
@@ -41,7 +41,12 @@ def open_files(settings: Settings, *, writes: bool, clock: Clock | None = None) 
         return open_volume(volume, url, settings, journal.clock)
 
     volumes = VolumeMap(
-        home, partial(read_urls, journal), connect, replicas=settings.files_replicas, clock=journal.clock
+        home,
+        partial(read_urls, journal),
+        connect,
+        replicas=settings.files_replicas,
+        clock=journal.clock,
+        lost=partial(read_lost, journal),
     )
     files = Files(journal, volumes, settings, members=volumes.members)
     try:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from lockgate.storage_core.files.namespace.file_blocks import AddBlock, CommitBlock, StampBlock
-from lockgate.storage_core.files.namespace.member_marks import AddMember, MarkReplica
+from lockgate.storage_core.files.namespace.member_marks import AddMember, DropMember, MarkReplica
 from lockgate.storage_core.files.namespace.open_files import CloseFile, OpenFile
-from lockgate.storage_core.files.namespace.registered_volumes import ForgetVolume, RegisterVolume
+from lockgate.storage_core.files.namespace.registered_volumes import DeclareLost, ForgetVolume, RegisterVolume
 from lockgate.storage_core.files.namespace.removals import DetachNames, RemoveBlocks, RemoveInode
 from lockgate.storage_core.files.namespace.rows import (
     Block,
@@ -23,7 +23,7 @@ from lockgate.storage_core.journal.entries.family import Family
 
 FILES: Final = Family(
     name="files",
-    version=4,
+    version=5,
     rows=(Inode, File, Block, Member, RegisteredVolume),
     ops=(
         MakeDirectory,
@@ -36,10 +36,12 @@ FILES: Final = Family(
         CommitBlock,
         MarkReplica,
         AddMember,
+        DropMember,
         DetachNames,
         RemoveBlocks,
         RemoveInode,
         RegisterVolume,
+        DeclareLost,
         ForgetVolume,
     ),
     migrations="lockgate.storage_core.files.namespace.migrations",

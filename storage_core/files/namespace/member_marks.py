@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 import msgspec
 
@@ -103,9 +104,10 @@ class AddMember(_MemberOp, frozen=True, tag="add-member"):
             raise SafeModeError("the journal is in safe mode: no member is added to a block in it")
         members = self.members(state)
         row = state.get(Block, self.block)
-        if row is None or row.file == DETACHED or state.get(RegisteredVolume, self.volume) is None:
+        volume = state.get(RegisteredVolume, self.volume)
+        if row is None or row.file == DETACHED or volume is None or volume.lost_s is not None:
             raise ConflictError(
-                f"block {self.block} was cut off, or volume {self.volume} is not registered; "
+                f"block {self.block} was cut off, or volume {self.volume} is not registered or lost; "
                 "nothing was changed"
             )
         if moment.at_s > self.until_s:
@@ -125,3 +127,31 @@ class AddMember(_MemberOp, frozen=True, tag="add-member"):
         if replaced is not None:
             state.delete(replaced)
         state.put(Member(block=self.block, volume=self.volume))
+
+
+class DropMember(_MemberOp, frozen=True, tag="drop-member"):
+    """Drop a lost volume from a sealed block's members.
+
+    Without another member that has no fault it stays a member, marked as lost.
+    """
+
+    RESULT: ClassVar = bool
+
+    def touches(self) -> Iterable[Key]:
+        """Return the block and the volume."""
+        return [*super().touches(), (RegisteredVolume, (self.volume,))]
+
+    def fold(self, state: State, moment: Moment) -> bool:  # noqa: ARG002 - of the base
+        """Delete or mark the member; return whether it was deleted."""
+        members = self.members(state)
+        member, volume = members.get(self.volume), state.get(RegisteredVolume, self.volume)
+        if member is None or volume is None or volume.lost_s is None:
+            raise ConflictError(
+                f"block {self.block}: volume {self.volume} is no member, or was not declared lost; "
+                "nothing was changed"
+            )
+        if any(one.fault is None for one in members.values() if one is not member):
+            state.delete(member)
+            return True
+        state.put(msgspec.structs.replace(member, fault=Fault.LOST))
+        return False

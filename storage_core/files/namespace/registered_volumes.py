@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lockgate.storage_core.errors import ConflictError
+import msgspec
+
+from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
 from lockgate.storage_core.files.namespace.rows import Member, RegisteredVolume
 from lockgate.storage_core.journal.entries.op import Moment, Op
 from lockgate.storage_core.journal.entries.state import Key, State
@@ -21,10 +23,37 @@ class RegisterVolume(Op, frozen=True, tag="register-volume"):
         return [(RegisteredVolume, (self.volume,))]
 
     def fold(self, state: State, moment: Moment) -> None:
-        """Store the volume; its time stays that of its first entry."""
+        """Store the volume; its time stays that of its first entry, and a lost one stays lost."""
         known = state.get(RegisteredVolume, self.volume)
-        added_s = moment.at_s if known is None else known.added_s
-        state.put(RegisteredVolume(volume=self.volume, url=self.url, added_s=added_s))
+        if known is None:
+            state.put(RegisteredVolume(volume=self.volume, url=self.url, added_s=moment.at_s))
+        else:
+            state.put(msgspec.structs.replace(known, url=self.url))
+
+
+class DeclareLost(Op, frozen=True, tag="declare-lost"):
+    """Take a volume out of use, or into use again.
+
+    Attributes:
+        is_lost: Whether it is lost.
+    """
+
+    volume: str
+    is_lost: bool
+
+    def touches(self) -> Iterable[Key]:
+        """Return the volume."""
+        return [(RegisteredVolume, (self.volume,))]
+
+    def fold(self, state: State, moment: Moment) -> None:
+        """Store when it was lost; a second declaration changes nothing."""
+        known = state.get(RegisteredVolume, self.volume)
+        if known is None:
+            raise ObjectNotFoundError(
+                f"volume {self.volume} is not registered; nothing was changed; see `lockgate volumes list`"
+            )
+        if (known.lost_s is not None) is not self.is_lost:
+            state.put(msgspec.structs.replace(known, lost_s=moment.at_s if self.is_lost else None))
 
 
 class ForgetVolume(Op, frozen=True, tag="forget-volume"):

@@ -142,6 +142,7 @@ class RegisteredVolume(Row, frozen=True):
     Attributes:
         volume: Its id, from its directory.
         url: Where it is reached.
+        lost_s: When an operator declared it lost; None if it is in use.
     """
 
     TABLE: ClassVar = "volume"
@@ -150,6 +151,7 @@ class RegisteredVolume(Row, frozen=True):
     volume: str
     url: str
     added_s: float
+    lost_s: float | None = None
 
 
 class ReportedVolume(Row, frozen=True):

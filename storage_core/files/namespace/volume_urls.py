@@ -17,6 +17,19 @@ def read_urls(journal: Journal) -> Mapping[VolumeId, str]:
     return {VolumeId(row.volume): row.url for row in rows if row.url}
 
 
+def read_lost(journal: Journal) -> frozenset[VolumeId]:
+    """Return the volumes that were declared lost."""
+    with journal.reading() as reading:
+        rows = reading.where(RegisteredVolume, {})
+    return frozenset(VolumeId(row.volume) for row in rows if row.lost_s is not None)
+
+
+def usable_urls(journal: Journal) -> Mapping[VolumeId, str]:
+    """Return the URLs of the volumes that have one and are not lost."""
+    lost = read_lost(journal)
+    return {volume: url for volume, url in read_urls(journal).items() if volume not in lost}
+
+
 def register_urls(journal: Journal, urls: Mapping[VolumeId, str]) -> None:
     """Register volumes under these URLs; what stands is not written again.
 

@@ -21,10 +21,10 @@ from lockgate.storage_core.files.replicas.replica_bytes import stat_replica
 from lockgate.storage_core.files.replicas.replica_check import (
     History,
     judge,
-    known_volumes,
     read_history,
+    usable_volumes,
 )
-from lockgate.storage_core.files.replicas.replica_faults import FAULTS, is_settled, write_faults
+from lockgate.storage_core.files.replicas.replica_faults import FAULTS, write_faults
 from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, Volume, VolumeId
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.database.row_access import SqlRows
@@ -69,9 +69,9 @@ class BlockReports:
         """Report volumes, by id. One that does not answer stops no other; what it has is not judged.
 
         Args:
-            only: The volumes; by default all that the journal or this process knows.
+            only: The volumes; by default all that the journal or this process knows, without lost ones.
         """
-        return [self._of_volume(volume) for volume in only or known_volumes(self._journal, self._volumes)]
+        return [self._of_volume(volume) for volume in only or usable_volumes(self._journal, self._volumes)]
 
     def batch(
         self, report: VolumeReport, after: BlockId | None, page: Sequence[Replica], *, is_last: bool
@@ -191,4 +191,4 @@ def _fault(
 def _differs(record: BlockRecord, volume: VolumeId, fault: Fault | None) -> bool:
     """Return whether the journal must be changed; a block that is being written is left to its reseal."""
     is_member = volume in record.members or volume in record.faults
-    return is_settled(record) and is_member and fault is not record.faults.get(volume)
+    return record.is_settled and is_member and fault is not record.faults.get(volume)

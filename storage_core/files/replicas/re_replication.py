@@ -16,7 +16,6 @@ from lockgate.storage_core.files.blocks import BlockRecord, Fault, known_volume
 from lockgate.storage_core.files.namespace.queries import PAGE, block, records
 from lockgate.storage_core.files.namespace.rows import DETACHED, Block
 from lockgate.storage_core.files.replicas.block_copy import FAILS, STOPS, BlockCopier
-from lockgate.storage_core.files.replicas.replica_faults import is_settled
 from lockgate.storage_core.files.volumes.protocol import BlockId, Volume, VolumeId
 from lockgate.storage_core.journal import Journal
 
@@ -103,7 +102,7 @@ class ReReplication:
         return max(min(self._replicas, len(self._targets)), len(record.members) + len(record.faults))
 
     def _lacks(self, record: BlockRecord) -> bool:
-        return is_settled(record) and 0 < len(record.members) < self._wanted(record)
+        return record.is_settled and 0 < len(record.members) < self._wanted(record)
 
     def _add(self, record: BlockRecord) -> Copied:
         why = "no volume that has none of its replicas and enough space answers"

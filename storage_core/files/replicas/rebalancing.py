@@ -19,7 +19,6 @@ from lockgate.storage_core.files.blocks import BlockRecord, known_volume
 from lockgate.storage_core.files.namespace.queries import PAGE, records
 from lockgate.storage_core.files.namespace.rows import DETACHED, Block, Member
 from lockgate.storage_core.files.replicas.block_copy import FAILS, STOPS, BlockCopier
-from lockgate.storage_core.files.replicas.replica_faults import is_settled
 from lockgate.storage_core.files.volumes.protocol import UNLIMITED_BYTES, BlockId, Volume, VolumeId
 from lockgate.storage_core.journal import Journal
 
@@ -157,7 +156,7 @@ class Rebalancing:
                 members = reading.where(Member, {"volume": source}, limit=PAGE, after=(at, source))
                 rows = reading.find(Block, [(one.block,) for one in members])
                 page = list(records(reading, [row for row in rows if row.file != DETACHED]))
-            yield from (one for one in page if is_settled(one) and source in one.members and one.length_bytes)
+            yield from (one for one in page if one.is_settled and source in one.members and one.length_bytes)
             if len(members) < PAGE:
                 return
             at = members[-1].block

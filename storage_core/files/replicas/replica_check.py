@@ -21,6 +21,8 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.files.blocks import BlockRecord, known_volume
 from lockgate.storage_core.files.namespace.queries import PAGE, files_below, path_of, records
 from lockgate.storage_core.files.namespace.rows import Block, RegisteredVolume, stamp_of
+from lockgate.storage_core.files.namespace.volume_urls import read_lost
+from lockgate.storage_core.files.replicas.lost_volumes import drop_lost
 from lockgate.storage_core.files.replicas.replica_bytes import damage, stat_replica
 from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, ReplicaState, Volume, VolumeId
 from lockgate.storage_core.journal import Journal
@@ -103,8 +105,7 @@ def _judge_member(record: BlockRecord, replica: Replica) -> tuple[Problem, str] 
         return Problem.CORRUPT, "its header or its log cannot be read"
     if replica.stamp < record.stamp:
         return Problem.STALE, f"its stamp {replica.stamp} is older than the block's, {record.stamp}"
-    is_sealed = record.state is ReplicaState.SEALED and record.pending is None
-    if is_sealed and (replica.stamp, replica.state, replica.length_bytes) != (
+    if record.is_settled and (replica.stamp, replica.state, replica.length_bytes) != (
         record.stamp,
         ReplicaState.SEALED,
         record.length_bytes,
@@ -172,8 +173,18 @@ class ReplicaCheck:
             block = (record or replica).block  # type: ignore[union-attr] # one of them is there
             if self._problem(record, volume, replica) and (found := self._again(block, volume)):
                 yield found
+        lost = read_lost(self._journal)
         for volume, why in sorted(self._unreachable.items()):
-            yield Finding(volume=volume, problem=Problem.UNREACHABLE, detail=why)
+            if volume in lost:
+                yield from self._without(volume)
+            else:
+                yield Finding(volume=volume, problem=Problem.UNREACHABLE, detail=why)
+
+    def _without(self, volume: VolumeId) -> Iterator[Finding]:
+        """Yield the blocks that a lost volume was the last good member of."""
+        detail = "the volume was declared lost, and no other member has a good replica"
+        for one in drop_lost(self._journal, volume, dry_run=True).without:
+            yield Finding(volume=volume, block=one.block, path=one.path, problem=Problem.LOST, detail=detail)
 
     def _of_path(self) -> Iterator[tuple[BlockRecord | None, VolumeId, Replica | None]]:
         with self._journal.reading() as reading:
@@ -286,7 +297,7 @@ class ReplicaCheck:
 
     def _read(self, record: BlockRecord, volume: VolumeId) -> tuple[Problem, str] | None:
         """Read a sealed replica, and compare its checksums."""
-        if record.state is not ReplicaState.SEALED or record.pending is not None:
+        if not record.is_settled:
             return None
         try:
             why = damage(known_volume(self._volumes, volume), record, self._count)
@@ -318,6 +329,12 @@ def read_history(journal: Journal) -> History:
         return History(reading.status().stamp, read_epochs(reading))
 
 
+def usable_volumes(journal: Journal, volumes: Mapping[VolumeId, Volume]) -> list[VolumeId]:
+    """Return the volumes that the journal or this process knows, without lost ones, by id."""
+    lost = read_lost(journal)
+    return [volume for volume in known_volumes(journal, volumes) if volume not in lost]
+
+
 def known_volumes(journal: Journal, volumes: Mapping[VolumeId, Volume]) -> list[VolumeId]:
     """Return the volumes that the journal or this process knows, by id."""
     with journal.reading() as reading:
@@ -333,6 +350,7 @@ class VolumeStatus(msgspec.Struct, frozen=True, kw_only=True):
         url: Where its server is reached; empty for a volume of a home directory.
         used_bytes: What its replicas take; None if it does not answer.
         free_bytes: What more can be written; None if it does not answer.
+        lost_s: When it was declared lost; None if it is in use.
         added_s: When it was registered: by its server, or as a member of a block; None if it is not.
         why_not: Why it does not answer; empty if it does.
     """
@@ -342,6 +360,7 @@ class VolumeStatus(msgspec.Struct, frozen=True, kw_only=True):
     used_bytes: int | None = None
     free_bytes: int | None = None
     added_s: float | None = None
+    lost_s: float | None = None
     why_not: str = ""
 
 
@@ -354,7 +373,7 @@ def volume_statuses(journal: Journal, volumes: Mapping[VolumeId, Volume]) -> tup
         row = rows.get(volume)
         status = VolumeStatus(volume=volume)
         if row is not None:
-            status = VolumeStatus(volume=volume, url=row.url, added_s=row.added_s)
+            status = VolumeStatus(volume=volume, url=row.url, added_s=row.added_s, lost_s=row.lost_s)
         try:
             usage = known_volume(volumes, volume).usage()
         except (NotAppliedError, OutcomeUnknownError) as error:

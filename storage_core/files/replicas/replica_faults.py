@@ -9,7 +9,7 @@ from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.files.blocks import BlockRecord, Fault
 from lockgate.storage_core.files.namespace.member_marks import MarkReplica
 from lockgate.storage_core.files.replicas.replica_check import Problem
-from lockgate.storage_core.files.volumes.protocol import ReplicaState, VolumeId
+from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.journal import Journal, Mutation, Refused
 
 FAULTS: Final[Mapping[Problem, Fault]] = {
@@ -30,11 +30,6 @@ class Marked(NamedTuple):
 
     changed: int = 0
     only_ones: int = 0
-
-
-def is_settled(record: BlockRecord) -> bool:
-    """Return whether a block is sealed; one that is being written is left to its reseal."""
-    return record.state is ReplicaState.SEALED and record.pending is None
 
 
 def write_faults(

@@ -50,9 +50,11 @@ def read_reporting(journal: Journal) -> Reporting:
     """Return which blocks have reported. It reads the members of the volumes that have not."""
     with journal.reading() as reading:
         blocks = reading.count(Block)
-        reports = {VolumeId(row.volume): row for row in reading.where(ReportedVolume, {})}
-        registered = [VolumeId(row.volume) for row in reading.where(RegisteredVolume, {}) if row.url]
-    silent = {volume for volume in registered if volume not in reports}
+        known = reading.where(RegisteredVolume, {})
+        lost = {row.volume for row in known if row.lost_s is not None}
+        found = reading.where(ReportedVolume, {})
+    reports = {row.volume: row for row in found if row.volume not in lost}
+    silent = {VolumeId(row.volume) for row in known if row.url} - set(reports) - lost
     unreported: set[int] = set()
     named: list[VolumeId] = []
     for volume in sorted(silent):
@@ -60,9 +62,9 @@ def read_reporting(journal: Journal) -> Reporting:
         while True:
             with journal.reading() as reading:
                 members = reading.where(Member, {"volume": volume}, limit=PAGE, after=(at, volume))
-                found = records(reading, reading.find(Block, [(one.block,) for one in members]))
+                page = records(reading, reading.find(Block, [(one.block,) for one in members]))
                 unreported.update(
-                    one.block for one in found if volume in one.members and set(one.members) <= silent
+                    one.block for one in page if volume in one.members and set(one.members) <= silent
                 )
             if members and volume not in named:
                 named.append(volume)

@@ -6,10 +6,12 @@ from collections.abc import Collection, Iterator, Mapping
 
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.files.namespace.queries import check_registered
-from lockgate.storage_core.files.namespace.volume_urls import read_urls
+from lockgate.storage_core.files.namespace.registered_volumes import ForgetVolume
+from lockgate.storage_core.files.namespace.volume_urls import read_lost, usable_urls
 from lockgate.storage_core.files.replicas.block_copy import BlockCopier
 from lockgate.storage_core.files.replicas.block_reports import BlockReports, VolumeReport
 from lockgate.storage_core.files.replicas.left_over import LeftOver, delete_left_over, delete_replicas
+from lockgate.storage_core.files.replicas.lost_volumes import LostVolume, declare_lost, drop_lost
 from lockgate.storage_core.files.replicas.re_replication import Copied, ReReplication
 from lockgate.storage_core.files.replicas.rebalancing import THRESHOLD, Moved, Rebalancing
 from lockgate.storage_core.files.replicas.replica_check import VolumeStatus, volume_statuses
@@ -93,7 +95,7 @@ class ReplicaUpkeep:
         if not dry_run:
             self.wait_for_reports("copies of blocks")
         copier = self._copier(bytes_per_s)
-        urls = read_urls(self._journal)
+        urls = usable_urls(self._journal)
         copies = ReReplication(self._journal, self._volumes, urls, copier, replicas=self._replicas)
         return copies.run(dry_run=dry_run)
 
@@ -120,7 +122,7 @@ class ReplicaUpkeep:
             SafeModeError: The journal is in safe mode, or too few blocks have reported.
         """
         copier = self._copier(bytes_per_s)
-        urls = read_urls(self._journal)
+        urls = usable_urls(self._journal)
         run = Rebalancing(self._journal, self._volumes, urls, copier, threshold=threshold, progress=progress)
         if not dry_run:
             self.wait_for_reports("moves of blocks")
@@ -149,6 +151,43 @@ class ReplicaUpkeep:
         if not dry_run:
             self.wait_for_reports("the deletion of replicas that are left over")
         return delete_left_over(self._journal, self._volumes, wait_s=self._hard_s, dry_run=dry_run)
+
+    def declare_lost(self, volume: VolumeId, *, dry_run: bool = False) -> LostVolume:
+        """Declare a volume lost for good, and drop it from the blocks; see `lost_volumes`.
+
+        Args:
+            volume: The volume.
+            dry_run: Only count what it is a member of.
+
+        Raises:
+            ObjectNotFoundError: The volume is not registered.
+        """
+        if not dry_run:
+            declare_lost(self._journal, volume, is_lost=True)
+        else:
+            with self._journal.reading() as reading:
+                check_registered(reading, [volume])
+        return drop_lost(self._journal, volume, dry_run=dry_run)
+
+    def declare_found(self, volume: VolumeId) -> None:
+        """Use a volume again that was declared lost; the next report lets its good replicas be served.
+
+        Raises:
+            ObjectNotFoundError: The volume is not registered.
+        """
+        declare_lost(self._journal, volume, is_lost=False)
+
+    def forget(self, volume: VolumeId) -> None:
+        """Remove a volume that is a member of no block.
+
+        Raises:
+            ConflictError: It is a member of blocks.
+        """
+        self._journal.apply(ForgetVolume(volume=volume))
+
+    def drop_lost(self) -> list[LostVolume]:
+        """Drop the volumes that were declared lost from blocks that were sealed since; see `drop_lost`."""
+        return [drop_lost(self._journal, volume) for volume in sorted(read_lost(self._journal))]
 
     def statuses(self) -> tuple[VolumeStatus, ...]:
         """Return the volumes that the journal or this process knows, by id."""

@@ -24,10 +24,10 @@ from lockgate.storage_core.files.replicas.replica_check import (
     History,
     Problem,
     judge,
-    known_volumes,
     read_history,
+    usable_volumes,
 )
-from lockgate.storage_core.files.replicas.replica_faults import FAULTS, is_settled, write_faults
+from lockgate.storage_core.files.replicas.replica_faults import FAULTS, write_faults
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.database.row_access import SqlRows
@@ -90,9 +90,9 @@ class Verification:
         """Verify volumes, and yield the outcome of each by id. One that does not answer stops no other.
 
         Args:
-            only: The volumes; by default all that the journal or this process knows.
+            only: The volumes; by default all that the journal or this process knows, without lost ones.
         """
-        for volume in sorted(only or known_volumes(self._journal, self._volumes)):
+        for volume in sorted(only or usable_volumes(self._journal, self._volumes)):
             done = VolumeVerification(volume=volume)
             try:
                 self._volume(done)
@@ -114,7 +114,7 @@ class Verification:
                 page = list(records(reading, sorted(rows, key=lambda row: row.block)))
             history = read_history(self._journal)
             for record in page:
-                if is_settled(record):
+                if record.is_settled:
                     self._replica(done, there, record, history)
             is_last = len(members) < PAGE
             at = 0 if is_last else members[-1].block

@@ -19,7 +19,7 @@ from lockgate.storage_core.files.volumes.protocol import (
     VolumeId,
     check_limit,
 )
-from lockgate.storage_core.files.volumes.wire import (
+from lockgate.storage_core.files.volumes.server.wire import (
     BYTES,
     CRC_HEADER,
     PIECE_BYTES,

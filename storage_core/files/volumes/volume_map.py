@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -35,6 +35,7 @@ class VolumeMap(Mapping[VolumeId, Volume]):
         home: The volumes of the home directory; closed with this map.
         urls: Reads the registered URLs from the journal.
         connect: Returns the volume at a URL.
+        lost: Reads the volumes that were declared lost; they get no new blocks.
         replicas: Members of a new block, if as many volumes answer.
         clock: Measures the age of the URLs.
     """
@@ -47,10 +48,12 @@ class VolumeMap(Mapping[VolumeId, Volume]):
         *,
         replicas: int,
         clock: Clock,
+        lost: Callable[[], Collection[VolumeId]] = tuple,
     ) -> None:
         self._home = home
         self._read_urls = urls
         self._connect = connect
+        self._read_lost = lost
         self._replicas = replicas
         self._clock = clock
         self._lock = threading.Lock()
@@ -73,7 +76,8 @@ class VolumeMap(Mapping[VolumeId, Volume]):
         machines: Counter[str | None] = Counter()
         servers: Counter[str] = Counter()
         chosen: list[VolumeId] = []
-        left = random.sample(sorted(urls), len(urls))
+        usable = sorted(set(urls).difference(self._read_lost()))
+        left = random.sample(usable, len(usable))
         while left and len(chosen) < self._replicas:
             at = {volume: urlsplit(urls[volume]) for volume in left}
             volume = min(

@@ -292,3 +292,22 @@ def test_volumes_rebalance_shows_the_moves_and_takes_no_bad_threshold(run: Run, 
     assert "no block is to be moved" in run("volumes", "rebalance").stdout
     assert document(run("volumes", "rebalance", "--yes", "--json")) == {"dry_run": False, "moves": []}
     assert run("volumes", "rebalance", "--threshold", "100").exit_code == 2
+
+
+def test_a_volume_is_declared_lost_found_and_forgotten(run: Run, source: Path) -> None:
+    run("files", "append", "/a.log", "--create", "--from", str(source))
+    (listed,) = document(run("volumes", "list", "--json"))
+    name = listed["volume"]
+    shown = run("volumes", "lost", name)
+    assert "/a.log" in shown.stdout
+    assert "0 blocks with other good replicas, 1 without, 0 being written: a dry run" in shown.stdout
+    assert run("files", "cat", "/a.log").exit_code == 0
+    done = document(run("volumes", "lost", name, "--yes", "--json"))
+    assert [one["path"] for one in done["without"]] == ["/a.log"]
+    assert document(run("volumes", "list", "--json"))[0]["lost_s"] is not None
+    assert run("files", "cat", "/a.log").exit_code == StoreUnavailableError.exit_code
+    assert run("files", "fsck").exit_code == 16
+    assert run("volumes", "forget", name).exit_code == ConflictError.exit_code
+    assert run("volumes", "found", name).exit_code == 0
+    assert run("files", "cat", "/a.log").stdout == source.read_text()
+    assert run("volumes", "lost", "none", "--yes").exit_code == ObjectNotFoundError.exit_code

@@ -26,7 +26,7 @@ from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import BlockId, VolumeId
 from lockgate.storage_core.files.volumes.remote import RemoteVolume
 from lockgate.storage_core.files.volumes.server.owned import owned_volumes
-from lockgate.storage_core.files.volumes.wire import CRC_HEADER, PIECE_BYTES, checksum
+from lockgate.storage_core.files.volumes.server.wire import CRC_HEADER, PIECE_BYTES, checksum
 from lockgate.storage_core.http.server.listen import tls_context
 from lockgate.storage_core.stamp import Stamp
 from tests.support.blobs.certificates import certify

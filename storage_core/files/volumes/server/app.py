@@ -19,7 +19,7 @@ from starlette.responses import Response
 from lockgate.storage_core.errors import AccessDeniedError, InvalidInputError, StoreUnavailableError
 from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, VolumeId
-from lockgate.storage_core.files.volumes.wire import (
+from lockgate.storage_core.files.volumes.server.wire import (
     BYTES,
     CRC_HEADER,
     PIECE_BYTES,

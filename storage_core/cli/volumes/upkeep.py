@@ -1,4 +1,4 @@
-"""`lockgate volumes`: the volumes of appendable files."""
+"""`lockgate volumes verify`, `repair`, `rebalance`, `clean` and `leave-safe-mode`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from lockgate.storage_core.cli.render import (
     JsonFlag,
     byte_size,
     counted,
-    moment,
     print_json,
     print_json_list,
     print_line,
@@ -21,125 +20,7 @@ from lockgate.storage_core.cli.render import (
 WRONG_REPLICAS: Final = 16
 """Exit code of `fsck` and `verify`; documented in `docs/reference/command-line.md`."""
 
-commands = typer.Typer(help="Volumes of appendable files.", no_args_is_help=True)
 
-
-@commands.command("list")
-def list_volumes(*, json: JsonFlag = False) -> None:
-    """List the volumes that the journal or this machine knows, with their space."""
-    import msgspec
-
-    from lockgate.storage_core.files.home_files import open_files
-    from lockgate.storage_core.settings import Settings
-
-    with open_files(Settings(), writes=False) as files:
-        found = files.upkeep.statuses()
-    if json:
-        print_json_list((msgspec.structs.asdict(one) for one in found), name="volumes")
-        return
-    rows = [
-        (
-            one.volume,
-            one.url,
-            "" if one.used_bytes is None else byte_size(one.used_bytes),
-            "" if one.free_bytes is None else byte_size(one.free_bytes),
-            "" if one.added_s is None else moment(one.added_s),
-            one.why_not,
-        )
-        for one in found
-    ]
-    print_table(("volume", "url", "used", "free", "registered", "does not answer"), rows, empty="no volume")
-
-
-@commands.command("add")
-def add(url: Annotated[str, typer.Argument(metavar="s3://BUCKET/PREFIX")]) -> None:
-    """Make a volume in a bucket, if there is none, and register it: new blocks then go to it too."""
-    from lockgate.storage_core.errors import InvalidInputError
-    from lockgate.storage_core.files.namespace.volume_urls import register_urls
-    from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
-    from lockgate.storage_core.journal.process_journal import configured_journal
-    from lockgate.storage_core.settings import load_settings
-    from lockgate.storage_core.stores import open_store
-    from lockgate.storage_core.stores.open_store import parse_destination
-
-    if not url.startswith("s3://"):
-        raise InvalidInputError(
-            f"volume {url!r}: write s3://bucket/prefix; a volume server registers its directories itself"
-        )
-    settings = load_settings()
-    journal = configured_journal(settings, None)
-    if journal is None:
-        raise InvalidInputError("appendable files are kept in a journal; set LOCKGATE_JOURNAL_URL to one")
-    destination = parse_destination(url)
-    volume = S3Volume(open_store(destination, settings))
-    volume.claim(journal.identity)
-    register_urls(journal, {volume.id: destination})
-    print_line(volume.id)
-
-
-@commands.command("report")
-def report(*, json: JsonFlag = False) -> None:
-    """Report the replicas of the volumes to the journal, and show each volume's last report.
-
-    A member's replica that is lost, stale or corrupt is marked, and no longer read. Nothing is deleted.
-    """
-    import msgspec
-
-    from lockgate.storage_core.files.home_files import open_files
-    from lockgate.storage_core.settings import Settings
-
-    with open_files(Settings(), writes=False) as files:
-        found = files.upkeep.report()
-        reporting = files.upkeep.reporting()
-    if json:
-        print_json_list((msgspec.structs.asdict(one) for one in found), name="volumes")
-        return
-    rows = [
-        (
-            one.volume,
-            one.replicas,
-            byte_size(one.length_bytes),
-            "" if one.reported_s is None else moment(one.reported_s),
-            one.differences,
-            one.only_ones,
-            one.why_not,
-        )
-        for one in found
-    ]
-    columns = ("volume", "replicas", "bytes", "last report", "marked", "only ones", "does not answer")
-    print_table(columns, rows, empty="no volume")
-    if missing := reporting.unreported + reporting.only_ones:
-        print_line(
-            f"{missing} of {counted(reporting.blocks, 'block')} without a replica that has reported: "
-            "deletions and copies may wait for them"
-        )
-
-
-@commands.command("leave-safe-mode")
-def leave_safe_mode(
-    *,
-    yes: Annotated[bool, typer.Option("--yes", help="Accept them; otherwise only count them.")] = False,
-    json: JsonFlag = False,
-) -> None:
-    """Accept the blocks without any good replica as lost: deletions and copies no longer wait for them.
-
-    Their replicas are kept, and are used again if they return. A volume that has not reported is waited for.
-    """
-    from lockgate.storage_core.files.home_files import open_files
-    from lockgate.storage_core.settings import Settings
-
-    with open_files(Settings(), writes=False) as files:
-        missing = files.upkeep.accept_missing() if yes else files.upkeep.reporting().only_ones
-    if json:
-        print_json({"dry_run": not yes, "blocks": missing})
-    else:
-        print_line(
-            f"{counted(missing, 'block')} without a good replica: "
-            + ("accepted as lost" if yes else "a dry run; add --yes")
-        )
-
-
-@commands.command("verify")
 def verify(
     volumes: Annotated[
         list[str] | None, typer.Argument(metavar="[VOLUME]…", help="Volumes; default: all.")
@@ -191,7 +72,6 @@ def verify(
         raise typer.Exit(WRONG_REPLICAS)
 
 
-@commands.command("repair")
 def repair(
     *,
     yes: Annotated[bool, typer.Option("--yes", help="Copy them; otherwise only count them.")] = False,
@@ -211,6 +91,7 @@ def repair(
 
     with open_files(Settings(), writes=False) as files:
         if yes:
+            files.upkeep.drop_lost()
             files.upkeep.report()
         found = list(
             files.upkeep.re_replicate(dry_run=not yes, bytes_per_s=None if limit is None else limit * 1e6)
@@ -226,7 +107,6 @@ def repair(
         print_line(f"{counted(len(found), 'block')} with too few good replicas: a dry run; add --yes")
 
 
-@commands.command("rebalance")
 def rebalance(
     *,
     yes: Annotated[bool, typer.Option("--yes", help="Move them; otherwise only show the moves.")] = False,
@@ -270,7 +150,6 @@ def rebalance(
         print_line("a dry run; add --yes")
 
 
-@commands.command("clean")
 def clean(
     *,
     yes: Annotated[bool, typer.Option("--yes", help="Delete them; otherwise only count them.")] = False,
@@ -295,3 +174,26 @@ def clean(
         print_line(f"{counted(done.found, 'replica')} left over: a dry run; add --yes")
     if done.set_aside and not json:
         print_line(f"{counted(done.set_aside, 'replica')} in quarantine: {done.discarded} deleted")
+
+
+def leave_safe_mode(
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Accept them; otherwise only count them.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Accept the blocks without any good replica as lost: deletions and copies no longer wait for them.
+
+    Their replicas are kept, and are used again if they return. A volume that has not reported is waited for.
+    """
+    from lockgate.storage_core.files.home_files import open_files
+    from lockgate.storage_core.settings import Settings
+
+    with open_files(Settings(), writes=False) as files:
+        missing = files.upkeep.accept_missing() if yes else files.upkeep.reporting().only_ones
+    if json:
+        print_json({"dry_run": not yes, "blocks": missing})
+    else:
+        print_line(
+            f"{counted(missing, 'block')} without a good replica: "
+            + ("accepted as lost" if yes else "a dry run; add --yes")
+        )

@@ -1,0 +1,180 @@
+"""A volume that is lost for good: its blocks are copied or named, and it is never served again."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError, StoreUnavailableError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.files.blocks import Fault
+from lockgate.storage_core.files.namespace.member_marks import DropMember
+from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
+from lockgate.storage_core.files.namespace.rows import Block, RegisteredVolume
+from lockgate.storage_core.files.namespace.volume_urls import read_lost, usable_urls
+from lockgate.storage_core.files.replicas import lost_volumes
+from lockgate.storage_core.files.replicas.replica_check import Problem
+from lockgate.storage_core.files.volumes.protocol import VolumeId
+from tests.support.commit.destination import Crash
+from tests.support.files.memory_volume import MemoryVolume
+from tests.support.journal.checkpoints import JournalWorld
+from tests.unit.files.test_block_reports import NAMES, MemoryWorld
+from tests.unit.files.test_files import TEXT
+from tests.unit.files.test_re_replication import members, problems
+
+SPARE = VolumeId("volume-3")
+GONE = NAMES[0]
+
+
+@pytest.fixture
+def world(journals: JournalWorld) -> Iterator[MemoryWorld]:
+    """Three volumes with each block, a spare one, and a file on the first volume only, which is away."""
+    world = MemoryWorld(journals)
+    world.volumes[SPARE] = MemoryVolume()
+    for name in world.volumes:
+        world.journal.apply(RegisterVolume(volume=name, url=f"https://{name}.example"))
+    with world.process(GONE).create("/single.log") as writer:
+        writer.write(TEXT)
+    world.files.close()
+    world.files = world.process(*world.volumes)
+    world.files.upkeep.report()
+    world.volumes[GONE].is_up = False
+    yield world
+    FAILPOINTS.observer = None
+    world.files.close()
+    world.journal.close()
+
+
+@pytest.mark.parametrize("page", [1, 500])
+def test_a_lost_volume_is_dropped_and_its_blocks_are_copied_or_named(
+    world: MemoryWorld, page: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lost_volumes, "PAGE", page)
+    before = world.entries()
+    planned = world.files.upkeep.declare_lost(GONE, dry_run=True)
+    assert (planned.members, planned.dropped, len(planned.without)) == (4, 0, 3)
+    assert world.entries() == before
+
+    done = world.files.upkeep.declare_lost(GONE)
+
+    assert (done.members, done.dropped, done.unsealed) == (4, 4, 0)
+    assert [(one.path, one.length_bytes) for one in done.without] == [
+        ("/single.log", 8),
+        ("/single.log", 8),
+        ("/single.log", 4),
+    ]
+    assert world.entries() == before + 1 + 7
+    assert world.files.upkeep.declare_lost(GONE).dropped == 0
+    assert world.entries() == before + 9  # it was declared once more, and nothing is left to drop
+    assert {one.volume for one in world.files.upkeep.re_replicate()} == {SPARE}
+    assert all(members(world, one.block) == [GONE] for one in done.without)
+    assert world.files.open("/a.log").read() == TEXT
+    with pytest.raises(StoreUnavailableError):
+        world.files.open("/single.log").read()
+    findings = list(world.files.check().findings())
+    assert [(one.problem, one.path) for one in findings] == [(Problem.LOST, "/single.log")] * 3
+    assert world.journals.verify().findings == ()
+
+
+def test_a_volume_that_comes_back_is_never_served_and_its_replicas_are_deleted(world: MemoryWorld) -> None:
+    world.files.upkeep.declare_lost(GONE)
+    list(world.files.upkeep.re_replicate())
+    world.volumes[GONE].is_up = True
+    world.journal.apply(RegisterVolume(volume=GONE, url="https://volume-0.example:2"))
+    assert read_lost(world.journal) == {GONE}
+    assert GONE not in usable_urls(world.journal)
+    assert {one.volume for one in world.files.upkeep.report()} == {*NAMES[1:], SPARE}
+    assert {one.volume for one in world.files.upkeep.verify()} == {*NAMES[1:], SPARE}
+    with pytest.raises(StoreUnavailableError):
+        world.files.open("/single.log").read()
+    assert problems(world) == {Problem.LEFT_OVER, Problem.LOST}
+
+    assert world.files.upkeep.delete_left_over().deleted == 4
+    assert len(world.volumes[GONE].stored) == 3  # the only ones of their blocks are kept
+
+    world.files.upkeep.declare_found(GONE)
+    world.files.upkeep.report()
+    assert world.files.open("/single.log").read() == TEXT
+    assert problems(world) == set()
+
+
+def test_a_death_at_any_step_is_completed_by_the_next_call(
+    world: MemoryWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lost_volumes, "PAGE", 1)
+    world.files.upkeep.declare_lost(GONE)
+    for die_at in itertools.count():
+        world.files.upkeep.declare_found(GONE)
+        world.volumes[GONE].is_up = True
+        with world.process(*NAMES).create(f"/{die_at}.log") as writer:
+            writer.write(TEXT)
+        world.volumes[GONE].is_up = False
+        steps = itertools.count()
+
+        def die(point: str, die_at: int = die_at, steps: Iterator[int] = steps) -> None:
+            if point.startswith("lost.") and next(steps) == die_at:
+                raise Crash(point)
+
+        FAILPOINTS.observer = die
+        try:
+            world.files.upkeep.declare_lost(GONE)
+        except Crash:
+            is_over = False
+        else:
+            is_over = True
+        FAILPOINTS.observer = None
+        assert world.files.open(f"/{die_at}.log").read() == TEXT
+        done = world.files.upkeep.declare_lost(GONE)
+        assert (done.members, len(done.without)) == (done.dropped, 3)
+        assert {volume for _, volume in world.faults()} == {GONE}
+        if is_over:
+            assert die_at == 6  # before and after each of three blocks
+            return
+
+
+def test_an_open_file_is_recovered_without_the_lost_volume(world: MemoryWorld) -> None:
+    world.volumes[GONE].is_up = True
+    writer = world.process(*NAMES[:2]).create("/open.log")
+    writer.write(b"flushed")
+    writer.flush()
+    inode = world.files.status("/open.log").inode
+    for name in NAMES[:2]:
+        world.volumes[name].restart()
+    world.volumes[GONE].is_up = False
+    assert world.files.upkeep.declare_lost(GONE).unsealed == 1
+    assert world.files.recovery.lapses_in_s(inode) > 0
+    world.clock.sleep(200)
+    assert world.files.recover("/open.log") == 7
+    assert world.files.open("/open.log").read() == b"flushed"
+    assert world.files.upkeep.drop_lost()[0].unsealed == 0
+    assert GONE not in members(world, world.blocks()[-1])
+
+
+def test_a_lost_volume_holds_nothing_back(world: MemoryWorld) -> None:
+    world.files.upkeep.declare_lost(GONE)
+    world.files.delete("/single.log")
+    assert world.files.remove_deleted().kept_blocks == 0
+    assert world.files.upkeep.reporting().volumes == ()
+    world.files.upkeep.forget(GONE)
+    with world.journal.reading() as reading:
+        assert GONE not in {row.volume for row in reading.where(RegisteredVolume, {})}
+
+
+def test_unknown_volumes_and_members_of_volumes_in_use_are_refused(world: MemoryWorld) -> None:
+    first, *_ = world.blocks()
+    with pytest.raises(ObjectNotFoundError, match="not registered"):
+        world.files.upkeep.declare_lost(VolumeId("none"))
+    with pytest.raises(ConflictError, match="stays registered"):
+        world.files.upkeep.forget(GONE)
+    with world.journal.reading() as reading:
+        row = reading.get(Block, first)
+    assert row is not None
+    drop = DropMember(block=first, volume=GONE, generation=row.stamp)
+    with pytest.raises(ConflictError, match="not declared lost"):
+        world.journal.apply(drop)
+    world.files.upkeep.declare_lost(GONE)
+    assert set(world.faults().values()) == {Fault.LOST}
+    with pytest.raises(ConflictError, match="is no member"):
+        world.journal.apply(drop)
