@@ -37,7 +37,7 @@ from lockgate.storage_core.journal.entries.family import Family, Reaction
 
 BLOBS: Final = Family(
     name="blobs",
-    version=1,
+    version=2,
     rows=(Blob, Reference, UploadSet, BlobJob),
     ops=(
         BeginUpload,

@@ -54,7 +54,7 @@ class Reference(Row, frozen=True):
 
     TABLE: ClassVar = "blob_reference"
     KEY: ClassVar = ("job_id", "blob_key", "owner")
-    INDEXES: ClassVar = (("owner",), ("until_s",))
+    INDEXES: ClassVar = (("owner", "job_id", "blob_key"), ("until_s",))
 
     job_id: str
     blob_key: str

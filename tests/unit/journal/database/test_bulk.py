@@ -141,6 +141,38 @@ def test_no_plan_is_cached_that_could_read_all_rows_by_an_index_other_than_the_p
             assert not any(f" on {kind.TABLE}" in line for line in kept_plans(connection))
 
 
+@pytest.mark.parametrize("kind", known_families().rows)
+def test_an_index_that_begins_within_the_key_has_the_whole_key(kind: type[Row]) -> None:
+    within = [set(index) for index in kind.INDEXES if index[0] in kind.KEY[1:]]
+    if kind is Job:  # the id of a job is random, so few destinations have a job of the same id
+        within.remove({"job_id"})
+    assert all(index >= set(kind.KEY) for index in within)
+
+
+@pytest.mark.requires("postgres")
+@pytest.mark.parametrize("is_analysed", [False, True])
+def test_references_of_one_owner_to_many_blobs_are_looked_up_by_their_whole_key(
+    postgres: Server, is_analysed: bool
+) -> None:
+    """A smaller index by owner only would seem as good as the key's, until the planner knows the rows."""
+    many = [
+        Reference(job_id="up", blob_key=f"{number:097x}", owner="job", taken_s=0.0) for number in range(2_000)
+    ]
+    others = [msgspec.structs.replace(one, job_id="log", owner=one.blob_key) for one in many * is_analysed]
+    at = [("up", f"{number:097x}", "job") for number in range(1_950, 2_050)]
+    fetched = "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = %s"
+    with open_journal(postgres.new_database(f"owners_{is_analysed}")) as journal:
+        put(journal, [*many, *others])
+        if is_analysed:
+            with journal.database.write() as connection:
+                connection.exec_driver_sql("ANALYZE")
+        with journal.database.write() as connection:
+            rows = SqlRows(connection, journal.name)
+            assert len(rows.find(Reference, at)) == 50
+            read = connection.exec_driver_sql(fetched, (Reference.TABLE,)).scalar_one()
+        assert read == 50
+
+
 @pytest.mark.requires("postgres")
 def test_a_transaction_without_plan_caching_plans_every_statement_again(postgres: Server) -> None:
     with open_journal(postgres.new_database("anew")) as journal:

@@ -260,9 +260,9 @@ def test_threads_that_open_a_database_at_the_same_instant_open_the_same_journal(
 @pytest.mark.parametrize(
     ("revision", "named"),
     [
-        ("blobs_2", "family of entries 'blobs' in version 2.* up to version 1;"),
+        ("blobs_3", "family of entries 'blobs' in version 3.* up to version 2;"),
         ("tables_1", r"family of entries 'tables' \(version 1\), which this program lacks"),
-        ("5d1b2ea07c3a", "is of version 5d1b2ea07c3a, .*, this program's is blobs_1, "),
+        ("5d1b2ea07c3a", "is of version 5d1b2ea07c3a, .*, this program's is blobs_2, "),
     ],
     ids=["newer", "unknown family", "another program's"],
 )
@@ -271,7 +271,7 @@ def test_a_newer_or_unknown_family_is_refused_and_not_changed(
 ) -> None:
     with open_journal(journal_url) as journal:
         journal.apply(take("a"))
-    spoiled = VERSION_TABLE.c.version_num == "blobs_1"
+    spoiled = VERSION_TABLE.c.version_num == "blobs_2"
     in_transaction(
         journal_url, lambda c: c.execute(update(VERSION_TABLE).where(spoiled).values(version_num=revision))
     )
