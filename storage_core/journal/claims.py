@@ -6,11 +6,16 @@ In other stores a claim, such as that of a turn, is an object that is created if
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from lockgate.storage_core.journal.entries.claims import ClaimName, ReleaseName
 from lockgate.storage_core.journal.entries.rows import Claim
 from lockgate.storage_core.journal.journal import Journal
 from lockgate.storage_core.journal.write.mutation import Mutation, Refused
+from lockgate.storage_core.stores.pagination import in_pages
+
+PAGE: Final = 1_000
+"""Names that are released in one transaction."""
 
 
 class Claims:
@@ -51,18 +56,21 @@ class Claims:
             return [claim.name for claim in reading.where(Claim, {"store": self.store})]
 
     def release(self, names: Sequence[str]) -> int:
-        """Release names and return how many were claimed.
+        """Release names and return how many were claimed, a page of them in each transaction.
 
         A name that another process has released and claimed in the meantime stays claimed.
 
         Raises:
-            JournalUnavailableError: None was released.
+            JournalUnavailableError: The pages before are released; repeat the call for the others.
         """
-        with self.journal.reading() as reading:
-            claimed = reading.find(Claim, [(self.store, name) for name in names])
-        if claimed:
-            outcomes = self.journal.write([Mutation(op=ReleaseName.of(claim)) for claim in claimed])
-            for outcome in outcomes:
-                if isinstance(outcome, Refused):
-                    raise outcome.error
-        return len(claimed)
+        released = 0
+        for page in in_pages(names, PAGE):
+            with self.journal.reading() as reading:
+                claimed = reading.find(Claim, [(self.store, name) for name in page])
+            if claimed:
+                outcomes = self.journal.write([Mutation(op=ReleaseName.of(claim)) for claim in claimed])
+                for outcome in outcomes:
+                    if isinstance(outcome, Refused):
+                        raise outcome.error
+            released += len(claimed)
+        return released

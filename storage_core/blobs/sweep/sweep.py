@@ -24,6 +24,7 @@ from typing import Any, Final, TypeVar
 
 from lockgate.storage_core.blobs.keys import BlobKey
 from lockgate.storage_core.blobs.registry.queries import (
+    PAGE,
     blobs_of,
     deleting,
     final_jobs,
@@ -62,6 +63,7 @@ from lockgate.storage_core.journal import Mutation, Refused
 from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
+from lockgate.storage_core.stores.pagination import in_pages
 
 FOLDERS_AT_ONCE: Final = 8
 
@@ -324,12 +326,17 @@ class _Sweep:
             return query(reading)
 
     def _write(self, ops: Sequence[Op]) -> list[Any]:
-        """Write entries together; return the result of each, None if it conflicted with an earlier entry."""
+        """Write entries, a page in each transaction.
+
+        Returns:
+            The result of each, None if it conflicted with an earlier entry.
+        """
         results = []
-        for outcome in self._journal.write([Mutation(op=op) for op in ops]) if ops else []:
-            if isinstance(outcome, Refused) and not isinstance(outcome.error, ConflictError):
-                raise outcome.error
-            results.append(None if isinstance(outcome, Refused) else outcome.result)
+        for page in in_pages(ops, PAGE):
+            for outcome in self._journal.write([Mutation(op=op) for op in page]):
+                if isinstance(outcome, Refused) and not isinstance(outcome.error, ConflictError):
+                    raise outcome.error
+                results.append(None if isinstance(outcome, Refused) else outcome.result)
         return results
 
 

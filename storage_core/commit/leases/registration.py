@@ -227,7 +227,7 @@ def end_of_leases(journal: Journal, folder: JobFolder) -> list[Mutation]:
 def end_of_link(journal: Journal, folder: JobFolder) -> list[Mutation]:
     """Return mutations that drop a job's entry and lease under a URL with a symbolic link.
 
-    Deletes the entry's task attempts first, except for less than a page.
+    Deletes the entry's task attempts first.
     """
     link = symlinked_url(folder.store)
     if link is None:
@@ -242,16 +242,16 @@ def end_of_link(journal: Journal, folder: JobFolder) -> list[Mutation]:
 
 
 def forget_attempts(journal: Journal, forgotten: ForgetJob) -> None:
-    """Delete the task attempts of a job to forget, a page in each transaction; leave less than a page.
+    """Delete the task attempts of a job to forget, a page in each transaction.
 
-    Other writers need not wait for all. The job stays after a crash, and is forgotten by the next rescan.
+    Other writers need not wait for those of many jobs. The job stays after a crash, and is forgotten by the
+    next rescan.
     """
     of_job = {"destination": forgotten.destination, "job_id": forgotten.job_id}
     with journal.reading() as reading:
         attempts = [(row.task_id, row.attempt_id) for row in reading.where(TaskAttempt, of_job)]
     for page in in_pages(attempts, AT_ONCE):
-        if len(page) == AT_ONCE:
-            journal.apply(msgspec.structs.replace(forgotten, attempts=tuple(page)))
+        journal.apply(msgspec.structs.replace(forgotten, attempts=page))
 
 
 def warn_unregistered(folder: JobFolder, error: LockgateError) -> None:

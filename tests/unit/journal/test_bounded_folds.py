@@ -11,15 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from lockgate import attach_job, open_job
+from lockgate import open_job
 from lockgate.storage_core.blobs.keys import UploadSetId
 from lockgate.storage_core.blobs.registry import queries
 from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
-from lockgate.storage_core.blobs.registry.upload_sets import AbandonUpload, PutBlob, upload_resource
 from lockgate.storage_core.blobs.server import upload_sets
-from lockgate.storage_core.blobs.server.upload_sets import UploadSets
-from lockgate.storage_core.blobs.sweep.lapsed_sets import in_steps
-from lockgate.storage_core.clock import SystemClock
 from lockgate.storage_core.commit.leases import registration
 from lockgate.storage_core.commit.recovery import registry_rebuild
 from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
@@ -27,18 +23,15 @@ from lockgate.storage_core.commit.registry.entries import RecordJob, RecordTask
 from lockgate.storage_core.commit.registry.rows import Job, TaskAttempt
 from lockgate.storage_core.errors import ArtefactsGoneError, ConflictError, FencedError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.journal import Journal, Mutation, WriteOutcome, open_journal
+from lockgate.storage_core.journal import Journal, Mutation, WriteOutcome
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
 from lockgate.storage_core.journal.checkpoint.verify import verify
-from lockgate.storage_core.journal.database.row_access import SqlRows
-from lockgate.storage_core.journal.entries.leases import FreeLease, Seen
-from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.read.snapshot_read import Entry
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores.local.store import LocalStore
+from tests.support.journal.many_blobs import UPLOAD, keys_of, put, set_up, sets_of, steps_to_abandon, upload
 
-UPLOAD = "up-1"
-KEYS = [f"{number:064x}-{number:032x}" for number in range(7)]
+KEYS = keys_of(7)
 PAGE = 3
 
 
@@ -71,46 +64,8 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(home=tmp_path / "home", journal_url=f"sqlite:///{tmp_path / 'journal.db'}")
-
-
-@pytest.fixture
-def journal(settings: Settings) -> Iterator[Journal]:
-    with open_journal(str(settings.journal_url)) as journal:
-        yield journal
-
-
-def upload(journal: Journal) -> int:
-    """Upload all blobs in one set; return the number that its completion gives."""
-    sets = UploadSets(journal, SystemClock(), own_max_age_s=60)
-    opened, _ = sets.take("uploader", UPLOAD)
-    put(journal, opened)
-    return sets.complete(opened)
-
-
-def put(journal: Journal, upload_set: UploadSetId) -> None:
-    journal.write(
-        [
-            Mutation(
-                op=PutBlob(
-                    job_id=UPLOAD, blob_key=key, upload_set=upload_set, guarantee="recreatable", use="other",
-                    name=key[-2:], size_bytes=1, joins=True,
-                )
-            )
-            for key in KEYS
-        ]
-    )  # fmt: skip
-
-
-def set_up(tmp_path: Path, settings: Settings) -> None:
-    handle = {
-        "job_id": UPLOAD,
-        "blob_keys": KEYS,
-        "names": [key[-2:] for key in KEYS],
-        "uses": ["other"] * len(KEYS),
-    }
-    open_job(str(tmp_path / "lake"), "sales", artefacts=handle, settings=settings)
+def settings(tmp_path: Path, journal_url: str) -> Settings:
+    return Settings(home=tmp_path / "home", journal_url=journal_url)
 
 
 def entries(journal: Journal, *tags: str) -> list[Entry]:
@@ -136,13 +91,13 @@ def longest(entries: list[Entry]) -> int:
 def test_a_job_takes_its_artefacts_page_by_page_and_another_driver_releases_them_so(
     journal: Journal, tmp_path: Path, settings: Settings
 ) -> None:
-    assert upload(journal) == len(KEYS)
-    set_up(tmp_path, settings)
+    assert upload(journal, KEYS) == len(KEYS)
+    set_up(tmp_path, settings, KEYS)
     assert referenced(journal) == KEYS
     taken = entries(journal, "take-artefacts")
     assert (len(taken), longest(taken)) == (3, PAGE)
 
-    set_up(tmp_path, settings)
+    set_up(tmp_path, settings, KEYS)
 
     assert referenced(journal) == KEYS
     assert len(entries(journal, "take-artefacts")) == 6
@@ -158,16 +113,16 @@ def test_a_job_takes_its_artefacts_page_by_page_and_another_driver_releases_them
 def test_a_driver_that_dies_between_two_pages_leaves_an_open_job_that_another_driver_sets_up(
     journal: Journal, tmp_path: Path, settings: Settings, first: int, second: int | None
 ) -> None:
-    upload(journal)
+    upload(journal, KEYS)
     with pytest.raises(Died), dying_before_write(first):
-        set_up(tmp_path, settings)
+        set_up(tmp_path, settings, KEYS)
     if second is not None:  # it also releases what the first one left
         with pytest.raises(Died), dying_before_write(second):
-            set_up(tmp_path, settings)
+            set_up(tmp_path, settings, KEYS)
     with journal.reading() as reading:
         assert all(job.final_s is None for job in reading.where(BlobJob, {}))
 
-    set_up(tmp_path, settings)
+    set_up(tmp_path, settings, KEYS)
 
     assert referenced(journal) == KEYS
     check_replay(journal, tmp_path)
@@ -177,8 +132,8 @@ def test_a_driver_that_dies_between_two_pages_leaves_an_open_job_that_another_dr
 def test_a_stalled_driver_releases_and_records_nothing_once_another_has_taken_over(
     journal: Journal, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, write: int
 ) -> None:
-    upload(journal)
-    set_up(tmp_path, settings)
+    upload(journal, KEYS)
+    set_up(tmp_path, settings, KEYS)
     ready = Journal.write
     written, newest = 0, ""
 
@@ -191,13 +146,13 @@ def test_a_stalled_driver_releases_and_records_nothing_once_another_has_taken_ov
         nonlocal written, newest
         written += 1
         if written == write:
-            set_up(tmp_path, settings)
+            set_up(tmp_path, settings, KEYS)
             newest = registered()
         return ready(self, mutations)
 
     monkeypatch.setattr(Journal, "write", stall)
     with pytest.raises(FencedError, match="is lost"):
-        set_up(tmp_path, settings)
+        set_up(tmp_path, settings, KEYS)
 
     assert referenced(journal) == KEYS
     assert registered() == newest
@@ -207,11 +162,11 @@ def test_a_stalled_driver_releases_and_records_nothing_once_another_has_taken_ov
 def test_a_job_whose_last_page_is_gone_is_refused_and_ends_with_what_it_took(
     journal: Journal, tmp_path: Path, settings: Settings
 ) -> None:
-    upload(journal)
+    upload(journal, KEYS)
     with journal.database.write() as connection:
         connection.exec_driver_sql(f"DELETE FROM blob WHERE blob_key = '{KEYS[-1]}'")
     with pytest.raises(ArtefactsGoneError):
-        set_up(tmp_path, settings)
+        set_up(tmp_path, settings, KEYS)
     with journal.reading() as reading:
         [job] = reading.where(BlobJob, {})
     assert job.final_s is not None
@@ -220,9 +175,9 @@ def test_a_job_whose_last_page_is_gone_is_refused_and_ends_with_what_it_took(
 def test_an_upload_set_is_completed_page_by_page_and_its_end_stages_what_a_crash_left(
     journal: Journal,
 ) -> None:
-    sets = UploadSets(journal, SystemClock(), own_max_age_s=60)
+    sets = sets_of(journal)
     opened, _ = sets.take("uploader", UPLOAD)
-    put(journal, opened)
+    put(journal, opened, KEYS)
     with pytest.raises(Died), dying_before_write(2):
         sets.complete(opened)
     with journal.reading() as reading:
@@ -240,11 +195,8 @@ def test_an_upload_set_is_completed_page_by_page_and_its_end_stages_what_a_crash
 def abandon(
     journal: Journal, upload_set: UploadSetId, *, lapsed: bool = False, dies_before: int | None = None
 ) -> None:
-    """Give up a set as a sweep does, whose lease is gone or was seen to lapse; die before a write, from 1."""
-    with journal.reading() as reading:
-        lease = reading.get(Lease, upload_resource(upload_set))
-        seen = Seen.of(lease) if lapsed and lease is not None else None
-        steps = in_steps(reading, AbandonUpload(upload_set=upload_set, seen=seen))
+    """Give up a set as a sweep does; die before a write, counted from 1."""
+    steps = steps_to_abandon(journal, upload_set, lapsed=lapsed)
     with nullcontext() if dies_before is None else dying_before_write(dies_before):
         for step in steps:
             journal.apply(step)
@@ -253,9 +205,9 @@ def abandon(
 def test_an_upload_set_is_abandoned_page_by_page_and_another_sweep_goes_on_after_a_crash(
     journal: Journal, tmp_path: Path
 ) -> None:
-    sets = UploadSets(journal, SystemClock(), own_max_age_s=60)
+    sets = sets_of(journal)
     opened, stamp = sets.take("uploader", UPLOAD)
-    put(journal, opened)
+    put(journal, opened, KEYS)
     with pytest.raises(Died):
         abandon(journal, opened, lapsed=True, dies_before=2)
 
@@ -273,16 +225,16 @@ def test_an_upload_set_is_abandoned_page_by_page_and_another_sweep_goes_on_after
 
 
 def test_a_page_of_a_set_whose_uploader_lives_is_not_staged(journal: Journal) -> None:
-    sets = UploadSets(journal, SystemClock(), own_max_age_s=60)
+    sets = sets_of(journal)
     opened, _ = sets.take("uploader", UPLOAD)
-    put(journal, opened)
+    put(journal, opened, KEYS)
     with pytest.raises(ConflictError, match="lives"):
         abandon(journal, opened)
     with journal.reading() as reading:
         assert all(blob.staged_s is None for blob in reading.where(Blob, {}))
 
 
-@pytest.mark.parametrize("dies_before", [None, 1, 2, 3])
+@pytest.mark.parametrize("dies_before", [None, 1, 2, 3, 4])
 def test_a_rescan_forgets_a_job_page_by_page_and_another_one_goes_on_after_a_crash(
     journal: Journal, tmp_path: Path, settings: Settings, dies_before: int | None
 ) -> None:
@@ -307,15 +259,15 @@ def test_a_rescan_forgets_a_job_page_by_page_and_another_one_goes_on_after_a_cra
     with journal.reading() as reading:
         assert (reading.where(Job, {}), reading.where(TaskAttempt, {})) == ([], [])
     forgotten = entries(journal, "forget-job")
-    assert [entry.payload.count("part-") for entry in forgotten] == [PAGE, PAGE, 0]
+    assert [entry.payload.count("part-") for entry in forgotten] == [PAGE, PAGE, 1, 0]
     check_replay(journal, tmp_path)
 
 
 def test_a_rescan_that_looked_before_another_driver_registered_releases_nothing_of_it(
     journal: Journal, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    upload(journal)
-    set_up(tmp_path, settings)
+    upload(journal, KEYS)
+    set_up(tmp_path, settings, KEYS)
     with journal.reading() as reading:
         [known] = reading.where(Job, {})
     ready = registry_rebuild.record_job
@@ -328,77 +280,4 @@ def test_a_rescan_that_looked_before_another_driver_registered_releases_nothing_
 
     assert entries(journal, "record-job")[-1].payload.count('"earlier"') == 1
     assert referenced(journal) == KEYS
-    check_replay(journal, tmp_path)
-
-
-@pytest.fixture
-def changed_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list of the number of rows that each transaction changes while it holds the head."""
-    ready, counts = SqlRows.to_write, list[int]()
-
-    def counted(self: SqlRows, changes: Any, absent: Any) -> Any:
-        counts.append(len(changes))
-        return ready(self, changes, absent)
-
-    monkeypatch.setattr(SqlRows, "to_write", counted)
-    return counts
-
-
-def test_no_entry_about_many_blobs_or_tasks_changes_more_than_the_rows_of_a_page(
-    journal: Journal, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch,
-    changed_rows: list[int],
-) -> None:  # fmt: skip
-    monkeypatch.setitem(globals(), "KEYS", [f"{number:064x}-{number:032x}" for number in range(60)])
-    at_most = 2 * PAGE + 6  # of each blob the row and a reference; the job, its lease, holder and totals
-    sets = UploadSets(journal, SystemClock(), own_max_age_s=60)
-    opened, _ = sets.take("uploader", UPLOAD)
-    put(journal, opened)
-    most = dict[str, int]()
-
-    def measured(what: str) -> None:
-        assert changed_rows, what
-        most[what] = max(changed_rows)
-        changed_rows.clear()
-
-    changed_rows.clear()
-    assert sets.complete(opened) == len(KEYS)
-    measured("an upload set is completed")
-    set_up(tmp_path, settings)
-    measured("a job takes its artefacts")
-    set_up(tmp_path, settings)
-    measured("another driver releases them and takes them")
-    with journal.reading() as reading:
-        [known] = reading.where(Job, {})
-    for key in KEYS:
-        journal.apply(
-            RecordTask(
-                destination=known.destination, job_id=known.job_id, task_id=key[-2:], attempt_id="a",
-                job_attempt="", files=1, rows=1, size_bytes=1,
-            )
-        )  # fmt: skip
-    measured("tasks are recorded")
-    attach_job(str(tmp_path / "lake"), known.job_id, settings=settings).abort()
-    measured("the job ends")
-    shutil.rmtree(tmp_path / "lake")
-    (tmp_path / "lake").mkdir()
-    list(rescan(known.destination, settings=settings))
-    measured("the job is forgotten")
-    another, stamp = sets.take("another", "up-2")
-    journal.write(
-        [
-            Mutation(
-                op=PutBlob(
-                    job_id="up-2", blob_key=key, upload_set=another, guarantee="recreatable", use="other",
-                    name=key[-2:], size_bytes=1, joins=True,
-                )
-            )
-            for key in KEYS
-        ]
-    )  # fmt: skip
-    journal.apply(FreeLease(resource=upload_resource(another), stamp=stamp))
-    changed_rows.clear()
-    abandon(journal, another)
-    measured("an upload set is abandoned")
-
-    assert {what: rows for what, rows in most.items() if rows > at_most} == {}
     check_replay(journal, tmp_path)
