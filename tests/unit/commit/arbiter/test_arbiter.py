@@ -305,7 +305,7 @@ class TestTrouble:
         away: list[str] = []
 
         def down(name: str) -> None:
-            if ".journal-" in name and name.endswith(".before") and away.count(name) < 3:
+            if name.startswith("test.journal-") and name.endswith(".before") and away.count(name) < 3:
                 away.append(name)
                 raise JournalUnavailableError(name)
 
