@@ -190,7 +190,8 @@ class Blobs(Protocol):
         """Keep blobs for a job until it ends; all of them, or none.
 
         More than 1,000 blobs are kept page by page, so that other writers need not wait for all. If one is
-        deleted meanwhile, or the process dies, the pages before it stay kept until the job ends.
+        deleted meanwhile, or the process dies, the pages before it stay kept until the job ends; the error
+        says how many blobs these are.
 
         Args:
             job_id: Job that they were uploaded for.

@@ -38,6 +38,7 @@ from lockgate.storage_core.blobs.registry.references import (
 from lockgate.storage_core.blobs.registry.rows import Blob, Reference
 from lockgate.storage_core.blobs.reports import BlobSweepReport, VerifiedPage
 from lockgate.storage_core.blobs.server.ingest import BlobIngest
+from lockgate.storage_core.blobs.server.partly_done import saying_what_stands
 from lockgate.storage_core.blobs.server.reader import BlobReader
 from lockgate.storage_core.blobs.server.upload_sets import UploadSets
 from lockgate.storage_core.blobs.sources import Source
@@ -133,12 +134,21 @@ class BlobServer:
         pages = list(in_pages(keys, PAGE)) or [()]
         if len(pages) > 1:
             self._refuse_gone(_check_job(job_id), pages)
-        for page in pages:  # other writers need not wait for all pages
-            self._apply(
-                SubmitBlobJob(
-                    job_id=_check_job(job_id), blob_keys=page, destination=destination, commit_job=commit_job
+        with saying_what_stands() as done:
+            for number, page in enumerate(pages, start=1):  # other writers need not wait for all pages
+                self._apply(
+                    SubmitBlobJob(
+                        job_id=_check_job(job_id),
+                        blob_keys=page,
+                        destination=destination,
+                        commit_job=commit_job,
+                    )
                 )
-            )
+                done.stands = (
+                    f"the first {number * PAGE:,} of {len(keys):,} blobs are kept for job {job_id}, and "
+                    "deleted with the job; the others are not kept; if the job has ended, stop, else upload "
+                    "what is gone and submit all of them again"
+                )
 
     def refer(self, job_id: str, blob_key: BlobKey, owner: str, *, lapse_s: float | None = None) -> None:
         """Add an owner's reference; see `Blobs.refer`."""
@@ -158,20 +168,30 @@ class BlobServer:
             found = [owned for owned in references_of(reading, owner=owner) if owned.taken_s <= taken_by_s]
         if jobs is not None:
             found = [owned for owned in found if owned.job_id in jobs]
-        for page in in_pages(found, PAGE):  # other writers need not wait for all pages
-            keys = [(owned.job_id, owned.blob_key) for owned in page]
-            self._journal.write(
-                [Mutation(op=DropReference(job_id=job, blob_key=key, owner=owner)) for job, key in keys]
-            )
-            delete_logs(self.holdings, keys)
-        return len(found)
+        dropped = 0
+        with saying_what_stands() as done:
+            for page in in_pages(found, PAGE):  # other writers need not wait for all pages
+                keys = [(owned.job_id, owned.blob_key) for owned in page]
+                self._journal.write(
+                    [Mutation(op=DropReference(job_id=job, blob_key=key, owner=owner)) for job, key in keys]
+                )
+                delete_logs(self.holdings, keys)
+                dropped += len(page)
+                done.stands = (
+                    f"{dropped:,} of {len(found):,} references of {owner} were dropped; repeat the call"
+                )
+        return dropped
 
     def fail(self, job_id: str) -> None:
         """Release a failed job's recreatable blobs; see `Blobs.fail`."""
         with self._journal.reading() as reading:
             released = list(releases_of(reading, _check_job(job_id)))
-        for entry in released:
-            self._apply(entry)
+        total, count = sum(len(entry.blob_keys or ()) for entry in released), 0
+        with saying_what_stands() as done:
+            for entry in released:
+                self._apply(entry)
+                count += len(entry.blob_keys or ())
+                done.stands = f"{count:,} of {total:,} blobs of job {job_id} were released; repeat the call"
 
     def finish(self, job_id: str) -> None:
         """End a job and delete its blobs; see `Blobs.finish`. The sweep deletes its rows."""

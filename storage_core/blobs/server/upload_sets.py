@@ -26,6 +26,7 @@ from lockgate.storage_core.blobs.registry.upload_sets import (
     StageUploaded,
     upload_resource,
 )
+from lockgate.storage_core.blobs.server.partly_done import saying_what_stands
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.forks import FORKS, Forkable
@@ -99,8 +100,16 @@ class UploadSets:
 
     def complete(self, upload_set: UploadSetId, request_id: str | None = None) -> int:
         """Stage a set's blobs, close the set, and return their number; see `Blobs.complete_set`."""
-        staged = self._stage_pages(upload_set)
-        last: int = self._journal.apply(CompleteUpload(upload_set=upload_set), request_id).result
+        staged = 0
+        with saying_what_stands() as done:
+            for entry in self._full_pages(upload_set):
+                staged += self._journal.apply(entry).result
+                done.stands = (
+                    f"{staged:,} of its blobs were staged, and are deleted after the retention interval "
+                    "unless a job takes them; repeat the call, or if the set is gone, upload again in a new "
+                    "set"
+                )
+            last: int = self._journal.apply(CompleteUpload(upload_set=upload_set), request_id).result
         self.drop(upload_set)
         return staged + last
 
@@ -122,21 +131,18 @@ class UploadSets:
         self.own.close()
         self.renewer.close()
 
-    def _stage_pages(self, upload_set: UploadSetId) -> int:
-        """Stage a large set's blobs page by page, while it stays open; leave less than a page.
+    def _full_pages(self, upload_set: UploadSetId) -> Iterator[StageUploaded]:
+        """Yield the entries that stage a large set's blobs page by page, and leave less than a page.
 
-        The set's end stages what a crash leaves in it.
+        The set stays open. Its end stages what a crash leaves in it.
         """
         with self._journal.reading() as reading:
             blobs = reading.within(Blob, ("upload_set",), [(upload_set,)])
-        count = 0
         for job_id, of_job in groupby(sorted(blobs, key=attrgetter("key")), key=attrgetter("job_id")):
             for page in in_pages(of_job, PAGE):
                 if len(page) == PAGE:
                     keys = tuple(blob.blob_key for blob in page)
-                    staged = StageUploaded(upload_set=upload_set, job_id=job_id, blob_keys=keys)
-                    count += self._journal.apply(staged).result
-        return count
+                    yield StageUploaded(upload_set=upload_set, job_id=job_id, blob_keys=keys)
 
     def _renew_own(self, holder: str, held: Mapping[str, Stamp]) -> Mapping[str, str]:
         """Renew a holder's leases; retire this process's own set if it is old or lost."""

@@ -101,9 +101,9 @@ class JournalLeases:
                     if isinstance(registered.error, FencedError):
                         raise registered.error
                     warn_unregistered(folder, registered.error)
-                refuse_unsubmitted(folder, rest[: len(submit[:1])])
-                for page in submit[1:]:
-                    refuse_unsubmitted(folder, self.journal.write([page]))
+                refuse_unsubmitted(folder, job, rest[: len(submit[:1])])
+                for number, page in enumerate(submit[1:], start=1):
+                    refuse_unsubmitted(folder, job, self.journal.write([page]), page=number)
                 _claim_record(folder, job_attempt, Token(held.holder), taken.stamp, self.clock)
             except BaseException:
                 hold.abandon()

@@ -205,16 +205,29 @@ def under(mutation: Mutation, stamp: Stamp) -> Mutation:
     return msgspec.structs.replace(mutation, op=msgspec.structs.replace(mutation.op, stamp=stamp))
 
 
-def refuse_unsubmitted(folder: JobFolder, submitted: Sequence[WriteOutcome]) -> None:
+def refuse_unsubmitted(
+    folder: JobFolder, job: JobRecord, submitted: Sequence[WriteOutcome], *, page: int = 0
+) -> None:
     """Refuse an undecided job whose artefacts could not be assigned.
+
+    Args:
+        folder: Folder of the job.
+        job: Record of the job.
+        submitted: Outcome of the page.
+        page: Number of the page, from 0; the pages before it were assigned.
 
     Raises:
         ArtefactsGoneError: The artefacts are gone; the job's registry entry was written.
     """
     for outcome in submitted:
         if isinstance(outcome, Refused) and folder.decision() is None:
+            got, reason = "did not get its artefacts", str(outcome.error)
+            if page and job.spec.artefacts is not None:
+                count = len(job.spec.artefacts.blob_keys)
+                got = f"got only {page * AT_ONCE:,} of its {count:,} artefacts, released when it is aborted"
+                reason = reason.partition("; ")[0]  # the rest says of this page that nothing was changed
             raise ArtefactsGoneError(
-                f"job {folder.job_id} at {folder.store.url} did not get its artefacts ({outcome.error}); it "
+                f"job {folder.job_id} at {folder.store.url} {got} ({reason}); it "
                 "can only be aborted; upload them again and set up a job with what the upload returns"
             )
 
