@@ -1,31 +1,66 @@
-"""Scheduled work on appendable files: recovery of those whose writers are gone, and a check of replicas."""
+"""Scheduled work on appendable files: recovery of those whose writers are gone, and upkeep of replicas."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow.sdk.exceptions import AirflowException
 
 from lockgate.operators.connections.connected import with_connections
 from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
 from lockgate.operators.dag_run.page_links import PageLink
-from lockgate.operators.dag_run.parameters import check_bool, positive
-from lockgate.operators.dag_run.progress import aligned
+from lockgate.operators.dag_run.parameters import check_bool, positive, seconds
+from lockgate.operators.dag_run.progress import LoggedProgress, aligned
 from lockgate.operators.dag_run.retries import fail_without_retry
+from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from lockgate.storage_core.files.file_recovery import RecoveredFile
+    from lockgate.storage_core.files.scheduled_work import FilesRecovered, VolumesMaintained
+
+RunBy = Literal["here", "workers"]
 
 
 SHOWN: Final = 10
 """Findings in the message of the failure; the log has all."""
 
 
-class LeaseRecoveryOperator(LockgateOperator):
+class _FilesOperator(LockgateOperator):
+    """Work in this task, or on a worker.
+
+    A worker of the queue `recovery` must reach the volumes.
+    """
+
+    operator_extra_links = (PageLink("Lockgate journal", "journal"),)
+    ui_color = "#fff4e5"
+
+    def __init__(
+        self, *, run_by: RunBy = "here", timeout_s: float = 3600.0, grace_s: float = 60.0, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.run_by = run_by
+        self.timeout_s = timeout_s
+        self.grace_s = grace_s
+
+    def is_by_worker(self) -> bool:
+        if self.run_by not in {"here", "workers"}:
+            raise InvalidInputError(f"run_by={self.run_by!r}: must be `here` or `workers`; nothing was done")
+        return self.run_by == "workers"
+
+    def limits(self) -> dict[str, float]:
+        return {
+            "timeout_s": seconds("timeout_s", self.timeout_s),
+            "grace_s": seconds("grace_s", self.grace_s),
+        }
+
+    def note(self, line: str) -> None:
+        self.log.info("%s", line)
+
+
+class LeaseRecoveryOperator(_FilesOperator):
     """Closes each appendable file whose writer has ended, and removes the blocks of deleted files.
 
     The lease of an ended writer lapses after `LOCKGATE_LEASE_HARD_S`; the task waits for those that are
@@ -34,42 +69,44 @@ class LeaseRecoveryOperator(LockgateOperator):
 
     Args:
         report_only: Recover and remove nothing, only report what would be done.
+        run_by: `here`: in this task; `workers`: a Celery worker of the queue `recovery`, which must reach the
+            volumes.
+        timeout_s: How long a worker may take.
+        grace_s: How long to wait for a worker if none listens.
 
     Returns:
         `recovered`, the number of files; `removed_blocks`, the number of blocks of deleted files.
     """
 
-    operator_extra_links = (PageLink("Lockgate journal", "journal"),)
-    template_fields: Sequence[str] = (*CONNECTIONS, "report_only")
-    ui_color = "#fff4e5"
+    template_fields: Sequence[str] = (*CONNECTIONS, "report_only", "run_by", "timeout_s", "grace_s")
 
-    def __init__(self, *, report_only: bool = False, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(
+        self,
+        *,
+        report_only: bool = False,
+        run_by: RunBy = "here",
+        timeout_s: float = 3600.0,
+        grace_s: float = 60.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(run_by=run_by, timeout_s=timeout_s, grace_s=grace_s, **kwargs)
         self.report_only = report_only
 
     @fail_without_retry()
     @with_connections
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's
         """Recover, remove, and return what was done."""
-        from lockgate.storage_core.files.home_files import open_files  # noqa: PLC0415 - opens a journal
-
         check_bool("report_only", self.report_only)
-        with open_files(load_settings(), writes=not self.report_only) as files:
-            if self.report_only:
-                lapsed = files.recovery.lapsed()
-                self.log.info("would be recovered: %s", ", ".join(lapsed) or "no file")
-                removed = files.remove_deleted(dry_run=True)
-                return {"recovered": len(lapsed), "removed_blocks": removed.blocks}
-            found = files.recovery.recover_lapsed(note=self._log)
-            removed = files.remove_deleted()
-        left = [one for one in found if one.why_not]
+        done = self._by_worker() if self.is_by_worker() else self._here()
+        left = [one for one in done.files if one.why_not]
         self.log.info(
-            "%s",
+            "%s:\n%s",
+            "would be done" if self.report_only else "done",
             aligned(
                 [
-                    ("files recovered", str(len(found) - len(left))),
-                    ("blocks removed", str(removed.blocks)),
-                    ("blocks kept: a volume did not answer", str(removed.kept_blocks)),
+                    ("files recovered", str(len(done.files) - len(left))),
+                    ("blocks removed", str(done.removed.blocks)),
+                    ("blocks kept: a volume did not answer", str(done.removed.kept_blocks)),
                 ]
             ),
         )
@@ -78,59 +115,112 @@ class LeaseRecoveryOperator(LockgateOperator):
                 f"{len(left)} files were not recovered, the next run tries again: "
                 + "; ".join(f"{one.path}: {one.why_not}" for one in left)
             )
-        return {"recovered": len(found), "removed_blocks": removed.blocks}
+        return {"recovered": len(done.files), "removed_blocks": done.removed.blocks}
 
-    def _log(self, one: RecoveredFile) -> None:
-        self.log.info("%s: %s", one.path, one.why_not or f"closed at {one.length_bytes} bytes")
+    def _by_worker(self) -> FilesRecovered:
+        from lockgate.workers.dispatch import recover_files  # noqa: PLC0415 - imports Celery
+
+        return recover_files(report_only=self.report_only, **self.limits())
+
+    def _here(self) -> FilesRecovered:
+        from lockgate.storage_core.files.scheduled_work import recover_files  # noqa: PLC0415 - opens a journal
+
+        return recover_files(load_settings(), report_only=self.report_only, note=self.note)
 
 
-class VolumeVerifyOperator(LockgateOperator):
-    """Compares the replicas on the volumes with the journal, and reads the bytes of sealed ones.
+class VolumeVerifyOperator(_FilesOperator):
+    """Compares the replicas on the volumes with the journal, reads the bytes of sealed ones, and repairs.
 
-    It changes nothing. Fails if a replica is lost, stale, corrupt or of another history, or if a volume does
-    not answer; the log names each with its file.
+    With `repair` a replica that is lost, stale or damaged is quarantined, and its block copied to another
+    volume; nothing is deleted. Fails if something is wrong that could not be repaired, or a volume does not
+    answer; the log names each replica with its file. Without `repair`, or with a path, nothing is changed,
+    and the task fails if a replica is wrong.
 
     Args:
         path: File or directory to check; empty: all replicas.
-        mb_per_s: Megabytes read a second, at most.
+        repair: Quarantine and copy.
+        mb_per_s: Megabytes read, or copied, a second, at most.
+        run_by: `here`: in this task; `workers`: a Celery worker of the queue `recovery`, which must reach the
+            volumes.
+        timeout_s: How long a worker may take; a verification that is stopped goes on in the next run.
+        grace_s: How long to wait for a worker if none listens.
 
     Returns:
         `replicas`, the number that was compared; `verified_bytes`; `left_over`, the number of replicas on
-        volumes that are no members any more.
+        volumes that are no members any more, of a check; `quarantined` and `copied`, of a repair.
     """
 
-    operator_extra_links = (PageLink("Lockgate journal", "journal"),)
-    template_fields: Sequence[str] = (*CONNECTIONS, "path", "mb_per_s")
-    ui_color = "#fff4e5"
+    template_fields: Sequence[str] = (
+        *CONNECTIONS,
+        "path",
+        "repair",
+        "mb_per_s",
+        "run_by",
+        "timeout_s",
+        "grace_s",
+    )
 
-    def __init__(self, *, path: str = "", mb_per_s: int | str = 20, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(
+        self,
+        *,
+        path: str = "",
+        repair: bool = False,
+        mb_per_s: int | str = 20,
+        run_by: RunBy = "here",
+        timeout_s: float = 3600.0,
+        grace_s: float = 60.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(run_by=run_by, timeout_s=timeout_s, grace_s=grace_s, **kwargs)
         self.path = path
+        self.repair = repair
         self.mb_per_s = mb_per_s
 
     @fail_without_retry()
     @with_connections
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's
-        """Check, and return what was compared."""
-        from lockgate.storage_core.files.home_files import open_files  # noqa: PLC0415 - opens a journal
-
-        limit = positive("mb_per_s", self.mb_per_s) * 1_000_000
-        wrong: list[str] = []
-        left_over = 0
-        with open_files(load_settings(), writes=False) as files:
-            check = files.check(self.path, verify=True, bytes_per_s=limit)
-            for one in check.findings():
-                block = "" if one.block is None else f" block {one.block}"
-                line = f"{one.problem}: volume {one.volume}{block} {one.path}: {one.detail}"
-                self.log.info("%s", line)
-                if one.problem == "left over":
-                    left_over += 1
-                else:
-                    wrong.append(line)
-        self.log.info("%d replicas compared, %d bytes read", check.replicas, check.verified_bytes)
-        if wrong:
-            raise AirflowException(
-                f"{len(wrong)} findings, nothing was changed: {'; '.join(wrong[:SHOWN])}"
-                + ("; …, all are in the log" if len(wrong) > SHOWN else "")
+        """Check or repair, and return what was compared and done."""
+        check_bool("repair", self.repair)
+        limit = positive("mb_per_s", self.mb_per_s)
+        done = self._by_worker(limit) if self.is_by_worker() else self._here(limit)
+        self.log.info("%d replicas compared, %d bytes read", done.replicas, done.read_bytes)
+        if done.problems:
+            changed = (
+                f"{done.quarantined} replicas quarantined, {done.copied} copied"
+                if self._repairs
+                else "nothing was changed"
             )
-        return {"replicas": check.replicas, "verified_bytes": check.verified_bytes, "left_over": left_over}
+            raise AirflowException(
+                f"{len(done.problems)} findings, {changed}: {'; '.join(done.problems[:SHOWN])}"
+                + ("; …, all are in the log" if len(done.problems) > SHOWN else "")
+            )
+        return {
+            "replicas": done.replicas,
+            "verified_bytes": done.read_bytes,
+            "left_over": done.left_over,
+            "quarantined": done.quarantined,
+            "copied": done.copied,
+        }
+
+    @property
+    def _repairs(self) -> bool:
+        return self.repair and not self.path
+
+    def _by_worker(self, mb_per_s: int) -> VolumesMaintained:
+        from lockgate.workers.dispatch import maintain_volumes  # noqa: PLC0415 - imports Celery
+
+        done = maintain_volumes(path=self.path, repair=self._repairs, mb_per_s=mb_per_s, **self.limits())
+        for problem in done.problems:
+            self.note(problem)
+        return done
+
+    def _here(self, mb_per_s: int) -> VolumesMaintained:
+        from lockgate.storage_core.files import scheduled_work  # noqa: PLC0415 - opens a journal
+
+        limit = mb_per_s * 1e6
+        if not self._repairs:
+            return scheduled_work.check_volumes(load_settings(), self.path, bytes_per_s=limit, note=self.note)
+        progress = LoggedProgress(self.log)
+        return scheduled_work.maintain_volumes(
+            load_settings(), bytes_per_s=limit, note=self.note, progress=progress
+        )

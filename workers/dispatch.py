@@ -14,13 +14,16 @@ from lockgate.storage_core.commit.publish.shard_completion import ShardReport
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.ids import JobId
-from lockgate.workers.celery_app import COMMIT_QUEUE, SWEEP_QUEUE
+from lockgate.workers.celery_app import COMMIT_QUEUE, RECOVERY_QUEUE, SWEEP_QUEUE
 from lockgate.workers.gather import Row, dispatch, gather
 from lockgate.workers.tasks import commit_task, complete_shard
+from lockgate.workers.tasks import maintain_volumes as maintain_volumes_task
+from lockgate.workers.tasks import recover_files as recover_files_task
 from lockgate.workers.tasks import sweep_blobs as sweep_task
 
 if TYPE_CHECKING:
     from lockgate.storage_core.blobs.reports import BlobSweepReport
+    from lockgate.storage_core.files.scheduled_work import FilesRecovered, VolumesMaintained
 
 TIMEOUT_S: Final = 4 * 3600.0
 GRACE_S: Final = 60.0
@@ -151,6 +154,57 @@ def sweep_blobs(
     from lockgate.storage_core.blobs.reports import BlobSweepReport  # noqa: PLC0415 - imports the journal
 
     return msgspec.convert(row, BlobSweepReport)
+
+
+def recover_files(
+    *, report_only: bool = False, timeout_s: float = TIMEOUT_S, grace_s: float = GRACE_S
+) -> FilesRecovered:
+    """Close the appendable files whose writers have ended on a worker that reaches their volumes.
+
+    Raises:
+        MissingPartError: No worker listens.
+        LockgateError: The error that the worker raised.
+    """
+    (row,) = _run(
+        [recover_files_task.s(report_only)],
+        work="recovery of files",
+        step="recover",
+        queue=RECOVERY_QUEUE,
+        timeout_s=timeout_s,
+        grace_s=grace_s,
+        progress=no_progress,
+    )
+    from lockgate.storage_core.files.scheduled_work import FilesRecovered  # noqa: PLC0415 - as above
+
+    return msgspec.convert(row, FilesRecovered)
+
+
+def maintain_volumes(
+    *,
+    path: str = "",
+    repair: bool = False,
+    mb_per_s: int = 20,
+    timeout_s: float = TIMEOUT_S,
+    grace_s: float = GRACE_S,
+) -> VolumesMaintained:
+    """Check the replicas of appendable files on a worker that reaches their volumes, or repair them.
+
+    Raises:
+        MissingPartError: No worker listens.
+        LockgateError: The error that the worker raised.
+    """
+    (row,) = _run(
+        [maintain_volumes_task.s(path, repair, mb_per_s)],
+        work="maintenance of volumes",
+        step="maintain",
+        queue=RECOVERY_QUEUE,
+        timeout_s=timeout_s,
+        grace_s=grace_s,
+        progress=no_progress,
+    )
+    from lockgate.storage_core.files.scheduled_work import VolumesMaintained  # noqa: PLC0415 - as above
+
+    return msgspec.convert(row, VolumesMaintained)
 
 
 def _run(

@@ -12,13 +12,15 @@ from lockgate.storage_core.errors import (
     ConflictError,
     InvalidInputError,
     LockgateError,
+    ObjectNotFoundError,
     OutcomeUnknownError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.settings import Settings
 from lockgate.workers import gather
 from lockgate.workers.celery_app import QUEUES, app
-from lockgate.workers.dispatch import commit_tasks, complete_by_workers
+from lockgate.workers.dispatch import commit_tasks, complete_by_workers, maintain_volumes, recover_files
 from tests.support.workers.celery_worker import StagedJob, memory_broker
 
 
@@ -128,3 +130,23 @@ def test_commits_of_a_job_that_has_ended_are_refused(staged: StagedJob) -> None:
 
     with pytest.raises(ConflictError):
         commit_tasks(*staged.ids, staged.task_ids[:1])
+
+
+def test_a_worker_recovers_files_and_maintains_volumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+    with open_files(Settings(), writes=True) as files:
+        for path in ("/a.log", "/b.log"):
+            with files.create(path) as writer:
+                writer.write(b"flushed")
+        files.delete("/b.log")
+
+    assert recover_files(report_only=True).removed.blocks == 1
+    done = recover_files()
+    assert (done.files, done.removed.blocks) == ([], 1)
+    for repair in (False, True):
+        found = maintain_volumes(repair=repair)
+        assert (found.replicas, found.read_bytes, found.problems) == (1, 7, [])
+    with pytest.raises(ObjectNotFoundError, match="/none"):
+        maintain_volumes(path="/none")
