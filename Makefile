@@ -53,7 +53,7 @@ docs: $(READY)  ## Write docs/reference/operators.md and api.md from docstrings
 mutants: $(READY)  ## Mutation tests: break one rule of the journal or the blobs at a time; the tests must fail
 	@$(BIN)/python -m scripts.mutants
 
-bench: $(READY)  ## Measure; prints tables, asserts no time
+bench: $(READY)  ## Measure, also peers; prints tables, writes docs/benchmarks.md, asserts no time
 	@scripts/with-s3-server $(BIN)/python -m benchmarks.job_commit
 	@$(BIN)/python -m benchmarks.journal
 	@$(BIN)/python -m benchmarks.files
@@ -62,8 +62,14 @@ bench: $(READY)  ## Measure; prints tables, asserts no time
 	@scripts/with-s3-server $(BIN)/python -m benchmarks.blobs --rounds 1 --swept 100000
 	@scripts/need java
 	@$(BIN)/python -m benchmarks.spark_write
+	@$(BIN)/python -m benchmarks.peers write
+	@$(BIN)/python -m benchmarks.peers write --latency-ms 80
+	@$(BIN)/python -m benchmarks.peers write --rows 200000 --files 1000 --rounds 3
+	@$(BIN)/python -m benchmarks.peers commit
+	@$(BIN)/python -m benchmarks.peers commit --latency-ms 80 --rounds 3
+	@$(BIN)/python -m benchmarks.report
 
-s3a-jars: $(READY)  ## Fetch hadoop-aws for Spark (690 MB, once), for the test of S3 sources
+s3a-jars: $(READY)  ## Fetch Spark's jars for S3 (690 MB, once): for a test, and for peers in benchmarks
 	@scripts/need java
 	@$(BIN)/python -m scripts.s3a_jars .tools/ivy
 

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -45,12 +46,18 @@ TITLES: Final = {
 
 
 class Measured(msgspec.Struct):
-    """Cost of one commit: wall and CPU seconds, requests, peak resident bytes."""
+    """Cost of one commit: wall and CPU seconds, requests, peak resident bytes.
+
+    `benchmarks.peers` names a proxy and the process of the S3 server in the environment: then the cost has
+    the requests that the proxy saw, by kind, and the server's CPU seconds.
+    """
 
     wall_s: float
     cpu_s: float
     requests: int
     peak_bytes: int
+    by_kind: dict[str, int] = {}
+    server_cpu_s: float = 0.0
 
 
 def prepare(destination: str, files: int) -> str:
@@ -178,10 +185,25 @@ def _key_in_bucket(destination: str, upload: PendingUpload) -> str:
 
 
 def _measured(work: Callable[[], None], requests: int) -> Measured:
+    by_kind, server_s = _beside()
     began_s, began_cpu_s = time.perf_counter(), time.process_time()
     work()
     wall_s, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
-    return Measured(wall_s, cpu_s, requests, peak_bytes())
+    by_kind_after, server_after_s = _beside()
+    return Measured(
+        wall_s, cpu_s, requests, peak_bytes(), dict(by_kind_after - by_kind), server_after_s - server_s
+    )
+
+
+def _beside() -> tuple[Counter[str], float]:
+    """Return the requests that a proxy has seen, and the CPU seconds of the server, if they are known."""
+    pid = os.environ.get("BENCH_SERVER_PID")
+    if pid is None:
+        return Counter(), 0.0
+    from benchmarks.peers.proxy import requests_at  # noqa: PLC0415 - only `benchmarks.peers` needs them
+    from benchmarks.peers.server import cpu_s  # noqa: PLC0415
+
+    return requests_at(os.environ.get("BENCH_PROXY")), cpu_s(int(pid))
 
 
 STEPS: Final[dict[str, Callable[[str, str], Measured]]] = {

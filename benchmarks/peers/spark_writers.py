@@ -1,0 +1,72 @@
+"""The ways in which Spark writes a data frame as Parquet: its own, S3A's committers, Lockgate's two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from benchmarks.peers.dropped_rows import drop_rows
+from lockgate.storage_core.spark.write import write
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Place = Literal["local", "s3"]
+
+_CLOUD: Final = "org.apache.spark.internal.io.cloud"
+_BY_COMMITTER: Final[Mapping[str, str]] = {
+    "spark.sql.sources.commitProtocolClass": f"{_CLOUD}.PathOutputCommitProtocol",
+    "spark.sql.parquet.output.committer.class": f"{_CLOUD}.BindingParquetOutputCommitter",
+    "mapreduce.outputcommitter.factory.scheme.s3a": "org.apache.hadoop.fs.s3a.commit.S3ACommitterFactory",
+}
+FLOOR: Final = "dropped"
+_V: Final = "mapreduce.fileoutputcommitter.algorithm.version"
+
+
+class Writer(NamedTuple):
+    """A way of writing.
+
+    Attributes:
+        place: Where it writes.
+        write: Writes a data frame to a new folder, all of it visible at the end.
+        committer: Name of the S3A committer, which `_SUCCESS` must name; None: another's.
+    """
+
+    place: Place
+    write: Callable[[DataFrame, str], object]
+    committer: str | None = None
+
+
+def by_spark(df: DataFrame, destination: str, *, version: int) -> None:
+    df.write.option(_V, version).parquet(destination)
+
+
+def by_s3a(df: DataFrame, destination: str, *, committer: str) -> None:
+    with _settings(df.sparkSession, {**_BY_COMMITTER, "fs.s3a.committer.name": committer}):
+        df.write.parquet(destination.replace("s3://", "s3a://"))
+
+
+@contextmanager
+def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in settings:
+            spark.conf.unset(name)
+
+
+WRITERS: Final[Mapping[str, Writer]] = {
+    "spark-v1": Writer("local", partial(by_spark, version=1)),
+    "spark-v2": Writer("local", partial(by_spark, version=2)),
+    "lockgate-staged-local": Writer("local", partial(write, via="staged")),
+    "lockgate-direct-local": Writer("local", partial(write, via="direct")),
+    FLOOR: Writer("local", drop_rows),
+    "s3a-magic": Writer("s3", partial(by_s3a, committer="magic"), "magic"),
+    "s3a-directory": Writer("s3", partial(by_s3a, committer="directory"), "directory"),
+    "lockgate-staged-s3": Writer("s3", partial(write, via="staged")),
+    "lockgate-direct-s3": Writer("s3", partial(write, via="direct")),
+}
