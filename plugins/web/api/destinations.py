@@ -6,7 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from lockgate.plugins.web.facts.destinations import destination_detail, destination_log, destination_rows
+from lockgate.plugins.web.facts.destinations import destination_detail, destination_rows
+from lockgate.plugins.web.facts.turns import destination_log
 from lockgate.plugins.web.models.base import Page
 from lockgate.plugins.web.models.destinations import DestinationDetail, DestinationRow, Turn
 from lockgate.plugins.web.paging import DEFAULT_LIMIT, After, Limit
@@ -35,5 +36,5 @@ def detail(reads: ReadsOfRequest, destination: Destination) -> DestinationDetail
 def log(
     reads: ReadsOfRequest, destination: Destination, after: After = None, limit: Limit = DEFAULT_LIMIT
 ) -> Page[Turn]:
-    """Return a destination's log, the newest turn first."""
+    """Return a destination's log, the newest turn first, each with who set its job up."""
     return destination_log(reads, destination, after, limit)

@@ -1,4 +1,4 @@
-"""Destinations: their live data, what blocks them, and their logs as a history."""
+"""Destinations: their live data, now and over time, and what blocks them."""
 
 from __future__ import annotations
 
@@ -7,31 +7,24 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from lockgate.plugins.web.facts.job_detail import job_detail
+from lockgate.plugins.web.facts.turns import READS_AT_ONCE, read_turn, total
 from lockgate.plugins.web.models.base import Page
 from lockgate.plugins.web.models.destinations import ColumnType, DestinationDetail, DestinationRow, Turn
 from lockgate.plugins.web.paging import DEFAULT_LIMIT, cursor, key_after
 from lockgate.plugins.web.reads import Reads
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.destination.log import Turn as LogTurn
-from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
-from lockgate.storage_core.commit.records.destination_log.turn_claim import TurnClaim
 from lockgate.storage_core.commit.records.job import Column
-from lockgate.storage_core.commit.records.job_folder import find, read
-from lockgate.storage_core.commit.records.plan import ShardRef
 from lockgate.storage_core.commit.records.shards import total_rows
 from lockgate.storage_core.commit.registry.rows import Destination
 from lockgate.storage_core.concurrency import in_order
 from lockgate.storage_core.errors import (
     JournalUnavailableError,
     LockgateError,
-    MalformedRecordError,
-    ObjectNotFoundError,
     StateLostError,
 )
-from lockgate.storage_core.stores import Store, open_store
+from lockgate.storage_core.stores import open_store
 
-READS_AT_ONCE: Final = 8
 EXACT_SHARDS: Final = 64
 """Lists of up to 1,000 files that one page reads, to know which removed files were live."""
 
@@ -114,35 +107,6 @@ def destination_detail(reads: Reads, destination: str) -> DestinationDetail:
     )
 
 
-def destination_log(
-    reads: Reads, destination: str, after: str | None = None, limit: int = DEFAULT_LIMIT
-) -> Page[Turn]:
-    """Return a page of a destination's log, the newest turn first.
-
-    Raises:
-        DestinationNotFoundError: The destination is not known.
-        StoreUnavailableError: The store does not answer.
-    """
-    place, key = reads.known(destination), key_after("log", after, int)
-    log = DestinationLog(open_store(place, reads.settings))
-
-    def read_turns() -> Page[Turn]:
-        newest = log.highest()
-        begin = 0 if newest is None else newest.number
-        if key is not None:
-            begin = min(begin, int(key[0] or 0))
-        numbers = range(begin, max(0, begin - limit), -1)
-        found = list(in_order(partial(_turn, log.store), numbers, READS_AT_ONCE))
-        rest = begin - len(numbers)
-        return Page(
-            items=tuple(turn for turn in found if isinstance(turn, Turn)),
-            next_after=cursor("log", (rest,)) if rest > 0 else None,
-            unknown=tuple(text for text in found if isinstance(text, str)),
-        )
-
-    return reads.store(place, read_turns)
-
-
 def live_file_counts(reads: Reads, destination: str, ends_s: Sequence[float]) -> tuple[float | None, ...]:
     """Return the number of live files at each of these times, ascending; None where it is too long ago.
 
@@ -159,7 +123,7 @@ def live_file_counts(reads: Reads, destination: str, ends_s: Sequence[float]) ->
             return (0.0,) * len(ends_s)
         files: float | None = _live(log).files
         lowest = max(0, newest.number - CHARTED_TURNS)
-        turns = in_order(partial(_turn, log.store), range(newest.number, lowest, -1), READS_AT_ONCE)
+        turns = in_order(partial(read_turn, log.store), range(newest.number, lowest, -1), READS_AT_ONCE)
         values: list[float | None] = []
         turn = next(turns, None)
         for end_s in reversed(ends_s):
@@ -204,50 +168,13 @@ def _live(log: DestinationLog) -> _Live:
         columns = outcome.columns or columns
     if columns is not None:
         columns = tuple(column for column in columns if not column.dropped)
-    files, size = (_total(added, name) - _total(removed, name) for name in ("files", "size"))
+    files, size = (total(added, name) - total(removed, name) for name in ("files", "size"))
     rows = None if removed else total_rows(ref.rows for ref in added)
     note = (
         "The live files were not counted one by one: files that a job replaced and that were in no earlier "
         "turn are subtracted too."
     )
     return _Live(max(0, files), rows, max(0, size), columns, note if removed else "")
-
-
-def _total(refs: Sequence[ShardRef], name: str) -> int:
-    return sum(getattr(ref, name) for ref in refs)
-
-
-def _turn(store: Store, number: int) -> Turn | str:
-    """Return one turn of a log, or why it cannot be read."""
-    try:
-        outcome = find(store, Outcome, layout.turn_outcome(number))
-        if outcome is None:
-            owner = read(store, TurnClaim, layout.turn_claim(number)).job_id
-            return Turn(
-                turn=number,
-                job_id=owner,
-                verdict=None,
-                decided_s=None,
-                added_files=0,
-                added_rows=None,
-                added_bytes=0,
-                removed_files=0,
-                removed_bytes=0,
-            )
-    except (MalformedRecordError, ObjectNotFoundError) as error:
-        return f"turn {number}: {error}"
-    return Turn(
-        turn=number,
-        job_id=outcome.job_id,
-        verdict=outcome.verdict,
-        decided_s=outcome.decided_s,
-        added_files=_total(outcome.added, "files"),
-        added_rows=total_rows(ref.rows for ref in outcome.added),
-        added_bytes=_total(outcome.added, "size"),
-        removed_files=_total(outcome.removed, "files"),
-        removed_bytes=_total(outcome.removed, "size"),
-        reason=outcome.reason,
-    )
 
 
 def _hint(live: _Live | None, average: float | None) -> str:

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from lockgate.plugins.web.facts.job_detail import folder_of, place_of
+from lockgate.plugins.web.facts.turns import removed_rows
 from lockgate.plugins.web.models.base import Page
 from lockgate.plugins.web.models.jobs import Attempt, JobFile, JobPlan
 from lockgate.plugins.web.paging import DEFAULT_LIMIT, cursor, key_after
@@ -106,6 +107,7 @@ def job_plan(reads: Reads, job_id: str, destination: str | None = None) -> JobPl
         added_rows=plan.rows,
         added_bytes=plan.size,
         removed_files=sum(ref.files for ref in plan.head.removals),
+        removed_rows=removed_rows(plan.head.removals),
         removed_bytes=sum(ref.size for ref in plan.head.removals),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from lockgate.plugins.web.models.base import Model
+from lockgate.plugins.web.models.jobs import Origin
 
 
 class DestinationRow(Model):
@@ -25,16 +26,22 @@ class Turn(Model):
 
     Attributes:
         verdict: `published`, `reverted`, `passed`; None while the turn has no outcome.
+        origin: The Airflow task that set the job up; None without Airflow, or if it is not recorded.
+        created_by: User, host and process that set the job up without Airflow; empty if it is not recorded.
+        removed_rows: Rows of the removed files; None if they are not known for each of them.
     """
 
     turn: int
     job_id: str
+    origin: Origin | None = None
+    created_by: str = ""
     verdict: Literal["published", "reverted", "passed"] | None
     decided_s: float | None
     added_files: int
     added_rows: int | None
     added_bytes: int
     removed_files: int
+    removed_rows: int | None
     removed_bytes: int
     reason: str = ""
 

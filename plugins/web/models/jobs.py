@@ -214,4 +214,5 @@ class JobPlan(Model):
     added_rows: int | None
     added_bytes: int
     removed_files: int
+    removed_rows: int | None
     removed_bytes: int

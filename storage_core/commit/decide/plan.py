@@ -194,7 +194,11 @@ def freeze(
             folder.store, job, manifest, planned.writes, scope, refuse_if_live_elsewhere=above.refuse
         )
         removed = tuple(
-            shard_ref(_write(folder, RemovalShard(files=batch)), (f.size for f in batch), ())
+            shard_ref(
+                _write(folder, RemovalShard(files=batch)),
+                (f.size for f in batch),
+                (manifest.files[f.key].rows if f.managed else None for f in batch),
+            )
             for batch in in_pages(map(conflicts.mark, replaced), SHARD_ENTRIES)
         )
         conflicts.refuse_rest()

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from lockgate.storage_core.commit.decide.plan import Plan, read_plan
 from lockgate.storage_core.commit.destination.log import write_live_shards
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
@@ -18,10 +20,9 @@ from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
 from lockgate.storage_core.commit.records.job_folder import claim
 from lockgate.storage_core.commit.records.plan import Decision, ShardRef
 from lockgate.storage_core.commit.records.report import FileFate
-from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES, shard_ref, write_shard
+from lockgate.storage_core.commit.records.shards import write_shard
 from lockgate.storage_core.errors import MalformedRecordError
 from lockgate.storage_core.failpoints import step
-from lockgate.storage_core.stores.pagination import in_pages
 
 
 def publish(context: CommitContext, decision: Decision) -> Outcome:
@@ -120,6 +121,7 @@ def _live_files(context: CommitContext, plan: Plan) -> Iterator[LiveFile]:
 
 
 def _removed_shards(context: CommitContext, plan: Plan) -> Iterator[ShardRef]:
-    for batch in in_pages(plan.all_removals(), SHARD_ENTRIES):
-        name = write_shard(context.store, layout.log_shard, KeyShard(keys=tuple(file.key for file in batch)))
-        yield shard_ref(name, (file.size for file in batch), ())
+    for number, planned in enumerate(plan.head.removals):
+        keys = tuple(file.key for file in plan.removals(number))
+        name = write_shard(context.store, layout.log_shard, KeyShard(keys=keys))
+        yield msgspec.structs.replace(planned, digest=name)

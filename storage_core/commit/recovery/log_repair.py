@@ -262,7 +262,7 @@ class _Repair:
     def _write_keys(self, keys: Iterable[str]) -> Iterator[ShardRef]:
         for batch in in_pages(keys, SHARD_ENTRIES):
             name = write_shard(self.store, layout.log_shard, KeyShard(keys=batch))
-            yield shard_ref(name, (0 for _ in batch), ())
+            yield shard_ref(name, (0 for _ in batch), (None for _ in batch))
 
     def _rebuild_list(self, fault: LogFault) -> str:
         name = fault.key.rpartition("/")[2].removesuffix(".json")

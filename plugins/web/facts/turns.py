@@ -1,0 +1,152 @@
+"""The log of a destination as a history: each turn with its job, who set that up, and what it changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from lockgate.plugins.web.facts.job_index import origin_of
+from lockgate.plugins.web.models.base import Page
+from lockgate.plugins.web.models.destinations import Turn
+from lockgate.plugins.web.models.jobs import Origin
+from lockgate.plugins.web.paging import DEFAULT_LIMIT, cursor, key_after
+from lockgate.plugins.web.reads import Reads
+from lockgate.storage_core.commit.destination.log import DestinationLog
+from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
+from lockgate.storage_core.commit.records.destination_log.turn_claim import TurnClaim
+from lockgate.storage_core.commit.records.job import JobId, JobOrigin
+from lockgate.storage_core.commit.records.job_folder import JobFolder, find, read
+from lockgate.storage_core.commit.records.plan import ShardRef
+from lockgate.storage_core.commit.records.shards import total_rows
+from lockgate.storage_core.commit.registry.rows import Job
+from lockgate.storage_core.concurrency import in_order
+from lockgate.storage_core.errors import (
+    JournalUnavailableError,
+    MalformedRecordError,
+    ObjectNotFoundError,
+    StateLostError,
+)
+from lockgate.storage_core.stores import Store, open_store
+
+READS_AT_ONCE: Final = 8
+
+
+class _Writer(NamedTuple):
+    """Who set a job up, and why that cannot be read."""
+
+    origin: Origin | None = None
+    created_by: str = ""
+    unknown: str = ""
+
+
+def destination_log(
+    reads: Reads, destination: str, after: str | None = None, limit: int = DEFAULT_LIMIT
+) -> Page[Turn]:
+    """Return a page of a destination's log, the newest turn first.
+
+    Raises:
+        DestinationNotFoundError: The destination is not known.
+        StoreUnavailableError: The store does not answer.
+    """
+    place, key = reads.known(destination), key_after("log", after, int)
+    log = DestinationLog(open_store(place, reads.settings))
+
+    def read_turns() -> Page[Turn]:
+        newest = log.highest()
+        begin = 0 if newest is None else newest.number
+        if key is not None:
+            begin = min(begin, int(key[0] or 0))
+        numbers = range(begin, max(0, begin - limit), -1)
+        found = list(in_order(partial(read_turn, log.store), numbers, READS_AT_ONCE))
+        turns = [turn for turn in found if isinstance(turn, Turn)]
+        written = list(
+            in_order(partial(_writer, log.store, _registered(reads, place, turns)), turns, READS_AT_ONCE)
+        )
+        rest = begin - len(numbers)
+        return Page(
+            items=tuple(
+                turn.model_copy(update={"origin": writer.origin, "created_by": writer.created_by})
+                for turn, writer in zip(turns, written, strict=True)
+            ),
+            next_after=cursor("log", (rest,)) if rest > 0 else None,
+            unknown=(
+                *(text for text in found if isinstance(text, str)),
+                *(writer.unknown for writer in written if writer.unknown),
+            ),
+        )
+
+    return reads.store(place, read_turns)
+
+
+def read_turn(store: Store, number: int) -> Turn | str:
+    """Return one turn of a log without who set its job up, or why it cannot be read."""
+    try:
+        outcome = find(store, Outcome, layout.turn_outcome(number))
+        if outcome is None:
+            owner = read(store, TurnClaim, layout.turn_claim(number)).job_id
+            return Turn(
+                turn=number,
+                job_id=owner,
+                verdict=None,
+                decided_s=None,
+                added_files=0,
+                added_rows=None,
+                added_bytes=0,
+                removed_files=0,
+                removed_rows=None,
+                removed_bytes=0,
+            )
+    except (MalformedRecordError, ObjectNotFoundError) as error:
+        return f"turn {number}: {error}"
+    return Turn(
+        turn=number,
+        job_id=outcome.job_id,
+        verdict=outcome.verdict,
+        decided_s=outcome.decided_s,
+        added_files=total(outcome.added, "files"),
+        added_rows=total_rows(ref.rows for ref in outcome.added),
+        added_bytes=total(outcome.added, "size"),
+        removed_files=total(outcome.removed, "files"),
+        removed_rows=removed_rows(outcome.removed),
+        removed_bytes=total(outcome.removed, "size"),
+        reason=outcome.reason,
+    )
+
+
+def total(refs: Iterable[ShardRef], name: str) -> int:
+    """Return the sum of a field of references to lists of files."""
+    return sum(getattr(ref, name) for ref in refs)
+
+
+def removed_rows(refs: Sequence[ShardRef]) -> int | None:
+    """Return the rows of the removed files; a list without any is an old one, which has no count."""
+    return total_rows(ref.rows or None for ref in refs)
+
+
+def _registered(reads: Reads, place: str, turns: Sequence[Turn]) -> dict[str, Origin]:
+    """Return the origins that the registry has, by the ids of the jobs."""
+    if not reads.has_journal:
+        return {}
+    keys = sorted({(place, turn.job_id) for turn in turns})
+    try:
+        jobs = reads.journal(lambda reading: reading.find(Job, keys))
+    except (JournalUnavailableError, StateLostError):
+        return {}  # the jobs' records have them, too
+    return {job.job_id: origin for job in jobs if (origin := origin_of(job)) is not None}
+
+
+def _writer(store: Store, registered: Mapping[str, Origin], turn: Turn) -> _Writer:
+    """Return who set a turn's job up: the registry knows the task, the job's record the process as well."""
+    if turn.job_id in registered:
+        return _Writer(registered[turn.job_id])
+    try:
+        record = JobFolder(store, JobId(turn.job_id)).job()
+    except ObjectNotFoundError:
+        return _Writer()  # the folder of an older generation is deleted after a time
+    except MalformedRecordError as error:
+        return _Writer(unknown=f"turn {turn.turn}: {error}")
+    if isinstance(record.origin, JobOrigin):
+        return _Writer(Origin.model_validate(record.origin))
+    return _Writer(created_by=record.created_by)

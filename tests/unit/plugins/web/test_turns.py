@@ -1,0 +1,119 @@
+"""The turns of a destination: who set each job up, and the rows and files that it added and removed."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from typing import Any
+
+import msgspec
+import pytest
+
+from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.commit.records.codec import encode
+from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
+from lockgate.storage_core.commit.records.job import JobOrigin
+from lockgate.storage_core.commit.records.job_folder import read
+from lockgate.storage_core.commit.records.plan import ShardRef
+from tests.support.airflow.task_run import die_at
+from tests.support.commit.destination import World
+from tests.support.web.jobs import get
+
+ORIGIN = JobOrigin(dag_id="sales", run_id="run 1", task_id="write", map_index=3)
+SHOWN = {"dag_id": "sales", "run_id": "run 1", "task_id": "write", "map_index": 3}
+
+
+def turns(world: World) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = get(world, "/destinations/log")["items"]
+    return found
+
+
+def who(world: World) -> list[tuple[Any, str]]:
+    return [(turn["origin"], turn["created_by"].rpartition(":")[2]) for turn in turns(world)]
+
+
+def run(world: World, name: str, rows: dict[str, int | None], **options: object) -> str:
+    with world.open_job(name, **options) as job:
+        with job.attempt("t") as attempt:
+            for path, number in rows.items():
+                with attempt.open_upload(path) as file:
+                    file.write(b"x" * 10)
+                    file.rows = number
+        job.commit()
+    return job.job_id
+
+
+def changes(world: World) -> list[tuple[Any, ...]]:
+    names = ("added_files", "added_rows", "removed_files", "removed_rows", "removed_bytes")
+    return [tuple(turn[name] for name in names) for turn in turns(world)]
+
+
+@pytest.mark.parametrize("is_registered", [True, False])
+def test_a_turn_names_the_task_or_else_the_process_that_set_its_job_up(
+    world: World, journal_world: World, is_registered: bool
+) -> None:
+    at = journal_world if is_registered else world
+    run(at, "a", {"a.csv": 1}, origin=ORIGIN)
+    run(at, "b", {"b.csv": 1})
+    assert who(at) == [(None, str(os.getpid())), (SHOWN, "")]
+    assert turns(at)[0]["created_by"].startswith(f"{getpass.getuser()}@")
+
+
+def test_a_turn_without_an_outcome_has_its_writer_too(world: World) -> None:
+    job = world.open_job("a", origin=ORIGIN)
+    with job.attempt("t") as attempt, attempt.open("a.csv") as file:
+        file.write(b"1")
+    die_at("complete.complete.before", job.commit)
+    assert [(turn["verdict"], turn["origin"]) for turn in turns(world)] == [(None, SHOWN)]
+
+
+def test_the_registry_knows_who_wrote_after_the_jobs_folder_is_gone(journal_world: World) -> None:
+    job_id = run(journal_world, "a", {"a.csv": 1}, origin=ORIGIN)
+    journal_world.store.delete(f"{layout.job_folder(job_id)}job.json")
+    assert who(journal_world) == [(SHOWN, "")]
+
+
+def test_a_job_whose_record_is_gone_or_malformed_has_no_writer(world: World) -> None:
+    gone, malformed = (run(world, name, {f"{name}.csv": 1}, origin=ORIGIN) for name in "ab")
+    world.store.delete(f"{layout.job_folder(gone)}job.json")
+    world.store.put(f"{layout.job_folder(malformed)}job.json", b"{")
+    assert who(world) == [(None, ""), (None, "")]
+    (unknown,) = get(world, "/destinations/log")["unknown"]
+    assert unknown.startswith(f"turn 2: {layout.job_folder(malformed)}job.json: ")
+
+
+def test_removed_rows_are_those_of_the_live_files_that_a_job_replaces(world: World) -> None:
+    run(world, "a", {"day=1/a.csv": 5, "day=2/b.csv": 7})
+    run(world, "b", {"day=1/c.csv": 1}, mode="replace", scope="partitions", committer="partitioned")
+    run(world, "c", {"d.csv": 2}, mode="replace")
+    assert changes(world) == [(1, 2, 2, 8, 20), (1, 1, 1, 5, 10), (2, 12, 0, 0, 0)]
+
+
+@pytest.mark.parametrize("is_foreign", [True, False])
+def test_rows_that_no_writer_counted_are_unknown_when_they_are_removed(
+    world: World, is_foreign: bool
+) -> None:
+    run(world, "a", {"a.csv": 5 if is_foreign else None})
+    if is_foreign:
+        world.store.put("foreign.csv", b"not of a job")
+    run(world, "b", {"b.csv": 1}, mode="replace")
+    assert changes(world)[0][3] is None
+
+
+def test_a_list_of_removed_files_from_before_rows_were_counted_is_unknown(world: World) -> None:
+    run(world, "a", {"a.csv": 5})
+    run(world, "b", {"b.csv": 1}, mode="replace")
+    outcome = read(world.store, Outcome, layout.turn_outcome(2))
+    old: tuple[ShardRef, ...] = tuple(msgspec.structs.replace(ref, rows=0) for ref in outcome.removed)
+    world.store.put(layout.turn_outcome(2), encode(msgspec.structs.replace(outcome, removed=old)))
+    assert changes(world)[0] == (1, 1, 1, None, 10)
+
+
+def test_the_plan_of_a_decided_job_has_the_rows_that_it_removes(world: World) -> None:
+    run(world, "a", {"a.csv": 5})
+    job = world.open_job("b", mode="replace")
+    with job.attempt("t") as attempt, attempt.open("b.csv") as file:
+        file.write(b"1")
+    die_at("complete.complete.before", job.commit)
+    found = get(world, f"/jobs/{job.job_id}/plan")
+    assert (found["removed_files"], found["removed_rows"], found["removed_bytes"]) == (1, 5, 10)
