@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from lockgate.plugins.web.facts.job_detail import job_audit, job_detail, job_report
-from lockgate.plugins.web.facts.job_files import job_attempts, job_files, job_plan
+from lockgate.plugins.web.facts.job.detail import job_audit, job_detail, job_report
+from lockgate.plugins.web.facts.job.files import job_attempts, job_files, job_plan
 from lockgate.plugins.web.models.base import Page
 from lockgate.plugins.web.models.jobs import Attempt, AuditResult, JobDetail, JobFile, JobPlan, JobReport
 from lockgate.plugins.web.paging import DEFAULT_LIMIT, After, Limit

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from lockgate.plugins.web.facts.job_detail import job_detail
+from lockgate.plugins.web.facts.job.detail import job_detail
 from lockgate.plugins.web.facts.turns import READS_AT_ONCE, read_turn, total
 from lockgate.plugins.web.models.base import Page
 from lockgate.plugins.web.models.destinations import ColumnType, DestinationDetail, DestinationRow, Turn

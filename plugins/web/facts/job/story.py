@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from lockgate.plugins.web.facts.job_state import JobState
+from lockgate.plugins.web.facts.job.state import JobState
 from lockgate.plugins.web.models.jobs import Needs, Possible
 from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from lockgate.plugins.web.facts.job.state import JobState
+from lockgate.plugins.web.facts.job.steps import steps
+from lockgate.plugins.web.facts.job.story import actions, needs, story
 from lockgate.plugins.web.facts.job_index import origin_of
-from lockgate.plugins.web.facts.job_state import JobState
-from lockgate.plugins.web.facts.job_steps import steps
-from lockgate.plugins.web.facts.job_story import actions, needs, story
 from lockgate.plugins.web.models.jobs import (
     AuditResult,
     FailedExpectation,

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
 
-from lockgate.plugins.web.facts.job_detail import folder_of, place_of
+from lockgate.plugins.web.facts.job.detail import folder_of, place_of
 from lockgate.plugins.web.facts.turns import removed_rows
 from lockgate.plugins.web.models.base import Page
 from lockgate.plugins.web.models.jobs import Attempt, JobFile, JobPlan

@@ -1,0 +1,1 @@
+"""Facts about one job, from its records and the registry."""
