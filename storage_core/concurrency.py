@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from typing import Protocol, TypeVar
+from queue import SimpleQueue
+from typing import Final, Protocol, TypeVar
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+CALL_S: Final = 0.001
+"""Processor time of a call to a store: calls that wait longer leave room for others."""
 
 
 class Progress(Protocol):
@@ -23,7 +28,7 @@ def no_progress(step: str, done: int, total: int) -> None:
     """Discard the report."""
 
 
-def in_parallel(call: Callable[[T], U], items: Iterable[T], limit: int) -> Iterator[U]:
+def in_parallel(call: Callable[[T], U], items: Iterable[T], limit: int, most: int = 0) -> Iterator[U]:
     """Yield `call(item)` for all items in order of completion, with at most `limit` calls at a time.
 
     After the first error no new item is read; the error is raised when the running calls have ended, so no
@@ -33,17 +38,30 @@ def in_parallel(call: Callable[[T], U], items: Iterable[T], limit: int) -> Itera
         call: Thread-safe function.
         items: Any number of items, read as calls complete.
         limit: Maximum number of concurrent calls, at least 1.
+        most: If larger, up to so many calls of which even the fastest takes long, because each mostly waits
+            for a store that is far away: one for each `CALL_S`.
     """
-    with ThreadPoolExecutor(max_workers=limit, thread_name_prefix="lockgate") as pool:
-        running: set[Future[U]] = set()
+    fastest_s = 0.0
+    ended: SimpleQueue[Future[U]] = SimpleQueue()
+
+    def timed(item: T) -> U:
+        nonlocal fastest_s
+        began_s = time.perf_counter()
+        result = call(item)
+        took_s = time.perf_counter() - began_s
+        fastest_s = min(fastest_s or took_s, took_s)
+        return result
+
+    with ThreadPoolExecutor(max_workers=max(limit, most), thread_name_prefix="lockgate") as pool:
+        running = 0
         for item in items:
-            running.add(pool.submit(copy_context().run, call, item))
-            if len(running) >= limit:
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                yield from (future.result() for future in done)
-        while running:
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            yield from (future.result() for future in done)
+            pool.submit(copy_context().run, timed, item).add_done_callback(ended.put)
+            running += 1
+            while running >= max(limit, min(most, int(fastest_s / CALL_S))):
+                yield ended.get().result()
+                running -= 1
+        for _ in range(running):
+            yield ended.get().result()
 
 
 def in_order(call: Callable[[T], U], items: Iterable[T], limit: int) -> Iterator[U]:

@@ -12,7 +12,7 @@ from typing import Final
 
 from lockgate.storage_core.commit.decide.decision import decide_abort, decide_commit
 from lockgate.storage_core.commit.decide.plan import check_audit, freeze
-from lockgate.storage_core.commit.decide.task_selection import choose
+from lockgate.storage_core.commit.decide.task_selection import choose, sets_at_once
 from lockgate.storage_core.commit.decide.turn import take_turn
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.leases.protocol import Hold, JobLeases
@@ -95,7 +95,7 @@ def _decide(
     """Decide to commit; return the number of selected tasks."""
     folder, job = context.folder, context.job
     with step("load"):
-        chosen = choose(folder, job_attempt, winners)
+        chosen = choose(folder, job_attempt, winners, at_once=sets_at_once(context.settings))
         check_audit(folder, job, chosen)
     while True:
         turn = take_turn(

@@ -14,6 +14,7 @@ from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings.intervals import CENTURY_S, Intervals, invalid
 
 MIB: Final = 1024 * 1024
+FAR_CALLS: Final = 128
 _SCOPE: Final = re.compile(r"[A-Za-z0-9._-]{0,60}")
 
 
@@ -220,7 +221,11 @@ class Settings(Intervals, BaseSettings):
         default=16 * MIB, ge=5 * MIB, le=5 * 1024 * MIB, description="part size of an upload"
     )
     parallelism: int = Field(
-        default=16, ge=1, le=256, description="maximum number of concurrent calls of a process"
+        default=16,
+        ge=1,
+        le=256,
+        description="maximum number of concurrent calls of a process; absent: 16, and up to "
+        f"{FAR_CALLS} short ones to a store that is far away",
     )
 
     lease_renew_s: float = Field(default=10.0, gt=0, description="renewal interval of job leases")
@@ -294,6 +299,11 @@ class Settings(Intervals, BaseSettings):
     def has_journal(self) -> bool:
         """Whether a journal is configured: `journal_url` is not `none`."""
         return self.journal_url != "none"
+
+    @property
+    def far_parallelism(self) -> int:
+        """Maximum number of concurrent short calls to a store that is far away."""
+        return self.parallelism if "parallelism" in self.model_fields_set else FAR_CALLS
 
     @property
     def home_dir(self) -> Path:

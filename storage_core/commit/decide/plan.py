@@ -12,7 +12,7 @@ from functools import partial
 from posixpath import commonpath
 
 from lockgate.storage_core.commit.committers import get_committer
-from lockgate.storage_core.commit.decide.task_selection import Chosen, chosen_digest
+from lockgate.storage_core.commit.decide.task_selection import Chosen, chosen_digest, sets_at_once
 from lockgate.storage_core.commit.destination.conflict_mode import (
     earlier_generations,
     refuse_if_occupied,
@@ -48,7 +48,7 @@ from lockgate.storage_core.commit.records.shards import (
 )
 from lockgate.storage_core.commit.uploads.own_uploads import OwnUploads
 from lockgate.storage_core.commit.uploads.upload_completion import is_open
-from lockgate.storage_core.concurrency import in_parallel
+from lockgate.storage_core.concurrency import in_order, in_parallel
 from lockgate.storage_core.errors import (
     AuditFailedError,
     InvalidInputError,
@@ -172,7 +172,7 @@ def freeze(
     with step("plan"):
         audit = check_audit(folder, job, chosen)
         planned = _PlannedFiles()
-        additions = tuple(_freeze_additions(folder, job, chosen, planned))
+        additions = tuple(_freeze_additions(folder, job, chosen, planned, settings))
         manifest = DestinationLog(folder.store).manifest()
         if not manifest.files:
             refuse_overlap(folder.store, settings)  # again, within the turn: two may have begun at once
@@ -202,7 +202,7 @@ def freeze(
             for batch in in_pages(map(conflicts.mark, replaced), SHARD_ENTRIES)
         )
         conflicts.refuse_rest()
-        _preflight(folder, planned, additions, settings.parallelism)
+        _preflight(folder, planned, additions, settings)
         head = PlanHead(
             job_id=folder.job_id,
             job_attempt=job_attempt,
@@ -264,13 +264,15 @@ def _check_pending_file(file: PendingFile, job: JobRecord, where: str) -> None:
 
 
 def _freeze_additions(
-    folder: JobFolder, job: JobRecord, chosen: list[Chosen], planned: _PlannedFiles
+    folder: JobFolder, job: JobRecord, chosen: list[Chosen], planned: _PlannedFiles, settings: Settings
 ) -> Iterator[ShardRef]:
+    def read(task: Chosen) -> tuple[str, str, bytes]:
+        key = folder.pending_set_key(task.task_id, task.attempt_id)
+        return key, task.digest, folder.store.get(key, length=MAX_RECORD_BYTES + 1)
+
     def files() -> Iterator[PendingFile]:
-        for task in chosen:
-            key = folder.pending_set_key(task.task_id, task.attempt_id)
-            data = folder.store.get(key, length=MAX_RECORD_BYTES + 1)
-            if digest(data) != task.digest:
+        for key, chosen_as, data in in_order(read, chosen, sets_at_once(settings)):
+            if digest(data) != chosen_as:
                 raise MalformedRecordError(f"{key}: it changed after it was chosen")
             for file in decode(PendingSet, data, key).files:
                 _check_pending_file(file, job, key)
@@ -300,7 +302,7 @@ def _plan_key(folder: JobFolder, name: str) -> str:
 
 
 def _preflight(
-    folder: JobFolder, planned: _PlannedFiles, additions: Iterable[ShardRef], parallelism: int
+    folder: JobFolder, planned: _PlannedFiles, additions: Iterable[ShardRef], settings: Settings
 ) -> None:
     """Check that all uploads are open: with a listing, then one by one those that it lacks or that come late.
 
@@ -323,7 +325,9 @@ def _preflight(
     def is_there(upload: PendingUpload) -> bool:
         return is_open(folder.store, upload) or folder.store.holds(upload)
 
-    gone = sum(not found for found in in_parallel(is_there, suspects, parallelism))
+    gone = sum(
+        not found for found in in_parallel(is_there, suspects, settings.parallelism, settings.far_parallelism)
+    )
     if gone:
         raise UploadGoneError(
             f"job {folder.job_id} at {folder.store.url}: {gone} of its {len(planned.uploads)} pending "

@@ -8,13 +8,21 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from lockgate.storage_core.commit.records.job_folder import JobFolder, SavedSet
 from lockgate.storage_core.commit.records.task import ExpectedTasks
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.ids import AttemptId, JobAttemptId, TaskId
+from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
+
+SETS_AT_ONCE: Final = 4
+
+
+def sets_at_once(settings: Settings) -> int:
+    """Return how many pending sets a commit reads and holds at a time."""
+    return min(SETS_AT_ONCE, settings.parallelism)
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,11 @@ class _Place(NamedTuple):
 
 
 def choose(
-    folder: JobFolder, job_attempt: JobAttemptId, winners: Mapping[TaskId, AttemptId] | None = None
+    folder: JobFolder,
+    job_attempt: JobAttemptId,
+    winners: Mapping[TaskId, AttemptId] | None = None,
+    *,
+    at_once: int = 1,
 ) -> list[Chosen]:
     """Choose one attempt of each task of a job attempt, sorted by task id.
 
@@ -51,6 +63,7 @@ def choose(
         job_attempt: Job attempt whose tasks to commit.
         winners: Attempts that the driver has chosen (Spark); by default, of each task, the attempt that
             committed last, of those with the greatest try number.
+        at_once: Pending sets that are read and held at a time.
 
     Raises:
         MalformedRecordError: A pending set cannot be read.
@@ -58,7 +71,7 @@ def choose(
             input digest, and neither the list nor `winners` is given.
     """
     expected = folder.expected(job_attempt)
-    sets = eligible(folder.pending_sets(), job_attempt, expected, folder.aborted_attempts())
+    sets = eligible(folder.pending_sets(at_once=at_once), job_attempt, expected, folder.aborted_attempts())
     chosen: dict[TaskId, Chosen] = {}
     places: dict[TaskId, _Place] = {}
     for found, digest, created_s in sets:

@@ -48,7 +48,7 @@ def abort_uploads(folder: JobFolder, job: JobRecord, settings: Settings) -> Iter
         return FileFate(key=upload[0], fate="aborted")
 
     with step("abort-uploads"):
-        yield from in_parallel(abort, own(), settings.parallelism)
+        yield from in_parallel(abort, own(), settings.parallelism, settings.far_parallelism)
 
 
 def _uploads_of_pending_sets(folder: JobFolder) -> Iterator[tuple[str, str]]:

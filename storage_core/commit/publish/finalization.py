@@ -72,7 +72,10 @@ def remove_replaced(context: CommitContext, plan: Plan) -> None:
     """Delete the files that a published plan replaces; report those that cannot be deleted."""
     with step("remove"):
         for removed in in_parallel(
-            lambda file: _remove(context, file), plan.all_removals(), context.settings.parallelism
+            lambda file: _remove(context, file),
+            plan.all_removals(),
+            context.settings.parallelism,
+            context.settings.far_parallelism,
         ):
             context.report.add(removed)
 

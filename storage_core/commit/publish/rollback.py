@@ -71,10 +71,18 @@ def revert_plan(context: CommitContext, plan: Plan, *, exclude: Container[str] =
         return (file for file in plan.all_additions() if file.key not in exclude)
 
     with step("revert"):
-        for _ in in_parallel(lambda file: _abort(context, file), files(), context.settings.parallelism):
+        for _ in in_parallel(
+            lambda file: _abort(context, file),
+            files(),
+            context.settings.parallelism,
+            context.settings.far_parallelism,
+        ):
             pass
         for outcome in in_parallel(
-            lambda file: _revert_file(context, file), files(), context.settings.parallelism
+            lambda file: _revert_file(context, file),
+            files(),
+            context.settings.parallelism,
+            context.settings.far_parallelism,
         ):
             context.report.add(outcome)
     restore_displaced(context, plan)

@@ -75,7 +75,7 @@ def complete_shard(
             )
 
         lost = {}
-        completed = in_parallel(complete_file, files, settings.parallelism)
+        completed = in_parallel(complete_file, files, settings.parallelism, settings.far_parallelism)
         for done, (key, why_lost) in enumerate(completed, start=1):
             progress("complete", done, len(files))
             if why_lost is not None:

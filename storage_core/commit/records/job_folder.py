@@ -28,6 +28,7 @@ from lockgate.storage_core.commit.records.phase import JobPhase, phase_of
 from lockgate.storage_core.commit.records.plan import Decision
 from lockgate.storage_core.commit.records.report import Ended, Report
 from lockgate.storage_core.commit.records.task import AbortedAttempt, AuditVerdict, ExpectedTasks
+from lockgate.storage_core.concurrency import in_order
 from lockgate.storage_core.errors import (
     AccessDeniedError,
     AlreadyExistsError,
@@ -254,15 +255,18 @@ class JobFolder:
         """Return the key of an attempt's pending set."""
         return self.key(f"tasks/{check_id('task', task)}/{check_id('attempt', attempt)}.pendingset")
 
-    def pending_sets(self, task: TaskId | None = None) -> Iterator[SavedSet]:
-        """Yield the pending sets of all tasks, or of one; one is in memory at a time.
+    def pending_sets(self, task: TaskId | None = None, *, at_once: int = 1) -> Iterator[SavedSet]:
+        """Yield the pending sets of all tasks, or of one; `at_once` of them are read and held at a time.
 
         Raises:
             MalformedRecordError: A pending set is not readable, or belongs to another attempt.
         """
-        for info in self._task_records(task):
-            if info.key.endswith(".pendingset"):
-                yield SavedSet(*self.pending_set(info.key), info.modified_s)
+        found = (info for info in self._task_records(task) if info.key.endswith(".pendingset"))
+
+        def read(info: ObjectInfo) -> SavedSet:
+            return SavedSet(*self.pending_set(info.key), info.modified_s)
+
+        return map(read, found) if at_once == 1 else in_order(read, found, at_once)
 
     def settled_attempts(self, task: TaskId) -> SettledAttempts:
         """Return which attempts of a task have committed, and which were aborted, from one listing."""

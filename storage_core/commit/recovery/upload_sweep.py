@@ -148,7 +148,9 @@ def _abort(store: Store, fates: Sequence[UploadFate], settings: Settings, progre
     def abort(fate: UploadFate) -> None:
         store.abort_upload(fate.key, fate.upload_id)
 
-    for done, _ in enumerate(in_parallel(abort, fates, settings.parallelism), start=1):
+    for done, _ in enumerate(
+        in_parallel(abort, fates, settings.parallelism, settings.far_parallelism), start=1
+    ):
         progress("abort uploads", done, len(fates))
 
 

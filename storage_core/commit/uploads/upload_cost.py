@@ -78,7 +78,7 @@ def measure_uploads(
 
     unknown = [index for index, fate in enumerate(fates) if fate.size is None and fate.action in actions]
     sizes: dict[int, int | None] = {}
-    for index, size in in_parallel(request_size, unknown, settings.parallelism):
+    for index, size in in_parallel(request_size, unknown, settings.parallelism, settings.far_parallelism):
         sizes[index] = size
         progress("measure uploads", len(sizes), len(unknown))
     for index, fate in enumerate(fates):

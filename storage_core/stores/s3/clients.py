@@ -49,7 +49,7 @@ class _Connection(NamedTuple):
     s3_max_attempts: int
     s3_client: str
     s3_credentials: Callable[[], Credentials | None] | None
-    parallelism: int
+    far_parallelism: int
 
 
 class GivenCredentials(CredentialProvider):
@@ -186,12 +186,12 @@ def _new_clients(connection: _Connection) -> Clients:
         knows_server=not bundle,
         connect_timeout_s=min(_CONNECT_TIMEOUT_S, connection.s3_timeout_s),
         timeout_s=connection.s3_timeout_s,
-        parallelism=connection.parallelism,
+        parallelism=connection.far_parallelism,
     )
     network = Network(
         lambda other: _client(session, connection, other or region, tries=1),
         connections,
-        connection.parallelism,
+        connection.far_parallelism,
     )
     tries = connection.s3_max_attempts
     return Clients(
@@ -218,7 +218,7 @@ def _client(session: boto3.Session, connection: _Connection, region: str, *, tri
         connect_timeout=min(_CONNECT_TIMEOUT_S, connection.s3_timeout_s),
         read_timeout=connection.s3_timeout_s,
         retries={"mode": "standard", "total_max_attempts": tries},
-        max_pool_connections=connection.parallelism,
+        max_pool_connections=connection.far_parallelism,
         s3={"addressing_style": "path" if path_style else "auto"},
         user_agent_extra="lockgate",
         signature_version=UNSIGNED if connection.s3_anonymous else None,

@@ -32,7 +32,8 @@ _RETRIED_STATUSES: Final = frozenset({429, 500, 502, 503, 504})
 _RETRIED_CODES: Final = frozenset({"RequestTimeout", "SlowDown", "Throttling", "RequestLimitExceeded"})
 _ELSEWHERE: Final = frozenset({301, 307, 308, 400})
 _LARGE_BYTES: Final = 4 * 2**20
-"""Ranges of this length are read by boto3, which copies a body less often than CRT."""
+"""Ranges of this length are read by boto3, which copies a body less often than CRT. One from the first byte
+on is mostly the limit for a small record."""
 
 
 class Network:
@@ -133,9 +134,9 @@ class CrtClient:
 
 
 def _range_bytes(parameters: Mapping[str, Any]) -> int:
-    """Return the length of the range that is read; 0 if it is not known."""
+    """Return the length of the range that is read; 0 if it is not known, or begins with the first byte."""
     first, _, last = parameters.get("Range", "").removeprefix("bytes=").partition("-")
-    return int(last) - int(first) + 1 if last else 0
+    return int(last) - int(first) + 1 if last and first != "0" else 0
 
 
 def _is_retried(error: BaseException) -> bool:

@@ -84,12 +84,15 @@ def test_frequent_calls_are_sent_by_crt_and_listings_by_boto3(
     assert [b"CRTS3NativeClient" in head for _, head, _ in server.seen] == [True, False]
 
 
-@pytest.mark.parametrize(("length", "by_boto3"), [(4 * MIB, True), (4 * MIB - 1, False), (None, False)])
-def test_boto3_reads_large_ranges(
-    server: RudeServer, open_at: Callable[..., Store], length: int | None, *, by_boto3: bool
+@pytest.mark.parametrize(
+    ("start", "length", "by_boto3"),
+    [(7, 4 * MIB, True), (7, 4 * MIB - 1, False), (7, None, False), (0, 64 * MIB, False)],
+)
+def test_boto3_reads_large_ranges_but_not_records_of_a_limited_length(
+    server: RudeServer, open_at: Callable[..., Store], start: int, length: int | None, *, by_boto3: bool
 ) -> None:
     server.manners = [answer("206 Partial Content", b"data", headers=OBJECT)]
-    assert open_at().get("k", start=7, length=length) == b"data"
+    assert open_at().get("k", start=start, length=length) == b"data"
     assert (b"boto3" in server.seen[0][1].lower()) is by_boto3
 
 

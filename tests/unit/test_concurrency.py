@@ -1,0 +1,77 @@
+"""Tests of bounded concurrency: how many calls run at a time, and what an error does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from lockgate.storage_core.concurrency import in_parallel
+from lockgate.storage_core.settings import load_settings
+from lockgate.storage_core.settings.model import FAR_CALLS
+
+
+class Store:
+    """Answers each call after a time, the first one after another; counts the calls under way at a time."""
+
+    def __init__(self, answers_after_s: float, first_after_s: float | None = None) -> None:
+        self.answers_after_s = answers_after_s
+        self.first_after_s = answers_after_s if first_after_s is None else first_after_s
+        self.at_once = self.most = 0
+        self._lock = threading.Lock()
+
+    def call(self, number: int) -> int:
+        with self._lock:
+            self.at_once += 1
+            self.most = max(self.most, self.at_once)
+        time.sleep(self.answers_after_s if number else self.first_after_s)
+        with self._lock:
+            self.at_once -= 1
+        return number
+
+
+def test_a_store_that_is_far_away_is_asked_by_more_calls_at_a_time() -> None:
+    far = Store(answers_after_s=0.03)
+    assert sorted(in_parallel(far.call, range(200), 4, 20)) == list(range(200))
+    assert far.most == 20
+
+
+def test_one_fast_answer_shows_that_the_store_is_near() -> None:
+    near = Store(answers_after_s=0.03, first_after_s=0.0)
+    assert sorted(in_parallel(near.call, range(40), 4, 20)) == list(range(40))
+    assert near.most == 4
+
+
+def test_without_a_larger_number_the_limit_holds_at_any_distance() -> None:
+    far = Store(answers_after_s=0.02)
+    assert sorted(in_parallel(far.call, range(40), 4)) == list(range(40))
+    assert far.most == 4
+
+
+def test_an_error_stops_the_reading_and_leaves_no_thread() -> None:
+    taken = list[int]()
+
+    def items() -> Iterator[int]:
+        for number in range(100):
+            taken.append(number)
+            yield number
+
+    def call(number: int) -> int:
+        if number == 5:
+            raise ValueError("five")
+        return number
+
+    before = threading.active_count()
+    with pytest.raises(ValueError, match="five"):
+        list(in_parallel(call, items(), 2))
+    assert len(taken) <= 5 + 1 + 2
+    assert threading.active_count() == before
+
+
+def test_a_parallelism_that_is_set_is_never_exceeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCKGATE_PARALLELISM", raising=False)
+    assert (load_settings().parallelism, load_settings().far_parallelism) == (16, FAR_CALLS)
+    monkeypatch.setenv("LOCKGATE_PARALLELISM", "16")
+    assert load_settings().far_parallelism == 16
