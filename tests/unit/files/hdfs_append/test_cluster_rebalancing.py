@@ -1,0 +1,99 @@
+"""HDFS Append and Truncates, section "Cluster Rebalancing": a block that is being written is not moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from lockgate.storage_core.errors import ConflictError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.files.namespace.member_marks import AddMember
+from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
+from lockgate.storage_core.files.namespace.rows import Block
+from lockgate.storage_core.files.volumes.protocol import BlockId, VolumeId
+from tests.support.files.memory_volume import MemoryVolume
+from tests.support.journal.checkpoints import JournalWorld
+from tests.unit.files.test_block_reports import NAMES, MemoryWorld
+from tests.unit.files.test_re_replication import members
+
+NEW = VolumeId("volume-3")
+
+
+@pytest.fixture
+def world(journals: JournalWorld) -> Iterator[MemoryWorld]:
+    """Three used volumes and a new one."""
+    world = MemoryWorld(journals)
+    world.volumes[NEW] = MemoryVolume()
+    for name, volume in world.volumes.items():
+        volume.capacity_bytes = 200
+        world.journal.apply(RegisterVolume(volume=name, url=f"https://{name}.example"))
+    world.files.close()
+    world.files = world.process(*world.volumes)
+    yield world
+    FAILPOINTS.observer = None
+    world.files.close()
+    world.journal.close()
+
+
+def moved(world: MemoryWorld) -> list[tuple[BlockId, str]]:
+    return [(one.block, one.why_not) for one in world.files.upkeep.rebalance(threshold=0.01)]
+
+
+def test_a_block_that_is_written_is_left_out(world: MemoryWorld) -> None:
+    writer = world.process(*NAMES).append("/b.log")
+    writer.write(b"d")
+    writer.flush()
+    *_, last = world.blocks()
+    found = moved(world)
+    assert found
+    assert last not in dict(found)
+    writer.write(b"e")
+    writer.close()
+    assert world.files.open("/b.log").read() == b"abcde"
+
+
+def test_its_entry_is_refused(world: MemoryWorld) -> None:
+    writer = world.process(*NAMES).append("/b.log")
+    writer.write(b"d")
+    writer.flush()
+    *_, last = world.blocks()
+    with world.journal.reading() as reading:
+        row, now_s = reading.get(Block, last), reading.now_s()
+    assert row is not None
+    move = AddMember(
+        block=last,
+        volume=NEW,
+        generation=row.stamp,
+        instead_of=NAMES[0],
+        most=3,
+        until_s=now_s + 60,
+        is_move=True,
+    )
+    with pytest.raises(ConflictError, match="is being written"):
+        world.journal.apply(move)
+    writer.close()
+    assert members(world, last) == [*NAMES]
+
+
+def test_a_block_that_is_opened_between_the_copy_and_the_entry_stays_where_it_is(world: MemoryWorld) -> None:
+    others = world.process(*NAMES)
+    *_, last = world.blocks()
+    copied: list[BlockId] = []
+
+    def append(point: str) -> None:
+        if point == "copy.entry.before" and last in world.volumes[NEW].stored and not copied:
+            copied.append(last)
+            with others.append("/b.log") as writer:
+                writer.write(b"d")
+
+    FAILPOINTS.observer = append
+    found = dict(moved(world))
+    FAILPOINTS.observer = None
+    others.close()
+    if last in found:
+        assert "has changed since" in found[last]
+    assert (copied != []) == (last in found)
+    assert NEW not in members(world, last) or not copied
+    world.files.upkeep.delete_left_over()
+    assert all(len(members(world, block)) == 3 for block in world.blocks())

@@ -1,0 +1,118 @@
+"""HDFS Append and Truncates, section "Datanodes": what a volume keeps, and when it ends a writer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.errors import FencedError, StaleReplicaError
+from lockgate.storage_core.files.namespace.rows import Block, Member
+from lockgate.storage_core.files.volumes.local import LocalVolume
+from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState
+from lockgate.storage_core.stamp import Stamp
+from tests.support.journal.checkpoints import JournalWorld
+from tests.unit.files.test_files import FileWorld
+
+B = BlockId(7)
+S1, S2 = Stamp(1, 1), Stamp(2, 1)
+
+
+@pytest.fixture
+def world(journals: JournalWorld, tmp_path: Path) -> Iterator[FileWorld]:
+    world = FileWorld(journals, tmp_path)
+    yield world
+    world.close()
+    world.journal.close()
+
+
+def test_the_stamp_is_kept_in_the_header_of_the_replica(tmp_path: Path) -> None:
+    with LocalVolume(tmp_path) as volume:
+        volume.create(B, S1)
+        volume.fence(B, S2)
+    with LocalVolume(tmp_path) as volume:
+        found = volume.stat(B)
+        assert found is not None
+        assert found.stamp == S2
+        with pytest.raises(StaleReplicaError):
+            volume.read(B, S1, 0, 1)
+
+
+def test_a_new_stamp_ends_the_writes_that_are_under_way(tmp_path: Path) -> None:
+    ended: list[type[BaseException]] = []
+    with LocalVolume(tmp_path) as volume:
+        volume.create(B, S1)
+        begun = threading.Event()
+
+        def write() -> None:
+            length = 0
+            try:
+                while True:
+                    length = volume.append(B, S1, length, b"x")
+                    volume.flush(B, S1)
+                    begun.set()
+            except FencedError as error:
+                ended.append(type(error))
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        assert begun.wait(30)
+        fenced = volume.fence(B, S2)
+        writer.join(30)
+        assert ended == [FencedError]
+        assert volume.stat(B) == fenced  # nothing was appended after the answer of the fence
+
+
+def test_a_block_can_be_read_where_it_is_written(world: FileWorld) -> None:
+    writer = world.process(block_bytes=100).create("/a.log")
+    writer.write(b"one")
+    writer.flush()
+    (block,) = [row for row in world.rows(Block) if isinstance(row, Block)]
+    for name, volume in world.volumes.items():
+        assert volume.read(BlockId(block.block), block.stamp, 0, 9) == b"one", name
+    writer.close()
+
+
+def test_a_block_report_skips_blocks_that_are_written(world: FileWorld) -> None:
+    files = world.process(block_bytes=100)
+    writer = files.create("/a.log")
+    writer.write(b"one")
+    writer.flush()
+    before = world.journal.status().stamp
+    block = BlockId(next(row.block for row in world.rows(Block) if isinstance(row, Block)))
+    volume = next(iter(world.volumes.values()))
+    assert volume.delete(block, Stamp(9, 9))  # a difference that a report of a sealed block would mark
+
+    assert sum(one.differences for one in files.upkeep.report()) == 0
+
+    assert world.journal.status().stamp == before
+    assert not [row for row in world.rows(Member) if isinstance(row, Member) and row.fault]
+    writer.write(b"two")
+    writer.close()  # its writer drops the member
+    assert world.process().open("/a.log").read() == b"onetwo"
+
+
+def test_bytes_and_checksums_are_read_together_while_a_block_is_written(tmp_path: Path) -> None:
+    with LocalVolume(tmp_path) as volume:
+        volume.create(B, S1)
+        done = threading.Event()
+
+        def write() -> None:
+            for length in range(0, 300, 3):
+                volume.append(B, S1, length, b"abc")
+                volume.flush(B, S1)
+            done.set()
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        lengths = [0]
+        while not done.is_set():
+            data = volume.read(B, S1, 0, 300)
+            assert data == b"abc" * (len(data) // 3)
+            lengths.append(len(data))
+        writer.join(30)
+        assert lengths == sorted(lengths)
+        found = volume.finish(B, S1, 300, ReplicaState.SEALED)
+        assert (found.length_bytes, volume.read(B, S1, 0, 999)) == (300, b"abc" * 100)
