@@ -30,6 +30,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.files.files import Files, FileWriter
 from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.files.namespace.volume_urls import read_urls
+from lockgate.storage_core.ids import JobId, ShortId
 from lockgate.storage_core.job_log.log_files import JOB_LOGS, log_path, new_log_name
 from lockgate.storage_core.journal.process_journal import configured_journal, journal_url
 from lockgate.storage_core.settings import Settings
@@ -68,7 +69,7 @@ class JobKey(NamedTuple):
 class Queued(NamedTuple):
     """A line to append."""
 
-    job: JobKey
+    job: JobRecord
     event: JobEvent
     settings: Settings
     clock: Clock
@@ -110,10 +111,11 @@ class LogWriters:
             lines: Lines of any jobs, in their order.
             lost: Numbers of lines that did not fit into the queue.
         """
-        jobs: dict[JobKey, list[Queued]] = {}
+        jobs: dict[tuple[int, JobId, ShortId], list[Queued]] = {}
         for line in lines:
-            jobs.setdefault(line.job, []).append(line)
-        for job, queued in jobs.items():
+            jobs.setdefault((id(line.settings), line.job.job_id, line.job.short_id), []).append(line)
+        for queued in jobs.values():
+            job = JobKey.of(queued[0].job, queued[0].settings)
             if job.place not in self._places:
                 self._places[job.place] = _PlaceWriters(
                     queued[0].settings, queued[0].clock, self._losses.lines

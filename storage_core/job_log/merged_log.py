@@ -45,6 +45,7 @@ class MergedLog:
     Attributes:
         files: The files at the last read.
         has_end: Whether a line says that the job has ended.
+        is_cut: Whether earlier lines were left out because of `tail_bytes`.
     """
 
     def __init__(self, files: Files, job_id: str, short_id: str, *, tail_bytes: int | None = None) -> None:
@@ -58,6 +59,7 @@ class MergedLog:
         """
         self.files: tuple[LogFile, ...] = ()
         self.has_end = False
+        self.is_cut = False
         self._namespace = files
         self._prefix = log_prefix(job_id, short_id)
         self._tail_bytes = tail_bytes
@@ -80,6 +82,7 @@ class MergedLog:
             why_not = ""
             try:
                 events = one.read(self._namespace, status, self._tail_bytes)
+                self.is_cut = self.is_cut or one.is_cut
             except (NotAppliedError, OutcomeUnknownError) as error:
                 events, why_not = [], str(error)
             found += [(event.at_s, status.name, event) for event in events]
@@ -126,6 +129,7 @@ class _OneFile:
 
     def __init__(self) -> None:
         self.is_whole = False
+        self.is_cut = False
         self._reader: Reader | None = None
         self._rest = b""
         self._is_read = False
@@ -141,6 +145,7 @@ class _OneFile:
             self._reader.seek(begin)
             if begin:
                 self._reader.readline()
+                self.is_cut = True
         *lines, self._rest = (self._rest + self._reader.read()).split(b"\n")
         self._is_read = not status.is_open  # the status is older than the read
         events = [event for line in lines if (event := _decoded(line)) is not None]

@@ -23,7 +23,7 @@ LOG: Final = logging.getLogger("lockgate.job_log")
 
 QUEUED: Final = 10_000
 """Most lines that wait; a line has some 200 bytes."""
-FLUSH_EVERY_S: Final = 0.25
+FLUSH_EVERY_S: Final = 1.0
 """Lines of this time are appended and flushed together."""
 IDLE_S: Final = 10.0
 """After this time without lines a file is closed, and the volume is given up."""
@@ -45,16 +45,16 @@ class ProcessLogs(Forkable):
         self._lost: Counter[JobKey] = Counter()
         self._thread: threading.Thread | None = None
         self._closing = False
+        self._is_waiting = False
         self._losses = Losses()
 
     def append(self, job: JobRecord, event: JobEvent, settings: Settings, clock: Clock) -> None:
         """Append an event to a job's log, without waiting."""
-        line = Queued(JobKey.of(job, settings), event, settings, clock)
         with self._changed:
             if len(self._queue) >= QUEUED:
-                self._lost[line.job] += 1
+                self._lost[JobKey.of(job, settings)] += 1
                 return
-            self._queue.append(line)
+            self._queue.append(Queued(job, event, settings, clock))
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="lockgate-job-log", daemon=True)
                 try:
@@ -64,7 +64,8 @@ class ProcessLogs(Forkable):
                     LOG.warning("no event log is written: %s", error)
                     return
                 self._thread = thread
-            self._changed.notify()
+            if self._is_waiting:  # not while it gathers lines: each notice would wake it
+                self._changed.notify()
 
     def close(self, timeout_s: float) -> None:
         """Append the waiting lines, close all files and end the thread; give up after the timeout."""
@@ -80,7 +81,9 @@ class ProcessLogs(Forkable):
         try:
             while True:
                 with changed:
+                    self._is_waiting = True
                     changed.wait_for(lambda: self._queue or self._closing, IDLE_S)
+                    self._is_waiting = False
                     batch, lost = list(self._queue), self._lost
                     self._queue.clear()
                     self._lost = Counter()

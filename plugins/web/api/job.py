@@ -7,8 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from lockgate.plugins.web.facts.job.detail import job_audit, job_detail, job_report
+from lockgate.plugins.web.facts.job.event_log import job_log
 from lockgate.plugins.web.facts.job.files import job_attempts, job_files, job_plan
 from lockgate.plugins.web.models.base import Page
+from lockgate.plugins.web.models.event_log import JobLog
 from lockgate.plugins.web.models.jobs import Attempt, AuditResult, JobDetail, JobFile, JobPlan, JobReport
 from lockgate.plugins.web.paging import DEFAULT_LIMIT, After, Limit
 from lockgate.plugins.web.reads import ReadsOfRequest
@@ -61,6 +63,17 @@ def plan(reads: ReadsOfRequest, job_id: str, destination: Destination = None) ->
 def audit(reads: ReadsOfRequest, job_id: str, destination: Destination = None) -> AuditResult:
     """Return the audit's verdict on a job, with the failing expectations."""
     return job_audit(reads, job_id, destination)
+
+
+@router.get("/log")
+def log(
+    reads: ReadsOfRequest,
+    job_id: str,
+    destination: Destination = None,
+    limit: Annotated[int, Query(ge=1, le=1_000, description="Maximum number of lines.")] = 200,
+) -> JobLog:
+    """Return the newest lines of a job's event log, also while the job runs."""
+    return job_log(reads, job_id, destination, limit)
 
 
 @router.get("/report")

@@ -18,6 +18,7 @@ from lockgate.plugins.web.api.runs import MapIndex
 from lockgate.plugins.web.models.base import Page
 from lockgate.plugins.web.models.charts import ChartName, Series
 from lockgate.plugins.web.models.destinations import DestinationDetail, DestinationRow, Turn
+from lockgate.plugins.web.models.event_log import JobLog
 from lockgate.plugins.web.models.jobs import Attempt, JobCounts, JobDetail, JobFile, JobPlan, JobRow
 from lockgate.plugins.web.models.journal import CheckpointRow, JournalDetail, ObserverRow
 from lockgate.plugins.web.models.storage import BlobJobRow, BlobRow, UploadRow, UploadTotals
@@ -117,14 +118,18 @@ def _job_pages(router: APIRouter, pages: Pages) -> None:
         path = f"/jobs/{job}"
         detail = await reads.one(JobDetail, path, destination=destination)
         place = detail.row.destination
-        attempts, files, plan = await gather(
+        attempts, files, plan, log = await gather(
             reads.page(Attempt, f"{path}/attempts", destination=place, after=here.get("attempts_after")),
             reads.page(JobFile, f"{path}/files", destination=place, after=here.get("files_after")),
             reads.part(JobPlan, f"{path}/plan", may_be_absent=True, destination=place),
+            reads.part(JobLog, f"{path}/log", may_be_absent=True, destination=place),
         )
         common = _common(request, reads, _JOB_REFRESH_S if detail.row.ended_s is None else _LIST_REFRESH_S)
-        common["unknown"] = [*detail.unknown, *(text for text in reads.unknown if text not in detail.unknown)]
-        return pages.response(request, "job", job=detail, attempts=attempts, files=files, plan=plan, **common)
+        found = [*reads.unknown, *(log.unknown if log is not None else ())]
+        common["unknown"] = [*detail.unknown, *(text for text in found if text not in detail.unknown)]
+        return pages.response(
+            request, "job", job=detail, attempts=attempts, files=files, plan=plan, log=log, **common
+        )
 
     @router.get("/run")
     async def run(

@@ -34,6 +34,7 @@ ROUTES: Final[dict[str, dict[str | None, int | str]]] = {
     "GET /api/v1/jobs/{job_id}/attempts": READ,
     "GET /api/v1/jobs/{job_id}/audit": READ,
     "GET /api/v1/jobs/{job_id}/files": READ,
+    "GET /api/v1/jobs/{job_id}/log": READ,
     "GET /api/v1/jobs/{job_id}/plan": READ,
     "GET /api/v1/jobs/{job_id}/report": READ,
     "GET /api/v1/charts/{name}": READ,

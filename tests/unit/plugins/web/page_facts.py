@@ -13,6 +13,7 @@ from lockgate.plugins.web.headers import HeadersMiddleware
 from lockgate.plugins.web.models.base import Model, Page
 from lockgate.plugins.web.models.charts import Series
 from lockgate.plugins.web.models.destinations import ColumnType, DestinationDetail, DestinationRow, Turn
+from lockgate.plugins.web.models.event_log import JobLog, LogFile, LogLine
 from lockgate.plugins.web.models.jobs import (
     Attempt,
     AuditResult,
@@ -45,6 +46,11 @@ def host(offers: Iterable[str] = (), **changes: Any) -> Host:
         user=lambda _: "tester",
         **{"actions": object() if offers else None, **changes},  # type: ignore[arg-type]
     )
+
+
+def log_line(event: str, text: str, **changes: Any) -> LogLine:
+    facts = {"role": "driver", "phase": "", "task_id": "", "attempt_id": "", "shard": None, **changes}
+    return LogLine(at_s=AT_S, event=event, process=f"{HOSTILE}:7", text=text, **facts)
 
 
 def row(job_id: str = "job-1", **changes: Any) -> JobRow:
@@ -232,6 +238,15 @@ ANSWERS: dict[str, Any] = {
         removed_files=24,
         removed_rows=None,
         removed_bytes=3_300_000_000,
+    ),
+    "/log": JobLog(
+        lines=(
+            log_line("opened", "opened"),
+            log_line("task committed", f"task {HOSTILE} committed: 1 files", task_id=HOSTILE, role="worker"),
+            log_line("phase", "phase: committed", phase="committed"),
+        ),
+        files=(LogFile(name=f"{HOSTILE}.driver-1.log", state="cut"),),
+        is_cut=True,
     ),
     "/destinations": Page[DestinationRow](
         items=(

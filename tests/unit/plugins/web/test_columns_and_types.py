@@ -41,6 +41,10 @@ TABLES: dict[tuple[str, str], tuple[str, dict[str, str]]] = {
         },
     ),
     ("/job?job=job-2", "files"): ("/jobs/{job_id}/files", FILE),
+    ("/job?job=job-2", "log"): (
+        "/jobs/{job_id}/log lines",
+        {"Time": "at_s", "Event": "text", "Process": "role process"},
+    ),
     ("/job?job=job-4", "expectations"): (
         "/jobs/{job_id}/audit failing",
         {"Expectation": "expectation", "Column": "column", "What failed": "text", "Sample values": "samples"},

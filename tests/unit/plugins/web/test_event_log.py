@@ -1,0 +1,85 @@
+"""The event log of a job in the API and on its page, also while the job runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from lockgate import open_job
+from lockgate.plugins.web.facts.job import event_log
+from lockgate.storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.files.home_files import HomeVolumes
+from lockgate.storage_core.job_log import process_logs
+from lockgate.storage_core.settings import Settings
+from tests.support.cli import committed_job, write
+from tests.unit.plugins.web.served import API, client
+
+
+@pytest.fixture
+def logged(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setattr(process_logs, "FLUSH_EVERY_S", 0.01)
+    return settings.model_copy(update={"job_log": True})
+
+
+def test_a_running_job_shows_its_log_and_then_more_of_it(logged: Settings, destination: str) -> None:
+    app = client(logged)
+    job = open_job(destination, "sales", settings=logged)
+    write(job)
+    process_logs.close_job_logs()
+
+    found = app.get(f"{API}/jobs/{job.job_id}/log").json()
+    assert [line["event"] for line in found["lines"]] == ["opened", "task committed", "closed"]
+    assert found["lines"][1]["task_id"] == "part-0"
+    page = app.get(f"/job?job={job.job_id}").text
+    assert "task part-0 committed" in page
+    assert "phase: committed" not in page
+
+    job.commit()
+    process_logs.close_job_logs()
+    newest = app.get(f"{API}/jobs/{job.job_id}/log?limit=2").json()
+    assert [line["phase"] or line["event"] for line in newest["lines"]] == ["committed", "closed"]
+    assert newest["is_cut"]
+    assert "phase: committed" in app.get(f"/job?job={job.job_id}").text
+
+
+def test_only_the_last_bytes_of_a_long_log_are_read(
+    logged: Settings, destination: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_log, "TAIL_BYTES", 250)
+    job = committed_job(destination, logged)
+    process_logs.close_job_logs()
+
+    found = client(logged).get(f"{API}/jobs/{job.job_id}/log").json()
+
+    assert 0 < len(found["lines"]) < 4
+    assert found["lines"][-1]["event"] == "closed"
+    assert found["is_cut"]
+
+
+def test_a_job_without_a_log_and_a_job_that_is_not_known(logged: Settings, destination: str) -> None:
+    job = committed_job(destination, logged.model_copy(update={"job_log": False}))
+    app = client(logged)
+
+    found = app.get(f"{API}/jobs/{job.job_id}/log").json()
+    assert (found["lines"], found["files"], found["unknown"]) == ([], [], [])
+    assert "The job has no event log." in app.get(f"/job?job={job.job_id}").text
+    assert app.get(f"{API}/jobs/other-g1/log").status_code == 404
+    assert app.get(f"{API}/jobs/{job.job_id}/log?limit=0").status_code == 422
+
+
+def test_volumes_that_do_not_answer_are_named_and_the_page_is_shown(
+    logged: Settings, destination: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise StoreUnavailableError("the volume is away")
+
+    job = committed_job(destination, logged)
+    process_logs.close_job_logs()
+    monkeypatch.setattr(HomeVolumes, "__getitem__", fail)
+    app = client(logged)
+
+    found = app.get(f"{API}/jobs/{job.job_id}/log").json()
+    assert found["lines"] == []
+    assert "the volume is away" in found["unknown"][0]
+    page = app.get(f"/job?job={job.job_id}")
+    assert page.status_code == 200
+    assert "the volume is away" in page.text
