@@ -98,6 +98,8 @@ class BlockCopier:
                 raise ConflictError(
                     f"it has another replica of block {record.block}, which must be deleted first"
                 )
+            if self.is_changed(record):  # another process may have made a good copy there
+                raise ConflictError(f"block {record.block} has changed; nothing was set aside")
             _at("quarantine", lambda: to.quarantine(record.block, record.stamp))
         _at("create", lambda: to.create(record.block, record.stamp))
         crc = self._fill(record, to)

@@ -293,3 +293,20 @@ def test_a_copier_that_dies_at_any_step_in_the_place_of_a_damaged_replica(world:
 
 def members_with_fault(world: MemoryWorld) -> set[int]:
     return {block for block, _ in world.faults()}
+
+
+def test_a_good_copy_that_another_process_has_made_in_the_place_is_not_set_aside(world: MemoryWorld) -> None:
+    first, second, *_ = world.blocks()
+    world.volumes[SPARE].is_up = False
+    for block in (first, second):
+        world.volumes[NAMES[1]].stored[block].data.pop()
+    world.files.upkeep.report()
+    slow = world.files.upkeep.re_replicate()
+    assert next(slow).block == first  # it has read both blocks by now
+    assert [one.why_not for one in world.process(*world.volumes).upkeep.re_replicate()] == [""]
+    good = world.volumes[NAMES[1]].stored[second]
+
+    assert "has changed" in next(slow).why_not
+
+    assert world.volumes[NAMES[1]].stored[second] is good
+    assert world.faults() == {}
