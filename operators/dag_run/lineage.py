@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.sdk import Asset
 
 from lockgate.operators.dag_run.job_handle import check_handle
-from lockgate.storage_core.commit.records.job import Column, JobId
-from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.settings import load_settings
-from lockgate.storage_core.stores import open_store
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from openlineage.client.event_v2 import OutputDataset
+
+    from lockgate.storage_core.commit.records.job import Column
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -80,6 +80,9 @@ def lineage_of_commit(handle: object) -> OperatorLineage[Any, Any]:
         output_statistics_output_dataset,
     )
 
+    from lockgate.storage_core.commit.records.job_folder import JobFolder  # noqa: PLC0415 - when a task runs
+    from lockgate.storage_core.stores import open_store  # noqa: PLC0415 - when a task runs
+
     known = check_handle(handle)
     folder = JobFolder(open_store(known["destination"], load_settings()), JobId(known["job_id"]))
     outcome = folder.outcome(folder.decision())
@@ -101,6 +104,8 @@ def lineage_of_commit(handle: object) -> OperatorLineage[Any, Any]:
 def parquet_columns(staging: Path, partition_by: Iterable[str]) -> tuple[Column, ...]:
     """Return the columns of staged Parquet files by the footer of one of them; none if there is no file."""
     from pyarrow import parquet  # noqa: PLC0415 - half a second
+
+    from lockgate.storage_core.commit.records.job import Column  # noqa: PLC0415 - when a task runs
 
     file = next(iter(sorted(staging.rglob("*.parquet"))), None)
     if file is None:

@@ -105,7 +105,7 @@ def test_a_commit_is_described_without_its_store(handle: Any, monkeypatch: pytes
     """The provider asks in a fork of the task's process, where a store may wait for ever for a lock."""
     commit = JobCommitOperator(task_id="commit", job=handle)
     commit.execute(TaskRun(task_id="commit").context())
-    monkeypatch.setattr("lockgate.operators.dag_run.lineage.open_store", None)
+    monkeypatch.setattr("lockgate.storage_core.stores.open_store", None)
 
     [output] = plain(commit.get_openlineage_facets_on_complete(None).outputs)
 
