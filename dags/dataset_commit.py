@@ -133,11 +133,12 @@ FORM = {
         section="Audit and commit",
     ),
     "complete_by": Param(
-        "threads",
+        "auto",
         type="string",
-        enum=["threads", "workers"],
+        enum=["auto", "threads", "workers"],
         title="What completes the uploads",
-        description="Threads of the commit task, or Celery workers for many thousands of files.",
+        description="Threads of the commit task, Celery workers, or auto: workers if a broker is configured "
+        "and the job has many thousands of files.",
         section="Audit and commit",
     ),
     "master": Param(

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lockgate.storage_core.commit.records.phase import JobPhase
     from lockgate.storage_core.ids import JobId
 
-CompleteBy = Literal["threads", "workers"]
+CompleteBy = Literal["auto", "threads", "workers"]
 
 DECIDED: Final = (
     "job %s at %s is decided: its data will be visible. If this log ends here, the task was killed, and "
@@ -206,7 +206,8 @@ class JobCommitOperator(LockgateOperator):
 
     Args:
         job: Handle of the job: `write.output["job"]`.
-        complete_by: What completes the uploads: `threads` of this task, or Celery `workers`.
+        complete_by: What completes the uploads: `threads` of this task, Celery `workers`, or `auto`: workers
+            if `LOCKGATE_BROKER_URL` is set and the job has more than `LOCKGATE_COMMIT_SHARD_FILES` files.
         timeout_s: How long workers may take.
         park_timeout_s: How long recovery leaves the job alone if this task fails before the decision.
         allow_empty: Commit a job without a task list of which no task has committed.
@@ -231,7 +232,7 @@ class JobCommitOperator(LockgateOperator):
         self,
         *,
         job: JobHandle | Any,
-        complete_by: CompleteBy = "threads",
+        complete_by: CompleteBy = "auto",
         timeout_s: float = 3600.0,
         park_timeout_s: float | None = None,
         allow_empty: bool = False,
@@ -251,9 +252,10 @@ class JobCommitOperator(LockgateOperator):
     @with_connections
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit the job, emit the Asset events, and return the receipt."""
-        if self.complete_by not in {"threads", "workers"}:
+        if self.complete_by not in {"auto", "threads", "workers"}:
             raise InvalidInputError(
-                f"complete_by={self.complete_by!r}: must be `threads` or `workers`; nothing was decided"
+                f"complete_by={self.complete_by!r}: must be `auto`, `threads` or `workers`; "
+                "nothing was decided"
             )
         return self._commit(context, partial(self._complete, seconds("timeout_s", self.timeout_s)))
 
@@ -307,7 +309,7 @@ class JobCommitOperator(LockgateOperator):
         # In advance, because a process that is killed logs nothing, and its page shows this log.
         page = job_address(destination, job_id)
         self.log.info(DECIDED, job_id, destination, destination, job_id, page)
-        if self.complete_by == "threads":
+        if not self._is_by_workers(shard_count):
             return ()
         from lockgate.workers.dispatch import complete_by_workers  # noqa: PLC0415 - imports Celery
 
@@ -321,6 +323,15 @@ class JobCommitOperator(LockgateOperator):
         return complete_by_workers(
             destination, job_id, plan, shard_count, timeout_s=timeout_s, progress=progress
         )
+
+    def _is_by_workers(self, shard_count: int) -> bool:
+        if self.complete_by != "auto":
+            return self.complete_by == "workers"
+        from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES  # noqa: PLC0415 - when a task runs
+        from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
+
+        settings = load_settings()
+        return settings.broker_url is not None and shard_count * SHARD_ENTRIES > settings.commit_shard_files
 
     def _defer(
         self, timeout_s: float, destination: str, job_id: JobId, plan: str, shard_count: int

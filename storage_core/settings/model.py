@@ -228,6 +228,12 @@ class Settings(Intervals, BaseSettings):
         f"{FAR_CALLS} short ones to a store that is far away",
     )
 
+    commit_shard_files: int = Field(
+        default=5_000,
+        ge=0,
+        description="the Airflow operator lets workers complete the uploads of a job with more files",
+    )
+
     lease_renew_s: float = Field(default=10.0, gt=0, description="renewal interval of job leases")
     lease_soft_s: float = Field(
         default=30.0, gt=0, description="a job lease without renewal for this long is overdue"

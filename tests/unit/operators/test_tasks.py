@@ -15,8 +15,10 @@ from lockgate.operators.jobs import JobCommitOperator
 from lockgate.operators.tasks import TaskCommitOperator
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.leases.protocol import JobLeaseState
+from lockgate.storage_core.commit.publish.shard_completion import ShardReport
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.celery_app import QUEUES, app
+from lockgate.workers.dispatch import complete_by_workers
 from tests.support.airflow.task_run import TaskRun
 from tests.support.workers.celery_worker import StagedJob, memory_broker
 
@@ -91,4 +93,30 @@ def test_workers_complete_the_uploads_if_the_commit_is_configured_so(staged: Sta
 
     assert receipt["rows"] == 60
     assert staged.visible_rows() == staged.all_rows
+    assert staged.open_uploads() == []
+
+
+@pytest.mark.parametrize(
+    ("broker", "most_files", "by_workers"), [(True, 0, True), (True, 5_000, False), (False, 0, False)]
+)
+def test_workers_complete_a_large_job_where_a_broker_is_configured(
+    staged: StagedJob, monkeypatch: pytest.MonkeyPatch, *, broker: bool, most_files: int, by_workers: bool
+) -> None:
+    sent: list[int] = []
+
+    def completer(*job: Any, **options: Any) -> Iterator[ShardReport]:
+        sent.append(job[3])
+        return complete_by_workers(*job, **options)
+
+    monkeypatch.setattr("lockgate.workers.dispatch.complete_by_workers", completer)
+    monkeypatch.setenv("LOCKGATE_COMMIT_SHARD_FILES", str(most_files))
+    commit_tasks(staged)
+    if not broker:
+        monkeypatch.delenv("LOCKGATE_BROKER_URL")
+
+    receipt = JobCommitOperator(task_id="commit", job=handle_of(staged.job)).execute(
+        TaskRun(task_id="commit").context()
+    )
+
+    assert (receipt["rows"], bool(sent)) == (60, by_workers)
     assert staged.open_uploads() == []
