@@ -63,6 +63,9 @@ class _FilesOperator(LockgateOperator):
 class LeaseRecoveryOperator(_FilesOperator):
     """Closes each appendable file whose writer has ended, and removes the blocks of deleted files.
 
+    Before that, it deletes the event logs of forgotten jobs, and of those that ended `LOCKGATE_TOMBSTONE_S`
+    ago.
+
     The lease of an ended writer lapses after `LOCKGATE_LEASE_HARD_S`; the task waits for those that are
     overdue. Fails, so that Airflow retries it, if a file could not be recovered: too few of its volumes
     answered. Nothing is lost by that; the next run begins again.
@@ -124,7 +127,9 @@ class LeaseRecoveryOperator(_FilesOperator):
 
     def _here(self) -> FilesRecovered:
         from lockgate.storage_core.files.scheduled_work import recover_files  # noqa: PLC0415 - opens a journal
+        from lockgate.storage_core.job_log.left_logs import delete_old_logs  # noqa: PLC0415
 
+        delete_old_logs(load_settings(), dry_run=self.report_only, note=self.note)
         return recover_files(load_settings(), report_only=self.report_only, note=self.note)
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from celery import signals
 
+from lockgate.storage_core.commit.job_events import end_logs
 from lockgate.storage_core.settings import load_settings
 from lockgate.workers.broker.broker_keys import result_backend, with_database
 from lockgate.workers.broker.embedded_broker import known_broker_url
@@ -98,5 +99,11 @@ def _start_for_worker(instance: Any, **_: Any) -> None:
         app.use_broker()
 
 
+def _end_logs(**_: Any) -> None:
+    """Close the event logs of a worker's process, which ends without Python's exit handlers."""
+    end_logs()
+
+
+signals.worker_process_shutdown.connect(_end_logs, weak=False)
 signals.beat_init.connect(_start_for_beat, weak=False)
 signals.celeryd_init.connect(_start_for_worker, weak=False)

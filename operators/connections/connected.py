@@ -20,13 +20,21 @@ Operator = TypeVar("Operator", bound=LockgateOperator)
 def with_connections(
     execute: Callable[Concatenate[Operator, P], R],
 ) -> Callable[Concatenate[Operator, P], R]:
-    """Decorate a method: while it runs, `load_settings` returns the settings of the connections."""
+    """Decorate a method: while it runs, `load_settings` returns the settings of the connections.
+
+    At its end the event logs of jobs are closed, because Airflow ends a task's process without Python's exit
+    handlers.
+    """
 
     @wraps(execute)
     def connected(self: Operator, /, *args: P.args, **kwargs: P.kwargs) -> R:
         from lockgate.operators.connections.read import connections  # noqa: PLC0415 - at run time only
+        from lockgate.storage_core.commit.job_events import end_logs  # noqa: PLC0415 - at run time only
 
         with connections(self.aws_conn_id, self.lockgate_conn_id):
-            return execute(self, *args, **kwargs)
+            try:
+                return execute(self, *args, **kwargs)
+            finally:
+                end_logs()
 
     return connected

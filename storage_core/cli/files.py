@@ -187,11 +187,22 @@ def clean(
     yes: Annotated[bool, typer.Option("--yes", help="Remove them; otherwise only count them.")] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Remove the blocks of deleted and cut files; without --yes only count them."""
+    """Remove the blocks of deleted and cut files, and logs of old jobs; without --yes only count them.
+
+    Logs are those of jobs that the journal has forgotten, or that ended LOCKGATE_TOMBSTONE_S ago.
+    """
+    from lockgate.storage_core.job_log.left_logs import delete_old_logs
+    from lockgate.storage_core.settings import load_settings
+
+    def note(line: str) -> None:
+        if not json:
+            print_line(line)
+
+    logs = delete_old_logs(load_settings(), dry_run=not yes, note=note)
     with _open(writes=True) as files:
         removed = files.remove_deleted(dry_run=not yes)
     if json:
-        print_json({"dry_run": not yes, **_fields(removed)})
+        print_json({"dry_run": not yes, "logs": logs, **_fields(removed)})
         return
     print_line(
         f"{counted(removed.files, 'name')} and {counted(removed.blocks, 'block')} "

@@ -23,6 +23,7 @@ from lockgate.storage_core.settings import Settings
 
 JOB_LOG: Final = "lockgate.storage_core.job_log.process_logs:append_event"
 """Function that appends an event to a job's log."""
+CLOSE: Final = "lockgate.storage_core.job_log.process_logs:close_job_logs"
 
 Role = Literal["driver", "worker", "recovery"]
 
@@ -122,6 +123,15 @@ def record_event(job: JobRecord, event: EventName, settings: Settings, clock: Cl
     """
     if job.journal and settings.job_log and settings.has_journal:
         _append()(job, JobEvent(at_s=clock.now_s(), event=event, role=_ROLE.get(), **facts), settings, clock)
+
+
+def end_logs() -> None:
+    """Wait for the last lines of this process for a few seconds, and close its files.
+
+    For a process that ends without Python's exit handlers, as tasks of Airflow and Celery do.
+    """
+    if _append.cache_info().currsize:
+        pkgutil.resolve_name(CLOSE)()
 
 
 @cache

@@ -10,11 +10,11 @@ import msgspec
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.job_events import JobEvent
 from lockgate.storage_core.commit.records.phase import TERMINAL
-from lockgate.storage_core.errors import NotAppliedError, ObjectNotFoundError, OutcomeUnknownError
+from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.queries import FileStatus
 from lockgate.storage_core.files.reader import Reader
-from lockgate.storage_core.job_log.log_files import JOB_LOGS, log_path, log_prefix
+from lockgate.storage_core.job_log.log_files import files_of_job, log_path, log_prefix
 
 FOLLOW_S: Final = 0.3
 LATE_S: Final = 5.0
@@ -77,7 +77,7 @@ class MergedLog:
         """
         found: list[tuple[float, str, JobEvent]] = []
         files = []
-        for status in self._statuses():
+        for status in files_of_job(self._namespace, self._prefix):
             one = self._opened.setdefault(status.name, _OneFile())
             why_not = ""
             try:
@@ -110,18 +110,6 @@ class MergedLog:
                 if is_late or (self.has_end and not self.is_open):
                     return
             clock.sleep(FOLLOW_S)
-
-    def _statuses(self) -> Iterator[FileStatus]:
-        after = self._prefix
-        try:
-            while page := self._namespace.list(JOB_LOGS, after=after):
-                for status in page:
-                    if not status.name.startswith(self._prefix):
-                        return
-                    yield status
-                after = page[-1].name
-        except ObjectNotFoundError:
-            return  # no job has a log yet
 
 
 class _OneFile:
