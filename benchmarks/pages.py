@@ -181,6 +181,7 @@ def asks(registry: Registry) -> list[Ask]:
             f"{API}/destinations/detail",
             f"{API}/destinations/log",
             f"{API}/uploads",
+            f"{API}/uploads/owners",
             f"{API}/uploads/totals",
             "/destination",
             "/uploads",

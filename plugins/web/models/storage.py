@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from lockgate.plugins.web.models.base import Model
+from lockgate.plugins.web.models.base import Model, Page
 
 BlobState = Literal["uploading", "referenced", "unreferenced", "deleting"]
 
@@ -43,6 +43,34 @@ class UploadTotals(Model):
     unmeasured: int
     size_bytes: int
     monthly_usd: float | None
+
+
+class UploadOwner(Model):
+    """The open uploads of one job, or those without an owner.
+
+    Attributes:
+        owner: Id of the job; None: uploads without a known owner.
+        unmeasured: Uploads of unknown size, which `size_bytes` and `monthly_usd` do not include.
+        monthly_usd: Approximate cost of a month; None for a store without a price.
+        oldest_s: When the first of them was begun, by the store's clock.
+        newest_s: When the last of them was begun.
+        actions: Number of uploads by what a sweep would do: `abort`, `keep` or `stage`.
+    """
+
+    owner: str | None
+    uploads: int
+    unmeasured: int
+    size_bytes: int
+    monthly_usd: float | None
+    oldest_s: float
+    newest_s: float
+    actions: dict[str, int]
+
+
+class UploadOwners(Page[UploadOwner]):
+    """A page of the owners of open uploads, and the totals of all uploads by what a sweep would do."""
+
+    totals: tuple[UploadTotals, ...] = ()
 
 
 class BlobJobRow(Model):

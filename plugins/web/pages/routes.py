@@ -21,7 +21,7 @@ from lockgate.plugins.web.models.destinations import DestinationDetail, Destinat
 from lockgate.plugins.web.models.event_log import JobLog
 from lockgate.plugins.web.models.jobs import Attempt, JobCounts, JobDetail, JobFile, JobPlan, JobRow
 from lockgate.plugins.web.models.journal import CheckpointRow, JournalDetail, ObserverRow
-from lockgate.plugins.web.models.storage import BlobJobRow, BlobRow, UploadRow, UploadTotals
+from lockgate.plugins.web.models.storage import BlobJobRow, BlobRow, UploadOwners, UploadRow
 from lockgate.plugins.web.pages.api_reads import ApiReads, ProblemError
 from lockgate.plugins.web.pages.render import STATIC, Pages, page_path
 from lockgate.plugins.web.problems import Problem, problem_of
@@ -170,19 +170,21 @@ def _destination_pages(router: APIRouter, pages: Pages) -> None:
 
 def _storage_pages(router: APIRouter, pages: Pages) -> None:
     @router.get("/uploads")
-    async def uploads(request: Request, destination: str = "", after: str | None = None) -> Response:
+    async def uploads(
+        request: Request, destination: str = "", owner: str = "", after: str | None = None
+    ) -> Response:
         reads = ApiReads(request)
         known = (await reads.page(DestinationRow, "/destinations")).items
         page: Page[UploadRow] | None = None
-        totals: tuple[UploadTotals, ...] = ()
-        if destination:
-            page, found = await gather(
-                reads.page(UploadRow, "/uploads", destination=destination, after=after),
-                reads.page(UploadTotals, "/uploads/totals", destination=destination),
-            )
-            totals = found.items
+        owners: UploadOwners | None = None
+        if destination and owner:
+            page = await reads.page(UploadRow, "/uploads", destination=destination, owner=owner, after=after)
+        elif destination:
+            owners = await reads.part(UploadOwners, "/uploads/owners", destination=destination, after=after)
         common = _common(request, reads, 0)  # a listing of a store: it is read when a person asks
-        return pages.response(request, "uploads", page=page, totals=totals, known=known, **common)
+        if owners is not None:
+            common["unknown"] = [*reads.unknown, *owners.unknown]
+        return pages.response(request, "uploads", page=page, owners=owners, known=known, **common)
 
     @router.get("/blobs")
     async def blobs(request: Request, job: str = "", after: str | None = None) -> Response:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
-from typing import Final
+from math import inf
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -122,8 +123,24 @@ def sweep_uploads(
         )
 
 
-def find_uploads(destination: str, limit: int, *, settings: Settings, clock: Clock) -> list[UploadFate]:
+class FoundUploads(NamedTuple):
+    """The first open uploads of a destination, and whether there are no others."""
+
+    fates: tuple[UploadFate, ...]
+    is_all: bool
+
+
+def find_uploads(
+    destination: str, limit: int, *, limit_s: float = inf, settings: Settings, clock: Clock
+) -> FoundUploads:
     """Return the first open uploads of a destination, as a sweep would find them now; change nothing.
+
+    Args:
+        destination: URL of the destination.
+        limit: Number of uploads after which the listing ends.
+        limit_s: Time in seconds after which the listing ends.
+        settings: Settings.
+        clock: Clock of the ages, and of this time.
 
     Raises:
         LockgateError: The store refused a request or gave no answer.
@@ -131,8 +148,15 @@ def find_uploads(destination: str, limit: int, *, settings: Settings, clock: Clo
     store = with_recorded_capabilities(open_store(destination, settings), settings, clock)
     state = find(store, SweepState, layout.SWEEP_STATE) or SweepState(seen={})
     ownership = _ownership(store, list_job_folders(store), state, settings, clock)
-    listed = islice(list_uploads(store, "", no_progress), limit)
-    return list(ownership.keep_foreign([ownership.classify(info) for info in listed]))
+    ends_s = clock.monotonic_s() + limit_s
+    found: list[UploadFate] = []
+    is_all = True
+    for info in list_uploads(store, "", no_progress):
+        if len(found) == limit or clock.monotonic_s() > ends_s:
+            is_all = False
+            break
+        found.append(ownership.classify(info))
+    return FoundUploads(tuple(ownership.keep_foreign(found)), is_all)
 
 
 def _ownership(

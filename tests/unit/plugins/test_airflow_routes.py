@@ -46,6 +46,7 @@ ROUTES: Final[dict[str, dict[str | None, int | str]]] = {
     "GET /api/v1/journal/observers": READ,
     "GET /api/v1/openapi.json": READ,
     "GET /api/v1/uploads": READ,
+    "GET /api/v1/uploads/owners": READ,
     "GET /api/v1/uploads/totals": READ,
     "GET /": READ,
     "GET /blobs": READ,

@@ -476,7 +476,7 @@ def test_uploads_without_an_owner_are_kept_for_as_long_as_new_ones_appear(world:
     assert report.by_action[SweepAction.KEEP].uploads == 1
     assert {
         fate.key: fate.action
-        for fate in find_uploads(world.url, 9, settings=world.settings, clock=world.clock)
+        for fate in find_uploads(world.url, 9, settings=world.settings, clock=world.clock).fates
     } == actions(report)
     assert actions(sweep(world, owner="none")) == {"old.bin": SweepAction.ABORT, "new.bin": SweepAction.STAGE}
     world.clock.now += DAY

@@ -29,7 +29,14 @@ from lockgate.plugins.web.models.jobs import (
     Step,
 )
 from lockgate.plugins.web.models.journal import CheckpointRow, JournalDetail, ObserverRow, SafeModeReason
-from lockgate.plugins.web.models.storage import BlobJobRow, BlobRow, UploadRow, UploadTotals
+from lockgate.plugins.web.models.storage import (
+    BlobJobRow,
+    BlobRow,
+    UploadOwner,
+    UploadOwners,
+    UploadRow,
+    UploadTotals,
+)
 from lockgate.plugins.web.pages.routes import page_routes
 from lockgate.plugins.web.problems import answer_problems
 
@@ -333,11 +340,25 @@ ANSWERS: dict[str, Any] = {
         ),
         next_after="u",
     ),
-    "/uploads/totals": Page[UploadTotals](
-        items=(
+    "/uploads/owners": UploadOwners(
+        items=tuple(
+            UploadOwner(
+                owner=owner,
+                uploads=815,
+                unmeasured=3,
+                size_bytes=52 << 30,
+                monthly_usd=monthly_usd,
+                oldest_s=AT_S,
+                newest_s=AT_S + 9,
+                actions={"abort": 811, "keep": 4},
+            )
+            for owner, monthly_usd in ((None, 1.2), ("job-2", None), (HOSTILE, 0.1))
+        ),
+        next_after="u",
+        totals=(
             UploadTotals(action="abort", uploads=811, unmeasured=3, size_bytes=52 << 30, monthly_usd=1.2),
             UploadTotals(action="keep", uploads=4, unmeasured=0, size_bytes=256 << 20, monthly_usd=None),
-        )
+        ),
     ),
     "/blobs/jobs": Page[BlobJobRow](
         items=(

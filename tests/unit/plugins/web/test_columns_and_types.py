@@ -71,7 +71,7 @@ TABLES: dict[tuple[str, str], tuple[str, dict[str, str]]] = {
         },
     ),
     ("/uploads?destination=s3://lake/sales", "totals"): (
-        "/uploads/totals",
+        "/uploads/owners totals",
         {
             "A sweep would": "action",
             "Uploads": "uploads unmeasured",
@@ -79,7 +79,19 @@ TABLES: dict[tuple[str, str], tuple[str, dict[str, str]]] = {
             "Cost a month": "monthly_usd",
         },
     ),
-    ("/uploads?destination=s3://lake/sales", "uploads"): (
+    ("/uploads?destination=s3://lake/sales", "owners"): (
+        "/uploads/owners",
+        {
+            "Owner": "owner",
+            "Uploads": "uploads",
+            "Size": "size_bytes unmeasured",
+            "Cost a month": "monthly_usd",
+            "Oldest": "oldest_s",
+            "Newest": "newest_s",
+            "A sweep would": "actions",
+        },
+    ),
+    ("/uploads?destination=s3://lake/sales&owner=none", "uploads"): (
         "/uploads",
         {
             "Key": "key upload_id",

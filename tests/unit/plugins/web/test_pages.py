@@ -31,6 +31,7 @@ PAGES = (
     "/destination?destination=s3://lake/sales",
     "/uploads",
     "/uploads?destination=s3://lake/sales",
+    "/uploads?destination=s3://lake/sales&owner=none",
     "/blobs",
     "/blobs?job=no_job",
     "/journal",

@@ -64,14 +64,63 @@ def test_totals_of_uploads_count_what_each_action_would_concern(destination: str
 def test_more_uploads_than_are_read_are_reported_as_such(
     destination: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(uploads, "MAX_LISTED", 1)
     monkeypatch.setattr(uploads, "MAX_UPLOADS", 2)
     committed_job(destination, settings)
     stray(destination, settings, "a.bin", "b.bin", "c.bin")
+    pages = client(settings)
 
-    found = client(settings).get(f"{API}/uploads", params={"destination": destination}).json()
+    found = pages.get(f"{API}/uploads", params={"destination": destination}).json()
+    of_none = pages.get(f"{API}/uploads", params={"destination": destination, "owner": "none"}).json()
+    owners = pages.get(f"{API}/uploads/owners", params={"destination": destination}).json()
 
-    assert len(found["items"]) == 2
-    assert "More than 2 uploads are open" in found["unknown"][0]
+    assert (len(found["items"]), len(of_none["items"])) == (1, 2)
+    assert [owner["uploads"] for owner in owners["items"]] == [2]
+    assert "More than 1 uploads are open" in found["unknown"][0]
+    for page in (of_none, owners):
+        assert "More than 2 uploads are open" in page["unknown"][0]
+
+
+def test_a_listing_that_takes_too_long_shows_what_it_has_found(
+    destination: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads, "LISTING_LIMIT_S", -1.0)
+    committed_job(destination, settings)
+    stray(destination, settings, "a.bin")
+
+    found = client(settings).get(f"{API}/uploads/owners", params={"destination": destination}).json()
+
+    assert found["items"] == []
+    assert "More than 0 uploads are open" in found["unknown"][0]
+
+
+def test_uploads_are_counted_by_owner_with_bytes_and_ages_page_by_page(
+    destination: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads, "MAX_MEASURED", 3)
+    job = committed_job(destination, settings)
+    stray(destination, settings, "b.bin", f"a-{job.short_id}.csv", "c.bin")
+    begun = {
+        row.key: row.begun_s for page in open_store(destination, settings).upload_pages() for row in page
+    }
+    pages, query = client(settings), {"destination": destination, "limit": 1}
+
+    first = pages.get(f"{API}/uploads/owners", params=query).json()
+    second = pages.get(f"{API}/uploads/owners", params={**query, "after": first["next_after"]}).json()
+    of_job, of_none = (
+        pages.get(f"{API}/uploads", params={"destination": destination, "owner": owner}).json()["items"]
+        for owner in ("sales-g1", "none")
+    )
+
+    assert [row["owner"] for page in (first, second) for row in page["items"]] == [None, "sales-g1"]
+    none, sales = first["items"][0], second["items"][0]
+    assert (none["uploads"], none["size_bytes"], none["actions"]) == (2, 200, {"stage": 2})
+    assert (none["oldest_s"], none["newest_s"]) == (begun["b.bin"], begun["c.bin"])
+    assert (sales["uploads"], sales["size_bytes"], sales["actions"]) == (1, 100, {"abort": 1})
+    assert second["next_after"] is None
+    assert {row["action"]: row["uploads"] for row in first["totals"]} == {"abort": 1, "stage": 2}
+    assert [row["key"] for row in of_job] == [f"a-{job.short_id}.csv"]
+    assert [row["key"] for row in of_none] == ["b.bin", "c.bin"]
 
 
 def test_uploads_of_a_destination_that_no_job_used_are_not_read(
@@ -95,7 +144,7 @@ def test_a_store_that_does_not_answer_is_named_as_unknown(
     committed_job(destination, settings)
     monkeypatch.setattr(uploads, "find_uploads", down)
 
-    for path in ("uploads", "uploads/totals"):
+    for path in ("uploads", "uploads/owners", "uploads/totals"):
         answer = client(settings).get(f"{API}/{path}", params={"destination": destination})
         assert answer.status_code == 200
         assert answer.json()["items"] == []
