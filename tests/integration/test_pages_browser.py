@@ -158,3 +158,91 @@ def test_every_page_is_accessible_fits_its_window_and_complains_of_nothing(
         found = pages.evaluate(f"{AXE_CORE}; axe.run().then((found) => found.violations)")
         assert [(rule["id"], rule["nodes"][0]["html"]) for rule in found] == [], path
     assert complaints == []
+
+
+FOCUSED = """() => {
+  const found = document.activeElement, style = getComputedStyle(found), box = found.getBoundingClientRect();
+  const name = (found.ariaLabel || found.innerText || found.name || found.id).trim();
+  return {
+    index: [...document.querySelectorAll("*")].indexOf(found),
+    name: `${found.tagName} ${name}`.slice(0, 80),
+    isPage: found === document.body || found === document.documentElement,
+    isSeen: style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 1
+      && box.width > 0 && box.height > 0 && box.bottom > 0 && box.top < innerHeight,
+  };
+}"""
+CONTROLS = """() => [...document.querySelectorAll(
+  "a[href], button, input, select, summary, [tabindex='0']"
+)].filter((one) => !one.disabled && one.checkVisibility()).map(
+  (one) => [...document.querySelectorAll("*")].indexOf(one)
+)"""
+
+
+def test_every_control_of_every_page_is_reached_by_tab_in_reading_order_and_seen(
+    lake: str, settings: Settings, pages: Page
+) -> None:
+    job, lapsed = committed_job(lake, settings), lapsed_job(lake, settings, "lost")
+    for path in (
+        "/lockgate/jobs",
+        job_page(job.destination, job.job_id),
+        job_page(lapsed.destination, lapsed.job_id),
+        "/lockgate/destinations",
+        f"/lockgate/destination?destination={job.destination}",
+        "/lockgate/uploads",
+        f"/lockgate/uploads?destination={job.destination}",
+        f"/lockgate/uploads?destination={job.destination}&owner={lapsed.job_id}",
+        "/lockgate/blobs",
+        "/lockgate/journal",
+    ):
+        pages.goto(path)
+        controls = pages.evaluate(CONTROLS)
+        reached = []
+        for _ in range(len(controls) + 1):
+            pages.keyboard.press("Tab")
+            focused = pages.evaluate(FOCUSED)
+            if focused["isPage"] or focused["index"] in reached[:1]:
+                break  # the focus has left the page at its end, for the browser or its beginning: no trap
+            assert focused["isSeen"], (path, focused)
+            reached.append(focused["index"])
+        assert reached == controls, (path, focused)
+
+
+def test_enter_follows_links_and_opens_details_and_space_presses_buttons(
+    lake: str, settings: Settings, pages: Page
+) -> None:
+    lapsed = lapsed_job(lake, settings, "lost")
+    pages.goto("/lockgate/jobs")
+    pages.keyboard.press("Tab")
+    expect(pages.get_by_role("link", name="Skip to the content")).to_be_focused()
+    pages.keyboard.press("Enter")
+    expect(pages.locator("#content")).to_be_focused()
+    job = pages.get_by_role("link", name=lapsed.job_id).first
+    while not job.evaluate("(link) => link === document.activeElement"):
+        pages.keyboard.press("Tab")
+        assert not pages.evaluate(FOCUSED)["isPage"]
+    pages.keyboard.press("Enter")
+    opener = pages.get_by_role("button", name="Recover")
+    expect(opener).to_be_visible()
+    opener.focus()
+    pages.keyboard.press("Space")
+    dialog = pages.get_by_role("dialog")
+    expect(dialog).to_be_visible()
+    expect(dialog.locator("#ask-confirm")).to_be_enabled()  # the dry run has answered
+    for _ in range(4):
+        pages.keyboard.press("Tab")
+        assert (
+            dialog.evaluate("(ask) => ask.contains(document.activeElement)")
+            or pages.evaluate(FOCUSED)["isPage"]
+        )
+    dialog.get_by_role("button", name="Cancel").press("Space")
+    expect(dialog).to_be_hidden()
+    expect(opener).to_be_focused()
+
+    committed = committed_job(lake, settings)
+    pages.goto(f"/lockgate/destination?destination={committed.destination}")
+    numbers = pages.locator("details").first
+    numbers.locator("summary").focus()
+    pages.keyboard.press("Enter")
+    expect(numbers).to_have_attribute("open", "")
+    pages.keyboard.press("Space")
+    expect(numbers).not_to_have_attribute("open", "")
