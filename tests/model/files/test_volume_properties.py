@@ -1,10 +1,12 @@
 """Files over real volumes and a real journal, in any order of calls, faults and deaths.
 
 Each call may die at any of its steps: of the journal, the pipeline, a reseal, or a request to a bucket.
+Replicas are damaged, reported, verified, copied and deleted meanwhile.
 """
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,12 +17,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from lockgate.storage_core.errors import (
     LeaseHeldError,
+    LockgateError,
     OutcomeUnknownError,
+    SafeModeError,
     StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.files import Files, FileWriter
 from lockgate.storage_core.files.namespace.queries import blocks_of
+from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
 from lockgate.storage_core.journal import open_journal
 from lockgate.storage_core.settings import Settings
@@ -58,6 +64,8 @@ class VolumeMachine(RuleBasedStateMachine):
         self.writer: FileWriter | None = None
         self.flushed, self.written = b"", b""
         self.count = 0
+        for volume in self.all:
+            self.journal.apply(RegisterVolume(volume=volume.id, url=f"https://{volume.id}.example"))
         self.files.create(PATH).close()
 
     def open_to_append(self, step: int | None) -> None:
@@ -148,6 +156,63 @@ class VolumeMachine(RuleBasedStateMachine):
         if volume.id in self.volumes:
             self.volumes[volume.id] = volume
 
+    @rule(number=numbers, choice=st.integers(0, 100))
+    def a_byte_of_a_sealed_replica_changes(self, number: int, choice: int) -> None:
+        """Damage a replica of a block that has another good one on a volume that answers."""
+        damaged = self.all[number].id
+        with self.journal.reading() as reading:
+            records = blocks_of(reading, self.files.status(PATH).inode)
+        sealed = [one for one in records if one.is_settled and damaged in one.members and one.length_bytes]
+        if not sealed or self.kind != "local":
+            return
+        record = sealed[choice % len(sealed)]
+        if not any(self._is_good(one, record) for one in record.members if one != damaged):
+            return
+        log = Path(self.folder.name) / f"volume-{number}" / f"{record.block:020d}.log"
+        if log.exists() and (data := bytearray(log.read_bytes())):
+            data[-1] ^= 1
+            log.write_bytes(data)
+
+    def _is_good(self, volume: VolumeId, record: BlockRecord) -> bool:
+        try:
+            data = self.volumes[volume].read(record.block, record.stamp, 0, 1000)
+        except (KeyError, LockgateError):
+            return False
+        return len(data) == record.length_bytes
+
+    @rule(step=STEPS)
+    def replicas_are_verified_and_copied(self, step: int | None) -> None:
+        upkeep = self.files.upkeep
+
+        def call() -> None:
+            upkeep.report()
+            list(upkeep.verify())
+            list(upkeep.re_replicate())
+
+        self._upkeep(call, step)
+
+    @rule(step=STEPS)
+    def replicas_are_deleted_that_no_block_names(self, step: int | None) -> None:
+        self._upkeep(self.files.upkeep.delete_left_over, step)
+
+    def _upkeep(self, call: Callable[[], object], step: int | None) -> None:
+        """Do what another process does: its death is not that of the writer."""
+        writer, files = self.writer, self.files
+        steps = itertools.count(1)
+
+        def observe(point: str) -> None:
+            if next(steps) == step:
+                raise Crash(point)
+
+        FAILPOINTS.observer = dying(observe)
+        try:
+            call()
+        except (Crash, SafeModeError, *REFUSED):
+            pass
+        finally:
+            FAILPOINTS.observer = None
+        assert (self.writer, self.files) == (writer, files)
+
     @rule()
     def read(self) -> None:
         try:
@@ -170,10 +235,15 @@ class VolumeMachine(RuleBasedStateMachine):
         assert [one.why_not for one in self.files.recovery.recover_lapsed() if one.why_not] == []
         with self.files.open(PATH) as reader:
             self._settle(len(reader.read()))
+        for _ in range(2):  # a replica that a dead copier has left goes first
+            self._upkeep(self.files.upkeep.delete_left_over, None)
+            list(self.files.upkeep.verify())
+            list(self.files.upkeep.re_replicate())
         self.read()
         with self.journal.reading() as reading:
             records = blocks_of(reading, self.files.status(PATH).inode)
         for record in records:
+            assert record.members or not record.length_bytes  # its replicas could be created nowhere
             for member in record.members:
                 found = self.volumes[member].stat(record.block)
                 assert found is not None

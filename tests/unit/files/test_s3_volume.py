@@ -203,6 +203,23 @@ def test_a_lost_answer_of_each_creation_has_its_effect_once(tmp_path: Path, side
         assert S3Volume(store).stat(B).state is SEALED
 
 
+def test_a_request_of_a_seal_that_fails_leaves_its_process_with_all_bytes(tmp_path: Path) -> None:
+    def refuse(_: str) -> None:
+        raise StoreUnavailableError("on purpose")
+
+    def seal(volume: S3Volume) -> object:
+        return volume.finish(B, S1, 6, SEALED)
+
+    whole = written(fresh(tmp_path, "whole"), b"abc", b"def")
+    for number in numbers_of(lambda: seal(whole)):
+        volume = written(fresh(tmp_path, f"failed-{number}"), b"abc", b"def")
+        with at_request(number, refuse), suppress(StoreUnavailableError):
+            assert seal(volume).length_bytes == 6  # type: ignore[attr-defined]
+        assert volume.stat(B).length_bytes == 6
+        assert volume.fence(B, S2).length_bytes == 6
+        assert volume.read(B, S2, 0, 100) == b"abcdef"
+
+
 def test_an_append_that_arrives_after_all_answers_were_lost_counts_once(store: Store) -> None:
     volume = written(store, b"abc")
     volume.append(B, S1, 3, b"def")

@@ -254,11 +254,12 @@ class S3Volume:
                     break
                 finishes = self._control(log, Kind.FINISH)._replace(state=state)
                 log = self._at(self._write(log, finishes), stamp)
+            finished = self._view(log)
             if state is ReplicaState.SEALED and len(log.pieces) > 1:
                 # Its bytes are there: another finish composes it if this one cannot.
                 with suppress(NotAppliedError, OutcomeUnknownError):
-                    log = self._compose(log)
-            return self._view(log)
+                    self._compose(log)
+            return finished
 
     def delete(self, block: BlockId, stamp: Stamp) -> bool:
         """Delete a replica that is not newer than the stamp; return whether there was one.
@@ -396,14 +397,17 @@ class S3Volume:
         self._gathered.pop(log.block, None)
         return log
 
-    def _compose(self, log: SegmentLog) -> SegmentLog:
+    def _compose(self, log: SegmentLog) -> None:
         token, old = new_token(), list(log.superseded)
         compose(self._store, log, token, self._piece)
-        self._write(log, self._control(log, Kind.COMPOSE)._replace(token=token))
+        try:
+            self._write(log, self._control(log, Kind.COMPOSE)._replace(token=token))
+        finally:
+            # The record has no pieces: without a load that succeeds, the replica would seem to be empty.
+            self._logs.pop(log.block, None)
         log = self._logs[log.block] = load(self._store, log.block)
         made = composed_key(log.block, token)
         self._discard(old if made in log.superseded else [made])
-        return log
 
     def _discard(self, keys: list[str]) -> None:
         """Delete objects that no segment counts any more; what stays is deleted with the replica."""
