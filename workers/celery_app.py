@@ -36,6 +36,9 @@ SOFT_TIME_LIMIT_S: Final = 2 * 3600
 TIME_LIMIT_S: Final = SOFT_TIME_LIMIT_S + 300
 """After this time it is killed; its uploads are aborted at the end of its job."""
 
+ANSWER_S: Final = 30.0
+"""How long to wait for an answer of the broker: one that hangs is then an error, as one that is gone."""
+
 
 def configuration() -> dict[str, Any]:
     """Return the configuration of the Celery application, from the current settings.
@@ -55,8 +58,12 @@ def configuration() -> dict[str, Any]:
             # By default Kombu looks for messages of dead workers only every 100 s.
             "unacked_restore_interval": 1,
             "unacked_restore_throttle": 1,
+            "socket_timeout": ANSWER_S,
+            "socket_connect_timeout": ANSWER_S,
             **prefix,
         },
+        "redis_socket_timeout": ANSWER_S,
+        "redis_socket_connect_timeout": ANSWER_S,
         "result_backend_transport_options": prefix,
         "accept_content": ["json"],
         "task_serializer": "json",

@@ -72,7 +72,7 @@ def dispatch(signatures: Sequence[Signature], *, work: str, expires_s: float) ->
         with suppress(*BROKER_ERRORS):
             withdraw(batch, len(signatures))
         raise OutcomeUnknownError(
-            f"{work}: the broker gives no answer ({type(error).__name__}); some tasks may have been sent and "
+            f"{work}: {_no_answer(error)}; some tasks may have been sent and "
             "may succeed; nothing was deleted; check that the broker runs, then run it again"
         ) from None
     return batch
@@ -225,7 +225,7 @@ class _Patience:
             self._broker_gone_since = now
         if now - self._broker_gone_since >= self.grace_s:
             raise OutcomeUnknownError(
-                f"{self.work}: the broker gives no answer ({type(error).__name__}); {sent} tasks were sent "
+                f"{self.work}: {_no_answer(error)}; {sent} tasks were sent "
                 "and may still succeed; nothing was deleted; check that the broker runs, then run it again"
             ) from None
         time.sleep(BROKER_POLL_S)
@@ -249,6 +249,10 @@ class _Patience:
                 f"upgrade the workers to the version of this process: {self.refusal}"
             )
         self.renew()
+
+
+def _no_answer(error: Exception) -> str:
+    return f"the broker {app.broker_address()} gives no answer ({type(error).__name__})"
 
 
 def _are_running(sent: Collection[str]) -> bool:

@@ -9,6 +9,7 @@ import threading
 from typing import Any, Final
 
 from celery import Celery
+from kombu.connection import Connection
 
 from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.settings import Settings, given_settings, load_settings
@@ -16,6 +17,12 @@ from lockgate.workers.broker.broker_keys import result_backend, with_database
 from lockgate.workers.broker.embedded_broker import find_broker, start_broker
 
 _NOT_USED: Final = object()
+_OF_CONNECTIONS: Final = (
+    "broker_transport_options",
+    "redis_socket_connect_timeout",
+    "redis_socket_timeout",
+    "result_backend_transport_options",
+)
 
 
 class LazyBrokerCelery(Celery):  # type: ignore[misc]
@@ -43,10 +50,14 @@ class LazyBrokerCelery(Celery):  # type: ignore[misc]
         with self._lock:
             if url not in self._askers:
                 asker = Celery(self.main, broker=url, backend=result_backend(url), set_as_current=False)
-                for name in ("broker_transport_options", "result_backend_transport_options"):
+                for name in _OF_CONNECTIONS:
                     asker.conf[name] = self.conf[name]
                 self._askers[url] = asker
             return self._askers[url]
+
+    def broker_address(self) -> str:
+        """Return the broker's URL without its password, for messages."""
+        return str(Connection(str(self.conf.broker_url)).as_uri())  # type: ignore[no-untyped-call]
 
     @property
     def backend(self) -> Any:
