@@ -46,15 +46,39 @@ class LogFile(Model):
     state: str
 
 
+class Recovery(Model):
+    """What one recovery did to the job.
+
+    Attributes:
+        process: `host:pid`.
+        began_s: None if the line is not among those that were read.
+        ended_s: None if the recovery is at work, or its process ended without a last line.
+        action: Decision of the recovery: `abort`, `resume` or `roll forward`.
+        why: Why it decided so.
+        result: What came of it; empty before the end.
+        phase: Phase of the job after it; empty before the end.
+    """
+
+    process: str
+    began_s: float | None
+    ended_s: float | None
+    action: str
+    why: str
+    result: str
+    phase: str
+
+
 class JobLog(Model):
     """The newest lines of a job's event log, the oldest of them first.
 
     Attributes:
         is_cut: Whether there are earlier lines.
+        recoveries: Recoveries of the job in the lines that were read, the oldest first.
         unknown: What could not be read, and why: lines may be missing.
     """
 
     lines: tuple[LogLine, ...]
     files: tuple[LogFile, ...]
     is_cut: bool
+    recoveries: tuple[Recovery, ...] = Field(default=())
     unknown: tuple[str, ...] = Field(default=())

@@ -122,6 +122,7 @@ class JobDetail(Model):
     """All that is known about a job.
 
     Attributes:
+        decided_by: User, host and process that decided it; empty before, or if it cannot be read.
         story: Where the job stands and what follows, in one to three sentences.
         steps: The seven steps, in order.
         receipt: Summary of what was published; None before.
@@ -133,6 +134,7 @@ class JobDetail(Model):
     story: str
     description: str
     created_by: str
+    decided_by: str = ""
     job_attempt: str | None
     journal: str
     steps: tuple[Step, ...]

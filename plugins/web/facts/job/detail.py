@@ -130,6 +130,7 @@ def job_detail(reads: Reads, job_id: str, destination: str | None = None) -> Job
         story=story(state),
         description=record.description if record else "",
         created_by=record.created_by if record else "",
+        decided_by=records.decision.decided_by if records and records.decision else "",
         job_attempt=lease.job_attempt or (known.job.job_attempt if known.job else "") or None,
         journal=record.journal.partition("@")[2] if record else "",
         steps=steps(state),

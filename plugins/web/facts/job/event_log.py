@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from lockgate.plugins.web.facts.job.detail import place_of
-from lockgate.plugins.web.models.event_log import JobLog, LogFile, LogLine
+from lockgate.plugins.web.models.event_log import JobLog, LogFile, LogLine, Recovery
 from lockgate.plugins.web.reads import Reads
+from lockgate.storage_core.commit.job_events import JobEvent
 from lockgate.storage_core.commit.registry.rows import Job
 from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.job_log.merged_log import MergedLog
@@ -47,5 +49,37 @@ def _read(reads: Reads, row: Job, limit: int) -> JobLog:
         lines=tuple(LogLine.model_validate(event) for event in events[-limit:]),
         files=tuple(LogFile(name=file.name, state=file.state) for file in log.files),
         is_cut=log.is_cut or len(events) > limit,
+        recoveries=_recoveries(events),
         unknown=tuple(f"{file.name}: {file.why_not}" for file in log.files if file.why_not),
     )
+
+
+def _recoveries(events: Iterable[JobEvent]) -> tuple[Recovery, ...]:
+    """Return the recoveries, each from its first and last line; a process recovers a job once at a time."""
+    found: list[Recovery] = []
+    at_work: dict[str, int] = {}
+    for event in events:
+        action, _, text = event.detail.partition(": ")
+        if event.event == "recovery began":
+            at_work[event.process] = len(found)
+            found.append(
+                Recovery(
+                    process=event.process,
+                    began_s=event.at_s,
+                    ended_s=None,
+                    action=action,
+                    why=text,
+                    result="",
+                    phase="",
+                )
+            )
+        elif event.event == "recovery ended":
+            index = at_work.pop(event.process, None)
+            ended = {"ended_s": event.at_s, "result": text, "phase": event.phase}
+            if index is None:
+                found.append(
+                    Recovery(process=event.process, began_s=None, action=action, why="", **ended)  # type: ignore[arg-type]
+                )
+            else:
+                found[index] = found[index].model_copy(update=ended)
+    return tuple(found)

@@ -13,7 +13,7 @@ from lockgate.plugins.web.headers import HeadersMiddleware
 from lockgate.plugins.web.models.base import Model, Page
 from lockgate.plugins.web.models.charts import Series
 from lockgate.plugins.web.models.destinations import ColumnType, DestinationDetail, DestinationRow, Turn
-from lockgate.plugins.web.models.event_log import JobLog, LogFile, LogLine
+from lockgate.plugins.web.models.event_log import JobLog, LogFile, LogLine, Recovery
 from lockgate.plugins.web.models.jobs import (
     Attempt,
     AuditResult,
@@ -253,6 +253,18 @@ ANSWERS: dict[str, Any] = {
             log_line("phase", "phase: committed", phase="committed"),
         ),
         files=(LogFile(name=f"{HOSTILE}.driver-1.log", state="cut"),),
+        recoveries=(
+            Recovery(
+                process=f"{HOSTILE}:7",
+                began_s=AT_S,
+                ended_s=AT_S + 2,
+                action="abort",
+                why=HOSTILE,
+                result="",
+                phase="failed",
+            ),
+            Recovery(process="w:8", began_s=AT_S, ended_s=None, action="abort", why="", result="", phase=""),
+        ),
         is_cut=True,
     ),
     "/destinations": Page[DestinationRow](

@@ -45,6 +45,16 @@ TABLES: dict[tuple[str, str], tuple[str, dict[str, str]]] = {
         "/jobs/{job_id}/log lines",
         {"Time": "at_s", "Event": "text", "Process": "role process"},
     ),
+    ("/job?job=job-2", "recoveries"): (
+        "/jobs/{job_id}/log recoveries",
+        {
+            "Began": "began_s",
+            "By": "process",
+            "Decision": "action why",
+            "Result": "phase result",
+            "Ended": "ended_s",
+        },
+    ),
     ("/job?job=job-4", "expectations"): (
         "/jobs/{job_id}/audit failing",
         {"Expectation": "expectation", "Column": "column", "What failed": "text", "Sample values": "samples"},

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+from bs4 import BeautifulSoup
 
 from lockgate import open_job
 from lockgate.plugins.web.facts.job import event_log
+from lockgate.storage_core.commit.recovery.recover import recover_job
 from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.files.home_files import HomeVolumes
 from lockgate.storage_core.job_log import process_logs
 from lockgate.storage_core.settings import Settings
-from tests.support.cli import committed_job, write
+from tests.support.cli import committed_job, lapsed_job, write
 from tests.unit.plugins.web.served import API, client
 
 
@@ -83,3 +87,37 @@ def test_volumes_that_do_not_answer_are_named_and_the_page_is_shown(
     page = app.get(f"/job?job={job.job_id}")
     assert page.status_code == 200
     assert "the volume is away" in page.text
+
+
+def test_the_recoveries_of_a_job_say_who_decided_what_and_what_came_of_it(
+    logged: Settings, destination: str
+) -> None:
+    job = lapsed_job(destination, logged)
+    recover_job(destination, job.job_id, settings=logged)
+    process_logs.close_job_logs()
+    app = client(logged)
+
+    (found,) = app.get(f"{API}/jobs/{job.job_id}/log").json()["recoveries"]
+
+    assert (found["action"], found["phase"]) == ("abort", "failed")
+    assert "driver" in found["why"]
+    assert found["process"].endswith(f":{os.getpid()}")
+    assert found["began_s"] <= found["ended_s"]
+    shown = BeautifulSoup(app.get(f"/job?job={job.job_id}").text, "html.parser").find(id="recovery")
+    assert shown is not None
+    assert "abort" in shown.text
+    assert "failed" in shown.text
+
+
+def test_without_a_log_the_decision_of_a_recovery_is_shown(settings: Settings, destination: str) -> None:
+    without = settings.model_copy(update={"job_log": False})
+    job = lapsed_job(destination, without)
+    recover_job(destination, job.job_id, settings=without)
+    app = client(without)
+
+    found = app.get(f"{API}/jobs/{job.job_id}").json()
+    shown = BeautifulSoup(app.get(f"/job?job={job.job_id}").text, "html.parser").find(id="recovery")
+
+    assert found["decided_by"].endswith(f":{os.getpid()}")
+    assert shown is not None
+    assert f"{found['decided_by']} decided: aborted: recovery: " in shown.text
