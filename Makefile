@@ -1,6 +1,6 @@
 # Requires only Python 3.11+ and, for Spark, Java 17+; each target creates the virtual environment if necessary.
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak test-demo test-fast lint format docs mutants bench lock s3-server s3-server-stop s3a-jars clean
+.PHONY: help demo test soak test-demo test-fast lint format docs mutants bench bench-quick lock s3-server s3-server-stop s3a-jars clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -68,6 +68,10 @@ bench: $(READY)  ## Measure, also peers; prints tables, writes docs/benchmarks.m
 	@$(BIN)/python -m benchmarks.peers commit
 	@$(BIN)/python -m benchmarks.peers commit --latency-ms 80 --rounds 3
 	@$(BIN)/python -m benchmarks.report
+
+bench-quick: $(READY)  ## Fail if a ratio to a peer has doubled: three minutes
+	@scripts/need java
+	@$(BIN)/python -m benchmarks.quick
 
 s3a-jars: $(READY)  ## Fetch Spark's jars for S3 (690 MB, once): for a test, and for peers in benchmarks
 	@scripts/need java

@@ -32,11 +32,11 @@ def measure(run: Run, files: int, ways: Sequence[str] | None) -> Result:
     skipped = {key: reason for key in wanted if (reason := run.reason_to_skip(key))}
     kept = [key for key in wanted if key not in skipped]
     delayed = run.latency_ms > 0
-    turns = _turns(run, kept, files, run.rounds, proxied=delayed)
-    counted = turns
+    taken = turns(run, kept, files, run.rounds, proxied=delayed)
+    counted = taken
     if not delayed:
         run.say("requests, counted by a proxy:")
-        counted = _turns(run, kept, files, 1, proxied=True, warm=False)
+        counted = turns(run, kept, files, 1, proxied=True, warm=False)
     return Result(
         work="commit",
         command=results.command(sys.argv[1:]),
@@ -46,22 +46,23 @@ def measure(run: Run, files: int, ways: Sequence[str] | None) -> Result:
         rows=0,
         files=files,
         latency_ms=run.latency_ms,
-        ways=[Way(key=key, turns=turns[key], requests=counted[key][-1].requests) for key in kept],
+        ways=[Way(key=key, turns=taken[key], requests=counted[key][-1].requests) for key in kept],
         skipped=skipped,
     )
 
 
-def _turns(
+def turns(
     run: Run, ways: Sequence[str], files: int, rounds: int, *, proxied: bool, warm: bool = True
 ) -> dict[str, list[Turn]]:
+    """Commit jobs by each way in turns, through the proxy or not; `warm` warms up S3A's JVM."""
     with ExitStack() as stack:
-        turns: dict[str, Callable[[], Turn]] = {}
+        by_way: dict[str, Callable[[], Turn]] = {}
         for key in ways:
             if key in STEPS:
-                turns[key] = partial(_turn, run, STEPS[key], files, proxied=proxied)
+                by_way[key] = partial(_turn, run, STEPS[key], files, proxied=proxied)
             else:
-                turns[key] = stack.enter_context(_hadoop(run, files, proxied=proxied, warm=warm))
-        return in_turns(turns, rounds, run.say, warm_up=False)
+                by_way[key] = stack.enter_context(_hadoop(run, files, proxied=proxied, warm=warm))
+        return in_turns(by_way, rounds, run.say, warm_up=False)
 
 
 def _turn(run: Run, step: str, files: int, *, proxied: bool) -> Turn:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +35,8 @@ def running_server(folder: Path) -> Iterator[Server]:
         server = s3_server.start(folder)
     else:
         raise S3ServerError(f"pid {other.pid} is a server of this checkout: run `make s3-server-stop` first")
+    # A process that is ended leaves no server.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         yield server
     finally:
@@ -42,9 +46,10 @@ def running_server(folder: Path) -> Iterator[Server]:
 def environment(server: Server | None, *, endpoint: str | None = None, home: Path) -> dict[str, str]:
     """Return the environment of a process that uses a server, directly or by another endpoint.
 
-    Settings of Lockgate and of AWS in this process's environment are left out.
+    Settings of Lockgate and of AWS in this process's environment are left out, and the one by which each
+    process compiles all modules again.
     """
-    foreign = ("AWS_", "LOCKGATE_")
+    foreign = ("AWS_", "LOCKGATE_", "PYTHONDONTWRITEBYTECODE")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     if server is None:
         return {**inherited, **_QUIET, "LOCKGATE_HOME": str(home)}
