@@ -102,7 +102,7 @@ def verdict(ratios: list[Ratio]) -> list[str]:
     """Return a sentence for each ratio above its limit."""
     return [
         f"{one.what}: the ratio is {one.ratio:.2f}, above its limit of {one.limit:.2f} "
-        f"(usual: {one.usual:.2f}); measure again on a machine at rest, then find the change that made it slower"
+        f"(usual: {one.usual:.2f}); measure again on a machine at rest, then find the change"
         for one in ratios
         if one.ratio > one.limit
     ]
