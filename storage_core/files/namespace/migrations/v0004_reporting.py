@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alembic import op
-from sqlalchemy import BigInteger, Column, Double
+from sqlalchemy import BigInteger, Column, Double, Text
 
 revision = "files_4"
 down_revision = "files_3"
@@ -11,7 +11,17 @@ branch_labels = None
 
 
 def upgrade() -> None:
-    """Add columns to the soft table of reports."""
-    op.add_column("volume_report", Column("only_ones", BigInteger, nullable=False, server_default="0"))
-    op.add_column("volume_report", Column("accepted", BigInteger, nullable=False, server_default="0"))
-    op.add_column("volume_report", Column("since_s", Double, nullable=False, server_default="0"))
+    """Make the soft table of reports again, with more columns: the next reports fill it."""
+    op.drop_table("volume_report")
+    op.create_table(
+        "volume_report",
+        Column("journal", Text, primary_key=True),
+        Column("volume", Text, primary_key=True),
+        Column("replicas", BigInteger, nullable=False),
+        Column("length_bytes", BigInteger, nullable=False),
+        Column("differences", BigInteger, nullable=False),
+        Column("reported_s", Double, nullable=False),
+        Column("only_ones", BigInteger, nullable=False),
+        Column("accepted", BigInteger, nullable=False),
+        Column("since_s", Double, nullable=False),
+    )

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, delete, insert, inspect, select, text, update
 from lockgate.storage_core.commit.registry.entries import RecordJob
 from lockgate.storage_core.errors import InvalidInputError, JournalVersionError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.files.namespace.rows import ReportedVolume
+from lockgate.storage_core.files.namespace.rows import ReportedVolume, VerifiedVolume
 from lockgate.storage_core.journal import Journal, Stamp, open_journal
 from lockgate.storage_core.journal.checkpoint.restore import open_survivor
 from lockgate.storage_core.journal.database import migrate
@@ -157,7 +157,7 @@ def test_migrated_tables_match_the_row_definitions(
 
     def derive(connection: Connection) -> None:
         METADATA.create_all(connection)
-        rows = (Request, ReportedVolume, *known_families().rows)
+        rows = (Request, ReportedVolume, VerifiedVolume, *known_families().rows)
         for table in (VERSION_TABLE, *map(table_of, rows)):
             table.create(connection)
 
