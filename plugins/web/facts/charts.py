@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
-from lockgate.plugins.web.facts.destinations import live_file_counts
+from lockgate.plugins.web.facts.destinations import live_totals
 from lockgate.plugins.web.facts.job_index import refuse_unkept
 from lockgate.plugins.web.models.charts import ChartName, Series
 from lockgate.plugins.web.reads import Reads
@@ -19,19 +19,22 @@ _TITLES: Final[dict[ChartName, tuple[str, str]]] = {
     "rows": ("Committed rows", "rows"),
     "bytes": ("Committed bytes", "bytes"),
     "live-files": ("Live files", "files"),
+    "live-bytes": ("Live bytes", "bytes"),
 }
+
+_LIVE: Final[dict[ChartName, Literal["files", "bytes"]]] = {"live-files": "files", "live-bytes": "bytes"}
 
 
 def chart(reads: Reads, name: ChartName, days: int, destination: str | None = None) -> Series:
     """Return a series with one value for each day in UTC, today's last; see `_TITLES`.
 
-    Each value is of the jobs that were committed on that day; that of `live-files` is of the day's end.
+    Each value is of the jobs that were committed on that day; those of live data are of the day's end.
 
     Args:
         reads: Reads of the application.
         name: Name of the chart.
         days: Number of days.
-        destination: Only jobs of this destination; `live-files` needs one.
+        destination: Only jobs of this destination; those of live data need one.
 
     Raises:
         InvalidInputError: The destination is invalid, or missing.
@@ -41,15 +44,15 @@ def chart(reads: Reads, name: ChartName, days: int, destination: str | None = No
     """
     place = destination and parse_destination(destination)
     refuse_unkept(place)
-    if name == "live-files" and not place:
-        raise InvalidInputError("chart live-files: name a destination; nothing was read")
+    if name in _LIVE and not place:
+        raise InvalidInputError(f"chart {name}: name a destination; nothing was read")
     title, unit = _TITLES[name]
     today_s = reads.clock.now_s() // DAY_S * DAY_S
     begins = tuple(today_s - DAY_S * back for back in range(days - 1, -1, -1))
     values: tuple[float | None, ...] = (None,) * days
-    if name == "live-files" and place:
+    if name in _LIVE and place:
         ends_s = [min(begin_s + DAY_S, reads.clock.now_s()) for begin_s in begins]
-        values = live_file_counts(reads, place, ends_s)
+        values = live_totals(reads, place, ends_s, _LIVE[name])
     elif reads.has_journal:
         first, last = day_of(begins[0]), day_of(begins[-1])
         totals = reads.journal(lambda reading: day_totals(reading, first, last, place or None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from lockgate.plugins.web.facts.job.detail import job_detail
 from lockgate.plugins.web.facts.turns import READS_AT_ONCE, read_turn, total
@@ -107,8 +107,16 @@ def destination_detail(reads: Reads, destination: str) -> DestinationDetail:
     )
 
 
-def live_file_counts(reads: Reads, destination: str, ends_s: Sequence[float]) -> tuple[float | None, ...]:
-    """Return the number of live files at each of these times, ascending; None where it is too long ago.
+def live_totals(
+    reads: Reads, destination: str, ends_s: Sequence[float], what: Literal["files", "bytes"]
+) -> tuple[float | None, ...]:
+    """Return what was live at each of these times; None where it is too long ago.
+
+    Args:
+        reads: Reads of the application.
+        destination: The destination.
+        ends_s: Times in seconds since the epoch, ascending.
+        what: The number of files, or their bytes.
 
     Raises:
         DestinationNotFoundError: The destination is not known.
@@ -121,24 +129,32 @@ def live_file_counts(reads: Reads, destination: str, ends_s: Sequence[float]) ->
         newest = log.highest()
         if newest is None:
             return (0.0,) * len(ends_s)
-        files: float | None = _live(log).files
+        live = _live(log)
+        total: float | None = live.files if what == "files" else live.size
         lowest = max(0, newest.number - CHARTED_TURNS)
         turns = in_order(partial(read_turn, log.store), range(newest.number, lowest, -1), READS_AT_ONCE)
         values: list[float | None] = []
         turn = next(turns, None)
         for end_s in reversed(ends_s):
-            while isinstance(turn, Turn) and files is not None and (turn.decided_s or end_s + 1) > end_s:
+            while isinstance(turn, Turn) and total is not None and (turn.decided_s or end_s + 1) > end_s:
                 if turn.verdict == "published":
-                    files = max(0, files - turn.added_files + turn.removed_files)
+                    total = max(0, total - _added(turn, what))
                 if turn.turn == lowest + 1:  # before it lies what is not read, or nothing
-                    files = 0.0 if turn.turn == 1 else None
+                    total = 0.0 if turn.turn == 1 else None
                 turn = next(turns, None)
             if isinstance(turn, str):
-                files = None  # it cannot be read what it added
-            values.append(files)
+                total = None  # it cannot be read what it added
+            values.append(total)
         return tuple(reversed(values))
 
     return reads.store(place, count)
+
+
+def _added(turn: Turn, what: Literal["files", "bytes"]) -> int:
+    """Return how much more was live after a turn than before it."""
+    if what == "files":
+        return turn.added_files - turn.removed_files
+    return turn.added_bytes - turn.removed_bytes
 
 
 class _Live(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Literal
 
 from lockgate.plugins.web.models.base import Model
 
-ChartName = Literal["commit-time", "rows", "bytes", "live-files"]
+ChartName = Literal["commit-time", "rows", "bytes", "live-files", "live-bytes"]
 
 
 class Series(Model):

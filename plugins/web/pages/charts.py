@@ -15,7 +15,7 @@ from markupsafe import Markup
 from lockgate.plugins.web.models.charts import Series
 
 _SVG: Final = "{http://www.w3.org/2000/svg}"
-_LINES: Final = frozenset({"live-files"})
+_LINES: Final = frozenset({"live-files", "live-bytes"})
 """Levels are lines; what happened in an interval is a bar."""
 _DAY_S: Final = 86_400
 

@@ -161,7 +161,9 @@ def _destination_pages(router: APIRouter, pages: Pages) -> None:
         place = await reads.one(DestinationDetail, "/destinations/detail", destination=destination)
         turns, charts = await gather(
             reads.page(Turn, "/destinations/log", destination=destination, after=after),
-            _charts(reads, "live-files", "rows", "bytes", "commit-time", destination=destination),
+            _charts(
+                reads, "live-files", "live-bytes", "rows", "bytes", "commit-time", destination=destination
+            ),
         )
         common = _common(request, reads, _LIST_REFRESH_S)
         common["unknown"] = [*place.unknown, *(text for text in reads.unknown if text not in place.unknown)]

@@ -451,6 +451,7 @@ UNITS = {
     "rows": "rows",
     "bytes": "bytes",
     "live-files": "files",
+    "live-bytes": "bytes",
 }
 
 
@@ -464,6 +465,7 @@ def series(name: str) -> Series:
             "rows": "Rows published",
             "bytes": "Bytes published",
             "live-files": "Live files",
+            "live-bytes": "Live bytes",
         }[name],
         unit=UNITS[name],
         interval_s=86_400,

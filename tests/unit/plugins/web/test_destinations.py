@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.plugins.web.facts import destinations
-from lockgate.plugins.web.facts.destinations import live_file_counts
+from lockgate.plugins.web.facts.destinations import live_totals
 from lockgate.plugins.web.reads import Reads
 from lockgate.storage_core.commit.records import layout
 from tests.support.airflow.task_run import die_at
@@ -86,17 +86,21 @@ def test_a_turn_of_the_log_that_cannot_be_read_is_named_and_the_others_are_shown
     assert "lockgate store repair" in found["unknown"][0]
 
 
-def test_live_files_over_time_follow_the_log_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_live_files_and_bytes_over_time_follow_the_log_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begin_s = world.clock.now_s()
     for number in range(4):
-        world.run(f"job-{number}", {f"{number}-{each}.csv": b"1" for each in range(2)})
+        world.run(f"job-{number}", {f"{number}-{each}.csv": b"123" for each in range(2)})
         world.clock.sleep(100)
     reads = Reads(world.settings, destinations=[world.url], clock=world.clock)
     ends_s = [begin_s - 1, begin_s + 50, begin_s + 150, begin_s + 250, begin_s + 350]
-    assert live_file_counts(reads, world.url, ends_s) == (0, 2, 4, 6, 8)
+    assert live_totals(reads, world.url, ends_s, "files") == (0, 2, 4, 6, 8)
+    assert live_totals(reads, world.url, ends_s, "bytes") == (0, 6, 12, 18, 24)
     assert get(world, "/charts/live-files", days=2)["values"][-1] == 8
+    assert get(world, "/charts/live-bytes", days=2)["values"][-1] == 24
     monkeypatch.setattr(destinations, "CHARTED_TURNS", 2)
-    assert live_file_counts(reads, world.url, ends_s) == (None, None, None, 6, 8)
+    assert live_totals(reads, world.url, ends_s, "files") == (None, None, None, 6, 8)
 
 
 def test_known_destinations_are_listed_and_no_other_is_read(journal_world: World, tmp_path: Path) -> None:
