@@ -107,17 +107,20 @@ class Writer:
         command = [sys.executable, "-c", WRITE, path, str(first), str(pause_s)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.out: BinaryIO = self.process.stdout  # type: ignore[assignment]
+        self.told: list[int] = []
         assert self.out.readline() == b"open\n", self.process.communicate()
 
     def line(self) -> int:
         """Return the next number that it prints."""
-        return int(self.out.readline())
+        self.told.append(int(self.out.readline()))
+        return self.told[-1]
 
     def end(self) -> tuple[list[int], str]:
-        """Kill it; return the numbers that it had still printed, and its errors."""
+        """Kill it; return all numbers that it has printed, and its errors."""
         self.process.kill()
-        out, errors = self.process.communicate()
-        return [int(line) for line in out.split()], errors.decode()
+        self.told += [int(line) for line in self.out.read().split()]
+        _, errors = self.process.communicate()
+        return self.told, errors.decode()
 
 
 def numbers(data: bytes) -> list[int]:
