@@ -169,7 +169,7 @@ def asks(registry: Registry) -> list[Ask]:
     ]
     for kind in MAKERS:
         where = {"destination": registry.destination(kind)}
-        paths = [f"{API}/jobs/{JOB_ID}{part}" for part in ("", "/attempts", "/files", "/audit")]
+        paths = [f"{API}/jobs/{JOB_ID}{part}" for part in ("", "/attempts", "/files", "/audit", "/log")]
         paths += [f"{API}/jobs/{JOB_ID}/plan"] if kind != "pending" else []
         paths += [f"{API}/jobs/{JOB_ID}/report"] if kind == "report" else []
         found += (Ask(path, where, of=kind) for path in paths)

@@ -37,12 +37,16 @@ PATIENCE_S = 60.0
 LINE_BYTES = 8
 WRITE = """
 import sys, time
+from lockgate.storage_core.errors import AlreadyExistsError
 from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.settings import Settings
 
 path, first, pause_s = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 with open_files(Settings(), writes=True) as files:
-    writer = files.append(path) if first else files.create(path)
+    try:
+        writer = files.create(path)
+    except AlreadyExistsError:  # a writer may be killed before its first line
+        writer = files.append(path)
     print("open", flush=True)
     for number in range(first, 1_000_000):
         writer.write(b"%07d\\n" % number)

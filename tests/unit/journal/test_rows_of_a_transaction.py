@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -146,20 +147,20 @@ def test_a_rescan_that_forgets_many_jobs_deletes_at_most_a_page_of_their_tasks_a
         record_tasks(journal, job, PAGE - 1)
     destination = registered(journal)[0].destination
     empty(tmp_path / "lake")
-    deleted = list[int]()
+    deleted = list[State]()
     ready = State.delete
 
     def count(self: State, row: object) -> None:
         ready(self, row)  # type: ignore[arg-type]
         if isinstance(row, TaskAttempt):
-            deleted.append(id(self))
+            deleted.append(self)  # kept, so that no later one has its id
 
     monkeypatch.setattr(State, "delete", count)
     list(rescan(destination, settings=settings))
 
     assert registered(journal) == []
     assert len(deleted) == 6 * (PAGE - 1)
-    assert max(deleted.count(one) for one in set(deleted)) <= PAGE
+    assert max(Counter(map(id, deleted)).values()) <= PAGE
     check_replay(journal, tmp_path)
 
 

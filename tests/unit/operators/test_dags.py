@@ -74,7 +74,7 @@ def parse(*files: Path) -> list[dict[str, Any]]:
     # Installed modules have byte code: from the second round on, it exists.
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
     output = subprocess.run(
-        command, check=True, capture_output=True, text=True, timeout=120, env=environment
+        command, check=True, capture_output=True, text=True, timeout=400, env=environment
     ).stdout
     return [json.loads(line) for line in output.splitlines() if line.startswith('{"seconds"')]
 
