@@ -1,7 +1,7 @@
 """A proxy on the loopback address that delays each request to an S3 server, and counts them by kind.
 
 The delay is before a request goes on to the server, once for each, also where a client waits for
-`100 Continue` before it sends the body. The proxy is a process of its own, so its CPU time is nobody's.
+`100 Continue` before it sends the body. The proxy is a process of its own, so its CPU time is in no figure.
 """
 
 from __future__ import annotations

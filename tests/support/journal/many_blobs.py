@@ -26,7 +26,7 @@ def keys_of(number: int) -> list[str]:
 
 
 def sets_of(journal: Journal) -> UploadSets:
-    """Return upload sets of a journal that nobody renews."""
+    """Return a journal's upload sets, which are never renewed."""
     return UploadSets(journal, SystemClock(), own_max_age_s=60)
 
 

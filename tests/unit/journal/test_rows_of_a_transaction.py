@@ -1,4 +1,4 @@
-"""No transaction about many blobs, tasks or names touches more rows than a page, so nobody waits for all."""
+"""No transaction about many blobs, tasks or names touches more rows than a page."""
 
 from __future__ import annotations
 
