@@ -14,6 +14,7 @@ from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import (
     FencedError,
     JobFailedError,
+    MalformedRecordError,
     OutcomeUnknownError,
     StoreUnavailableError,
     TurnBusyError,
@@ -208,6 +209,18 @@ def test_a_job_is_never_told_the_unknown_outcome_of_another_job_as_its_own(s3: S
 
 
 # Definite failures.
+
+
+def test_a_pending_set_that_changes_after_it_was_chosen_publishes_nothing(world: World) -> None:
+    world.run("old", OLD)
+    job = world.open_job("sales")
+    write(job, "t", NEW)
+    (key,) = (info.key for page in world.store.pages() for info in page if info.key.endswith(".pendingset"))
+    changed = world.store.get(key) + b"\n"
+    at("turn.create.after", lambda: world.store.put(key, changed))
+    with pytest.raises(MalformedRecordError, match="it changed after it was chosen"):
+        job.commit()
+    assert world.visible() == OLD
 
 
 @pytest.mark.parametrize("lost", range(len(NEW)))
