@@ -84,7 +84,8 @@ def test_counts_of_a_killed_pool_process_are_kept_and_its_successor_adds_to_them
         for child in psutil.Process(worker.pid).children():
             child.kill()
         commit_tasks(*staged.ids, staged.task_ids[3:])
-        wait_until(lambda: ended(fetched(port), "success") == 6)
+        # A process killed between the count and the acknowledgement has its task delivered and counted again.
+        wait_until(lambda: ended(fetched(port), "success") >= 6)
         assert entries(fetched(port)) == 6
 
 
