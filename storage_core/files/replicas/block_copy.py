@@ -6,7 +6,6 @@ no block names: it is left over.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, TypeVar
@@ -28,6 +27,7 @@ from lockgate.storage_core.files.namespace.member_marks import AddMember
 from lockgate.storage_core.files.namespace.queries import records
 from lockgate.storage_core.files.namespace.rows import Block
 from lockgate.storage_core.files.replicas.replica_bytes import pieces, stat_replica
+from lockgate.storage_core.files.volumes.checksums import crc32c
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
@@ -109,7 +109,7 @@ class BlockCopier:
         )
         back = 0
         for offset, size in pieces(record.length_bytes):
-            back = zlib.crc32(to.read(record.block, record.stamp, offset, size), back)
+            back = crc32c(to.read(record.block, record.stamp, offset, size), back)
         if back != crc:
             raise StoreUnavailableError(f"the copy of block {record.block} has other bytes; it is not used")
         entry = AddMember(
@@ -134,7 +134,7 @@ class BlockCopier:
         crc = 0
         for offset, size in pieces(record.length_bytes):
             data = self._read(record, offset, size)
-            crc = zlib.crc32(data, crc)
+            crc = crc32c(data, crc)
             _at("append", partial(to.append, record.block, record.stamp, offset, data))
             if self._bytes_per_s is not None:
                 pace = max(self._bytes_per_s, 2 * record.length_bytes / self._within_s)

@@ -13,6 +13,7 @@ from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, ReplicaState
 from lockgate.storage_core.files.volumes.replica_format import (
     FRAME,
+    VERSION,
     Extent,
     Header,
     extend,
@@ -48,7 +49,7 @@ class LocalReplica:
             disk.sync(opened)
         finally:
             os.close(opened)
-        replica = cls(path, disk, Header(1, block, stamp, ReplicaState.WRITING, 0))
+        replica = cls(path, disk, Header(VERSION, block, stamp, ReplicaState.WRITING, 0))
         replica._store(replica.header)
         return replica
 
@@ -93,7 +94,7 @@ class LocalReplica:
 
     def _read_log(self) -> None:
         log = self._path.with_suffix(".log").read_bytes()
-        for offset, size, position in frames(log):
+        for offset, size, position in frames(self.header.version, log):
             extend(self._extents, offset, size, position)
             self._end = position + FRAME.size + size
 
@@ -191,7 +192,7 @@ class LocalReplica:
         with self._log(os.O_RDWR) as log:
             if os.fstat(log).st_size > self._end:
                 self._disk.truncate(log, self._end)  # a torn frame
-            self._disk.write(log, pack_frame(offset, data), self._end)
+            self._disk.write(log, pack_frame(self.header.version, offset, data), self._end)
         extend(self._extents, offset, len(data), self._end)
         self._end += FRAME.size + len(data)
         self._durable = min(self._durable, offset)
@@ -225,7 +226,7 @@ class LocalReplica:
                     raise StoreUnavailableError(f"{self._path}: fewer bytes than its length")
                 extent = self._extents[at]
                 frame = os.pread(log, FRAME.size + extent.frame_size, extent.position)
-                data = frame_bytes(frame, extent, self.name)[: extent.size]
+                data = frame_bytes(self.header.version, frame, extent, self.name)[: extent.size]
                 piece = data[offset - extent.offset :][:size]
                 found.append(piece)
                 offset, size, at = offset + len(piece), size - len(piece), at + 1

@@ -6,7 +6,6 @@ repeat it; this class does not, because a writer would rather drop a member than
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -21,12 +20,14 @@ from lockgate.storage_core.files.volumes.protocol import (
 )
 from lockgate.storage_core.files.volumes.server.wire import (
     BYTES,
-    CRC_HEADER,
+    KNOWN,
     PIECE_BYTES,
     Found,
     Length,
     Served,
     checksum,
+    holds,
+    knows_crc32c,
 )
 from lockgate.storage_core.http.connection import Connection, decoded
 from lockgate.storage_core.http.peer import Peer
@@ -57,6 +58,7 @@ class RemoteVolume:
     def __init__(self, volume: VolumeId, connection: Connection) -> None:
         self.id = volume
         self._connection = connection
+        self._sends_crc32c = False  # before the server has said that it knows it
         self._path = f"/volumes/{quote(volume, safe='')}"
 
     def close(self) -> None:
@@ -80,8 +82,11 @@ class RemoteVolume:
         for start in range(0, len(data) or 1, PIECE_BYTES):
             piece = bytes(data[start : start + PIECE_BYTES])
             path = self._block(block, "/bytes", stamp=stamp, offset=offset + start)
-            headers = {"content-type": BYTES, CRC_HEADER: checksum(piece)}
-            length = self._change("POST", path, Length, headers=headers, body=piece).length_bytes
+            headers = {"content-type": BYTES, **checksum(piece, is_crc32c=self._sends_crc32c)}
+            call = self._connection.request("POST", f"{self._path}{path}", headers=headers, body=piece)
+            with call as response:
+                self._sends_crc32c = knows_crc32c(response.headers)
+                length = decoded(response, Length).length_bytes
         return length
 
     def flush(self, block: BlockId, stamp: Stamp) -> int:
@@ -150,9 +155,9 @@ class RemoteVolume:
 
     def _read(self, block: BlockId, stamp: Stamp, offset: int, size: int) -> bytes:
         path = f"{self._path}{self._block(block, '/bytes', stamp=stamp, offset=offset, size=size)}"
-        with self._connection.request("GET", path) as response:
+        with self._connection.request("GET", path, headers=KNOWN) as response:
             data = response.read()
-            if response.headers.get(CRC_HEADER) != checksum(data):
+            if not holds(data, response.headers):
                 raise StoreUnavailableError(
                     f"GET {self._connection.url}{path}: the checksum of the answer does not hold; try again"
                 )
@@ -165,15 +170,6 @@ class RemoteVolume:
         except OutcomeUnknownError as error:
             raise StoreUnavailableError(str(error)) from error  # a read changes nothing
 
-    def _change(
-        self,
-        method: str,
-        path: str,
-        kind: type[T],
-        *,
-        headers: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-    ) -> T:
-        call = self._connection.request(method, f"{self._path}{path}", headers=headers or {}, body=body)
-        with call as response:
+    def _change(self, method: str, path: str, kind: type[T]) -> T:
+        with self._connection.request(method, f"{self._path}{path}") as response:
             return decoded(response, kind)

@@ -1,37 +1,44 @@
 """The two files of a replica: a header that is replaced, and a log of frames that is only appended to.
 
-A frame has its offset, its length and a CRC-32 over these and its bytes. A frame at an offset below the end
+A frame has its offset, its length and a checksum over these and its bytes. A frame at an offset below the end
 takes the place of all bytes from there on, so a trim is one more frame, without bytes: a crash leaves the
 bytes before or after it, and never cuts below. The log ends before the first frame whose checksum fails.
 
-Version 0 of the header has no stamp; it counts as `(0, 0)`.
+Version 2 has CRC-32C in its header and in all of its frames, version 1 CRC-32. Version 0 is version 1 without
+a stamp, which counts as `(0, 0)`.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from lockgate.storage_core.errors import MalformedRecordError, RecordVersionError
+from lockgate.storage_core.files.volumes.checksums import HAS_CRC32C, Checksum, crc32c
 from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState
 from lockgate.storage_core.stamp import Stamp
 
 MAGIC: Final = b"LGRP"
+CHECKSUMS: Final[Mapping[int, Checksum]] = {0: zlib.crc32, 1: zlib.crc32, 2: crc32c}
+"""Checksum of each version of a replica."""
+VERSION: Final = 2 if HAS_CRC32C else 1
+"""Version of a new replica; one that is there keeps its own, for its frames have their checksums."""
 _STATES: Final = tuple(ReplicaState)
 _START: Final = struct.Struct(">4sI")
 _V0: Final = struct.Struct(">4sIQBQ")
 _V1: Final = struct.Struct(">4sIQQQBQ")
 _CRC: Final = struct.Struct(">I")
 FRAME: Final = struct.Struct(">QII")
+_PLACE: Final = struct.Struct(">QI")
 
 
 class Header(NamedTuple):
     """The header of a replica.
 
     Attributes:
-        version: Version that was read; version 1 is written.
+        version: Version of the replica: of this header and of the frames.
         block: Its block.
         stamp: Its newest stamp.
         state: Its state.
@@ -56,11 +63,13 @@ class Extent(NamedTuple):
 
 
 def pack_header(header: Header) -> bytes:
-    """Return a header of version 1."""
+    """Return a header of version 1 or 2."""
     state = _STATES.index(header.state)
     stamp = header.stamp
-    packed = _V1.pack(MAGIC, 1, header.block, stamp.epoch, stamp.sequence, state, header.length_bytes)
-    return packed + _CRC.pack(zlib.crc32(packed))
+    packed = _V1.pack(
+        MAGIC, header.version, header.block, stamp.epoch, stamp.sequence, state, header.length_bytes
+    )
+    return packed + _CRC.pack(CHECKSUMS[header.version](packed, 0))
 
 
 def parse_header(data: bytes, name: str) -> Header:
@@ -74,13 +83,14 @@ def parse_header(data: bytes, name: str) -> Header:
         magic, version = _START.unpack_from(data)
     except struct.error:
         magic, version = b"", 0
-    if magic == MAGIC and version > 1:
+    if magic == MAGIC and version not in CHECKSUMS:
         raise RecordVersionError(
             f"{name}: version {version} of the replica's header is newer than this program"
         )
     layout = _V1 if version else _V0
     body, checksum = data[: layout.size], data[layout.size :]
-    if magic != MAGIC or len(body) < layout.size or checksum != _CRC.pack(zlib.crc32(body)):
+    is_whole = magic == MAGIC and len(body) == layout.size
+    if not is_whole or checksum != _CRC.pack(CHECKSUMS[version](body, 0)):
         raise MalformedRecordError(f"{name}: the replica's header is damaged; it is not served")
     if version:
         _, _, block, epoch, sequence, state, length = layout.unpack(body)
@@ -90,25 +100,25 @@ def parse_header(data: bytes, name: str) -> Header:
     return Header(version, BlockId(block), Stamp(epoch, sequence), _STATES[state], length)
 
 
-def pack_frame(offset: int, data: bytes) -> bytes:
+def pack_frame(version: int, offset: int, data: bytes) -> bytes:
     """Return a frame; without data it trims the replica to the offset."""
-    return FRAME.pack(offset, len(data), _checksum(offset, data)) + data
+    return FRAME.pack(offset, len(data), _checksum(version, offset, data)) + data
 
 
-def frames(log: bytes) -> Iterator[tuple[int, int, int]]:
+def frames(version: int, log: bytes) -> Iterator[tuple[int, int, int]]:
     """Yield offset, size and position of each intact frame, up to the first one that is not."""
     view = memoryview(log)
     position = end = 0
     while len(log) - position >= FRAME.size:
         offset, size, checksum = FRAME.unpack_from(log, position)
         data = view[position + FRAME.size : position + FRAME.size + size]
-        if len(data) < size or offset > end or checksum != _checksum(offset, data):
+        if len(data) < size or offset > end or checksum != _checksum(version, offset, data):
             return
         yield offset, size, position
         position, end = position + FRAME.size + size, offset + size
 
 
-def frame_bytes(frame: bytes, extent: Extent, name: str) -> memoryview:
+def frame_bytes(version: int, frame: bytes, extent: Extent, name: str) -> memoryview:
     """Return the bytes of a frame that was read for an extent.
 
     Raises:
@@ -116,7 +126,7 @@ def frame_bytes(frame: bytes, extent: Extent, name: str) -> memoryview:
     """
     head, data = frame[: FRAME.size], memoryview(frame)[FRAME.size :]
     offset, size = extent.frame_offset, extent.frame_size
-    if len(data) < size or head != FRAME.pack(offset, size, _checksum(offset, data)):
+    if len(data) < size or head != FRAME.pack(offset, size, _checksum(version, offset, data)):
         raise MalformedRecordError(f"{name}: the checksum at byte {extent.offset} does not hold")
     return data
 
@@ -131,5 +141,6 @@ def extend(extents: list[Extent], offset: int, size: int, position: int) -> None
         extents.append(Extent(offset, size, position, offset, size))
 
 
-def _checksum(offset: int, data: bytes | memoryview) -> int:
-    return zlib.crc32(data, zlib.crc32(struct.pack(">QI", offset, len(data))))
+def _checksum(version: int, offset: int, data: bytes | memoryview) -> int:
+    checksum = CHECKSUMS[version]
+    return checksum(data, checksum(_PLACE.pack(offset, len(data)), 0))

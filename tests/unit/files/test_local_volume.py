@@ -7,7 +7,6 @@ import os
 import struct
 import subprocess
 import sys
-import zlib
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState
 from lockgate.storage_core.files.volumes.view import VolumeView
 from lockgate.storage_core.stamp import Stamp
 from tests.support.commit.destination import Crash
+from tests.support.files.older_replicas import make_older, older_head
 
 B = BlockId(7)
 S1, S2 = Stamp(1, 1), Stamp(1, 2)
@@ -173,25 +173,21 @@ def test_a_damaged_header_is_refused(tmp_path: Path) -> None:
             volume.stat(B)
 
 
-def _head(version: int, body: bytes) -> bytes:
-    packed = struct.pack(">4sI", b"LGRP", version) + body
-    return packed + struct.pack(">I", zlib.crc32(packed))
-
-
 def test_version_0_has_the_stamp_0_0_and_is_upgraded_in_place(tmp_path: Path) -> None:
     with _written(tmp_path) as volume:
         volume.finish(B, S1, 3, ReplicaState.SEALED)
-    (tmp_path / HEAD).write_bytes(_head(0, struct.pack(">QBQ", 7, 1, 3)))
+    make_older(tmp_path, 7)
+    (tmp_path / HEAD).write_bytes(older_head(0, struct.pack(">QBQ", 7, 1, 3)))
     with LocalVolume(tmp_path) as volume:
         assert volume.read(B, Stamp(), 0, 9) == b"abc"
-    assert (tmp_path / HEAD).read_bytes() == _head(1, struct.pack(">QQQBQ", 7, 0, 0, 1, 3))
+    assert (tmp_path / HEAD).read_bytes() == older_head(1, struct.pack(">QQQBQ", 7, 0, 0, 1, 3))
 
 
 def test_a_version_from_the_future_is_refused_and_unchanged(tmp_path: Path) -> None:
     _written(tmp_path).close()
-    future = _head(2, b"?")
+    future = older_head(3, b"?")
     (tmp_path / HEAD).write_bytes(future)
-    with LocalVolume(tmp_path) as volume, pytest.raises(RecordVersionError, match="version 2"):
+    with LocalVolume(tmp_path) as volume, pytest.raises(RecordVersionError, match="version 3"):
         volume.stat(B)
     assert (tmp_path / HEAD).read_bytes() == future
 
@@ -221,8 +217,8 @@ def test_after_a_restart_replicas_are_listed_as_they_are_loaded(tmp_path: Path) 
 
 def test_replicas_of_a_newer_program_are_not_listed_as_damaged(tmp_path: Path) -> None:
     _written(tmp_path).close()
-    (tmp_path / HEAD).write_bytes(_head(2, b"?"))
-    with LocalVolume(tmp_path) as volume, pytest.raises(RecordVersionError, match="version 2"):
+    (tmp_path / HEAD).write_bytes(older_head(3, b"?"))
+    with LocalVolume(tmp_path) as volume, pytest.raises(RecordVersionError, match="version 3"):
         volume.replicas(None, 1)
 
 

@@ -311,12 +311,12 @@ def test_a_version_from_the_future_is_refused_by_name(tmp_path: Path, store: Sto
     written(store)
     (path,) = list((tmp_path / "bucket").rglob("segments/*/*"))
     data = path.read_bytes()
-    path.write_bytes(data[:7] + b"\2" + data[8:])
-    with pytest.raises(RecordVersionError, match=re.escape("version 2")):
+    path.write_bytes(data[:7] + b"\3" + data[8:])
+    with pytest.raises(RecordVersionError, match=re.escape("version 3")):
         S3Volume(store).stat(B)
     with pytest.raises(RecordVersionError):
         S3Volume(store).replicas(None, 1)
-    assert path.read_bytes()[7] == 2
+    assert path.read_bytes()[7] == 3
 
 
 def test_a_store_that_replaces_objects_is_refused(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -22,11 +23,19 @@ from lockgate.storage_core.errors import (
     StaleReplicaError,
     StoreUnavailableError,
 )
+from lockgate.storage_core.files.volumes import remote as remote_module
 from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import BlockId, VolumeId
 from lockgate.storage_core.files.volumes.remote import RemoteVolume
+from lockgate.storage_core.files.volumes.server import app
 from lockgate.storage_core.files.volumes.server.owned import owned_volumes
-from lockgate.storage_core.files.volumes.server.wire import CRC_HEADER, PIECE_BYTES, checksum
+from lockgate.storage_core.files.volumes.server.wire import (
+    CRC32C_HEADER,
+    CRC_HEADER,
+    PIECE_BYTES,
+    checksum,
+    holds,
+)
 from lockgate.storage_core.http.server.listen import tls_context
 from lockgate.storage_core.stamp import Stamp
 from tests.support.blobs.certificates import certify
@@ -94,7 +103,7 @@ def test_bytes_beyond_one_request_are_appended_and_read_in_pieces(remote: Remote
 )
 def test_an_append_with_bad_arguments_is_refused(local: LocalVolume, url: str, query: str) -> None:
     path = f"/volumes/{local.id}/blocks/7/bytes?{query}"
-    status, data = answer_to(url, "POST", path, body=b"x", headers={CRC_HEADER: checksum(b"x")})
+    status, data = answer_to(url, "POST", path, body=b"x", headers=checksum(b"x", is_crc32c=True))
 
     assert (status, b"InvalidInputError" in data) == (400, True)
     assert local.stat(B) == local.fence(B, S1)
@@ -129,19 +138,52 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(local: LocalVolum
             assert sending.recv(65_536).startswith(b"HTTP/1.1 413")
     body = bytes(PIECE_BYTES + 1)
     pieces = iter([body[: PIECE_BYTES // 2], body[PIECE_BYTES // 2 :]])
-    assert answer_to(url, "POST", path, body=pieces, headers={CRC_HEADER: checksum(body)})[0] == 413
+    assert answer_to(url, "POST", path, body=pieces, headers=checksum(body, is_crc32c=False))[0] == 413
     assert local.flush(B, S1) == 3
 
 
+@pytest.mark.parametrize("header", [CRC_HEADER, CRC32C_HEADER])
 @pytest.mark.parametrize("crc", [None, "", "00000000", "x"])
 def test_bytes_whose_checksum_does_not_hold_are_not_appended(
-    local: LocalVolume, url: str, crc: str | None
+    local: LocalVolume, url: str, crc: str | None, header: str
 ) -> None:
     path = f"/volumes/{local.id}/blocks/7/bytes?stamp=1.1&offset=3"
-    headers = {} if crc is None else {CRC_HEADER: crc}
+    headers = {} if crc is None else {header: crc}
 
     assert answer_to(url, "POST", path, body=b"def", headers=headers)[0] == 503
     assert local.flush(B, S1) == 3
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+def test_client_and_server_use_crc_32c_once_each_has_said_that_it_knows_it(
+    local: LocalVolume, remote: RemoteVolume, monkeypatch: pytest.MonkeyPatch, *, is_older: bool
+) -> None:
+    seen: list[list[str]] = []
+
+    def look(data: bytes, headers: Mapping[str, str]) -> bool:
+        seen.append([name for name in (CRC_HEADER, CRC32C_HEADER) if name in headers])
+        return holds(data, headers)
+
+    monkeypatch.setattr(remote_module, "holds", look)
+    monkeypatch.setattr(app, "holds", look)
+    if is_older:
+        monkeypatch.setattr(app, "KNOWN", {})
+        monkeypatch.setattr(app, "knows_crc32c", lambda _: False)
+
+    remote.append(B, S1, 3, b"def")
+    remote.append(B, S1, 6, b"ghi")
+    remote.flush(B, S1)
+
+    assert remote.read(B, S1, 0, 9) == local.read(B, S1, 0, 9) == b"abcdefghi"
+    later = CRC_HEADER if is_older else CRC32C_HEADER
+    assert seen == [[CRC_HEADER], [later], [later]]
+
+
+def test_an_older_client_gets_crc_32(local: LocalVolume, url: str) -> None:
+    path = f"{url}/volumes/{local.id}/blocks/7/bytes?stamp=1.1&offset=0&size=9"
+    answer = urllib3.request("GET", path, timeout=PATIENCE_S, retries=False)
+    assert (answer.data, answer.headers[CRC_HEADER]) == (b"abc", f"{zlib.crc32(b'abc'):08x}")
+    assert CRC32C_HEADER not in answer.headers
 
 
 def test_a_body_that_is_cut_is_not_appended(local: LocalVolume, remote: RemoteVolume, url: str) -> None:

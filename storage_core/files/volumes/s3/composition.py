@@ -6,14 +6,13 @@ The object is named by a control record, so of two compositions exactly one coun
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
 from lockgate.storage_core.concurrency import in_order
 from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError
-from lockgate.storage_core.files.volumes.s3.segment_format import HEADER_BYTES, parse
+from lockgate.storage_core.files.volumes.s3.segment_format import CHECKSUMS, HEADER_BYTES, VERSION, parse
 from lockgate.storage_core.files.volumes.s3.segment_log import Piece, SegmentLog, composed_key, pack_footer
 from lockgate.storage_core.ids import Token
 from lockgate.storage_core.stores import Part, Store
@@ -54,7 +53,7 @@ class _Upload:
         self._key = key
         self._upload_id = upload_id
         self._offset = 0
-        self._sums: list[tuple[int, int]] = []
+        self._sums: list[tuple[int, int, int]] = []
         self._rest = b""
 
     def add(self, written: Piece | bytes) -> None:
@@ -62,7 +61,7 @@ class _Upload:
         size = written.size if isinstance(written, Piece) else len(written)
         number = len(self.parts) + 1
         if isinstance(written, Piece):
-            self._sums.append((size, self._checksum(written)))
+            self._sums.append((size, *self._checksum(written)))
             part = self._store.copy_part(
                 self._key,
                 self._upload_id,
@@ -73,7 +72,7 @@ class _Upload:
                 length=size,
             )
         else:
-            self._sums.append((size, zlib.crc32(written)))
+            self._sums.append((size, CHECKSUMS[VERSION](written, 0), VERSION))
             if size < self._store.capabilities.min_part_bytes:
                 self._rest = written
                 return
@@ -88,10 +87,12 @@ class _Upload:
             self._store.put_part(self._key, self._upload_id, len(self.parts) + 1, self._offset, last)
         )
 
-    def _checksum(self, piece: Piece) -> int:
+    def _checksum(self, piece: Piece) -> tuple[int, int]:
+        """Return the checksum of a piece, and its version."""
         if piece.checksum is not None:
-            return piece.checksum
-        return parse(self._store.get(piece.key, length=HEADER_BYTES), piece.key).checksum
+            return piece.checksum, piece.version
+        segment = parse(self._store.get(piece.key, length=HEADER_BYTES), piece.key)
+        return segment.checksum, segment.version
 
 
 def _parts(pieces: Iterable[Piece], least: int, read: Callable[[Piece], bytes]) -> Iterator[Piece | bytes]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import zlib
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -35,7 +34,15 @@ from lockgate.storage_core.files.volumes.protocol import (
     check_limit,
 )
 from lockgate.storage_core.files.volumes.s3.composition import compose
-from lockgate.storage_core.files.volumes.s3.segment_format import HEADER_BYTES, Kind, Segment, pack, parse
+from lockgate.storage_core.files.volumes.s3.segment_format import (
+    CHECKSUMS,
+    HEADER_BYTES,
+    NEWEST,
+    Kind,
+    Segment,
+    pack,
+    parse,
+)
 from lockgate.storage_core.files.volumes.s3.segment_log import (
     COMPOSED,
     SEGMENTS,
@@ -401,7 +408,7 @@ class S3Volume:
         token, old = new_token(), list(log.superseded)
         compose(self._store, log, token, self._piece)
         try:
-            self._write(log, self._control(log, Kind.COMPOSE)._replace(token=token))
+            self._write(log, self._control(log, Kind.COMPOSE)._replace(token=token, version=NEWEST))
         finally:
             # The record has no pieces: without a load that succeeds, the replica would seem to be empty.
             self._logs.pop(log.block, None)
@@ -465,12 +472,11 @@ class S3Volume:
             stored = self._store.get(piece.key)
             header, data = parse(stored, url), stored[HEADER_BYTES:]
             checksum = header.checksum if header.offset == piece.offset else -1
+            version = header.version
         else:
-            data, checksum = (
-                self._store.get(piece.key, start=piece.start, length=piece.stored_bytes),
-                piece.checksum,
-            )
-        if len(data) != piece.stored_bytes or zlib.crc32(data) != checksum:
+            data = self._store.get(piece.key, start=piece.start, length=piece.stored_bytes)
+            checksum, version = piece.checksum, piece.version
+        if len(data) != piece.stored_bytes or CHECKSUMS[version](data, 0) != checksum:
             raise MalformedRecordError(f"{url}: the checksum of the bytes at {piece.start} does not hold")
         return data
 

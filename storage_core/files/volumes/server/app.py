@@ -21,12 +21,14 @@ from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, VolumeId
 from lockgate.storage_core.files.volumes.server.wire import (
     BYTES,
-    CRC_HEADER,
+    KNOWN,
     PIECE_BYTES,
     Found,
     Length,
     Served,
     checksum,
+    holds,
+    knows_crc32c,
 )
 from lockgate.storage_core.http.server.health import health_routes
 from lockgate.storage_core.http.server.json_responses import JsonResponse, exception_handlers
@@ -141,12 +143,13 @@ class _Calls:
         offset = _number(request, "offset")
         body = Body(request, max_bytes=PIECE_BYTES, idle_s=self._idle_s, budget=self.budget)
         data = b"".join([piece async for piece in body.pieces()])
-        if request.headers.get(CRC_HEADER) != checksum(data):
+        if not holds(data, request.headers):
             raise StoreUnavailableError(
                 f"block {block}: the checksum of {len(data)} bytes at {offset} does not hold; nothing was "
                 "appended; send them again"
             )
-        return JsonResponse(Length(length_bytes=await self._do(volume.append, block, stamp, offset, data)))
+        length = await self._do(volume.append, block, stamp, offset, data)
+        return JsonResponse(Length(length_bytes=length), headers=KNOWN)
 
     async def flush(self, request: Request) -> Response:
         done = await self._do(self._volume(request).flush, _block(request), _stamp(request))
@@ -158,7 +161,9 @@ class _Calls:
         if size > PIECE_BYTES:
             raise InvalidInputError(f"size={size}: one call reads at most {PIECE_BYTES} bytes")
         data = await self._do(volume.read, block, stamp, offset, size)
-        return Response(data, media_type=BYTES, headers={CRC_HEADER: checksum(data)})
+        return Response(
+            data, media_type=BYTES, headers=checksum(data, is_crc32c=knows_crc32c(request.headers))
+        )
 
     async def fence(self, request: Request) -> Response:
         return JsonResponse(await self._do(self._volume(request).fence, _block(request), _stamp(request)))
