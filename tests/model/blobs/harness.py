@@ -60,7 +60,7 @@ class BlobServerUnderTest(RuleBasedStateMachine):
         adopted: Blobs whose bytes were found without a row.
         renewed: Time of the last lease renewal of each client's set by this server.
         watched: The renewal of each set that sweeps have seen, since when at the earliest, and since when at
-            the latest: an interrupted sweep may have seen it.
+            the latest by the monotonic clock: an interrupted sweep may have seen it.
     """
 
     url: ClassVar[str]
@@ -129,7 +129,7 @@ class BlobServerUnderTest(RuleBasedStateMachine):
         seen = self._seen()
         self._adopt(seen, now_s)
         lapsed = set(before.sets) - set(seen.sets)
-        must_lapse, may_lapse = self._watched(before.sets, now_s, is_whole=is_whole)
+        must_lapse, may_lapse = self._watched(before.sets, is_whole=is_whole)
         assert lapsed <= may_lapse
         assert must_lapse <= lapsed or not is_whole
         late = before.changed(lambda model: model.lapse(now_s))
@@ -154,9 +154,9 @@ class BlobServerUnderTest(RuleBasedStateMachine):
                 self._assert_no_bytes_of(job_id)
         self.model = seen
 
-    def _watched(self, sets: Iterable[str], now_s: float, *, is_whole: bool) -> tuple[set[str], set[str]]:
+    def _watched(self, sets: Iterable[str], *, is_whole: bool) -> tuple[set[str], set[str]]:
         """Return the sets that a sweep must give up and those that it may, and note what it has seen."""
-        must_lapse, may_lapse = set(), set()
+        must_lapse, may_lapse, now_s = set(), set(), self.clock.monotonic_s()
         for one in sets:
             renewal_s, first_s, last_s = self.watched.get(one, (math.nan, now_s, math.inf))
             if renewal_s != self.renewed[one]:

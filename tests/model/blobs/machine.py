@@ -49,6 +49,7 @@ WEIGHTS: Final = {
     "sweep": 5,
     "refer_during_a_sweep": 4,
     "time_passes": 7,
+    "the_clock_jumps": 2,
     "the_server_is_stopped_and_wakes_up": 1,
     "the_server_is_killed_and_started_again": 1,
     "the_ha_store_goes_or_comes_back": 1,
@@ -268,6 +269,10 @@ class BlobsMachine(BlobServerUnderTest):
         while self.clock.now < ends_s:
             self.clock.now = min(ends_s, self.clock.now + AT_LEAST_RENEWED_S)
             self._renew()
+
+    def the_clock_jumps(self, chance: Random, strike: Strike) -> None:
+        """The wall clock is set by the time after which a set may be given up, and later set right again."""
+        self.clock.jump(-HARD_S if self.clock.jumped_s > 0 else HARD_S)
 
     def the_server_is_stopped_and_wakes_up(self, chance: Random, strike: Strike) -> None:
         self.clock.now += chance.choice(SLEEPS_S)
