@@ -35,6 +35,7 @@ from lockgate.storage_core.blobs.server_or_client import ha_blobs, open_client, 
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.concurrency import in_order
+from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.settings import MIB, Settings, load_settings
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def run(load: Load) -> Done:
     """Run a load in a new process."""
     command = [sys.executable, "-m", "benchmarks.blobs_load"]
     run = subprocess.run(command, check=True, input=msgspec.json.encode(load), stdout=subprocess.PIPE)
-    return msgspec.json.decode(run.stdout, type=Done)
+    return decode_json(run.stdout, Done)
 
 
 def small(number: int) -> bytes:
@@ -247,7 +248,7 @@ def _delete(client: S3Client, bucket: str, keys: Sequence[str]) -> None:
 
 def main() -> None:
     """Run the load of standard input and print its result."""
-    load = msgspec.json.decode(sys.stdin.buffer.read(), type=Load)
+    load = decode_json(sys.stdin.buffer.read(), Load)
     with begun(load) as work:
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
         keys = work()

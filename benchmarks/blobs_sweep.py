@@ -23,6 +23,7 @@ from lockgate.storage_core.blobs.server.server import BlobServer
 from lockgate.storage_core.blobs.server_or_client import ha_blobs
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.concurrency import in_parallel
+from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.journal import Mutation, open_journal
 from lockgate.storage_core.settings import MIB, load_settings
 
@@ -63,7 +64,7 @@ def run(step: Step) -> Done:
     """Run a step in a new process."""
     command = [sys.executable, "-m", "benchmarks.blobs_sweep", msgspec.json.encode(step).decode()]
     run = subprocess.run(command, check=True, stdout=subprocess.PIPE)
-    return msgspec.json.decode(run.stdout, type=Done)
+    return decode_json(run.stdout, Done)
 
 
 def show_sweeps(in_local: int, in_ha: int, rounds: int, console: Console) -> None:
@@ -154,7 +155,7 @@ def list_all(server: BlobServer) -> int:
 
 def main() -> None:
     """Run the step of the command line and print its result."""
-    step = msgspec.json.decode(sys.argv[1], type=Step)
+    step = decode_json(sys.argv[1], Step)
     settings = load_settings()
     home = settings.home_dir / ("swept-ha" if step.in_ha else "swept")
     home.mkdir(exist_ok=True)

@@ -32,6 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lockgate import attach_job, open_job
+from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.stores.instrumented import InstrumentedStore
 
 if TYPE_CHECKING:
@@ -236,7 +237,7 @@ def measure(destination: str, files: int, step: str) -> Measured:
     here = f"{destination}/{uuid.uuid4().hex[:8]}"
     small = [f"{here}/small", in_child("prepare", f"{here}/small", "1")]
     large = [f"{here}/large", in_child("prepare", f"{here}/large", str(files))]
-    return msgspec.json.decode(in_child(step, *small, *large), type=Measured)
+    return decode_json(in_child(step, *small, *large), Measured)
 
 
 def test_server() -> str | None:

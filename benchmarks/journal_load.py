@@ -15,6 +15,7 @@ import msgspec
 
 from lockgate.storage_core.commit.registry.entries import RecordTask
 from lockgate.storage_core.commit.registry.rows import TaskAttempt
+from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.journal import Journal, Leases, Mutation, Written, open_journal
 from lockgate.storage_core.journal.entries.leases import TakeLease
 from lockgate.storage_core.journal.observers.process_reader import open_observer
@@ -74,7 +75,7 @@ class Process:
     def result(self) -> Counted:
         """Wait for the end and return the counts."""
         output, _ = self._child.communicate()
-        return msgspec.json.decode(output, type=Counted)
+        return decode_json(output, Counted)
 
     def kill(self) -> None:
         """Kill the process, if it still runs."""
@@ -204,7 +205,7 @@ def read(load: Load, journal: Journal) -> Callable[[int], int]:
 
 def main() -> None:
     """Run the load of the command line and print its counts."""
-    load = msgspec.json.decode(sys.argv[1], type=Load)
+    load = decode_json(sys.argv[1], Load)
     with open_journal(load.url) as journal:
         work = {"write": write, "renew": renew, "read": read}[load.step](load, journal)
         print("ready", flush=True)

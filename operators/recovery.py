@@ -23,6 +23,7 @@ from lockgate.operators.dag_run.progress import LoggedProgress, aligned
 from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.operators.deferral.wait import defer_until, is_deferrable, remaining
 from lockgate.operators.jobs import abort_attached
+from lockgate.storage_core.decoding import convert
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.printable import printable
@@ -142,7 +143,7 @@ class JobRecoveryOperator(LockgateOperator):
         """Take the workers' results, settle what they did not, and return how each job ended."""
         from lockgate.storage_core.commit.recovery.expired_jobs import UnendedJobs  # noqa: PLC0415 - SQLAlchemy
 
-        unended = msgspec.convert(found["unended"], UnendedJobs)
+        unended = convert(found["unended"], UnendedJobs)
         timeout_s, grace_s = remaining(event, deadline_s, seconds("grace_s", self.grace_s))
         results = self._by_celery(
             unended.expired, load_settings(), timeout_s=timeout_s, grace_s=grace_s, batch=batch

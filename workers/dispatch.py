@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 from celery.canvas import Signature
 
 from lockgate.storage_core.commit.publish.shard_completion import ShardReport
 from lockgate.storage_core.concurrency import Progress, no_progress
+from lockgate.storage_core.decoding import convert
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.ids import JobId
 from lockgate.workers.celery_app import COMMIT_QUEUE, RECOVERY_QUEUE, SWEEP_QUEUE
@@ -123,7 +123,7 @@ def complete_by_workers(
                 if isinstance(outcome, LockgateError):
                     logger.warning("%s: this process completes shard %d: %s", work, shard, outcome)
                 else:
-                    yield msgspec.convert(outcome, ShardReport)
+                    yield convert(outcome, ShardReport)
                 progress("complete", done, shard_count)
     except LockgateError as error:
         logger.warning("%s: this process completes the remaining shards: %s", work, error)
@@ -153,7 +153,7 @@ def sweep_blobs(
     )
     from lockgate.storage_core.blobs.reports import BlobSweepReport  # noqa: PLC0415 - imports the journal
 
-    return msgspec.convert(row, BlobSweepReport)
+    return convert(row, BlobSweepReport)
 
 
 def recover_files(
@@ -176,7 +176,7 @@ def recover_files(
     )
     from lockgate.storage_core.files.scheduled_work import FilesRecovered  # noqa: PLC0415 - as above
 
-    return msgspec.convert(row, FilesRecovered)
+    return convert(row, FilesRecovered)
 
 
 def maintain_volumes(
@@ -204,7 +204,7 @@ def maintain_volumes(
     )
     from lockgate.storage_core.files.scheduled_work import VolumesMaintained  # noqa: PLC0415 - as above
 
-    return msgspec.convert(row, VolumesMaintained)
+    return convert(row, VolumesMaintained)
 
 
 def _run(

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Final
 
-import msgspec
 from celery.canvas import Signature
 
 from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult, settle, unsettled
 from lockgate.storage_core.concurrency import Progress, no_progress
+from lockgate.storage_core.decoding import convert
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.celery_app import RECOVERY_QUEUE
@@ -66,7 +66,7 @@ def settle_by_workers(
                 if isinstance(outcome, LockgateError):
                     yield unsettled(job, outcome)
                 else:
-                    yield msgspec.convert(outcome, RecoveryResult)
+                    yield convert(outcome, RecoveryResult)
     except LockgateError as error:
         logger.warning("%s: this process settles the remaining %d jobs: %s", WORK, len(remaining), error)
         results = settle(remaining.values(), dry_run=dry_run, settings=settings)

@@ -19,6 +19,7 @@ from benchmarks.peers.results import Result, Turn, Way
 from benchmarks.peers.run import Run
 from benchmarks.peers.s3a_commits import Job
 from benchmarks.peers.turns import in_turns
+from lockgate.storage_core.decoding import decode_json
 
 STEPS: Final = {"lockgate": "commit", "bare-crt": "by_crt", "boto3": "by_boto3"}
 """Steps of `benchmarks.job_commit`, by way."""
@@ -83,7 +84,7 @@ def _turn(run: Run, step: str, files: int, *, proxied: bool) -> Turn:
     large = [f"{here}/large", child("prepare", f"{here}/large", str(files))]
     os.sync()
     load = os.getloadavg()[0]
-    done = msgspec.json.decode(child(step, *small, *large, through_proxy=proxied), type=Measured)
+    done = decode_json(child(step, *small, *large, through_proxy=proxied), Measured)
     return Turn(
         wall_s=done.wall_s,
         client_cpu_s=done.cpu_s,
@@ -118,7 +119,7 @@ def _hadoop(run: Run, files: int, *, proxied: bool, warm: bool) -> Iterator[Call
         )
         stdin.write(f"{msgspec.json.encode(job).decode()}\n")
         stdin.flush()
-        return msgspec.json.decode(stdout.readline(), type=Turn)
+        return decode_json(stdout.readline(), Turn)
 
     with process:
         for count in (1, WARM_UP_FILES) if warm else (1,):

@@ -16,6 +16,8 @@ from typing import Final, Literal
 import msgspec
 import psutil
 
+from lockgate.storage_core.decoding import decode_json
+
 FOLDER: Final = Path(__file__).parents[1] / "results"
 _PACKAGES: Final = ("pyspark", "pyarrow", "boto3", "awscrt")
 _FOLDERS: Final = frozenset({"--jars", "--results"})
@@ -113,7 +115,7 @@ def save(result: Result, folder: Path = FOLDER) -> Path:
 
 def load(folder: Path = FOLDER) -> list[Result]:
     """Return the results of a folder: first those of writes, then by latency and size."""
-    results = [msgspec.json.decode(path.read_bytes(), type=Result) for path in sorted(folder.glob("*.json"))]
+    results = [decode_json(path.read_bytes(), Result) for path in sorted(folder.glob("*.json"))]
     return sorted(results, key=lambda one: (one.work != "write", one.latency_ms, one.rows == 0, one.files))
 
 

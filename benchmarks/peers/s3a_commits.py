@@ -23,6 +23,7 @@ from benchmarks.job_commit import TASK_FILES
 from benchmarks.peers.proxy import requests_at
 from benchmarks.peers.results import Turn
 from benchmarks.peers.turns import measured
+from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.spark.s3a import s3a_config, s3a_jars
 from lockgate.storage_core.spark.session import spark_session
@@ -126,7 +127,7 @@ def main() -> None:
         try:
             for line in sys.stdin:
                 print(
-                    msgspec.json.encode(turn(hadoop, msgspec.json.decode(line, type=Job))).decode(),
+                    msgspec.json.encode(turn(hadoop, decode_json(line, Job))).decode(),
                     flush=True,
                 )
         finally:

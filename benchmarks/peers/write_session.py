@@ -24,6 +24,7 @@ from benchmarks.peers.server import Bucket
 from benchmarks.peers.spark_writers import FLOOR, WRITERS
 from benchmarks.peers.turns import in_turns, measured
 from benchmarks.spark_write import TEN_COLUMNS
+from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.spark.s3a import configure_s3a, merged_config, s3a_jars
 from lockgate.storage_core.spark.session import spark_session
@@ -128,7 +129,7 @@ def run(session: Session) -> dict[str, list[Turn]]:
 
 def main() -> None:
     """Run a session, and print its turns."""
-    turns = run(msgspec.json.decode(sys.argv[1], type=Session))
+    turns = run(decode_json(sys.argv[1], Session))
     print(msgspec.json.encode(turns).decode())
 
 

@@ -13,6 +13,7 @@ from benchmarks.peers.results import Result, Turn, Way
 from benchmarks.peers.run import Run
 from benchmarks.peers.spark_writers import WRITERS
 from benchmarks.peers.write_session import Session
+from lockgate.storage_core.decoding import decode_json
 
 
 def measure(run: Run, rows: int, files: int, master: str, ways: Sequence[str] | None) -> Result:
@@ -66,4 +67,4 @@ def _turns(run: Run, session: Session, *, proxied: bool) -> dict[str, list[Turn]
         stdout=subprocess.PIPE,
         check=True,
     )
-    return msgspec.json.decode(answer.stdout.splitlines()[-1], type=dict[str, list[Turn]])
+    return decode_json(answer.stdout.splitlines()[-1], dict[str, list[Turn]])

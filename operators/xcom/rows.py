@@ -8,6 +8,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from lockgate.storage_core.blobs.keys import BlobKey, is_blob_key
+from lockgate.storage_core.decoding import convert
 from lockgate.storage_core.errors import CorruptBlobError
 
 MARK: Final = "lockgate_blob"
@@ -95,7 +96,7 @@ def envelope_of(value: object) -> Envelope | None:
         return None
     try:
         (marked,) = value.values()
-        envelope = msgspec.convert(marked, Envelope)
+        envelope = convert(marked, Envelope)
     except (ValueError, msgspec.ValidationError) as error:
         raise CorruptBlobError(
             f"XCom value {str(value)[:200]} is a damaged envelope ({error}); nothing was returned; "

@@ -15,6 +15,7 @@ from lockgate.storage_core.blobs.reports import BlobSweepReport, VerifiedPage
 from lockgate.storage_core.blobs.sources import Source
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.concurrency import Progress, no_progress
+from lockgate.storage_core.decoding import convert
 from lockgate.storage_core.errors import InvalidInputError
 
 Lapse = Annotated[float, msgspec.Meta(ge=0)]
@@ -78,7 +79,7 @@ class Artefacts(msgspec.Struct, frozen=True, kw_only=True):
             InvalidInputError: It is not a handle.
         """
         try:
-            decoded = msgspec.convert(handle, _Handle)
+            decoded = convert(handle, _Handle)
             uses = decoded.uses or ["library"] * len(decoded.names)
             files = zip(decoded.blob_keys, decoded.names, uses, strict=True)
             return cls(

@@ -24,6 +24,7 @@ from urllib3.exceptions import (
 from urllib3.util import Url
 
 from lockgate.storage_core.clock import Clock
+from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.errors import (
     InvalidInputError,
     JournalUnavailableError,
@@ -243,7 +244,7 @@ class Connection(Forkable):
     def _response_error(self, call: str, is_read: bool, status: int, text: bytes) -> LockgateError:
         """Return the error of a response, which may come from a proxy."""
         try:
-            return error_of(msgspec.json.decode(text, type=ErrorBody))
+            return error_of(decode_json(text, ErrorBody))
         except msgspec.MsgspecError:
             answered = f"{call} was answered with {status}, and not by a {self._peer.name}"
         # A proxy also returns 408 or 503 for a request that the server received but did not answer.
@@ -300,7 +301,7 @@ def decoded(response: urllib3.BaseHTTPResponse, kind: type[T]) -> T:
         OutcomeUnknownError: The response has no such JSON.
     """
     try:
-        return msgspec.json.decode(response.read(), type=kind)
+        return decode_json(response.read(), kind)
     except msgspec.MsgspecError as error:
         raise OutcomeUnknownError(
             f"the server's response cannot be read: {error}; check that client and server have the same "

@@ -10,6 +10,7 @@ import msgspec
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.job_events import JobEvent
 from lockgate.storage_core.commit.records.phase import TERMINAL
+from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.queries import FileStatus
@@ -20,7 +21,6 @@ FOLLOW_S: Final = 0.3
 LATE_S: Final = 5.0
 """How long a follower waits after the job's end for last lines: those of a killed process never come."""
 
-_DECODER: Final = msgspec.json.Decoder(JobEvent)
 _ENDS: Final = frozenset(str(phase) for phase in TERMINAL)
 
 
@@ -144,6 +144,6 @@ class _OneFile:
 def _decoded(line: bytes) -> JobEvent | None:
     """Return a line, None if it is damaged: a recovery may close a file within a line."""
     try:
-        return _DECODER.decode(line)
+        return decode_json(line, JobEvent)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None

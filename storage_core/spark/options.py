@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeVar, get_args
 import msgspec
 
 from lockgate.storage_core.commit.records.job import ScopeName
+from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.errors import InvalidInputError
 
 MIB: Final = 1024 * 1024
@@ -265,7 +266,7 @@ def _columns(text: str) -> tuple[str, ...]:
     if not text:
         return ()
     try:
-        names = msgspec.json.decode(text, type=list[str]) if text.startswith("[") else text.split(",")
+        names = decode_json(text, list[str]) if text.startswith("[") else text.split(",")
     except msgspec.DecodeError as error:
         raise InvalidInputError(
             f"lockgate write: option partitionBy={text!r} is not a list of names: {error}"

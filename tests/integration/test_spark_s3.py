@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
 
 from lockgate import attach_job, read_manifest, recover_job
@@ -196,5 +196,5 @@ def _duckdb_over_a_copy(destination: str, scratch: Path) -> list[list[int]]:
 
 
 def _of_success(destination: str) -> list[str]:
-    summary = msgspec.json.decode(open_store(destination).get("_SUCCESS"))
+    summary = json.loads(open_store(destination).get("_SUCCESS"))
     return sorted(summary["filenames"])

@@ -8,13 +8,13 @@ application has keys under that prefix.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import msgspec
 import redis
 from celery import Celery, bootsteps
 from kombu.connection import Connection
@@ -149,7 +149,7 @@ def _names(client: Any, prefix: str, queues: Iterable[str]) -> Iterator[str]:
 
 def _tasks(messages: Iterable[bytes]) -> Iterator[str]:
     for message in messages:
-        match msgspec.json.decode(message):
+        match json.loads(message):
             case {"headers": {"task": str(task)}} | [{"headers": {"task": str(task)}}, *_]:
                 yield f"task {task}"
 

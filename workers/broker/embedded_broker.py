@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 import msgspec
 import redis
 
+from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.errors import MissingPartError, StoreUnavailableError
 from lockgate.storage_core.file_locks import lock_exclusive, wait_for
 from lockgate.storage_core.settings import Settings
@@ -173,7 +174,7 @@ def _redis_lock(folder: Path) -> Path:
 
 def _read_record(folder: Path) -> BrokerRecord | None:
     try:
-        return msgspec.json.decode(_record_path(folder).read_bytes(), type=BrokerRecord)
+        return decode_json(_record_path(folder).read_bytes(), BrokerRecord)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
 

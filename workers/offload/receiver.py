@@ -19,6 +19,7 @@ from kombu.serialization import loads, prepare_accept_content
 from kombu.utils.imports import symbol_by_name
 from kombu.utils.objects import cached_property
 
+from lockgate.storage_core.decoding import convert
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
 from lockgate.workers.offload.sender import GUARD, HEADER, Offload, Package, sending_of
 
@@ -114,7 +115,7 @@ def _package(headers: Mapping[str, Any]) -> Package | None:
     if package is None:
         return None
     try:
-        return msgspec.convert(package, Package)
+        return convert(package, Package)
     except msgspec.ValidationError as error:
         raise InvalidInputError(
             f"header {HEADER} of a task's message is malformed ({error}); the task was not run; send it again"

@@ -16,6 +16,7 @@ from celery import Celery, current_task, states
 from celery.backends.base import BaseKeyValueStoreBackend
 from celery.result import AsyncResult
 
+from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.errors import (
     CorruptBlobError,
     ObjectNotFoundError,
@@ -177,7 +178,7 @@ def _stored_envelope(payload: Any) -> StoredEnvelope | None:
         payload = payload.encode() if payload.startswith(PREFIX.decode()) else b""
     if not payload or bytes(payload[: len(PREFIX)]) != PREFIX:
         return None
-    return msgspec.json.decode(bytes(payload[len(PREFIX) :]), type=StoredEnvelope)
+    return decode_json(bytes(payload[len(PREFIX) :]), StoredEnvelope)
 
 
 def _lost(stored: StoredEnvelope, error: Exception) -> Any:

@@ -16,6 +16,7 @@ from kombu.common import Broadcast
 from kombu.serialization import dumps
 from kombu.utils.objects import cached_property
 
+from lockgate.storage_core.decoding import convert
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
 from lockgate.storage_core.settings import Settings, load_settings
 
@@ -128,7 +129,7 @@ class Offload:
                 "none; nothing was read; give it the settings of the sender"
             )
         try:
-            return messages, msgspec.convert(envelope, Envelope)
+            return messages, convert(envelope, Envelope)
         except msgspec.ValidationError as error:
             raise InvalidInputError(
                 f"the envelope of a large message is malformed ({error}); nothing was read; "

@@ -18,6 +18,7 @@ import msgspec
 
 from lockgate.storage_core.blobs.keys import NO_JOB, BlobKey
 from lockgate.storage_core.blobs.protocol import Blobs
+from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError
 
 MERGED: Final = 16
@@ -173,7 +174,7 @@ def find_versions(blobs: Blobs, log: Log) -> list[FoundVersion]:
         except ObjectNotFoundError:
             continue  # replaced by a newer version meanwhile
         try:
-            version = msgspec.json.decode(data, type=LogVersion)
+            version = decode_json(data, LogVersion)
         except msgspec.DecodeError as error:
             raise CorruptBlobError(
                 f"log {log.name}: blob {log.job_id}/{blob_key} is not a version of a log: {error}"

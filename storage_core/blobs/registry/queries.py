@@ -12,6 +12,7 @@ from sqlalchemy import BigInteger, ColumnElement, and_, cast, func, select, tupl
 from lockgate.storage_core.blobs.registry.references import FailBlobJob, submitted_with
 from lockgate.storage_core.blobs.registry.removals import RestageBlob
 from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
+from lockgate.storage_core.decoding import convert
 from lockgate.storage_core.journal.database.bulk import matching, parameters
 from lockgate.storage_core.journal.database.pipeline import is_sqlite
 from lockgate.storage_core.journal.database.row_access import columns_of, row_of
@@ -230,8 +231,7 @@ def jobs_of(
     )
     names = JobBlobs.__struct_fields__
     return [
-        msgspec.convert(dict(zip(names, row, strict=True)), JobBlobs)
-        for row in reading.connection.execute(query)
+        convert(dict(zip(names, row, strict=True)), JobBlobs) for row in reading.connection.execute(query)
     ]
 
 

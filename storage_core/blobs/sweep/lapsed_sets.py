@@ -18,6 +18,7 @@ import msgspec
 from lockgate.storage_core.blobs.registry.queries import pages_of_set, upload_sets
 from lockgate.storage_core.blobs.registry.upload_sets import AbandonUpload, upload_resource
 from lockgate.storage_core.blobs.storage.holdings import Holdings
+from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.journal import Leases
 from lockgate.storage_core.journal.entries.leases import Seen
 from lockgate.storage_core.journal.entries.rows import Lease
@@ -85,7 +86,7 @@ def remember(holdings: Holdings, alive: Mapping[str, Sighting]) -> None:
 def _remembered(holdings: Holdings) -> Mapping[str, Sighting]:
     """Return what the sweeps of this machine have seen; nothing if the file is missing or damaged."""
     with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
-        kept = msgspec.json.decode((holdings.local.path / SEEN).read_bytes(), type=_Sightings)
+        kept = decode_json((holdings.local.path / SEEN).read_bytes(), _Sightings)
         if kept.boot == _boot_id():
             return kept.sets
     return {}

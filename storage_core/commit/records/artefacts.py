@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from lockgate.storage_core.decoding import convert
 from lockgate.storage_core.errors import InvalidInputError
 
 BlobJobId = Annotated[str, msgspec.Meta(pattern=r"\A(?!no_job\Z)[A-Za-z0-9][A-Za-z0-9._=+-]{0,119}\Z")]
@@ -50,7 +51,7 @@ def artefacts_of(handle: object) -> JobArtefacts:
         InvalidInputError: The value is not a handle.
     """
     try:
-        return msgspec.convert(handle, JobArtefacts)
+        return convert(handle, JobArtefacts)
     except msgspec.ValidationError as error:
         raise InvalidInputError(
             f"artefacts={str(handle)[:120]!r} are not valid ({error}); nothing was set up; pass what an "

@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.errors import InvalidInputError, MalformedRecordError, RecordVersionError
 
 MAX_RECORD_BYTES: Final = 64 * 1024 * 1024
@@ -56,7 +57,7 @@ def decode(kind: type[R], data: bytes, where: str) -> R:
     if len(data) > MAX_RECORD_BYTES:
         raise MalformedRecordError(f"{where}: {len(data)} bytes is more than a record may have")
     try:
-        record = msgspec.json.decode(data, type=kind)
+        record = decode_json(data, kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         # msgspec has no type for this error.
         is_newer = "unknown field" in str(error) and _is_newer(kind, data)
@@ -72,7 +73,7 @@ def decode(kind: type[R], data: bytes, where: str) -> R:
 def _is_newer(kind: type[Record], data: bytes) -> bool:
     """Return whether a record with an unknown field is of a newer version: a damaged key lacks a field."""
     try:
-        fields = msgspec.json.decode(data, type=dict[str, object])
+        fields = decode_json(data, dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
     version = fields.get("version", 1)

@@ -12,6 +12,7 @@ import msgspec
 
 from lockgate.storage_core.commit.records.codec import Record, decode
 from lockgate.storage_core.commit.records.job import AttemptId, Count, JobAttemptId, JobId, TaskId
+from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.errors import MalformedRecordError, RecordVersionError
 from lockgate.storage_core.printable import printable
 from lockgate.storage_core.stamp import Stamp
@@ -140,7 +141,7 @@ def decode_files(
         except (ValueError, RecursionError):
             return files, True
         try:
-            file = msgspec.json.decode(data[first:end], type=PendingFile)
+            file = decode_json(data[first:end], PendingFile)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise MalformedRecordError(f"{where}: not a readable PendingSet: {error}") from None
         follows = text[end : end + len(_END)]
@@ -165,7 +166,7 @@ def decode_totals(data: bytes, where: str) -> FileTotals:
         RecordVersionError: A newer Lockgate wrote it.
     """
     try:
-        found = msgspec.json.decode(data, type=_SizedFiles)
+        found = decode_json(data, _SizedFiles)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedRecordError(f"{where}: not a readable PendingSet: {error}") from None
     if found.version != 1:

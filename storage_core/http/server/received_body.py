@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import Scope
 
+from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableError
 
 PIECE_BYTES: Final = 1024 * 1024
@@ -163,7 +164,7 @@ class Body:
                 f"the request's JSON was not complete in {limit_s:g} s; nothing was done; send it again"
             ) from None
         try:
-            return msgspec.json.decode(text or b"{}", type=kind)
+            return decode_json(text or b"{}", kind)
         except msgspec.MsgspecError as error:
             raise InvalidInputError(f"the request's JSON cannot be read: {error}; nothing was done") from None
 

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -159,7 +160,7 @@ class Checkpoints:
         """
         key = self._verified_key(stamp)
         try:
-            record = msgspec.json.decode(self.store.get(key), type=Verified)
+            record = decode_json(self.store.get(key), Verified)
         except msgspec.DecodeError as error:
             raise MalformedJournalError(
                 f"{self.store.url}/{key} cannot be read: {error}; nothing was changed; verify again"
@@ -188,7 +189,7 @@ class Checkpoints:
         """
         holder = self._claim("journal.json", msgspec.json.encode({"identity": identity}))
         try:
-            found = msgspec.json.decode(holder, type=dict[str, str]).get("identity", "")
+            found = decode_json(holder, dict[str, str]).get("identity", "")
         except msgspec.DecodeError as error:
             raise MalformedJournalError(
                 f"{self.store.url}/{self._folder}/journal.json cannot be read: {error}; nothing was changed"

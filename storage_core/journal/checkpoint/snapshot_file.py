@@ -11,12 +11,13 @@ import hashlib
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TypeVar
 
 import msgspec
 import zstandard
 from sqlalchemy import ColumnElement, CompoundSelect, Table, select, union_all
 
+from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.errors import MalformedJournalError
 from lockgate.storage_core.journal.checkpoint.row_sums import RowSums, counted_fields
 from lockgate.storage_core.journal.database.damage import RESTORE
@@ -27,6 +28,8 @@ from lockgate.storage_core.journal.entries.rows import Request, Row
 from lockgate.storage_core.journal.read.epochs import Epoch, read_epochs
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.stamp import Stamp
+
+T = TypeVar("T")
 
 FORMAT: Final = 2
 _LEVEL: Final = 6
@@ -76,12 +79,6 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
 
     lines: int
     sha256: str
-
-
-_FORMAT_DECODER: Final = msgspec.json.Decoder(_Format)
-_HEADER_DECODER: Final = msgspec.json.Decoder(Header)
-_END_DECODER: Final = msgspec.json.Decoder(End)
-_LINE: Final = msgspec.json.Decoder(tuple[str, msgspec.Raw])
 
 
 def write_snapshot(reading: Reading, file: IO[bytes]) -> None:
@@ -135,10 +132,10 @@ class SnapshotReader:
         self._last = b""
         self._end: End | None = None
         first = self._line()
-        found = self._decode(first, _FORMAT_DECODER).format
+        found = self._decode(first, _Format).format
         if found != FORMAT:
             raise self._wrong(f"is of format {found}, and this program reads {FORMAT}")
-        self.header = self._decode(first, _HEADER_DECODER)
+        self.header = self._decode(first, Header)
         known_families().refuse_unknown(self.header.families, name)
 
     def rows(self) -> Iterator[Row]:
@@ -158,14 +155,14 @@ class SnapshotReader:
 
     def _stored_rows(self) -> Iterator[Row]:
         count = 0
-        decoders = _row_decoders()
-        while decoder := decoders.get((line := self._line()).partition(b",")[0]):
-            yield self._decode(line, decoder)[1]
+        kinds = _kinds_of_lines()
+        while kind := kinds.get((line := self._line()).partition(b",")[0]):
+            yield self._decode(line, kind)[1]
             count += 1
-        table, rest = self._decode(line, _LINE)
+        table, rest = self._decode(line, tuple[str, msgspec.Raw])
         if table != _END:
             raise self._wrong(f"has rows of {table[:40]!r}, which this program does not know")
-        end, digest = self._decode(bytes(rest), _END_DECODER), self._digest.hexdigest()
+        end, digest = self._decode(bytes(rest), End), self._digest.hexdigest()
         if (end.lines, end.sha256) != (count, digest):
             raise self._wrong(
                 f"has {count} rows of digest {digest}, where {end.lines} of {end.sha256} were written"
@@ -204,9 +201,9 @@ class SnapshotReader:
         self._last = line
         return line
 
-    def _decode(self, text: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+    def _decode(self, text: bytes, kind: type[T]) -> T:
         try:
-            return decoder.decode(text)
+            return decode_json(text, kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise self._wrong(f"has a line that cannot be read: {error}") from None
 
@@ -216,11 +213,11 @@ class SnapshotReader:
         )
 
 
-def _row_decoders() -> dict[bytes, msgspec.json.Decoder[Any]]:
-    """Return the decoder of each kind of row, by the beginning of its lines."""
+def _kinds_of_lines() -> dict[bytes, type[tuple[str, Row]]]:
+    """Return the type of each kind of row's lines, by their beginning."""
     pair: Any = tuple
     kinds: list[type[Row]] = [*known_families().rows, Request]
-    return {f'["{kind.TABLE}"'.encode(): msgspec.json.Decoder(pair[str, kind]) for kind in kinds}
+    return {f'["{kind.TABLE}"'.encode(): pair[str, kind] for kind in kinds}
 
 
 def _decompressed(file: IO[bytes]) -> Any:

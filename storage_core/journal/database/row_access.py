@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 from sqlalchemy import Column, Connection, func, select, tuple_
 
+from lockgate.storage_core.decoding import convert
 from lockgate.storage_core.errors import MalformedJournalError
 from lockgate.storage_core.journal.database import bulk
 from lockgate.storage_core.journal.database.pipeline import Statement, execute_pipelined, is_sqlite
@@ -157,7 +158,7 @@ def rows_of(kind: type[R], many: Iterable[Iterable[Any]]) -> list[R]:
     names = _fields(kind)
     rows = [dict(zip(names, values, strict=True)) for values in many]
     try:
-        return msgspec.convert(rows, list[kind])  # type: ignore[valid-type]
+        return convert(rows, list[kind])  # type: ignore[valid-type]
     except msgspec.ValidationError:
         for row in rows:
             _check(row, kind)
@@ -166,7 +167,7 @@ def rows_of(kind: type[R], many: Iterable[Iterable[Any]]) -> list[R]:
 
 def _check(row: Mapping[str, Any], kind: type[Row]) -> None:
     try:
-        msgspec.convert(row, kind)
+        convert(row, kind)
     except msgspec.ValidationError as error:
         name = "/".join(str(row[column]) for column in kind.KEY)
         raise MalformedJournalError(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import msgspec
 
+from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.errors import MalformedJournalError
 from lockgate.storage_core.journal.entries.family import known_families, tag_of
 from lockgate.storage_core.journal.entries.op import Op
@@ -27,7 +27,7 @@ def decode_op(name: str, payload: str, where: object) -> Op:
     if kind is None:
         raise MalformedJournalError(f"{where}: {name[:60]!r} is no kind of entry that this version knows")
     try:
-        op: Op = _decoder(kind).decode(payload)
+        op: Op = decode_json(payload, kind)
     except msgspec.DecodeError as error:
         raise MalformedJournalError(f"{where}: not a readable {name}: {error}") from None
     return op
@@ -40,13 +40,8 @@ def decode_result(op: Op, result: str, where: object) -> Any:
         MalformedJournalError: It does not have the type that this kind of entry returns.
     """
     try:
-        return _decoder(op.RESULT).decode(result)
+        return decode_json(result, op.RESULT)
     except msgspec.DecodeError as error:
         raise MalformedJournalError(
             f"{where}: not a readable result of {type(op).__name__}: {error}"
         ) from None
-
-
-@cache
-def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from sqlalchemy import Connection, Select, bindparam, select, text
 
+from lockgate.storage_core.decoding import convert
 from lockgate.storage_core.errors import MalformedJournalError, ObjectNotFoundError
 from lockgate.storage_core.journal.database.bulk import JOURNAL
 from lockgate.storage_core.journal.database.database import Database
@@ -144,7 +145,7 @@ class Reading(SqlRows):
         )
         try:
             rows = [dict(zip(names, row, strict=True)) for row in self.connection.execute(query)]
-            return msgspec.convert(rows, list[Entry])
+            return convert(rows, list[Entry])
         except (msgspec.ValidationError, UnicodeDecodeError) as error:
             raise MalformedJournalError(
                 f"one of the {limit} entries after {after} cannot be read: {error}; restore the journal: "

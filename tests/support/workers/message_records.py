@@ -14,6 +14,8 @@ import msgspec
 from celery import signals
 from kombu.transport.redis import Channel, QoS
 
+from lockgate.storage_core.decoding import decode_json
+
 RECORDS: Final = "LOCKGATE_TEST_RECORDS"
 HOLD: Final = "LOCKGATE_TEST_HOLD"
 
@@ -53,7 +55,7 @@ def note(application: str, what: What, task: str, tag: str = "") -> None:
 def records(file: Path) -> list[MessageRecord]:
     """Return all records, in the order of their time."""
     lines = file.read_bytes().splitlines() if file.exists() else []
-    return sorted((msgspec.json.decode(line, type=MessageRecord) for line in lines), key=lambda r: r.at_s)
+    return sorted((decode_json(line, MessageRecord) for line in lines), key=lambda r: r.at_s)
 
 
 def record_messages(application: str) -> None:

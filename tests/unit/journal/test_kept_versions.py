@@ -7,6 +7,7 @@ never change; new kinds of entries add lines. `version_2_journal` has the entrie
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from hashlib import sha256
 from io import BytesIO
@@ -20,6 +21,7 @@ from alembic.config import Config
 from sqlalchemy import Connection, column, insert, select, table, update
 from zstandard import ZstdCompressor
 
+from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.journal import Journal, Leases, open_journal
 from lockgate.storage_core.journal.checkpoint import replay as replaying
 from lockgate.storage_core.journal.checkpoint.replay import replay
@@ -45,16 +47,16 @@ def lines(version: int, name: str) -> list[bytes]:
 
 
 def kept_entries(version: int) -> list[Entry]:
-    return [msgspec.json.decode(line, type=Entry) for line in lines(version, "entries.jsonl")]
+    return [decode_json(line, Entry) for line in lines(version, "entries.jsonl")]
 
 
 def kept_rows(version: int) -> list[Row]:
     rows: list[Row] = []
     for line in (*lines(version, "rows.jsonl"), *lines(version, "added.jsonl")):
-        table, row = msgspec.json.decode(line, type=tuple[str, msgspec.Raw])
+        table, row = decode_json(line, tuple[str, msgspec.Raw])
         kind = known_families().row(table)
         assert kind is not None, table
-        rows.append(msgspec.json.decode(row, type=kind))
+        rows.append(decode_json(row, kind))
     return rows
 
 
@@ -86,8 +88,8 @@ def make_database(url: str, version: int) -> None:
             put_head(
                 connection, connection.execute(select(timeline(database.is_sqlite))).scalar_one(), version
             )
-            put(connection, "entry", [msgspec.json.decode(line) for line in lines(version, "entries.jsonl")])
-            for name, row in (msgspec.json.decode(line) for line in lines(version, "rows.jsonl")):
+            put(connection, "entry", [json.loads(line) for line in lines(version, "entries.jsonl")])
+            for name, row in (json.loads(line) for line in lines(version, "rows.jsonl")):
                 put(connection, name, [row])
     finally:
         database.close()

@@ -10,6 +10,7 @@ import urllib3
 from lockgate.storage_core.blobs.http.messages import SweepLine, SweepRequest
 from lockgate.storage_core.blobs.reports import BlobSweepReport
 from lockgate.storage_core.concurrency import Progress
+from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.errors import OutcomeUnknownError
 from lockgate.storage_core.http.connection import Connection
 from lockgate.storage_core.http.problems import error_of
@@ -43,4 +44,4 @@ def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[SweepLine]:
     rest = b""
     for piece in response.stream():
         *lines, rest = (rest + piece).split(b"\n")
-        yield from (msgspec.json.decode(line, type=SweepLine) for line in lines)
+        yield from (decode_json(line, SweepLine) for line in lines)

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from lockgate.storage_core.commit.records import layout
@@ -17,6 +16,7 @@ from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
 from lockgate.storage_core.commit.setup.capabilities import forget_destination, with_probed_capabilities
+from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.errors import ConflictError, UnsupportedStoreError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import JobId
@@ -60,7 +60,7 @@ class TestDestinations:
 
         def look(world: World) -> StoreRecord:
             found = with_probed_capabilities(world.store, world.settings, world.clock)
-            return msgspec.json.decode(found.get(layout.PROBED), type=StoreRecord)
+            return decode_json(found.get(layout.PROBED), StoreRecord)
 
         one, two = concurrently([lambda: look(driver), lambda: look(s3.other)])
         assert one == two
