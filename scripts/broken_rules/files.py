@@ -6,7 +6,8 @@ from typing import Final
 
 from scripts.broken_rules.mutant import Edit, Mutant
 
-TESTS: Final = "tests/unit/files/test_files.py::"
+TESTS: Final = "tests/unit/files/"
+SECTIONS: Final = f"{TESTS}hdfs_append/"
 ENTRIES: Final = "storage_core/files/namespace/file_blocks.py"
 
 MUTANTS: Final = (
@@ -14,19 +15,19 @@ MUTANTS: Final = (
         "commit-an-older-reseal",
         "of two reseals the one with the newest stamp is committed",
         [Edit(ENTRIES, "if newest != self.generation:", "if newest < self.generation:")],
-        f"{TESTS}test_of_two_reseals_only_the_newer_is_committed",
+        f"{TESTS}test_file_entries.py::test_of_two_reseals_only_the_newer_is_committed",
     ),
     Mutant(
         "keep-blocks-behind-a-cut",
         "a truncate cuts off the blocks behind its target in the same entry",
         [Edit(ENTRIES, "            file = self._cut_behind(state, file, row)\n", "")],
-        f"{TESTS}test_a_truncate_at_every_byte_of_three_blocks",
+        f"{SECTIONS}test_truncates.py::test_a_truncate_at_every_byte_of_three_blocks",
     ),
     Mutant(
         "forget-the-target-of-a-truncate",
         "a target stays until a commit, and each later reseal uses it",
         [Edit(ENTRIES, "target_bytes=target,\n        )", "target_bytes=None,\n        )")],
-        f"{TESTS}test_of_two_reseals_only_the_newer_is_committed",
+        f"{TESTS}test_file_entries.py::test_of_two_reseals_only_the_newer_is_committed",
     ),
     Mutant(
         "delete-replicas-at-the-blocks-stamp",
@@ -38,7 +39,8 @@ MUTANTS: Final = (
                 ".delete(block.block, block.stamp)",
             )
         ],
-        f"{TESTS}test_the_writer_of_a_deleted_file_is_fenced_and_nothing_of_it_remains",
+        f"{SECTIONS}test_deletions_and_renames.py::"
+        "test_the_writer_of_a_deleted_file_is_fenced_and_nothing_of_it_remains",
     ),
     Mutant(
         "keep-the-lease-of-a-deleted-file",
@@ -50,7 +52,8 @@ MUTANTS: Final = (
                 "        del lease",
             )
         ],
-        f"{TESTS}test_the_writer_of_a_deleted_file_is_fenced_by_its_renewal_if_no_member_is_reached",
+        f"{SECTIONS}test_deletions_and_renames.py::"
+        "test_the_writer_of_a_deleted_file_is_fenced_by_its_renewal_if_no_member_is_reached",
     ),
     Mutant(
         "remove-in-safe-mode",
@@ -62,7 +65,7 @@ MUTANTS: Final = (
                 "if moment.is_safe_mode and not self.blocks:",
             )
         ],
-        f"{TESTS}test_nothing_is_removed_in_safe_mode",
+        f"{TESTS}test_removal.py::test_nothing_is_removed_in_safe_mode",
     ),
     Mutant(
         "take-a-volume-that-has-a-file-to-recover",
@@ -86,7 +89,7 @@ MUTANTS: Final = (
                 '(found := Finding(volume=volume, block=block, problem=Problem.LOST, detail=""))',
             ),
         ],
-        "tests/unit/files/test_replica_check.py::test_what_changes_during_a_check_is_not_reported",
+        "tests/unit/files/replicas/test_replica_check.py::test_what_changes_during_a_check_is_not_reported",
     ),
     Mutant(
         "explain-a-stamp-of-another-history",
@@ -98,13 +101,13 @@ MUTANTS: Final = (
                 "stamp.epoch >= 0 or survived(self.epochs, stamp)",
             ),
         ],
-        "tests/unit/files/test_replica_check.py::test_each_replica_that_differs_is_found_with_its_file",
+        "tests/unit/files/replicas/test_replica_check.py::test_each_replica_that_differs_is_found_with_its_file",
     ),
     Mutant(
         "delete-a-replica-that-changed-between-the-passes",
         "a replica is deleted at the stamp that both passes saw",
         [Edit("storage_core/files/replicas/left_over.py", "and now.stamp == before.stamp", "")],
-        "tests/unit/files/test_left_over.py::test_a_replica_that_changes_between_the_passes_is_kept",
+        "tests/unit/files/replicas/test_left_over.py::test_a_replica_that_changes_between_the_passes_is_kept",
     ),
     Mutant(
         "delete-the-only-bytes",
@@ -116,7 +119,7 @@ MUTANTS: Final = (
                 "for member in () if record is None else record.members[:0]:",
             )
         ],
-        "tests/unit/files/test_left_over.py::"
+        "tests/unit/files/replicas/test_left_over.py::"
         "test_a_replica_is_kept_while_a_member_of_its_block_has_no_good_one",
     ),
 )

@@ -9,31 +9,16 @@ import pytest
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.namespace.member_marks import AddMember
-from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
 from lockgate.storage_core.files.namespace.rows import Block
-from lockgate.storage_core.files.volumes.protocol import BlockId, VolumeId
-from tests.support.files.memory_volume import MemoryVolume
+from lockgate.storage_core.files.volumes.protocol import BlockId
+from tests.support.files.memory_world import NAMES, SPARE, MemoryWorld, world_with_a_spare_volume
 from tests.support.journal.checkpoints import JournalWorld
-from tests.unit.files.test_block_reports import NAMES, MemoryWorld
-from tests.unit.files.test_re_replication import members
-
-NEW = VolumeId("volume-3")
 
 
 @pytest.fixture
 def world(journals: JournalWorld) -> Iterator[MemoryWorld]:
-    """Three used volumes and a new one."""
-    world = MemoryWorld(journals)
-    world.volumes[NEW] = MemoryVolume()
-    for name, volume in world.volumes.items():
-        volume.capacity_bytes = 200
-        world.journal.apply(RegisterVolume(volume=name, url=f"https://{name}.example"))
-    world.files.close()
-    world.files = world.process(*world.volumes)
-    yield world
-    FAILPOINTS.observer = None
-    world.files.close()
-    world.journal.close()
+    with world_with_a_spare_volume(journals, capacity_bytes=200) as world:
+        yield world
 
 
 def moved(world: MemoryWorld) -> list[tuple[BlockId, str]]:
@@ -63,7 +48,7 @@ def test_its_entry_is_refused(world: MemoryWorld) -> None:
     assert row is not None
     move = AddMember(
         block=last,
-        volume=NEW,
+        volume=SPARE,
         generation=row.stamp,
         instead_of=NAMES[0],
         most=3,
@@ -73,7 +58,7 @@ def test_its_entry_is_refused(world: MemoryWorld) -> None:
     with pytest.raises(ConflictError, match="is being written"):
         world.journal.apply(move)
     writer.close()
-    assert members(world, last) == [*NAMES]
+    assert world.members(last) == [*NAMES]
 
 
 def test_a_block_that_is_opened_between_the_copy_and_the_entry_stays_where_it_is(world: MemoryWorld) -> None:
@@ -82,7 +67,7 @@ def test_a_block_that_is_opened_between_the_copy_and_the_entry_stays_where_it_is
     copied: list[BlockId] = []
 
     def append(point: str) -> None:
-        if point == "copy.entry.before" and last in world.volumes[NEW].stored and not copied:
+        if point == "copy.entry.before" and last in world.volumes[SPARE].stored and not copied:
             copied.append(last)
             with others.append("/b.log") as writer:
                 writer.write(b"d")
@@ -94,6 +79,6 @@ def test_a_block_that_is_opened_between_the_copy_and_the_entry_stays_where_it_is
     if last in found:
         assert "has changed since" in found[last]
     assert (copied != []) == (last in found)
-    assert NEW not in members(world, last) or not copied
+    assert SPARE not in world.members(last) or not copied
     world.files.upkeep.delete_left_over()
-    assert all(len(members(world, block)) == 3 for block in world.blocks())
+    assert all(len(world.members(block)) == 3 for block in world.blocks())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,19 +12,10 @@ from lockgate.storage_core.files.namespace.rows import Block, Member
 from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState
 from lockgate.storage_core.stamp import Stamp
-from tests.support.journal.checkpoints import JournalWorld
-from tests.unit.files.test_files import FileWorld
+from tests.support.files.file_world import FileWorld
 
 B = BlockId(7)
 S1, S2 = Stamp(1, 1), Stamp(2, 1)
-
-
-@pytest.fixture
-def world(journals: JournalWorld, tmp_path: Path) -> Iterator[FileWorld]:
-    world = FileWorld(journals, tmp_path)
-    yield world
-    world.close()
-    world.journal.close()
 
 
 def test_the_stamp_is_kept_in_the_header_of_the_replica(tmp_path: Path) -> None:
@@ -69,7 +59,7 @@ def test_a_block_can_be_read_where_it_is_written(world: FileWorld) -> None:
     writer = world.process(block_bytes=100).create("/a.log")
     writer.write(b"one")
     writer.flush()
-    (block,) = [row for row in world.rows(Block) if isinstance(row, Block)]
+    (block,) = world.rows(Block)
     for name, volume in world.volumes.items():
         assert volume.read(BlockId(block.block), block.stamp, 0, 9) == b"one", name
     writer.close()
@@ -81,14 +71,14 @@ def test_a_block_report_skips_blocks_that_are_written(world: FileWorld) -> None:
     writer.write(b"one")
     writer.flush()
     before = world.journal.status().stamp
-    block = BlockId(next(row.block for row in world.rows(Block) if isinstance(row, Block)))
+    block = BlockId(next(row.block for row in world.rows(Block)))
     volume = next(iter(world.volumes.values()))
     assert volume.delete(block, Stamp(9, 9))  # a difference that a report of a sealed block would mark
 
     assert sum(one.differences for one in files.upkeep.report()) == 0
 
     assert world.journal.status().stamp == before
-    assert not [row for row in world.rows(Member) if isinstance(row, Member) and row.fault]
+    assert not [row for row in world.rows(Member) if row.fault]
     writer.write(b"two")
     writer.close()  # its writer drops the member
     assert world.process().open("/a.log").read() == b"onetwo"

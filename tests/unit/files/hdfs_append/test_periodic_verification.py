@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from lockgate.storage_core.files.namespace.rows import Member
 from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import Volume
-from tests.support.journal.checkpoints import JournalWorld
-from tests.unit.files.test_files import TEXT, FileWorld
-from tests.unit.files.test_verification import blocks, faults, flip, verify, volume_id
+from tests.support.files.file_world import TEXT, FileWorld
+from tests.unit.files.replicas.test_verification import blocks, faults, flip, verify
 
 
 @pytest.fixture
-def world(journals: JournalWorld, tmp_path: Path) -> Iterator[FileWorld]:
-    world = FileWorld(journals, tmp_path)
+def world(world: FileWorld) -> FileWorld:
     world.write(world.process(), "/a.log")
-    yield world
-    world.close()
-    world.journal.close()
+    return world
 
 
 class ReadOnly:
@@ -36,7 +30,7 @@ def test_it_uses_the_calls_of_a_reader_only(world: FileWorld) -> None:
     first, *_ = blocks(world)
     flip(world, 0, first)
     world.volumes.update({name: ReadOnly(one) for name, one in world.volumes.items()})  # type: ignore[misc]
-    assert verify(world)[volume_id(world, 0)].quarantined == 1
+    assert verify(world)[world.names[0]].quarantined == 1
 
 
 def test_blocks_that_are_written_meanwhile_are_not_taken_for_damaged(world: FileWorld) -> None:
@@ -68,7 +62,7 @@ def test_damage_on_the_disk_of_one_volume_is_found_whatever_reader_has_it_open(w
     reader = world.process().open("/a.log")
     assert reader.read(4) == TEXT[:4]
     flip(world, 2, second)
-    assert isinstance(world.opened[volume_id(world, 2)], LocalVolume)
-    assert verify(world)[volume_id(world, 2)].quarantined == 1
+    assert isinstance(world.opened[world.names[2]], LocalVolume)
+    assert verify(world)[world.names[2]].quarantined == 1
     assert reader.read() == TEXT[4:]
-    assert len([row for row in world.rows(Member) if isinstance(row, Member) and row.fault]) == 1
+    assert len([row for row in world.rows(Member) if row.fault]) == 1

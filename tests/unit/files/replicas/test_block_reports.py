@@ -11,7 +11,6 @@ import pytest
 
 from lockgate.storage_core.errors import ConflictError, StoreUnavailableError
 from lockgate.storage_core.files.blocks import Fault
-from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.member_marks import MarkReplica
 from lockgate.storage_core.files.namespace.rows import Block, Member, ReportedVolume
 from lockgate.storage_core.files.replicas import block_reports
@@ -19,52 +18,17 @@ from lockgate.storage_core.files.replicas.block_reports import BlockReports, Vol
 from lockgate.storage_core.files.replicas.replica_check import Problem
 from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, VolumeId
 from lockgate.storage_core.journal.safe_mode import add_operators_reason
-from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
+from tests.support.files.file_world import TEXT, FileWorld
 from tests.support.files.memory_volume import MemoryVolume
+from tests.support.files.memory_world import NAMES, MemoryWorld
 from tests.support.journal.checkpoints import JournalWorld
-from tests.unit.files.test_files import TEXT, FileWorld
-
-NAMES = tuple(VolumeId(f"volume-{number}") for number in range(3))
-
-
-class MemoryWorld:
-    """A journal, three volumes in memory, and two files of four blocks in all."""
-
-    def __init__(self, journals: JournalWorld) -> None:
-        self.journals = journals
-        self.journal = journals.open()
-        self.clock = journals.clock
-        self.volumes = {name: MemoryVolume() for name in NAMES}
-        self.files = self.process()
-        with self.files.create("/a.log") as writer:
-            writer.write(TEXT)
-        with self.files.create("/b.log") as writer:
-            writer.write(b"abc")
-
-    def process(self, *names: VolumeId) -> Files:
-        volumes = {name: self.volumes[name] for name in names or NAMES}
-        return Files(self.journal, volumes, Settings(), block_bytes=8)
-
-    def blocks(self) -> list[BlockId]:
-        with self.journal.reading() as reading:
-            return [BlockId(row.block) for row in reading.where(Block, {})]
-
-    def faults(self) -> dict[tuple[int, str], Fault]:
-        with self.journal.reading() as reading:
-            rows = reading.where(Member, {})
-        return {(row.block, row.volume): row.fault for row in rows if row.fault is not None}
-
-    def entries(self) -> int:
-        return self.journal.status().stamp.sequence
 
 
 @pytest.fixture
 def world(journals: JournalWorld) -> Iterator[MemoryWorld]:
-    world = MemoryWorld(journals)
-    yield world
-    world.files.close()
-    world.journal.close()
+    with MemoryWorld(journals) as world:
+        yield world
 
 
 def pages(volume: MemoryVolume, size: int) -> list[tuple[BlockId | None, tuple[Replica, ...], bool]]:
@@ -259,7 +223,11 @@ def test_a_report_in_safe_mode_journals_what_differs(world: MemoryWorld) -> None
 
 
 def test_a_local_volume_reports_its_replicas(journals: JournalWorld, tmp_path: Path) -> None:
-    world = FileWorld(journals, tmp_path)
+    with FileWorld(journals, tmp_path) as world:
+        check_reports(world)
+
+
+def check_reports(world: FileWorld) -> None:
     files = world.process()
     world.write(files, "/a.log")
     world.stop_volumes()
@@ -271,8 +239,6 @@ def test_a_local_volume_reports_its_replicas(journals: JournalWorld, tmp_path: P
     volume = VolumeId((folder / "volume.id").read_text())
 
     assert {one.volume: one.differences for one in files.upkeep.report() if one.differences} == {volume: 2}
-    rows = [row for row in world.rows(Member) if isinstance(row, Member) and row.fault]
+    rows = [row for row in world.rows(Member) if row.fault]
     assert [row.fault for row in rows] == [Fault.LOST, Fault.CORRUPT]
     assert world.process().open("/a.log").read() == TEXT
-    world.stop_volumes()
-    world.journal.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,22 +11,20 @@ from lockgate.storage_core.errors import SafeModeError
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.rows import Block
 from lockgate.storage_core.files.replicas.left_over import LeftOver
-from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, VolumeId
+from lockgate.storage_core.files.volumes.protocol import BlockId, Replica
 from lockgate.storage_core.journal.safe_mode import add_operators_reason
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
-from tests.support.journal.checkpoints import JournalWorld
-from tests.unit.files.test_files import FileWorld
+from tests.support.files.file_world import FileWorld
 
 
 @pytest.fixture
-def world(journals: JournalWorld, tmp_path: Path) -> Iterator[FileWorld]:
+def world(world: FileWorld, tmp_path: Path) -> FileWorld:
     """Two files; one volume missed an append to the first and the removal of the second."""
-    world = FileWorld(journals, tmp_path)
     files = world.process()
     for path in ("/a.log", "/b.log"):
         world.write(files, path, b"abc")
-    away = _away(world)
+    away = world.names[0]
     others = {volume: world.volumes[volume] for volume in world.volumes if volume != away}
     with Files(world.journal, others, Settings(), block_bytes=8).append("/a.log") as writer:
         writer.write(b"def")
@@ -40,17 +37,11 @@ def world(journals: JournalWorld, tmp_path: Path) -> Iterator[FileWorld]:
     shutil.rmtree(world.folders[0])
     shutil.copytree(tmp_path / "old", world.folders[0])
     world.start_volumes()
-    yield world
-    world.close()
-    world.journal.close()
-
-
-def _away(world: FileWorld) -> VolumeId:
-    return VolumeId((world.folders[0] / "volume.id").read_text())
+    return world
 
 
 def replicas(world: FileWorld) -> tuple[Replica, ...]:
-    return world.volumes[_away(world)].replicas(None, 10)
+    return world.volumes[world.names[0]].replicas(None, 10)
 
 
 def test_old_replicas_of_a_volume_that_was_away_are_deleted_in_two_passes(world: FileWorld) -> None:
@@ -68,7 +59,6 @@ def test_old_replicas_of_a_volume_that_was_away_are_deleted_in_two_passes(world:
 
 def test_a_replica_is_kept_while_a_member_of_its_block_has_no_good_one(world: FileWorld) -> None:
     (row,) = world.rows(Block)
-    assert isinstance(row, Block)
     for folder in world.folders[1:]:
         (folder / f"{row.block:020d}.log").unlink()
     world.restart_volumes()
@@ -78,7 +68,7 @@ def test_a_replica_is_kept_while_a_member_of_its_block_has_no_good_one(world: Fi
 
 
 def test_a_replica_without_a_stamp_or_of_another_history_is_left_to_the_operator(world: FileWorld) -> None:
-    volume = world.volumes[_away(world)]
+    volume = world.volumes[world.names[0]]
     volume.create(BlockId(2), Stamp())
     volume.create(BlockId(3), Stamp(9, 9))
 
@@ -89,7 +79,7 @@ def test_a_replica_without_a_stamp_or_of_another_history_is_left_to_the_operator
 def test_a_replica_that_changes_between_the_passes_is_kept(
     world: FileWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    volume, (first, _) = world.volumes[_away(world)], replicas(world)
+    volume, (first, _) = world.volumes[world.names[0]], replicas(world)
     sleep = world.clock.sleep
 
     def change(seconds: float) -> None:

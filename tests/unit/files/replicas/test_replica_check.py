@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,21 +15,17 @@ from lockgate.storage_core.files.replicas.replica_check import Finding, Problem
 from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, VolumeId
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
+from tests.support.files.file_world import TEXT, FileWorld
 from tests.support.files.memory_volume import MemoryVolume
-from tests.support.journal.checkpoints import JournalWorld
-from tests.unit.files.test_files import TEXT, FileWorld
 
 
 @pytest.fixture
-def world(journals: JournalWorld, tmp_path: Path) -> Iterator[FileWorld]:
-    world = FileWorld(journals, tmp_path)
+def world(world: FileWorld) -> FileWorld:
     files = world.process()
     files.make_directory("/logs")
     world.write(files, "/logs/a.log")
     world.write(files, "/b.log", b"abc")
-    yield world
-    world.close()
-    world.journal.close()
+    return world
 
 
 def found(world: FileWorld, path: str = "", *, verify: bool = False) -> list[Finding]:
@@ -38,9 +33,7 @@ def found(world: FileWorld, path: str = "", *, verify: bool = False) -> list[Fin
 
 
 def blocks(world: FileWorld) -> list[int]:
-    rows = world.rows(Block)
-    assert all(isinstance(row, Block) for row in rows)
-    return [row.block for row in rows]  # type: ignore[attr-defined]
+    return [row.block for row in world.rows(Block)]
 
 
 @pytest.mark.parametrize("page", [1, 2, 500])

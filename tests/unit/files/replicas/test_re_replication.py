@@ -10,44 +10,23 @@ import pytest
 from lockgate.storage_core.errors import ConflictError, SafeModeError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.namespace.member_marks import AddMember
-from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
-from lockgate.storage_core.files.namespace.rows import Block, Member
+from lockgate.storage_core.files.namespace.rows import Block
 from lockgate.storage_core.files.replicas.replica_check import Problem
 from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, VolumeId
 from lockgate.storage_core.journal.safe_mode import add_operators_reason
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
 from tests.support.commit.destination import Crash
-from tests.support.files.memory_volume import MemoryVolume, Stored
+from tests.support.files.file_world import TEXT
+from tests.support.files.memory_volume import Stored
+from tests.support.files.memory_world import NAMES, SPARE, MemoryWorld, world_with_a_spare_volume
 from tests.support.journal.checkpoints import JournalWorld
-from tests.unit.files.test_block_reports import NAMES, MemoryWorld
-from tests.unit.files.test_files import TEXT
-
-SPARE = VolumeId("volume-3")
 
 
 @pytest.fixture
 def world(journals: JournalWorld) -> Iterator[MemoryWorld]:
-    """Three volumes with a replica of each block, and one without any."""
-    world = MemoryWorld(journals)
-    world.volumes[SPARE] = MemoryVolume()
-    for name in world.volumes:
-        world.journal.apply(RegisterVolume(volume=name, url=f"https://{name}.example"))
-    world.files.close()
-    world.files = world.process(*world.volumes)
-    yield world
-    FAILPOINTS.observer = None
-    world.files.close()
-    world.journal.close()
-
-
-def members(world: MemoryWorld, block: int) -> list[str]:
-    with world.journal.reading() as reading:
-        return [row.volume for row in reading.where(Member, {"block": block})]
-
-
-def problems(world: MemoryWorld) -> set[Problem]:
-    return {one.problem for one in world.files.check(verify=True).findings()}
+    with world_with_a_spare_volume(journals, capacity_bytes=1_000_000) as world:
+        yield world
 
 
 def test_a_lost_replica_is_replaced_by_a_copy_on_another_volume(world: MemoryWorld) -> None:
@@ -64,10 +43,10 @@ def test_a_lost_replica_is_replaced_by_a_copy_on_another_volume(world: MemoryWor
 
     assert (copied.block, copied.volume, copied.why_not) == (first, SPARE, "")
     assert world.entries() == before + 1
-    assert members(world, first) == [NAMES[1], NAMES[2], SPARE]
+    assert world.members(first) == [NAMES[1], NAMES[2], SPARE]
     assert world.volumes[SPARE].stored[first].state is ReplicaState.SEALED
     assert list(world.files.upkeep.re_replicate()) == []
-    assert problems(world) == set()
+    assert world.problems() == set()
     assert world.process(SPARE, NAMES[0]).open("/a.log").read(8) == TEXT[:8]
     assert world.journals.verify().findings == ()
 
@@ -78,10 +57,10 @@ def test_a_corrupt_replica_is_replaced_and_then_left_over(world: MemoryWorld) ->
     world.files.upkeep.report()
     (copied,) = world.files.upkeep.re_replicate()
     assert copied.volume == SPARE
-    assert problems(world) == {Problem.LEFT_OVER}
+    assert world.problems() == {Problem.LEFT_OVER}
     assert world.files.upkeep.delete_left_over().deleted == 1
     assert first not in world.volumes[NAMES[1]].stored
-    assert problems(world) == set()
+    assert world.problems() == set()
 
 
 def test_a_replica_is_made_again_on_its_volume_if_no_other_can_take_it(world: MemoryWorld) -> None:
@@ -95,7 +74,7 @@ def test_a_replica_is_made_again_on_its_volume_if_no_other_can_take_it(world: Me
     found = {one.block: one for one in world.files.upkeep.re_replicate()}
 
     assert [(found[one].volume, found[one].why_not) for one in (first, second)] == [(NAMES[0], "")] * 2
-    assert members(world, first) == members(world, second) == [*NAMES]
+    assert world.members(first) == world.members(second) == [*NAMES]
     assert world.faults() == {}
     assert world.volumes[NAMES[0]].aside == {second: damaged}  # kept until all members are good
     assert world.process(NAMES[0]).open("/a.log").read(16) == TEXT[:16]
@@ -137,7 +116,7 @@ def test_a_block_that_lost_a_member_in_a_pipeline_gets_another_one(world: Memory
     world.volumes[NAMES[0]].is_up = False
     with world.files.append("/b.log") as writer:
         writer.write(b"d")
-    assert members(world, last) == [*NAMES[1:]]
+    assert world.members(last) == [*NAMES[1:]]
     (copied,) = world.files.upkeep.re_replicate()
     assert (copied.block, copied.volume) == (last, SPARE)
     world.volumes[NAMES[1]].is_up = world.volumes[NAMES[2]].is_up = False
@@ -170,10 +149,10 @@ def test_a_copy_of_a_block_that_is_opened_meanwhile_is_no_member(world: MemoryWo
     (refused,) = world.files.upkeep.re_replicate()
     others.close()
     assert "has changed since" in refused.why_not
-    assert members(world, last) == [*NAMES[1:]]
+    assert world.members(last) == [*NAMES[1:]]
     assert world.files.upkeep.delete_left_over().deleted == 1
     assert [one.why_not for one in world.files.upkeep.re_replicate()] == [""]
-    assert len(members(world, last)) == 3
+    assert len(world.members(last)) == 3
     assert world.files.open("/b.log").read() == b"abcd"
 
 
@@ -226,7 +205,7 @@ def test_a_member_is_added_once_and_not_beyond_the_wanted_number(world: MemoryWo
 def test_a_copier_that_dies_at_any_step_leaves_the_block_whole(world: MemoryWorld) -> None:
     first, *_ = world.blocks()
     for die_at in itertools.count():
-        victim = members(world, first)[0]
+        victim = world.members(first)[0]
         world.volumes[VolumeId(victim)].stored.pop(first)
         world.files.upkeep.report()
         steps = itertools.count()
@@ -247,8 +226,8 @@ def test_a_copier_that_dies_at_any_step_leaves_the_block_whole(world: MemoryWorl
         world.files.upkeep.delete_left_over()
         world.files.upkeep.report()
         assert [one.why_not for one in world.files.upkeep.re_replicate()] in ([], [""])
-        assert len(members(world, first)) == 3
-        assert problems(world) == set()
+        assert len(world.members(first)) == 3
+        assert world.problems() == set()
         assert world.files.open("/a.log").read() == TEXT
         if is_over:
             assert die_at == 8
@@ -283,7 +262,7 @@ def test_a_copier_that_dies_at_any_step_in_the_place_of_a_damaged_replica(world:
             kept = at.stored if die_at == 0 else at.aside
             assert kept[first].data == TEXT[:7]  # the damaged one is kept
         assert [one.why_not for one in world.files.upkeep.re_replicate()] in ([], [""])
-        assert problems(world) == {Problem.UNREACHABLE}
+        assert world.problems() == {Problem.UNREACHABLE}
         done = world.files.upkeep.delete_left_over()
         assert (done.deleted, done.discarded) == (0, 1)
         if is_over:

@@ -18,33 +18,22 @@ from lockgate.storage_core.files.replicas import lost_volumes
 from lockgate.storage_core.files.replicas.replica_check import Problem
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from tests.support.commit.destination import Crash
-from tests.support.files.memory_volume import MemoryVolume
+from tests.support.files.file_world import TEXT
+from tests.support.files.memory_world import NAMES, SPARE, MemoryWorld, world_with_a_spare_volume
 from tests.support.journal.checkpoints import JournalWorld
-from tests.unit.files.test_block_reports import NAMES, MemoryWorld
-from tests.unit.files.test_files import TEXT
-from tests.unit.files.test_re_replication import members, problems
 
-SPARE = VolumeId("volume-3")
 GONE = NAMES[0]
 
 
 @pytest.fixture
 def world(journals: JournalWorld) -> Iterator[MemoryWorld]:
     """Three volumes with each block, a spare one, and a file on the first volume only, which is away."""
-    world = MemoryWorld(journals)
-    world.volumes[SPARE] = MemoryVolume()
-    for name in world.volumes:
-        world.journal.apply(RegisterVolume(volume=name, url=f"https://{name}.example"))
-    with world.process(GONE).create("/single.log") as writer:
-        writer.write(TEXT)
-    world.files.close()
-    world.files = world.process(*world.volumes)
-    world.files.upkeep.report()
-    world.volumes[GONE].is_up = False
-    yield world
-    FAILPOINTS.observer = None
-    world.files.close()
-    world.journal.close()
+    with world_with_a_spare_volume(journals, capacity_bytes=1_000_000) as world:
+        with world.process(GONE).create("/single.log") as writer:
+            writer.write(TEXT)
+        world.files.upkeep.report()
+        world.volumes[GONE].is_up = False
+        yield world
 
 
 @pytest.mark.parametrize("page", [1, 500])
@@ -69,7 +58,7 @@ def test_a_lost_volume_is_dropped_and_its_blocks_are_copied_or_named(
     assert world.files.upkeep.declare_lost(GONE).dropped == 0
     assert world.entries() == before + 9  # it was declared once more, and nothing is left to drop
     assert {one.volume for one in world.files.upkeep.re_replicate()} == {SPARE}
-    assert all(members(world, one.block) == [GONE] for one in done.without)
+    assert all(world.members(one.block) == [GONE] for one in done.without)
     assert world.files.open("/a.log").read() == TEXT
     with pytest.raises(StoreUnavailableError):
         world.files.open("/single.log").read()
@@ -89,7 +78,7 @@ def test_a_volume_that_comes_back_is_never_served_and_its_replicas_are_deleted(w
     assert {one.volume for one in world.files.upkeep.verify()} == {*NAMES[1:], SPARE}
     with pytest.raises(StoreUnavailableError):
         world.files.open("/single.log").read()
-    assert problems(world) == {Problem.LEFT_OVER, Problem.LOST}
+    assert world.problems() == {Problem.LEFT_OVER, Problem.LOST}
 
     assert world.files.upkeep.delete_left_over().deleted == 4
     assert len(world.volumes[GONE].stored) == 3  # the only ones of their blocks are kept
@@ -97,7 +86,7 @@ def test_a_volume_that_comes_back_is_never_served_and_its_replicas_are_deleted(w
     world.files.upkeep.declare_found(GONE)
     world.files.upkeep.report()
     assert world.files.open("/single.log").read() == TEXT
-    assert problems(world) == set()
+    assert world.problems() == set()
 
 
 def test_a_death_at_any_step_is_completed_by_the_next_call(
@@ -149,7 +138,7 @@ def test_an_open_file_is_recovered_without_the_lost_volume(world: MemoryWorld) -
     assert world.files.recover("/open.log") == 7
     assert world.files.open("/open.log").read() == b"flushed"
     assert world.files.upkeep.drop_lost()[0].unsealed == 0
-    assert GONE not in members(world, world.blocks()[-1])
+    assert GONE not in world.members(world.blocks()[-1])
 
 
 def test_a_lost_volume_holds_nothing_back(world: MemoryWorld) -> None:

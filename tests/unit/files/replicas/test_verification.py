@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,26 +15,17 @@ from lockgate.storage_core.files.replicas import verification
 from lockgate.storage_core.files.replicas.verification import VolumeVerification
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from tests.support.commit.destination import Crash
-from tests.support.journal.checkpoints import JournalWorld
-from tests.unit.files.test_files import TEXT, FileWorld
+from tests.support.files.file_world import TEXT, FileWorld
 
 
 @pytest.fixture
-def world(journals: JournalWorld, tmp_path: Path) -> Iterator[FileWorld]:
-    world = FileWorld(journals, tmp_path)
+def world(world: FileWorld) -> FileWorld:
     world.write(world.process(), "/a.log")
-    yield world
-    FAILPOINTS.observer = None
-    world.close()
-    world.journal.close()
+    return world
 
 
 def blocks(world: FileWorld) -> list[int]:
-    return [row.block for row in world.rows(Block)]  # type: ignore[attr-defined]
-
-
-def volume_id(world: FileWorld, at: int) -> VolumeId:
-    return VolumeId((world.folders[at] / "volume.id").read_text())
+    return [row.block for row in world.rows(Block)]
 
 
 def flip(world: FileWorld, at: int, block: int) -> Path:
@@ -48,13 +38,12 @@ def flip(world: FileWorld, at: int, block: int) -> Path:
 
 
 def verify(world: FileWorld, *at: int) -> dict[VolumeId, VolumeVerification]:
-    only = [volume_id(world, one) for one in at]
+    only = [world.names[one] for one in at]
     return {one.volume: one for one in world.process().upkeep.verify(only)}
 
 
 def faults(world: FileWorld) -> dict[tuple[int, str], Fault]:
-    rows = [row for row in world.rows(Member) if isinstance(row, Member)]
-    return {(row.block, row.volume): row.fault for row in rows if row.fault is not None}
+    return {(row.block, row.volume): row.fault for row in world.rows(Member) if row.fault is not None}
 
 
 @pytest.mark.parametrize("page", [1, 2, 500])
@@ -74,7 +63,7 @@ def test_whole_replicas_are_read_and_no_entry_is_written(
 
 def test_a_flipped_bit_is_quarantined_repaired_in_its_place_and_then_deleted(world: FileWorld) -> None:
     first, *_ = blocks(world)
-    name = volume_id(world, 1)
+    name = world.names[1]
     log = flip(world, 1, first)
     damaged = log.read_bytes()
 
@@ -119,7 +108,7 @@ def test_a_replica_that_is_good_again_is_used_again(world: FileWorld) -> None:
     verify(world, 0)
     assert len(faults(world)) == 1
     flip(world, 0, first)
-    found = verify(world, 0)[volume_id(world, 0)]
+    found = verify(world, 0)[world.names[0]]
     assert (found.released, found.findings) == (1, [])
     assert faults(world) == {}
 
@@ -129,7 +118,7 @@ def test_a_verification_that_was_stopped_goes_on_where_it_was(
 ) -> None:
     monkeypatch.setattr(verification, "PAGE", 1)
     _, second, third = blocks(world)
-    name = volume_id(world, 0)
+    name = world.names[0]
     flip(world, 0, second)
     flip(world, 0, third)
 
@@ -152,7 +141,7 @@ def test_a_verification_that_was_stopped_goes_on_where_it_was(
 
 def test_a_block_that_is_opened_meanwhile_is_left_to_its_writer(world: FileWorld) -> None:
     *_, last = blocks(world)
-    name = volume_id(world, 0)
+    name = world.names[0]
     flip(world, 0, last)
 
     def append(point: str) -> None:
@@ -178,7 +167,7 @@ def test_reads_are_paced_and_a_bad_limit_or_name_is_refused(world: FileWorld) ->
 
 
 def test_a_volume_that_does_not_answer_is_named_and_nothing_of_it_is_judged(world: FileWorld) -> None:
-    name = volume_id(world, 0)
+    name = world.names[0]
     del world.volumes[name]
     found = verify(world)
     assert "not known" in found[name].why_not

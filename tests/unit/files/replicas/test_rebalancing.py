@@ -17,29 +17,16 @@ from lockgate.storage_core.files.volumes.protocol import UNLIMITED_BYTES, Volume
 from lockgate.storage_core.journal.safe_mode import add_operators_reason
 from lockgate.storage_core.settings import Settings
 from tests.support.commit.destination import Crash
-from tests.support.files.memory_volume import MemoryVolume
+from tests.support.files.file_world import TEXT
+from tests.support.files.memory_world import NAMES, SPARE, MemoryWorld, world_with_a_spare_volume
 from tests.support.journal.checkpoints import JournalWorld
-from tests.unit.files.test_block_reports import NAMES, MemoryWorld
-from tests.unit.files.test_files import TEXT
-from tests.unit.files.test_re_replication import members, problems
-
-NEW = VolumeId("volume-3")
 
 
 @pytest.fixture
 def world(journals: JournalWorld) -> Iterator[MemoryWorld]:
     """Three volumes of 100 bytes with 23 of them used, and a new one that is empty."""
-    world = MemoryWorld(journals)
-    world.volumes[NEW] = MemoryVolume()
-    for name, volume in world.volumes.items():
-        volume.capacity_bytes = 100
-        world.journal.apply(RegisterVolume(volume=name, url=f"https://{name}.example"))
-    world.files.close()
-    world.files = world.process(*world.volumes)
-    yield world
-    FAILPOINTS.observer = None
-    world.files.close()
-    world.journal.close()
+    with world_with_a_spare_volume(journals, capacity_bytes=100) as world:
+        yield world
 
 
 def used(world: MemoryWorld) -> list[int]:
@@ -55,7 +42,7 @@ def check_whole(world: MemoryWorld) -> None:
         with world.journal.reading() as reading:
             row = reading.get(Block, block)
         assert row is not None
-        found = members(world, block)
+        found = world.members(block)
         assert len(found) == 3
         for name in found:
             stored = world.volumes[VolumeId(name)].stored[block]
@@ -70,12 +57,12 @@ def test_blocks_are_moved_until_each_volume_uses_about_the_same_share(world: Mem
     moved = move(world)
 
     assert moved == planned
-    assert {one.target for one in moved} == {NEW}
+    assert {one.target for one in moved} == {SPARE}
     assert len({one.block for one in moved}) == len(moved)
     assert world.entries() == before + len(moved)
     assert used(world) == [15, 15, 19, 20]
     check_whole(world)
-    assert problems(world) == set()
+    assert world.problems() == set()
     assert move(world) == []
     assert world.files.open("/a.log").read() == TEXT
     assert world.journals.verify().findings == ()
@@ -91,12 +78,12 @@ def test_the_old_replicas_are_served_until_they_are_deleted_at_the_end(world: Me
     moves = world.files.upkeep.rebalance(threshold=0.02)
     began_s = world.clock.monotonic_s()
     assert next(moves).why_not == ""
-    world.volumes[NEW].is_up = False
+    world.volumes[SPARE].is_up = False
     assert reader.read() == TEXT
-    world.volumes[NEW].is_up = True
+    world.volumes[SPARE].is_up = True
     list(moves)
     assert world.clock.monotonic_s() - began_s == Settings().lease_hard_s
-    assert problems(world) == set()
+    assert world.problems() == set()
 
 
 def test_a_death_at_any_step_leaves_each_block_with_as_many_good_replicas(world: MemoryWorld) -> None:
@@ -123,7 +110,7 @@ def test_a_death_at_any_step_leaves_each_block_with_as_many_good_replicas(world:
         check_whole(world)
         assert world.files.open("/a.log").read() == TEXT
         world.files.upkeep.delete_left_over()
-        assert problems(world) == set()
+        assert world.problems() == set()
         move(world)
         assert sum(used(world)) == 69
         if is_over:
@@ -134,7 +121,7 @@ def test_a_death_at_any_step_leaves_each_block_with_as_many_good_replicas(world:
 
 def restore_shares(world: MemoryWorld) -> None:
     """Move blocks back: the new volume is too full for a while."""
-    world.volumes[NEW].capacity_bytes = 1
+    world.volumes[SPARE].capacity_bytes = 1
     for volume in (world.volumes[name] for name in NAMES):
         volume.capacity_bytes = 1000
     move(world)
@@ -159,7 +146,7 @@ def test_a_block_that_is_written_is_not_moved_and_one_that_is_opened_meanwhile_s
             with others.append("/a.log") as opened:
                 opened.write(b"more")
 
-    world.volumes[NEW].stored.clear()
+    world.volumes[SPARE].stored.clear()
     world.files.upkeep.report()
     list(world.files.upkeep.re_replicate())
     FAILPOINTS.observer = append
@@ -167,22 +154,22 @@ def test_a_block_that_is_written_is_not_moved_and_one_that_is_opened_meanwhile_s
     world.files.upkeep.delete_left_over()
     assert world.files.open("/a.log").read() == TEXT + b"more"
     assert world.files.open("/b.log").read() == b"abcd"
-    assert all(len(members(world, block)) == 3 for block in world.blocks())
+    assert all(len(world.members(block)) == 3 for block in world.blocks())
     others.close()
 
 
 def test_two_replicas_of_a_block_are_not_moved_to_one_machine(world: MemoryWorld) -> None:
-    world.journal.apply(RegisterVolume(volume=NEW, url="https://volume-1.example:2"))
+    world.journal.apply(RegisterVolume(volume=SPARE, url="https://volume-1.example:2"))
     assert {one.source for one in move(world, dry_run=True)} == {NAMES[1]}
 
 
 def test_a_volume_that_is_away_full_or_without_a_limit_takes_no_part(world: MemoryWorld) -> None:
-    world.volumes[NEW].is_up = False
+    world.volumes[SPARE].is_up = False
     assert move(world) == []
-    world.volumes[NEW].is_up = True
-    world.volumes[NEW].capacity_bytes = UNLIMITED_BYTES
+    world.volumes[SPARE].is_up = True
+    world.volumes[SPARE].capacity_bytes = UNLIMITED_BYTES
     assert move(world) == []
-    world.volumes[NEW].capacity_bytes = 5  # a block of 3 bytes would make it the fullest one
+    world.volumes[SPARE].capacity_bytes = 5  # a block of 3 bytes would make it the fullest one
     assert move(world) == []
 
 
@@ -207,7 +194,7 @@ def test_an_entry_moves_from_a_good_member_only(world: MemoryWorld) -> None:
     def entry(instead_of: str, *, is_move: bool = True, most: int = 3) -> AddMember:
         return AddMember(
             block=first,
-            volume=NEW,
+            volume=SPARE,
             generation=row.stamp,
             instead_of=instead_of,
             most=most,
@@ -216,7 +203,7 @@ def test_an_entry_moves_from_a_good_member_only(world: MemoryWorld) -> None:
         )
 
     with pytest.raises(ConflictError, match="no member without a fault"):
-        world.journal.apply(entry(NEW))
+        world.journal.apply(entry(SPARE))
     with pytest.raises(ConflictError, match="no member with a fault"):
         world.journal.apply(entry(NAMES[0], is_move=False))
     world.volumes[NAMES[0]].stored[first].data.pop()
@@ -224,4 +211,4 @@ def test_an_entry_moves_from_a_good_member_only(world: MemoryWorld) -> None:
     with pytest.raises(ConflictError, match="no member without a fault"):
         world.journal.apply(entry(NAMES[0]))
     world.journal.apply(entry(NAMES[1]))
-    assert members(world, first) == [NAMES[0], NAMES[2], NEW]
+    assert world.members(first) == [NAMES[0], NAMES[2], SPARE]

@@ -14,9 +14,9 @@ from lockgate.storage_core.files.namespace.rows import ReportedVolume
 from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.maintenance import maintenance
 from lockgate.storage_core.settings import Settings
+from tests.support.files.file_world import TEXT
+from tests.support.files.memory_world import NAMES, MemoryWorld
 from tests.support.journal.checkpoints import JournalWorld
-from tests.unit.files.test_block_reports import NAMES, MemoryWorld
-from tests.unit.files.test_files import TEXT
 
 ACTIONS: dict[str, Callable[[Files], object]] = {
     "copies of blocks": lambda files: list(files.upkeep.re_replicate()),
@@ -28,14 +28,11 @@ ACTIONS: dict[str, Callable[[Files], object]] = {
 @pytest.fixture
 def world(journals: JournalWorld) -> Iterator[MemoryWorld]:
     """Three registered volumes that have never reported; a file has one replica of each block."""
-    world = MemoryWorld(journals)
-    for name in world.volumes:
-        world.journal.apply(RegisterVolume(volume=name, url=f"https://{name}.example"))
-    with world.process(NAMES[0]).create("/single.log") as writer:
-        writer.write(TEXT)
-    yield world
-    world.files.close()
-    world.journal.close()
+    with MemoryWorld(journals) as world:
+        world.register()
+        with world.process(NAMES[0]).create("/single.log") as writer:
+            writer.write(TEXT)
+        yield world
 
 
 def reports(world: MemoryWorld) -> set[str]:

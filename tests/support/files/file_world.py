@@ -1,0 +1,128 @@
+"""A journal, three volumes in directories, and processes that write files on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Self, TypeVar
+
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.files.blocks import BlockRecord
+from lockgate.storage_core.files.files import Files
+from lockgate.storage_core.files.namespace.queries import blocks_of, file_at
+from lockgate.storage_core.files.volumes.local import LocalVolume
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.server.app import volume_app
+from lockgate.storage_core.journal import Journal
+from lockgate.storage_core.journal.entries.rows import Lease, Row
+from lockgate.storage_core.settings import Settings
+from tests.support.blobs.http_server import serving
+from tests.support.commit.destination import ManualClock
+from tests.support.files.volume_server import remote_volume
+from tests.support.journal.checkpoints import JournalWorld
+
+TEXT = b"abcdefghij" * 2
+"""Three blocks of 8, 8 and 4 bytes."""
+
+R = TypeVar("R", bound=Row)
+
+
+class FileWorld:
+    """A journal, three volumes, and processes that use them.
+
+    With a journal on PostgreSQL the volumes are those of a volume server, as on several machines.
+
+    Attributes:
+        volumes: What processes reach, by id.
+    """
+
+    def __init__(self, journals: JournalWorld, root: Path) -> None:
+        self.journals = journals
+        self.clock: ManualClock = journals.clock
+        self.journal: Journal = journals.open()
+        self.folders = [root / f"volume-{number}" for number in range(3)]
+        self.volumes: dict[VolumeId, Volume] = {}
+        self.opened: dict[VolumeId, LocalVolume] = {}
+        self.stack = ExitStack()
+        self.url = (
+            self.stack.enter_context(serving(volume_app(self.opened)))
+            if journals.url.startswith("postgresql")
+            else ""
+        )
+        self.start_volumes()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        FAILPOINTS.observer = None
+        self.stop_volumes()
+        self.stack.close()
+        self.journal.close()
+
+    @property
+    def names(self) -> tuple[VolumeId, ...]:
+        """Return the ids of the volumes, in the order of `folders`."""
+        return tuple(VolumeId((folder / "volume.id").read_text()) for folder in self.folders)
+
+    def start_volumes(self) -> None:
+        self.opened.update({volume.id: volume for volume in map(LocalVolume, self.folders)})
+        for name, volume in self.opened.items():
+            self.volumes[name] = (
+                self.stack.enter_context(remote_volume(name, self.url)) if self.url else volume
+            )
+
+    def restart_volumes(self) -> None:
+        self.stop_volumes()
+        self.start_volumes()
+
+    def stop_volumes(self) -> None:
+        while self.opened:
+            self.opened.popitem()[1].close()
+
+    @contextmanager
+    def without(self, *names: VolumeId) -> Iterator[None]:
+        """Let no process reach some volumes."""
+        away = {name: self.volumes.pop(name) for name in names}
+        yield
+        self.volumes.update(away)
+
+    def process(self, *, block_bytes: int = 8) -> Files:
+        return Files(self.journal, self.volumes, Settings(), block_bytes=block_bytes)
+
+    def write(self, files: Files, path: str, data: bytes = TEXT) -> None:
+        with files.create(path) as writer:
+            writer.write(data)
+
+    def leave_open(self, path: str, data: bytes, *, block_bytes: int = 100) -> None:
+        """Flush bytes to a new file in a process that then ends without closing it."""
+        files = self.process(block_bytes=block_bytes)
+        writer = files.create(path)
+        writer.write(data)
+        writer.flush()
+        files.close()
+
+    def lapse(self, files: Files) -> None:
+        """Let the leases of ended processes lapse, as one process sees it."""
+        for path in [name.name for name in files.list("/") if name.is_open]:
+            assert files.recovery.lapses_in_s(files.status(f"/{path}").inode) > 0
+        self.clock.sleep(200)
+
+    def recover(self) -> list[str]:
+        """Recover what ended processes have left open; return why a file was not recovered."""
+        files = self.process()
+        self.lapse(files)
+        return [found.why_not for found in files.recovery.recover_lapsed() if found.why_not]
+
+    def rows(self, kind: type[R]) -> list[R]:
+        with self.journal.reading() as reading:
+            return list(reading.where(kind, {}))
+
+    def leases(self) -> list[str]:
+        return [lease.resource for lease in self.rows(Lease)]
+
+    def records(self, path: str) -> tuple[BlockRecord, ...]:
+        """Return the blocks of a file."""
+        with self.journal.reading() as reading:
+            return blocks_of(reading, file_at(reading, path))

@@ -1,0 +1,87 @@
+"""A journal, volumes in memory that a test takes away and damages, and two files on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Self
+
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.files.blocks import Fault
+from lockgate.storage_core.files.files import Files
+from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
+from lockgate.storage_core.files.namespace.rows import Block, Member
+from lockgate.storage_core.files.replicas.replica_check import Problem
+from lockgate.storage_core.files.volumes.protocol import BlockId, VolumeId
+from lockgate.storage_core.settings import Settings
+from tests.support.files.file_world import TEXT
+from tests.support.files.memory_volume import MemoryVolume
+from tests.support.journal.checkpoints import JournalWorld
+
+NAMES = tuple(VolumeId(f"volume-{number}") for number in range(3))
+SPARE = VolumeId("volume-3")
+
+
+class MemoryWorld:
+    """A journal, three volumes in memory, and two files of four blocks in all."""
+
+    def __init__(self, journals: JournalWorld) -> None:
+        self.journals = journals
+        self.journal = journals.open()
+        self.clock = journals.clock
+        self.volumes = {name: MemoryVolume() for name in NAMES}
+        self.files = self.process()
+        with self.files.create("/a.log") as writer:
+            writer.write(TEXT)
+        with self.files.create("/b.log") as writer:
+            writer.write(b"abc")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        FAILPOINTS.observer = None
+        self.files.close()
+        self.journal.close()
+
+    def register(self) -> None:
+        """Register a URL of each volume."""
+        for name in self.volumes:
+            self.journal.apply(RegisterVolume(volume=name, url=f"https://{name}.example"))
+
+    def process(self, *names: VolumeId) -> Files:
+        volumes = {name: self.volumes[name] for name in names or NAMES}
+        return Files(self.journal, volumes, Settings(), block_bytes=8)
+
+    def blocks(self) -> list[BlockId]:
+        with self.journal.reading() as reading:
+            return [BlockId(row.block) for row in reading.where(Block, {})]
+
+    def members(self, block: int) -> list[str]:
+        with self.journal.reading() as reading:
+            return [row.volume for row in reading.where(Member, {"block": block})]
+
+    def faults(self) -> dict[tuple[int, str], Fault]:
+        with self.journal.reading() as reading:
+            rows = reading.where(Member, {})
+        return {(row.block, row.volume): row.fault for row in rows if row.fault is not None}
+
+    def problems(self) -> set[Problem]:
+        """Return what a check finds."""
+        return {one.problem for one in self.files.check(verify=True).findings()}
+
+    def entries(self) -> int:
+        return self.journal.status().stamp.sequence
+
+
+@contextmanager
+def world_with_a_spare_volume(journals: JournalWorld, *, capacity_bytes: int) -> Iterator[MemoryWorld]:
+    """Yield three volumes with a replica of each block, and a fourth one without any; all are registered."""
+    with MemoryWorld(journals) as world:
+        world.volumes[SPARE] = MemoryVolume()
+        for volume in world.volumes.values():
+            volume.capacity_bytes = capacity_bytes
+        world.register()
+        world.files.close()
+        world.files = world.process(*world.volumes)
+        yield world

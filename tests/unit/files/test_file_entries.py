@@ -1,0 +1,83 @@
+"""Entries about a file's blocks: what the fold refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from lockgate.storage_core.errors import (
+    ConflictError,
+    FencedError,
+    InvalidInputError,
+    ObjectNotFoundError,
+)
+from lockgate.storage_core.files.blocks import BlockRecord
+from lockgate.storage_core.files.namespace.file_blocks import AddBlock
+from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
+from lockgate.storage_core.files.namespace.open_files import OpenFile
+from lockgate.storage_core.files.namespace.rows import Block
+from lockgate.storage_core.files.volumes.protocol import ReplicaState, VolumeId
+from lockgate.storage_core.ids import file_resource
+from lockgate.storage_core.journal import Mutation, Refused, Stamp
+from tests.support.files.file_world import FileWorld
+
+
+def test_an_entry_without_the_lease_changes_nothing(world: FileWorld) -> None:
+    files = world.process()
+    writer = files.create("/a.log")
+    resource = file_resource(files.status("/a.log").inode)
+    op = AddBlock(resource=resource, stamp=Stamp(1, 999), members=tuple(world.volumes))
+
+    (outcome,) = world.journal.write([Mutation(op=op)])
+    assert isinstance(outcome, Refused)
+    assert isinstance(outcome.error, FencedError)
+    assert world.rows(Block) == []
+    writer.close()
+
+
+def test_of_two_reseals_only_the_newer_is_committed(world: FileWorld) -> None:
+    files = world.process()
+    with files.create("/a.log") as writer:
+        writer.write(b"one")
+    opened = OpenFile(path="/a.log", mode="append", holder="h", soft_s=30, hard_s=120)
+    lease = world.journal.apply(opened).result.stamp
+    blocks = JournalBlocks(world.journal, files.status("/a.log").inode, lease, choose=tuple)
+    (record,) = blocks.records()
+    older, newer = blocks.stamp(record.block, 2), blocks.stamp(record.block, 1)
+    assert (older.target_bytes, newer.target_bytes) == (2, 2)  # the first target stays until a commit
+
+    def commit(stamp: Stamp, members: tuple[VolumeId, ...]) -> BlockRecord:
+        return blocks.commit(record.block, stamp, length_bytes=2, members=members, state=ReplicaState.SEALED)
+
+    for stamp in (record.stamp, older.newest):
+        with pytest.raises(FencedError, match="another reseal has begun"):
+            commit(stamp, record.members)
+    with pytest.raises(InvalidInputError, match="its members are"):
+        commit(newer.newest, (*record.members, VolumeId("unknown")))
+    done = commit(newer.newest, record.members[:2])
+    assert (done.stamp, done.members, done.target_bytes) == (newer.newest, record.members[:2], None)
+    assert files.status("/a.log").length_bytes == 2
+
+
+def test_a_block_is_added_after_a_sealed_one_only_and_on_registered_volumes(world: FileWorld) -> None:
+    files = world.process()
+    with files.create("/a.log") as writer:
+        writer.write(b"one")
+    opened = OpenFile(path="/a.log", mode="append", holder="h", soft_s=30, hard_s=120)
+    lease = world.journal.apply(opened).result.stamp
+    inode = files.status("/a.log").inode
+
+    def blocks(*members: str) -> JournalBlocks:
+        return JournalBlocks(world.journal, inode, lease, lambda: tuple(map(VolumeId, members)))
+
+    known = next(iter(world.volumes))
+    with pytest.raises(ObjectNotFoundError, match="volume unknown is not registered"):
+        blocks("unknown").add()
+    for members in ((), (known, known)):
+        with pytest.raises(InvalidInputError, match="distinct members"):
+            blocks(*members).add()
+    added = blocks(known).add()
+    with pytest.raises(ConflictError, match="is not sealed"):
+        blocks(known).add()
+    with pytest.raises(ConflictError, match="the file stays open"):
+        blocks(known).close()
+    assert added.length_bytes == 0

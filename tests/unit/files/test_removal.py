@@ -1,0 +1,98 @@
+"""Deleted files are removed in batches; a removal that died is continued."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from lockgate.storage_core.errors import (
+    ConflictError,
+    ObjectNotFoundError,
+    SafeModeError,
+)
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.files.namespace.removals import RemoveBlocks
+from lockgate.storage_core.files.namespace.rows import Block, File, Inode, Member
+from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.safe_mode import add_operators_reason
+from tests.support.commit.destination import Crash
+from tests.support.files.file_world import FileWorld
+
+
+def test_nothing_is_removed_in_safe_mode(world: FileWorld) -> None:
+    files = world.process()
+    world.write(files, "/a.log", b"one")
+    (block,) = world.rows(Block)
+    files.delete("/a.log")
+    add_operators_reason(world.journal, "test")
+    with pytest.raises(SafeModeError, match="test"):
+        files.remove_deleted()
+    with pytest.raises(SafeModeError):
+        world.journal.apply(RemoveBlocks(blocks=(block.block,)))
+    assert files.remove_deleted(dry_run=True).blocks == 1
+    assert len(world.rows(Block)) == 1
+
+
+def test_a_directory_of_any_size_is_deleted_in_one_entry_and_removed_in_batches(
+    world: FileWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lockgate.storage_core.files.namespace.queries.PAGE", 3)
+    files = world.process()
+    files.make_directory("/logs/deep", parents=True)
+    for number in range(7):
+        world.write(files, f"/logs/{number}.log")
+        world.write(files, f"/logs/deep/{number}.log", b"x")
+    with pytest.raises(ConflictError, match="not empty"):
+        files.delete("/logs")
+    before = world.journal.status().stamp.sequence
+    files.delete("/logs", recursive=True)
+    assert world.journal.status().stamp.sequence == before + 1
+    assert files.list("/") == []
+    with pytest.raises(ObjectNotFoundError):
+        files.create("/logs/deep/late.log")
+
+    removed = files.remove_deleted()
+    assert (removed.files, removed.kept_blocks) == (16, 0)
+    assert [world.rows(kind) for kind in (Inode, File, Block, Member, Lease)] == [[], [], [], [], []]
+
+
+def test_a_removal_that_dies_at_any_step_is_continued(world: FileWorld) -> None:
+    for die_at in itertools.count():
+        files = world.process()
+        files.make_directory("/logs")
+        world.write(files, "/logs/a.log")
+        files.delete("/logs", recursive=True)
+        steps = itertools.count()
+
+        def die(point: str, die_at: int = die_at, steps: Iterator[int] = steps) -> None:
+            if next(steps) == die_at:
+                raise Crash(point)
+
+        FAILPOINTS.observer = die
+        died = True
+        try:
+            files.remove_deleted()
+            died = False
+        except Crash:
+            pass
+        finally:
+            FAILPOINTS.observer = None
+        files.remove_deleted()
+        assert world.rows(Inode) == world.rows(Block) == world.rows(Member) == []
+        if not died:
+            assert die_at > 8
+            return
+
+
+def test_blocks_on_a_volume_that_does_not_answer_are_kept_for_the_next_removal(world: FileWorld) -> None:
+    files = world.process()
+    world.write(files, "/a.log", b"one")
+    files.delete("/a.log")
+    name, away = world.volumes.popitem()
+
+    assert files.remove_deleted().kept_blocks == 1
+    world.volumes[name] = away
+    removed = files.remove_deleted()
+    assert (removed.files, removed.blocks, removed.kept_blocks) == (1, 1, 0)
