@@ -15,7 +15,7 @@ MUTANTS: Final = (
         "commit-an-older-reseal",
         "of two reseals the one with the newest stamp is committed",
         [Edit(ENTRIES, "if newest != self.generation:", "if newest < self.generation:")],
-        f"{TESTS}test_file_entries.py::test_of_two_reseals_only_the_newer_is_committed",
+        f"{SECTIONS}test_transactions.py::test_of_two_reseals_only_the_newer_is_committed",
     ),
     Mutant(
         "keep-blocks-behind-a-cut",
@@ -27,7 +27,7 @@ MUTANTS: Final = (
         "forget-the-target-of-a-truncate",
         "a target stays until a commit, and each later reseal uses it",
         [Edit(ENTRIES, "target_bytes=target,\n        )", "target_bytes=None,\n        )")],
-        f"{TESTS}test_file_entries.py::test_of_two_reseals_only_the_newer_is_committed",
+        f"{SECTIONS}test_transactions.py::test_of_two_reseals_only_the_newer_is_committed",
     ),
     Mutant(
         "delete-replicas-at-the-blocks-stamp",

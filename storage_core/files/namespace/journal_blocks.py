@@ -11,7 +11,7 @@ from lockgate.storage_core.files.namespace.queries import block as block_of
 from lockgate.storage_core.files.namespace.queries import blocks_of
 from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, VolumeId
 from lockgate.storage_core.ids import file_resource
-from lockgate.storage_core.journal.journal import Journal
+from lockgate.storage_core.journal import Journal, Mutation, Refused
 from lockgate.storage_core.stamp import Stamp
 
 
@@ -32,6 +32,7 @@ class JournalBlocks:
         self._file = file
         self._lease = lease
         self._choose = choose
+        self._adding: Mutation | None = None
         self.resource = file_resource(file)
 
     def records(self) -> tuple[BlockRecord, ...]:
@@ -45,9 +46,15 @@ class JournalBlocks:
             return block_of(reading, block)
 
     def add(self) -> BlockRecord:
-        """Add an empty block at the end of the file."""
-        op = AddBlock(resource=self.resource, stamp=self._lease, members=self._choose())
-        added: BlockRecord = self._journal.apply(op).result
+        """Add an empty block at the end of the file; after an error the next call asks for the same one."""
+        if self._adding is None:
+            op = AddBlock(resource=self.resource, stamp=self._lease, members=self._choose())
+            self._adding = Mutation(op=op)
+        (outcome,) = self._journal.write([self._adding])
+        self._adding = None
+        if isinstance(outcome, Refused):
+            raise outcome.error
+        added: BlockRecord = outcome.result
         return added
 
     def stamp(self, block: BlockId, target_bytes: int | None) -> BlockRecord:

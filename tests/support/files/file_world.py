@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import NoReturn, Self, TypeVar
 
+import pytest
+
+from lockgate.storage_core.errors import JournalUnavailableError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.files import Files
@@ -14,8 +17,10 @@ from lockgate.storage_core.files.namespace.queries import blocks_of, file_at
 from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.server.app import volume_app
-from lockgate.storage_core.journal import Journal
+from lockgate.storage_core.journal import Journal, Mutation
+from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.entries.rows import Lease, Row
+from lockgate.storage_core.journal.write.mutation import WriteOutcome
 from lockgate.storage_core.settings import Settings
 from tests.support.blobs.http_server import serving
 from tests.support.commit.destination import ManualClock
@@ -85,8 +90,44 @@ class FileWorld:
     def without(self, *names: VolumeId) -> Iterator[None]:
         """Let no process reach some volumes."""
         away = {name: self.volumes.pop(name) for name in names}
-        yield
-        self.volumes.update(away)
+        try:
+            yield
+        finally:
+            self.volumes.update(away)
+
+    @contextmanager
+    def without_journal(self) -> Iterator[None]:
+        """Let no process reach the journal."""
+
+        def refuse(*_: object) -> NoReturn:
+            raise JournalUnavailableError("the journal is down on purpose")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.journal, "write", refuse)
+            patch.setattr(self.journal, "reading", refuse)
+            yield
+
+    @contextmanager
+    def losing_answers(self, *kinds: type[Op]) -> Iterator[None]:
+        """Let the journal apply entries of these kinds and give no answer, once for each kind."""
+        write, left = self.journal.write, set(kinds)
+
+        def lose(mutations: Sequence[Mutation]) -> list[WriteOutcome]:
+            outcomes = write(mutations)
+            if lost := left & {type(mutation.op) for mutation in mutations}:
+                left.difference_update(lost)
+                raise OutcomeUnknownError("the answer was lost on purpose")
+            return outcomes
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.journal, "write", lose)
+            yield
+        assert not left
+
+    def restart_journal(self) -> None:
+        """Close the journal, and open it as a new process does."""
+        self.journal.close()
+        self.journal = self.journals.open()
 
     def process(self, *, block_bytes: int = 8) -> Files:
         return Files(self.journal, self.volumes, Settings(), block_bytes=block_bytes)
@@ -118,6 +159,11 @@ class FileWorld:
     def rows(self, kind: type[R]) -> list[R]:
         with self.journal.reading() as reading:
             return list(reading.where(kind, {}))
+
+    def entries(self) -> list[str]:
+        """Return the kinds of all entries, in order."""
+        with self.journal.reading() as reading:
+            return [entry.op for entry in reading.entries(0, 10_000)]
 
     def leases(self) -> list[str]:
         return [lease.resource for lease in self.rows(Lease)]
