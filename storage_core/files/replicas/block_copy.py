@@ -23,11 +23,11 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, known_volume
+from lockgate.storage_core.files.checksums import crc32c
 from lockgate.storage_core.files.namespace.member_marks import AddMember
 from lockgate.storage_core.files.namespace.queries import records
 from lockgate.storage_core.files.namespace.rows import Block
 from lockgate.storage_core.files.replicas.replica_bytes import pieces, stat_replica
-from lockgate.storage_core.files.volumes.checksums import crc32c
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode

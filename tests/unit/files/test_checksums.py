@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.files.volumes.checksums import (
+from lockgate.storage_core.files.checksums import (
     HAS_CRC32C,
     Checksum,
     crc32c,
@@ -57,7 +57,7 @@ WITHOUT_CRT = """
 import sys
 from pathlib import Path
 sys.modules["awscrt.checksums"] = None
-from lockgate.storage_core.files.volumes.checksums import HAS_CRC32C
+from lockgate.storage_core.files.checksums import HAS_CRC32C
 from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from lockgate.storage_core.files.volumes.checksums import HAS_CRC32C, crc32c
+from lockgate.storage_core.files.checksums import HAS_CRC32C, crc32c
 
 BYTES: Final = "application/octet-stream"
 PIECE_BYTES: Final = 4 * 1024 * 1024
