@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from lockgate.storage_core.errors import ConflictError, InvalidInputError, StoreUnavailableError
 from lockgate.storage_core.files.volumes.disk import Disk
@@ -16,14 +17,17 @@ from lockgate.storage_core.files.volumes.replica_format import (
     VERSION,
     Extent,
     Header,
+    check_frame,
     extend,
-    frame_bytes,
     frames,
     pack_frame,
     pack_header,
     parse_header,
 )
 from lockgate.storage_core.stamp import Stamp
+
+_LARGE_BYTES: Final = 64 * 1024
+"""Size from which the bytes of a frame are read apart from its head: this saves a copy."""
 
 
 class LocalReplica:
@@ -218,19 +222,34 @@ class LocalReplica:
     def _bytes(self, offset: int, size: int) -> bytes:
         if offset < 0:
             raise InvalidInputError(f"{self._path}: the offset {offset} is negative")
-        found: list[memoryview] = []
+        found: list[bytes | memoryview] = []
         at = max(bisect_right(self._extents, offset, key=lambda extent: extent.offset) - 1, 0)
         with self._log(os.O_RDONLY) as log:
             while size > 0:
                 if at == len(self._extents):
                     raise StoreUnavailableError(f"{self._path}: fewer bytes than its length")
                 extent = self._extents[at]
-                frame = os.pread(log, FRAME.size + extent.frame_size, extent.position)
-                data = frame_bytes(self.header.version, frame, extent, self.name)[: extent.size]
-                piece = data[offset - extent.offset :][:size]
+                data = self._frame(log, extent)
+                begin = offset - extent.offset
+                end = min(begin + size, extent.size)
+                piece = data if (begin, end) == (0, len(data)) else memoryview(data)[begin:end]
                 found.append(piece)
                 offset, size, at = offset + len(piece), size - len(piece), at + 1
         return b"".join(found)
+
+    def _frame(self, log: int, extent: Extent) -> bytes | memoryview:
+        """Return the bytes of a frame once their checksum holds."""
+        size = extent.frame_size
+        head: bytes | memoryview
+        data: bytes | memoryview
+        if size < _LARGE_BYTES:
+            frame = memoryview(os.pread(log, FRAME.size + size, extent.position))
+            head, data = frame[: FRAME.size], frame[FRAME.size :]
+        else:
+            head = os.pread(log, FRAME.size, extent.position)
+            data = os.pread(log, size, extent.position + FRAME.size)
+        check_frame(self.header.version, head, data, extent, self.name)
+        return data
 
 
 def _log_bytes(path: Path) -> int:

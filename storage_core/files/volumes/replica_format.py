@@ -118,17 +118,17 @@ def frames(version: int, log: bytes) -> Iterator[tuple[int, int, int]]:
         position, end = position + FRAME.size + size, offset + size
 
 
-def frame_bytes(version: int, frame: bytes, extent: Extent, name: str) -> memoryview:
-    """Return the bytes of a frame that was read for an extent.
+def check_frame(
+    version: int, head: bytes | memoryview, data: bytes | memoryview, extent: Extent, name: str
+) -> None:
+    """Compare the head and the bytes of a frame that were read for an extent.
 
     Raises:
         MalformedRecordError: The frame is damaged.
     """
-    head, data = frame[: FRAME.size], memoryview(frame)[FRAME.size :]
     offset, size = extent.frame_offset, extent.frame_size
     if len(data) < size or head != FRAME.pack(offset, size, _checksum(version, offset, data)):
         raise MalformedRecordError(f"{name}: the checksum at byte {extent.offset} does not hold")
-    return data
 
 
 def extend(extents: list[Extent], offset: int, size: int, position: int) -> None:

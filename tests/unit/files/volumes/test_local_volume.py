@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import struct
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from lockgate.storage_core.errors import (
     ConflictError,
     LockgateError,
+    MalformedRecordError,
     RecordVersionError,
     StoreUnavailableError,
 )
@@ -289,3 +291,25 @@ def test_a_crash_at_each_call_keeps_the_bytes_that_are_set_aside(tmp_path: Path)
             assert volume.quarantined(None, 9) == (B,)
             assert volume.stat(B) is None
         assert (folder / "quarantine" / f"{7:020d}.0.log").read_bytes().endswith(b"abc")
+
+
+def test_large_frames_are_read_from_any_byte_and_checked(tmp_path: Path) -> None:
+    large = bytes(range(256)) * 256  # its bytes are read apart from its head
+    data = large + b"small" + large
+    with LocalVolume(tmp_path) as volume:
+        volume.create(B, S1)
+        for piece in (large, b"small", large):
+            volume.append(B, S1, volume.stat(B).length_bytes, piece)  # type: ignore[union-attr]
+        volume.flush(B, S1)
+        for begin, size in itertools.product(
+            (0, 1, 65_535, 65_536, 65_540, 65_541, len(data)), (1, 6, 70_000)
+        ):
+            assert volume.read(B, S1, begin, size) == data[begin : begin + size]
+        volume.fence(B, S2)
+        volume.trim(B, S2, 65_000)
+        assert volume.read(B, S2, 0, len(data)) == data[:65_000]
+        whole = (tmp_path / LOG).read_bytes()
+        for at in (0, 9, 13, 16, 65_551):  # offset, size, checksum and bytes of the first frame
+            (tmp_path / LOG).write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+            with pytest.raises(MalformedRecordError, match="checksum"):
+                volume.read(B, S2, 0, 10)
