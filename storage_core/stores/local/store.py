@@ -340,10 +340,14 @@ class LocalStore:
                     os.unlink(name, dir_fd=folder)
 
     def _drop_abandoned(self) -> None:
-        """Delete temporary files and locks of crashed writers: no live writer needs a day."""
+        """Delete temporary files and locks of crashed writers: no live writer needs a day.
+
+        A link to an upload is as old as its data; the last change of its inode is when it was made. After a
+        clock's jump by a day, a call may lose the file that it is writing: it fails and changes nothing.
+        """
         with suppress(OSError), self._tree.folder(TEMPORARY) as folder:
             for name in os.listdir(folder):  # noqa: PTH208 - pathlib cannot list an open folder
-                if os.lstat(name, dir_fd=folder).st_mtime < time.time() - _ABANDONED_S:
+                if os.lstat(name, dir_fd=folder).st_ctime < time.time() - _ABANDONED_S:
                     os.unlink(name, dir_fd=folder)
         drop_abandoned(self._tree, older_than_s=_ABANDONED_S)
 

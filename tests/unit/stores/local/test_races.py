@@ -9,16 +9,21 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from lockgate.storage_core.errors import OutcomeUnknownError
+from lockgate.storage_core.errors import ObjectNotFoundError, OutcomeUnknownError
 from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.stores.local import key_locks
+from lockgate.storage_core.stores.local.listing import version_of
 from lockgate.storage_core.stores.local.store import LocalStore
+
+DAY_S = 86_400.0
 
 
 def test_nothing_of_an_upload_becomes_visible_after_its_abort_has_returned(
@@ -60,6 +65,48 @@ def test_nothing_of_an_upload_becomes_visible_after_its_abort_has_returned(
     assert store.holds(pending)
     assert store.get("a") == b"ours"
     assert list(store.upload_pages()) == []
+
+
+def listed_before_rename(monkeypatch: pytest.MonkeyPatch, other: LocalStore) -> None:
+    """Let another process list the uploads, which removes old temporary files, before each rename."""
+    rename = os.rename
+
+    def list_and_rename(*names: Any, **folders: Any) -> None:
+        list(other.upload_pages())
+        rename(*names, **folders)
+
+    monkeypatch.setattr(os, "rename", list_and_rename)
+
+
+def test_an_upload_of_days_ago_is_completed_over_an_object_beside_a_listing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, token = LocalStore(tmp_path / "lake"), new_token()
+    store.put("a", b"foreign")
+    upload_id = store.begin_upload("a", token)
+    part = store.put_part("a", upload_id, 1, 0, b"ours")
+    pending = store.seal_upload("a", upload_id, token, [part])
+    (hidden,) = (tmp_path / "lake/_lockgate/uploads").rglob("~*")
+    os.utime(hidden, (time.time() - 3 * DAY_S,) * 2)
+    pending = msgspec.structs.replace(pending, seal=version_of(hidden.stat()))
+    listed_before_rename(monkeypatch, LocalStore(tmp_path / "lake"))
+    store.complete_upload(pending)
+    assert store.get("a") == b"ours"
+    assert list(store.upload_pages()) == []
+
+
+def test_a_put_during_which_the_clock_jumps_by_days_beside_a_listing_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, now_s = LocalStore(tmp_path / "lake"), time.time
+    version = store.put("a", b"old").version
+    with monkeypatch.context() as jumped:
+        listed_before_rename(jumped, LocalStore(tmp_path / "lake"))
+        jumped.setattr(time, "time", lambda: now_s() + 3 * DAY_S)
+        with pytest.raises(ObjectNotFoundError, match="nothing was changed"):
+            store.put("a", b"new", if_version=version)
+    assert store.get("a") == b"old"
+    assert store.put("a", b"new", if_version=version).size == 3
 
 
 ASIDE = "_lockgate/jobs/x-g1/aside/2"
@@ -115,6 +162,7 @@ def test_a_file_is_moved_to_its_own_key(tmp_path: Path) -> None:
 STOP_IN_A_DELETION = """
 import os, signal, sys
 from pathlib import Path
+from lockgate.storage_core.stores.local.listing import version_of
 from lockgate.storage_core.stores.local.store import LocalStore
 os.unlink = lambda *_, **__: os.kill(os.getpid(), signal.SIGSTOP)
 LocalStore(Path(sys.argv[1])).delete(sys.argv[2])
