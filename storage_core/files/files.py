@@ -38,6 +38,7 @@ from lockgate.storage_core.files.namespace.queries import (
     file_at,
     listing,
     status,
+    whole_file,
 )
 from lockgate.storage_core.files.namespace.tree import Delete, Deleted, MakeDirectory, Rename
 from lockgate.storage_core.files.namespace.tree_paths import parse_path, shown
@@ -158,7 +159,7 @@ class Files:
         """
         with self._journal.reading() as reading:
             inode = file_at(reading, path)
-        return Reader(lambda: self._records(inode), self._volumes, clock=self._journal.clock)
+        return Reader(lambda: self._whole(inode), self._volumes, clock=self._journal.clock)
 
     def truncate(self, path: str, length_bytes: int) -> None:
         """Cut a closed file. The same length changes nothing; a crash leaves the old length or the new one.
@@ -238,7 +239,9 @@ class Files:
         deleted: Deleted = written.result
         FAILPOINTS.hit("delete.entry.after")
         if deleted.kind == "file":
-            for record in self._records(deleted.inode)[-1:]:
+            with self._journal.reading() as reading:
+                last = blocks_of(reading, deleted.inode)[-1:]
+            for record in last:
                 if record.state is ReplicaState.WRITING:
                     self._fence(record, written.stamp)
 
@@ -337,9 +340,9 @@ class Files:
             raise StoreUnavailableError("no volume of appendable files can be reached; nothing was changed")
         return tuple(random.sample(sorted(self._volumes), min(self._replicas, len(self._volumes))))
 
-    def _records(self, inode: int) -> tuple[BlockRecord, ...]:
+    def _whole(self, inode: int) -> tuple[BlockRecord, ...]:
         with self._journal.reading() as reading:
-            return blocks_of(reading, inode)
+            return whole_file(reading, inode)
 
     def _fence(self, record: BlockRecord, stamp: Stamp) -> None:
         for volume in record.members:

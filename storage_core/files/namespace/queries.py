@@ -102,6 +102,18 @@ def blocks_of(reading: Reading, file: int) -> tuple[BlockRecord, ...]:
     return tuple(records(reading, rows))
 
 
+def whole_file(reading: Reading, file: int) -> tuple[BlockRecord, ...]:
+    """Return all blocks of a file in their order, for a reader, who may have opened it before its deletion.
+
+    Raises:
+        ObjectNotFoundError: It was deleted, and not all of its blocks are there any more.
+    """
+    row, found = reading.get(File, file), blocks_of(reading, file)
+    if row is None or len(found) < row.blocks:
+        raise ObjectNotFoundError(f"file {file} was deleted, and its blocks are removed; nothing was read")
+    return found
+
+
 def block(reading: Reading, named: int) -> BlockRecord:
     """Return a block.
 
