@@ -218,7 +218,7 @@ class Reader(io.RawIOBase):
         chosen = choose_length(
             answers,
             floor_bytes=record.length_bytes,
-            target_bytes=None,
+            target_bytes=record.target_bytes,  # it is decided: the cut's next reseal uses it
             has_all_answers=len(answers) == len(record.members),  # not one that a reseal has fenced
         )
         if chosen is None:

@@ -62,7 +62,7 @@ def _reads_flushed(world: World, store: Store) -> bool:
             for replica in (store.replicas[volume],)
         }
         if world.follows(Rule.READ_BY_STATE):
-            choice = choose(world, block, answers, NO_TARGET)
+            choice = choose(world, block, answers, block.target)
             if choice is None:
                 continue  # an error: the reader waits for other members
             length, sources = choice.length, choice.members

@@ -1,6 +1,11 @@
-"""HDFS Append and Truncates, section "Lease recovery"."""
+"""HDFS Append and Truncates, section "Lease recovery": which replicas count, and which length."""
 
 from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -8,12 +13,15 @@ from lockgate.storage_core.errors import (
     FencedError,
     LeaseHeldError,
 )
+from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.namespace.rows import Block
 from lockgate.storage_core.files.volumes.protocol import ReplicaState
+from tests.support.commit.destination import Crash, dying
 from tests.support.files.file_world import TEXT, FileWorld
 
 
 def test_a_file_whose_writer_ended_is_recovered_with_all_flushed_bytes(world: FileWorld) -> None:
+    """HDFS: when the lease has expired, the file is closed, and its lease record deleted."""
     ended = world.process()
     writer = ended.create("/a.log")
     writer.write(TEXT)
@@ -29,12 +37,15 @@ def test_a_file_whose_writer_ended_is_recovered_with_all_flushed_bytes(world: Fi
     assert files.open("/a.log").read() == TEXT
     assert files.recover("/a.log") is None
     assert not files.status("/a.log").is_open
+    assert world.leases() == []
+    assert world.entries()[-1] == "close-file"
     writer.write(b"late")
     with pytest.raises(FencedError):
         writer.flush()
 
 
 def test_an_append_recovers_a_file_whose_lease_has_lapsed(world: FileWorld) -> None:
+    """HDFS: the namenode recovers the lease. Here also the next writer, at once."""
     ended = world.process()
     writer = ended.create("/a.log")
     writer.write(b"one")
@@ -49,6 +60,7 @@ def test_an_append_recovers_a_file_whose_lease_has_lapsed(world: FileWorld) -> N
 
 
 def test_a_file_is_not_recovered_while_its_members_do_not_answer(world: FileWorld) -> None:
+    """HDFS: the namenode asks the datanodes for their stamps. Here a recovery waits for those that matter."""
     ended = world.process()
     writer = ended.create("/a.log")
     writer.write(b"one")
@@ -68,6 +80,7 @@ def test_a_file_is_not_recovered_while_its_members_do_not_answer(world: FileWorl
 
 
 def test_the_last_flush_of_a_stopped_volume_counts_after_its_restart(world: FileWorld) -> None:
+    """HDFS: the good replicas count, whose datanodes may have been restarted."""
     ended = world.process()
     writer = ended.create("/a.log")
     writer.write(b"one")
@@ -82,3 +95,125 @@ def test_the_last_flush_of_a_stopped_volume_counts_after_its_restart(world: File
     (block,) = world.rows(Block)
     assert block.state is ReplicaState.SEALED
     assert files.open("/a.log").read() == b"one"
+
+
+def check_members(world: FileWorld, numbers: set[int], data: bytes) -> None:
+    """Check that these volumes are the members of the file, and have these bytes at one stamp."""
+    (record,) = world.records("/a.log")
+    assert set(record.members) == {world.names[number] for number in numbers}
+    assert record.length_bytes == len(data)
+    for member in record.members:
+        assert world.volumes[member].read(record.block, record.stamp, 0, 100) == data
+
+
+def test_a_replica_with_a_greater_stamp_is_good(world: FileWorld) -> None:
+    """HDFS: it has the data of the last write. Here an earlier recovery died after its first fence."""
+    world.leave_open("/a.log", b"one")
+    (before,) = world.records("/a.log")
+    files, fences = world.process(), itertools.count()
+
+    def die(point: str) -> None:
+        if point == "reseal.fence.after" and not next(fences):
+            raise Crash
+
+    world.lapse(files)
+    FAILPOINTS.observer = dying(die)
+    with pytest.raises(Crash):
+        files.recovery.recover_lapsed()
+    FAILPOINTS.observer = None
+    files.close()
+    found = [volume.stat(before.block) for volume in world.volumes.values()]
+    assert sum(one is not None and one.stamp > before.stamp for one in found) == 1
+
+    assert world.recover() == []
+    check_members(world, {0, 1, 2}, b"one")
+
+
+def test_a_replica_with_a_lesser_stamp_does_not_count(world: FileWorld, tmp_path: Path) -> None:
+    """HDFS: a replica counts if its stamp is at least the namenode's. Here one is a backup."""
+    world.write(world.process(block_bytes=100), "/a.log", b"one")
+    world.stop_volumes()
+    shutil.copytree(world.folders[0], tmp_path / "old")
+    world.start_volumes()
+    files = world.process(block_bytes=100)
+    writer = files.append("/a.log")
+    writer.write(b"two")
+    writer.flush()
+    files.close()
+    world.stop_volumes()
+    shutil.rmtree(world.folders[0])
+    shutil.copytree(tmp_path / "old", world.folders[0])
+    world.start_volumes()
+
+    assert world.recover() == []
+    check_members(world, {1, 2}, b"onetwo")
+
+
+def test_the_size_of_the_smallest_good_replica_is_chosen(world: FileWorld) -> None:
+    """HDFS: of three ways it takes the minimum, and truncates the larger replicas."""
+    world.leave_open("/a.log", b"one")
+    (record,) = world.records("/a.log")
+    for name, more in zip(world.names, (b"", b"t", b"two"), strict=True):
+        world.volumes[name].append(record.block, record.stamp, 3, more)
+    assert world.recover() == []
+    check_members(world, {0, 1, 2}, b"one")
+
+
+def test_a_replica_that_lost_bytes_in_a_restart_does_not_shrink_the_file(world: FileWorld) -> None:
+    """HDFS: the minimum of all. Here of those in the best state: the minimum would lose flushed bytes."""
+    world.leave_open("/a.log", b"one")
+    (record,) = world.records("/a.log")
+    world.stop_volumes()
+    log = world.folders[0] / f"{record.block:020d}.log"
+    log.write_bytes(log.read_bytes()[:-1])
+    world.start_volumes()
+    assert world.recover() == []
+    check_members(world, {1, 2}, b"one")
+
+
+def test_the_connections_of_the_old_client_are_closed(world: FileWorld) -> None:
+    """HDFS: datanodes close its connections. Here they refuse its stamp, if it was stopped, too."""
+    stopped = world.process(block_bytes=100)
+    writer = stopped.create("/a.log")
+    writer.write(b"one")
+    writer.flush()
+    (before,) = world.records("/a.log")
+    writer.write(b"two")
+    assert world.recover() == []  # it has not renewed for the limit
+    for volume in world.volumes.values():
+        with pytest.raises(FencedError):
+            volume.append(before.block, before.stamp, 3, b"two")
+    with pytest.raises(FencedError):
+        writer.flush()
+    check_members(world, {0, 1, 2}, b"one")
+    stopped.close()
+
+
+def test_a_recovery_that_dies_at_any_step_is_taken_up_by_the_next(world: FileWorld) -> None:
+    """HDFS: trim and stamp may be done in any order. Here each of the steps may be the last of a recovery."""
+    for die_at in itertools.count():
+        path = f"/{die_at}.log"
+        world.leave_open(path, b"one")
+        dying_one, steps = world.process(), itertools.count()
+        world.lapse(dying_one)
+
+        def die(point: str, die_at: int = die_at, steps: Iterator[int] = steps) -> None:
+            if next(steps) == die_at:
+                raise Crash(point)
+
+        FAILPOINTS.observer = dying(die)
+        try:
+            dying_one.recovery.recover_lapsed()
+            died = False
+        except Crash:
+            died = True
+        finally:
+            FAILPOINTS.observer = None
+            dying_one.close()
+        assert not died or world.recover() == []
+        assert world.process().open(path).read() == b"one"
+        assert not world.process().status(path).is_open
+        assert [len(record.members) for record in world.records(path)] == [3]
+        if not died:
+            assert die_at > 15
+            return

@@ -1,17 +1,19 @@
-"""HDFS Append and Truncates, section "Requirements"."""
+"""HDFS Append and Truncates, section "Requirements": what a writer and its readers may rely on."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
-from lockgate.storage_core.errors import (
-    AlreadyExistsError,
-    LeaseHeldError,
-)
-from tests.support.files.file_world import FileWorld
+from lockgate.storage_core.errors import AlreadyExistsError, LeaseHeldError, StoreUnavailableError
+from lockgate.storage_core.files.volumes.protocol import BlockId, Volume
+from lockgate.storage_core.stamp import Stamp
+from tests.support.files.file_world import TEXT, FileWorld
 
 
 def test_a_file_has_one_writer(world: FileWorld) -> None:
+    """HDFS: there is one writer at most, and whoever creates, appends or truncates is one."""
     writer = world.process().create("/a.log")
 
     with pytest.raises(LeaseHeldError):
@@ -23,7 +25,25 @@ def test_a_file_has_one_writer(world: FileWorld) -> None:
     writer.close()
 
 
+def test_a_writer_and_many_readers_use_a_file_at_once(world: FileWorld) -> None:
+    """HDFS: many readers read what one writer is writing."""
+    writer = world.process().create("/a.log")
+    readers = [world.process().open("/a.log") for _ in range(3)]
+    got = [b""] * 3
+    for number in range(12):
+        writer.write(b"%d," % number)
+        writer.flush()
+        at = number % 3
+        got[at] += readers[at].read()
+        assert got[at] == b"".join(b"%d," % one for one in range(number + 1))
+    writer.close()
+    assert {before + reader.read() for before, reader in zip(got, readers, strict=True)} == {
+        b"0,1,2,3,4,5,6,7,8,9,10,11,"
+    }
+
+
 def test_flushed_bytes_are_read_by_another_process_before_the_file_is_closed(world: FileWorld) -> None:
+    """HDFS: new data is seen before the file is closed, by new readers. Here also by one that was open."""
     writer = world.process().create("/a.log")
     writer.write(b"one")
     writer.flush()
@@ -33,4 +53,90 @@ def test_flushed_bytes_are_read_by_another_process_before_the_file_is_closed(wor
     writer.write(b"two")
     writer.flush()
     assert reader.read() == b"two"
+    writer.close()
+
+
+def test_data_is_not_seen_before_it_is_persisted(world: FileWorld) -> None:
+    """HDFS: data may be seen before it is persisted. Here only durable bytes are served."""
+    writer = world.process().create("/a.log")
+    writer.write(b"one")
+    writer.flush()
+    (record,) = world.records("/a.log")
+    for volume in world.volumes.values():
+        volume.append(record.block, record.stamp, 3, b"two")  # received, and not durable
+    assert world.process().open("/a.log").read() == b"one"
+    writer.write(b"two")
+    writer.close()
+    assert world.process().open("/a.log").read() == b"onetwo"
+
+
+def test_a_flush_guarantees_that_data_and_metadata_are_persisted(world: FileWorld) -> None:
+    """HDFS: what was flushed survives a crash of the system. Here of writer, journal and volumes at once."""
+    world.leave_open("/a.log", TEXT, block_bytes=8)
+    world.restart_journal()
+    world.restart_volumes()
+    assert world.process().open("/a.log").read() == TEXT
+    assert world.recover() == []
+    assert world.process().open("/a.log").read() == TEXT
+
+
+class CountedVolume:
+    """A volume that counts the calls of a writer."""
+
+    def __init__(self, volume: Volume, calls: Counter[str]) -> None:
+        self._volume, self._calls = volume, calls
+
+    def append(self, block: BlockId, stamp: Stamp, offset: int, data: bytes) -> int:
+        self._calls["append"] += 1
+        return self._volume.append(block, stamp, offset, data)
+
+    def flush(self, block: BlockId, stamp: Stamp) -> int:
+        self._calls["flush"] += 1
+        return self._volume.flush(block, stamp)
+
+    def __getattr__(self, name: str) -> object:
+        self._calls[name] += 1
+        return getattr(self._volume, name)
+
+
+def test_a_writer_flushes_a_few_bytes_often_without_undue_load(world: FileWorld) -> None:
+    """HDFS: flushes of a few bytes may be frequent. Here each is two calls a member, and no entry."""
+    calls: Counter[str] = Counter()
+    world.volumes.update({name: CountedVolume(one, calls) for name, one in world.volumes.items()})  # type: ignore[misc]
+    writer = world.process(block_bytes=1000).create("/a.log")
+    writer.write(b"x")
+    writer.flush()
+    calls.clear()
+    before = world.journal.status().stamp
+    for _ in range(50):
+        writer.write(b"yz")
+        writer.flush()
+
+    assert calls == {"append": 150, "flush": 150}
+    assert world.journal.status().stamp == before
+    writer.close()
+
+
+def test_a_reader_that_opens_after_a_flush_reads_all_that_was_flushed(world: FileWorld) -> None:
+    """HDFS: a reader is guaranteed to read what was flushed before it opened the file, from any replica."""
+    writer = world.process().create("/a.log")
+    for length in range(1, len(TEXT) + 1):
+        writer.write(TEXT[length - 1 : length])
+        writer.flush()
+        with world.without(world.names[length % 3], world.names[(length + 1) % 3]):
+            assert world.process().open("/a.log").read() == TEXT[:length]
+    writer.close()
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_flushed_data_that_cannot_be_had_is_an_error(world: FileWorld, is_closed: bool) -> None:
+    """HDFS: data is never lost silently: a new reader gets an error while no replica can be reached."""
+    writer = world.process(block_bytes=100).create("/a.log")
+    writer.write(b"one")
+    writer.flush()
+    if is_closed:
+        writer.close()
+    with world.without(*world.names), pytest.raises(StoreUnavailableError):
+        world.process().open("/a.log").read()
+    assert world.process().open("/a.log").read() == b"one"
     writer.close()

@@ -1,0 +1,157 @@
+"""HDFS Append and Truncates, section "Stale Replica Deletion", with "GenerationStamp".
+
+The stamp of HDFS is one number of 8 bytes that is counted up; here it is the stamp of a journal entry: an
+epoch and a sequence, of 8 bytes each. "GenerationStamp vs Larger BlockIds" is the last test.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.errors import FencedError, StaleReplicaError, StoreUnavailableError
+from lockgate.storage_core.files.replicas.left_over import LeftOver
+from lockgate.storage_core.files.volumes.protocol import Replica
+from lockgate.storage_core.stamp import Stamp
+from tests.support.files.file_world import FileWorld
+
+
+def replicas(world: FileWorld, number: int) -> tuple[Replica, ...]:
+    return world.volumes[world.names[number]].replicas(None, 100)
+
+
+def miss_an_update(world: FileWorld) -> None:
+    """Write a file of which the first volume misses the second half."""
+    writer = world.process(block_bytes=100).create("/a.log")
+    writer.write(b"one")
+    writer.flush()
+    with world.without(world.names[0]):
+        writer.write(b"two")
+        writer.close()
+
+
+def test_a_replica_that_missed_updates_is_not_served(world: FileWorld) -> None:
+    """HDFS: data of a stale replica is not served."""
+    miss_an_update(world)
+    (record,) = world.records("/a.log")
+    assert [one.length_bytes for one in replicas(world, 0)] == [3]
+    assert world.process().open("/a.log").read() == b"onetwo"
+    with world.without(*world.names[1:]), pytest.raises(StoreUnavailableError):
+        world.process().open("/a.log").read()
+    with pytest.raises(StaleReplicaError):
+        world.volumes[world.names[0]].read(record.block, record.stamp, 0, 3)
+
+
+def test_a_stale_replica_is_deleted(world: FileWorld) -> None:
+    """HDFS: a stale replica is found and deleted. Here in two passes, judged on the primary."""
+    miss_an_update(world)
+    assert world.process().upkeep.delete_left_over() == LeftOver(found=1, deleted=1)
+    assert replicas(world, 0) == ()
+    assert world.process().open("/a.log").read() == b"onetwo"
+
+
+def append(world: FileWorld) -> None:
+    world.process(block_bytes=100).append("/a.log")
+
+
+def truncate(world: FileWorld) -> None:
+    world.process(block_bytes=100).truncate("/a.log", 1)
+
+
+def fail_a_member(world: FileWorld) -> None:
+    writer = world.process(block_bytes=100).append("/a.log")
+    opened = world.records("/a.log")[0].stamp
+    writer.write(b"two")
+    with world.without(world.names[0]):
+        writer.flush()
+    assert world.records("/a.log")[0].stamp > opened
+
+
+def recover(world: FileWorld) -> None:
+    files = world.process(block_bytes=100)
+    files.append("/a.log")
+    files.close()
+    opened = world.records("/a.log")[0].stamp
+    assert world.recover() == []
+    assert world.records("/a.log")[0].stamp > opened
+
+
+@pytest.mark.parametrize("act", [append, truncate, fail_a_member, recover])
+def test_a_new_stamp_is_needed(world: FileWorld, act: Callable[[FileWorld], None]) -> None:
+    """HDFS: a new stamp is needed to append, to truncate, after an error of a writer, and for a recovery."""
+    world.write(world.process(block_bytes=100), "/a.log", b"one")
+    (before,) = world.records("/a.log")
+    newest = world.journal.status().stamp
+    act(world)
+    (after,) = world.records("/a.log")
+    assert after.block == before.block
+    assert after.stamp > newest
+    for member in after.members:
+        found = world.volumes[member].stat(after.block)
+        assert found is not None
+        assert found.stamp == after.stamp
+
+
+def test_each_new_file_has_a_new_stamp(world: FileWorld) -> None:
+    """HDFS: a new file gets a new stamp. Here each of its blocks does."""
+    files = world.process()
+    stamps = []
+    for number in range(3):
+        world.write(files, f"/{number}.log")
+        stamps += [record.stamp for record in world.records(f"/{number}.log")]
+    assert len(stamps) == 9
+    assert stamps == sorted(set(stamps))
+
+
+def test_the_stamp_is_kept_over_restarts_and_no_stamp_is_given_twice(world: FileWorld) -> None:
+    """HDFS: the counter is part of the image. Here a restored journal also begins a greater epoch."""
+    world.write(world.process(), "/a.log", b"one")
+    world.journals.checkpoint()
+    newest = world.journal.status().stamp
+    world.restart_journal()
+    world.write(world.process(), "/b.log", b"one")
+    assert world.records("/b.log")[0].stamp > newest
+    newest = world.journal.status().stamp
+    assert world.journals.restore().stamp > newest  # of the checkpoint, without the entries after it
+
+
+def test_prehistoric_blocks_of_a_deleted_file_are_detected(world: FileWorld, tmp_path: Path) -> None:
+    """HDFS: blocks of a deleted file on a disk that comes back are stale, and are removed."""
+    files = world.process()
+    world.write(files, "/a.log", b"old")
+    (old,) = world.records("/a.log")
+    world.stop_volumes()
+    shutil.copytree(world.folders[0], tmp_path / "old")
+    world.start_volumes()
+    files.delete("/a.log")
+    files.remove_deleted()
+    world.write(files, "/a.log", b"new")
+    (new,) = world.records("/a.log")
+    world.stop_volumes()
+    for kept in (tmp_path / "old").glob(f"{old.block:020d}.*"):
+        shutil.copy(kept, world.folders[0])
+    world.start_volumes()
+
+    assert new.block > old.block
+    assert [one.block for one in replicas(world, 0)] == [old.block, new.block]
+    assert world.process().open("/a.log").read() == b"new"
+    assert world.process().upkeep.delete_left_over() == LeftOver(found=1, deleted=1)
+    assert [one.block for one in replicas(world, 0)] == [new.block]
+
+
+def test_volumes_see_without_the_journal_which_of_two_replicas_of_a_block_is_newer(world: FileWorld) -> None:
+    """HDFS: replicas of one block with two stamps are related, which larger block ids would not show."""
+    miss_an_update(world)
+    (record,) = world.records("/a.log")
+    with world.without_journal():
+        older, newer = (replicas(world, number)[0] for number in (0, 1))
+        assert (older.block, newer.block) == (record.block, record.block)
+        assert older.stamp < newer.stamp == record.stamp
+        for call in ("fence", "flush"):
+            with pytest.raises(FencedError):
+                getattr(world.volumes[world.names[1]], call)(record.block, older.stamp)
+        assert not world.volumes[world.names[1]].delete(record.block, older.stamp)
+    assert Stamp() < older.stamp
