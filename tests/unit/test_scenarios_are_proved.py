@@ -1,7 +1,8 @@
-"""The lists of scenarios and of hostile tests stay up to date: every test that they name exists."""
+"""The lists of scenarios, hostile tests and HDFS sections stay up to date: every test that they name exists."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -55,3 +56,37 @@ def test_every_hostile_test_says_what_happened_before_and_where_else_it_could() 
     assert [int(part.partition(".")[0]) for part in parts] == list(range(1, 28))
     fields = ("- Tests: `tests/", "- Before: ", "- Siblings: ")
     assert [part.partition("\n")[0] for part in parts if not all(field in part for field in fields)] == []
+
+
+HDFS_SECTIONS = [
+    "Requirements",
+    "Stale Replica Deletion",
+    "Failure Modes and Recovery",
+    "The Writer",
+    "The Reader",
+    "New Types of Transactions",
+    "Lease recovery",
+    "BlockId allocations and Client flushes",
+    "Namenode Restarts and Checkpoints",
+    "Truncates",
+    "File Deletions and Renames",
+    "Datanodes",
+    "Periodic Verification of Datanodes",
+    "Cluster Rebalancing",
+    "Upgrades",
+    "GenerationStamp vs Larger BlockIds",
+]
+
+
+def test_every_section_of_the_design_of_hdfs_has_a_file_of_tests_that_names_it() -> None:
+    text = (REPOSITORY / "docs" / "internals" / "hdfs-append.md").read_text()
+    rows = re.findall(r"^\| ([^|]+) \| `(test_\w+\.py)` \| ([^|]+) \|$", text, flags=re.MULTILINE)
+    assert [section for section, _, _ in rows] == HDFS_SECTIONS
+    folder = REPOSITORY / "tests" / "unit" / "files" / "hdfs_append"
+    assert {file for _, file, _ in rows} == {path.name for path in folder.glob("test_*.py")}
+    for section, file, _ in rows:
+        module = ast.parse((folder / file).read_text())
+        assert f'"{section}"' in (ast.get_docstring(module) or ""), file
+        tests = [one for one in module.body if isinstance(one, ast.FunctionDef) and one.name[:5] == "test_"]
+        assert [one.name for one in tests if not (ast.get_docstring(one) or "").startswith("HDFS: ")] == []
+        assert tests

@@ -26,6 +26,7 @@ def moved(world: MemoryWorld) -> list[tuple[BlockId, str]]:
 
 
 def test_a_block_that_is_written_is_left_out(world: MemoryWorld) -> None:
+    """HDFS: a request to move a block that is being written is rejected."""
     writer = world.process(*NAMES).append("/b.log")
     writer.write(b"d")
     writer.flush()
@@ -39,6 +40,7 @@ def test_a_block_that_is_written_is_left_out(world: MemoryWorld) -> None:
 
 
 def test_its_entry_is_refused(world: MemoryWorld) -> None:
+    """HDFS: the datanode rejects it. Here the journal does, whose entry would be the move."""
     writer = world.process(*NAMES).append("/b.log")
     writer.write(b"d")
     writer.flush()
@@ -62,6 +64,7 @@ def test_its_entry_is_refused(world: MemoryWorld) -> None:
 
 
 def test_a_block_that_is_opened_between_the_copy_and_the_entry_stays_where_it_is(world: MemoryWorld) -> None:
+    """HDFS: as above. Here a move is refused if its block has a newer stamp."""
     others = world.process(*NAMES)
     *_, last = world.blocks()
     copied: list[BlockId] = []

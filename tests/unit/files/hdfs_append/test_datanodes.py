@@ -19,6 +19,7 @@ S1, S2 = Stamp(1, 1), Stamp(2, 1)
 
 
 def test_the_stamp_is_kept_in_the_header_of_the_replica(tmp_path: Path) -> None:
+    """HDFS: 8 bytes at the end of the meta-file. Here 16, in a header that is replaced."""
     with LocalVolume(tmp_path) as volume:
         volume.create(B, S1)
         volume.fence(B, S2)
@@ -31,6 +32,7 @@ def test_the_stamp_is_kept_in_the_header_of_the_replica(tmp_path: Path) -> None:
 
 
 def test_a_new_stamp_ends_the_writes_that_are_under_way(tmp_path: Path) -> None:
+    """HDFS: connections that modify the block are closed. Here its lock orders write and stamp."""
     ended: list[type[BaseException]] = []
     with LocalVolume(tmp_path) as volume:
         volume.create(B, S1)
@@ -56,6 +58,7 @@ def test_a_new_stamp_ends_the_writes_that_are_under_way(tmp_path: Path) -> None:
 
 
 def test_a_block_can_be_read_where_it_is_written(world: FileWorld) -> None:
+    """HDFS: a block is made in its real directory, so that it can be read meanwhile."""
     writer = world.process(block_bytes=100).create("/a.log")
     writer.write(b"one")
     writer.flush()
@@ -66,6 +69,7 @@ def test_a_block_can_be_read_where_it_is_written(world: FileWorld) -> None:
 
 
 def test_a_block_report_skips_blocks_that_are_written(world: FileWorld) -> None:
+    """HDFS: a block report skips blocks that are being modified."""
     files = world.process(block_bytes=100)
     writer = files.create("/a.log")
     writer.write(b"one")
@@ -85,6 +89,7 @@ def test_a_block_report_skips_blocks_that_are_written(world: FileWorld) -> None:
 
 
 def test_bytes_and_checksums_are_read_together_while_a_block_is_written(tmp_path: Path) -> None:
+    """HDFS: bytes and checksum change together, under the block's lock."""
     with LocalVolume(tmp_path) as volume:
         volume.create(B, S1)
         done = threading.Event()

@@ -1,11 +1,12 @@
-"""HDFS Append and Truncates, section "BlockId allocations and Client flushes"."""
+"""HDFS Append and Truncates, section "BlockId allocations and Client flushes": what a flush costs."""
 
 from __future__ import annotations
 
-from tests.support.files.file_world import FileWorld
+from tests.support.files.file_world import TEXT, FileWorld
 
 
 def test_a_flush_writes_no_entry_unless_a_block_was_added(world: FileWorld) -> None:
+    """HDFS: not every flush of an application is a flush request to the namenode."""
     writer = world.process(block_bytes=100).create("/a.log")
     writer.write(b"one")
     writer.flush()
@@ -16,3 +17,61 @@ def test_a_flush_writes_no_entry_unless_a_block_was_added(world: FileWorld) -> N
 
     assert world.journal.status().stamp == before
     writer.close()
+
+
+def test_a_flush_after_a_new_block_has_its_metadata_in_the_journal(world: FileWorld) -> None:
+    """HDFS: the first flush after an allocation syncs the log. Here the allocation is durable by itself."""
+    writer = world.process().create("/a.log")
+    writer.write(b"x")
+    writer.flush()
+    before = len(world.entries())
+    writer.write(TEXT[1:9])
+    allocated = world.entries()[before:]
+    writer.flush()
+    writer.flush()
+    assert allocated == world.entries()[before:] == ["commit-block", "add-block"]
+    writer.close()
+
+
+def test_an_allocated_block_is_not_lost_with_the_journals_process(world: FileWorld) -> None:
+    """HDFS: a block that was not flushed may get lost. Here its entry is durable at once."""
+    files = world.process()
+    writer = files.create("/a.log")
+    writer.write(b"x")
+    (record,) = world.records("/a.log")
+    files.close()
+    world.restart_journal()
+    assert world.records("/a.log") == (record,)
+    assert world.recover() == []
+    assert world.process().open("/a.log").read() == b""  # it was not flushed
+
+
+def test_a_chunk_that_is_filled_in_part_is_flushed_and_continued(world: FileWorld) -> None:
+    """HDFS: a partial chunk is written over, with a new checksum. Here each flush is a frame of its own."""
+    files = world.process(block_bytes=100)
+    writer = files.create("/a.log")
+    for number in range(len(TEXT)):
+        writer.write(TEXT[number : number + 1])
+        writer.flush()
+        assert files.open("/a.log").read() == TEXT[: number + 1]
+    files.close()
+    world.restart_volumes()
+    assert world.process().open("/a.log").read() == TEXT
+    assert world.recover() == []
+    assert list(world.process().check(verify=True).findings()) == []
+
+
+def test_a_crash_in_the_middle_of_a_partial_chunk_leaves_what_was_flushed_before(world: FileWorld) -> None:
+    """HDFS: chunk and checksum are overwritten together. Here nothing that was flushed is overwritten."""
+    world.leave_open("/a.log", b"abc")
+    (record,) = world.records("/a.log")
+    for volume in world.volumes.values():
+        volume.append(record.block, record.stamp, 3, b"def")
+    world.stop_volumes()
+    for cut, folder in enumerate(world.folders, start=1):
+        log = folder / f"{record.block:020d}.log"
+        log.write_bytes(log.read_bytes()[:-cut])
+    world.start_volumes()
+    assert world.process().open("/a.log").read() == b"abc"
+    assert world.recover() == []
+    assert world.process().open("/a.log").read() == b"abc"

@@ -27,6 +27,7 @@ class ReadOnly:
 
 
 def test_it_uses_the_calls_of_a_reader_only(world: FileWorld) -> None:
+    """HDFS: the verifier uses the code of a reader."""
     first, *_ = blocks(world)
     flip(world, 0, first)
     world.volumes.update({name: ReadOnly(one) for name, one in world.volumes.items()})  # type: ignore[misc]
@@ -34,6 +35,7 @@ def test_it_uses_the_calls_of_a_reader_only(world: FileWorld) -> None:
 
 
 def test_blocks_that_are_written_meanwhile_are_not_taken_for_damaged(world: FileWorld) -> None:
+    """HDFS: the block's lock makes it work beside writers."""
     done = threading.Event()
     files = world.process(block_bytes=32)
 
@@ -58,6 +60,7 @@ def test_blocks_that_are_written_meanwhile_are_not_taken_for_damaged(world: File
 
 
 def test_damage_on_the_disk_of_one_volume_is_found_whatever_reader_has_it_open(world: FileWorld) -> None:
+    """HDFS: as above. Here the damaged replica is set aside."""
     _, second, _ = blocks(world)
     reader = world.process().open("/a.log")
     assert reader.read(4) == TEXT[:4]

@@ -1,4 +1,4 @@
-"""Entries about a file's blocks: what the fold refuses."""
+"""HDFS Append and Truncates, section "New Types of Transactions": entries, and what a fold refuses."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from lockgate.storage_core.files.namespace.rows import Block
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, VolumeId
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Mutation, Refused, Stamp
-from tests.support.files.file_world import FileWorld
+from tests.support.files.file_world import TEXT, FileWorld
 
 
 def test_an_entry_without_the_lease_changes_nothing(world: FileWorld) -> None:
+    """HDFS: records of an open file. Here each names the lease of its writer."""
     files = world.process()
     writer = files.create("/a.log")
     resource = file_resource(files.status("/a.log").inode)
@@ -35,6 +36,7 @@ def test_an_entry_without_the_lease_changes_nothing(world: FileWorld) -> None:
 
 
 def test_of_two_reseals_only_the_newer_is_committed(world: FileWorld) -> None:
+    """HDFS: a stamp is taken first, and logged with the file. Here the commit compares it."""
     files = world.process()
     with files.create("/a.log") as writer:
         writer.write(b"one")
@@ -59,6 +61,7 @@ def test_of_two_reseals_only_the_newer_is_committed(world: FileWorld) -> None:
 
 
 def test_a_block_is_added_after_a_sealed_one_only_and_on_registered_volumes(world: FileWorld) -> None:
+    """HDFS: a record has the whole list of blocks. Here a block is an entry."""
     files = world.process()
     with files.create("/a.log") as writer:
         writer.write(b"one")
@@ -81,3 +84,29 @@ def test_a_block_is_added_after_a_sealed_one_only_and_on_registered_volumes(worl
     with pytest.raises(ConflictError, match="the file stays open"):
         blocks(known).close()
     assert added.length_bytes == 0
+
+
+def test_open_file_and_close_file(world: FileWorld) -> None:
+    """HDFS: OpenFile and CloseFile have the list of blocks. Here the entries between them change one each."""
+    files = world.process()
+    before = len(world.entries())
+    world.write(files, "/a.log", TEXT[:12])
+    block = ["add-block", "commit-block"]
+    created = ["open-file", "register-volume", "register-volume", "register-volume", *block, *block]
+    assert world.entries()[before:] == [*created, "close-file"]
+    before = len(world.entries())
+    with files.append("/a.log") as writer:
+        writer.write(b"x")
+    assert world.entries()[before:] == [
+        "open-file", "stamp-block", "commit-block", "commit-block", "close-file",
+    ]  # fmt: skip
+
+
+def test_store_generation_stamp(world: FileWorld) -> None:
+    """HDFS: it persists the counter. Here a stamp is that of its entry, so that there is no counter."""
+    world.write(world.process(), "/a.log")
+    with world.journal.reading() as reading:
+        made = {
+            Stamp(entry.epoch, entry.sequence) for entry in reading.entries(0, 100) if entry.op == "add-block"
+        }
+    assert {record.stamp for record in world.records("/a.log")} == made

@@ -1,4 +1,4 @@
-"""HDFS Append and Truncates, section "Truncates"."""
+"""HDFS Append and Truncates, section "Truncates": the steps of a reseal with a target."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from collections.abc import Iterator
 import pytest
 
 from lockgate.storage_core.errors import (
+    FencedError,
     InvalidInputError,
+    LeaseHeldError,
+    StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.stamp import Stamp
 from tests.support.commit.destination import Crash
 from tests.support.files.file_world import TEXT, FileWorld
 
 
 @pytest.mark.parametrize("length", range(21))
 def test_a_truncate_at_every_byte_of_three_blocks(world: FileWorld, length: int) -> None:
+    """HDFS: blocks beyond the new size are discarded, and one may be cut in the middle."""
     files = world.process()
     world.write(files, "/a.log")
     files.truncate("/a.log", length)
@@ -34,6 +40,7 @@ def test_a_truncate_at_every_byte_of_three_blocks(world: FileWorld, length: int)
 def test_a_truncate_that_dies_at_any_step_leaves_the_old_length_or_the_new(
     world: FileWorld, length: int
 ) -> None:
+    """HDFS: the client recovers from errors. Here also the next process, from a death of the client."""
     for die_at in itertools.count():
         path = f"/{die_at}.log"
         world.write(world.process(), path)
@@ -66,6 +73,7 @@ def test_a_truncate_that_dies_at_any_step_leaves_the_old_length_or_the_new(
 
 @pytest.mark.parametrize("length", [-1, 21, 10**12])
 def test_a_length_outside_the_file_is_refused_and_nothing_is_changed(world: FileWorld, length: int) -> None:
+    """HDFS: a truncate to a greater size is not supported."""
     files = world.process()
     world.write(files, "/a.log")
     before = world.journal.status().stamp
@@ -73,3 +81,96 @@ def test_a_length_outside_the_file_is_refused_and_nothing_is_changed(world: File
     with pytest.raises(InvalidInputError, match="give a length from 0 to 20"):
         files.truncate("/a.log", length)
     assert world.journal.status().stamp == before
+
+
+def test_blocks_beyond_the_new_size_are_discarded_at_once(world: FileWorld) -> None:
+    """HDFS: complete blocks are eliminated first, and logged. Here by the entry that has the target."""
+    files = world.process()
+    world.write(files, "/a.log")
+    before, seen = len(world.entries()), []
+
+    def look(point: str) -> None:
+        if point == "reseal.stamp.after":
+            seen.append([(record.length_bytes, record.target_bytes) for record in world.records("/a.log")])
+
+    FAILPOINTS.observer = look
+    files.truncate("/a.log", 5)
+    FAILPOINTS.observer = None
+    assert seen == [[(8, 5)]]
+    assert world.entries()[before:] == ["open-file", "stamp-block", "commit-block", "close-file"]
+    assert world.leases() == []
+    assert files.remove_deleted().blocks == 2
+
+
+def test_all_replicas_have_the_new_stamp_before_one_is_cut(world: FileWorld) -> None:
+    """HDFS: stamp, log, then truncate, which names the new stamp."""
+    files = world.process(block_bytes=100)
+    world.write(files, "/a.log")
+    (before,) = world.records("/a.log")
+
+    def look(point: str) -> None:
+        if point == "reseal.trim.before" and not stamps:
+            (record,) = world.records("/a.log")
+            found = [volume.stat(record.block) for volume in world.volumes.values()]
+            assert [one.length_bytes for one in found if one is not None] == [20, 20, 20]
+            stamps.extend((record.pending, *(one.stamp for one in found if one is not None)))
+
+    stamps: list[Stamp | None] = []
+    FAILPOINTS.observer = look
+    files.truncate("/a.log", 5)
+    FAILPOINTS.observer = None
+    (after,) = world.records("/a.log")
+    assert stamps == [after.stamp] * 4
+    assert after.stamp > before.stamp
+    for volume in world.volumes.values():
+        with pytest.raises(FencedError):
+            volume.trim(before.block, before.stamp, 1)
+    assert files.open("/a.log").read() == TEXT[:5]
+
+
+@pytest.mark.parametrize("step", ["fence", "trim", "finish"])
+def test_an_error_of_a_member_is_handled_as_that_of_a_writer(world: FileWorld, step: str) -> None:
+    """HDFS: as item 3 of the writer: the bad datanode is removed, and the others get a newer stamp."""
+    files = world.process(block_bytes=100)
+    world.write(files, "/a.log")
+    bad = max(world.names)  # the last one that is called
+    away: dict[VolumeId, Volume] = {}
+
+    def go_away(point: str) -> None:
+        if point == f"reseal.{step}.before" and not away:
+            away[bad] = world.volumes.pop(bad)
+
+    FAILPOINTS.observer = go_away
+    files.truncate("/a.log", 5)
+    FAILPOINTS.observer = None
+    world.volumes.update(away)
+    (record,) = world.records("/a.log")
+    assert set(record.members) == {*world.names} - {bad}
+    assert files.open("/a.log").read() == TEXT[:5]
+    with world.without(*record.members), pytest.raises(StoreUnavailableError):
+        files.open("/a.log").read()
+    assert files.upkeep.delete_left_over().deleted == 1
+
+
+def test_a_file_that_is_written_cannot_be_cut(world: FileWorld) -> None:
+    """HDFS: a client that truncates is a writer, of which there is one."""
+    files = world.process()
+    writer = files.create("/a.log")
+    writer.write(TEXT)
+    writer.flush()
+    with pytest.raises(LeaseHeldError):
+        world.process().truncate("/a.log", 0)
+    writer.close()
+    assert files.open("/a.log").read() == TEXT
+
+
+def test_a_cut_without_a_member_is_done_later(world: FileWorld) -> None:
+    """HDFS: the client recovers from errors. Here without any member the target waits in the journal."""
+    files = world.process(block_bytes=100)
+    world.write(files, "/a.log")
+    with world.without(*world.names), pytest.raises(StoreUnavailableError):
+        files.truncate("/a.log", 5)
+    assert world.process().open("/a.log").read() == TEXT[:5]
+    assert world.recover() == []
+    (record,) = world.records("/a.log")
+    assert (record.length_bytes, record.target_bytes, len(record.members)) == (5, None, 3)
