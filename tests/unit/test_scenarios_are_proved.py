@@ -1,4 +1,4 @@
-"""The lists of scenarios, hostile tests and HDFS sections stay up to date: every test that they name exists."""
+"""The lists of scenarios, hostile tests and HDFS sections are true: every test that they name exists."""
 
 from __future__ import annotations
 
