@@ -7,6 +7,7 @@ const { createElement: h, useEffect, useState } = globalThis.React;
 const { Badge, Box, HStack, Link, Text } = globalThis.ChakraUI;
 
 const EVERY_MS = 30_000;
+const LIMIT_MS = 20_000;
 const SHOWN = 3;
 
 // Airflow's page has a <base>: it is the path of `[api] base_url`.
@@ -16,7 +17,10 @@ const jobPage = ({ destination, job_id }) =>
   framed(`job?destination=${encodeURIComponent(destination)}&job=${encodeURIComponent(job_id)}`);
 
 async function counts(signal) {
-  const answer = await fetch(`${BASE}lockgate/api/v1/jobs/counts`, { signal, headers: { accept: "application/json" } });
+  const answer = await fetch(`${BASE}lockgate/api/v1/jobs/counts`, {
+    signal: AbortSignal.any([signal, AbortSignal.timeout(LIMIT_MS)]),
+    headers: { accept: "application/json" },
+  });
   if (!answer.ok) throw new Error(`status ${answer.status}`);
   return answer.json();
 }
@@ -63,7 +67,7 @@ function LockgateCard() {
       found !== null && h(Badge, { colorPalette: needing ? "orange" : "green", "aria-hidden": true }, needing),
       h(
         Link,
-        { href: framed(needing ? "jobs?needs=you" : "jobs"), fontWeight: "bold" },
+        { href: framed(needing ? "jobs?needs=you" : "jobs"), color: "fg.info", fontWeight: "bold" },
         found === null ? "Lockgate" : `Lockgate: ${title(needing)}`,
       ),
       found !== null && h(Text, { color: "fg.muted", fontSize: "sm" }, `${found.unended} not ended`),
@@ -73,7 +77,7 @@ function LockgateCard() {
       h(
         Box,
         { key: `${job.destination}#${job.job_id}`, mt: 2, fontSize: "sm" },
-        h(Link, { href: jobPage(job) }, job.name || job.job_id),
+        h(Link, { href: jobPage(job), color: "fg.info" }, job.name || job.job_id),
         h(Text, { color: "fg.muted" }, job.needs_why),
       ),
     ),

@@ -29,7 +29,7 @@ from lockgate.storage_core.commit.records.plan import Decision
 from lockgate.storage_core.commit.records.report import FileFate, Report
 from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES, read_shard
 from lockgate.storage_core.commit.records.task import ExpectedTasks
-from lockgate.storage_core.commit.registry.rows import TaskAttempt
+from lockgate.storage_core.commit.registry.rows import Job, TaskAttempt
 from lockgate.storage_core.concurrency import in_order
 from lockgate.storage_core.errors import (
     JournalUnavailableError,
@@ -431,6 +431,8 @@ def _registered(
 ) -> Page[Attempt]:
     after = None if begin is None else (place, job_id, *begin)
     found = reading.where(TaskAttempt, {"destination": place, "job_id": job_id}, after=after, limit=limit + 1)
+    is_last = len(found) <= limit
+    counts = _all_count(reading.get(Job, place, job_id), found if begin is None and is_last else ())
     items = tuple(
         Attempt(
             task_id=row.task_id,
@@ -440,10 +442,22 @@ def _registered(
             files=row.files,
             rows=row.rows,
             size_bytes=row.size_bytes,
-            counts=None,
+            counts=counts,
         )
         for row in found[:limit]
     )
-    is_last = len(found) <= limit
     next_after = None if is_last else cursor("attempts", (items[-1].task_id, items[-1].attempt_id))
     return Page(items=items, next_after=next_after)
+
+
+def _all_count(job: Job | None, attempts: Sequence[TaskAttempt]) -> bool | None:
+    """Return whether an ended job publishes all of its attempts or none; None if it cannot be told.
+
+    Args:
+        job: The job in the registry.
+        attempts: All of its attempts; empty if a page has not all of them.
+    """
+    if job is None or job.phase != "committed":
+        return None if job is None or job.phase != "failed" else False
+    are_all = len({one.task_id for one in attempts}) == len(attempts) == job.tasks
+    return True if are_all and sum(one.files for one in attempts) == job.files else None

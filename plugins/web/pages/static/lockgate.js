@@ -1,6 +1,7 @@
 // Refresh without a reload, ages of times, and actions with a dry run. No page needs it to be read.
 "use strict";
 (() => {
+  const ACTION_LIMIT_MS = 60000;
   const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 
   // Times: the server sends the time, so that an unchanged page stays the same; the age is shown here.
@@ -129,6 +130,10 @@
       method: "POST",
       headers: { "Content-Type": "application/json" },
       body: JSON.stringify(body),
+      signal: AbortSignal.timeout(ACTION_LIMIT_MS),
+    }).catch((error) => {
+      if (error.name !== "TimeoutError") throw new Error("The server does not answer.");
+      throw new Error(`No answer in ${ACTION_LIMIT_MS / 1000} s. Look at the job before you press again: it may have been started.`);
     });
     const found = await answer.json().catch(() => ({}));
     if (!answer.ok) throw new Error(found.detail || `The server answered with status ${answer.status}.`);

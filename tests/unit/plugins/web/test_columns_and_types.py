@@ -21,7 +21,7 @@ JOBS = {
     "Files": "files",
     "Rows": "rows",
     "Size": "size_bytes",
-    "Changed": "changed_s",
+    "Age": "created_s changed_s",
     "Commit": "commit_s",
 }
 FILE = {"File": "key detail", "State": "state", "Rows": "rows", "Size": "size_bytes"}

@@ -256,6 +256,29 @@ def test_after_the_end_the_registry_has_the_attempts(journal_world: World) -> No
         ("t1", 1, 1),
         ("t2", 1, 1),
     ]
+    whole = items(world, f"/jobs/{job.job_id}/attempts", 50)
+    assert [one["counts"] for one in whole] == [True] * 3, "the job publishes as many files as these have"
+
+
+def test_of_two_attempts_of_a_task_it_is_not_known_after_the_end_which_one_counted(
+    journal_world: World,
+) -> None:
+    world = journal_world
+    with world.open_job("sales") as job:
+        write(job, "t0", {"0.csv": b"1"})
+        write(job, "t0", {"0.csv": b"2"})
+        job.commit()
+    found = items(world, f"/jobs/{job.job_id}/attempts", 50)
+    assert [one["counts"] for one in found] == [None, None]
+
+
+def test_no_attempt_of_a_failed_job_counts(journal_world: World) -> None:
+    world = journal_world
+    with world.open_job("sales") as job:
+        write(job, "t0", {"0.csv": b"1"})
+        job.abort("by hand")
+    found = items(world, f"/jobs/{job.job_id}/attempts", 50)
+    assert [one["counts"] for one in found] == [False]
 
 
 def test_an_undecided_job_has_no_plan(world: World) -> None:
