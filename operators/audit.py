@@ -13,7 +13,7 @@ from lockgate.operators.connections.connected import with_connections
 from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, parked_after
 from lockgate.operators.dag_run.log_tables import log_table
 from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
-from lockgate.operators.dag_run.page_links import PageLink
+from lockgate.operators.dag_run.page_links import PageLink, job_address
 from lockgate.operators.dag_run.parameters import seconds_or_none
 from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.operators.spark_process.environment import ALL
@@ -177,6 +177,7 @@ class AuditOperator(LockgateOperator):
         if failed := failed_rows(verdict["document"]):
             show = self.log.error if verdict["failures"] else self.log.warning
             show("expectations that the data do not meet:\n%s", log_table(COLUMNS, failed, most_rows=20))
+        self.log.info("the audit on its job's page: %s#audit", job_address(job.destination, job.job_id))
         if self.data_docs and verdict["document"]["results"]:
             file = Path(self.data_docs, f"{job.job_id}.html")
             try:

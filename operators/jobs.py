@@ -144,7 +144,9 @@ class JobSetupOperator(LockgateOperator):
         park_timeout_s = seconds_or_none("park_timeout_s", self.park_timeout_s)
         job = self._open(context)
         if job.phase() is not JobPhase.OPEN:
-            self.log.info("job %s was decided by an earlier try and is finished: %s", job.job_id, job.phase())
+            page = job_address(job.destination, job.job_id)
+            done = "job %s was decided by an earlier try and is finished: %s; its page: %s"
+            self.log.info(done, job.job_id, job.phase(), page)
             job = self._open(context)
         self.job = NamedJob(destination=job.destination, job_id=job.job_id, job_attempt=job.job_attempt)
         with parked_after(job, park_timeout_s, self.log):
@@ -289,7 +291,8 @@ class JobCommitOperator(LockgateOperator):
         drop_artefacts(job)
         self._lineage = lineage_if_installed(self.job)
         emit_once(self, context, job, receipt, is_first=is_first)
-        self.log.info("committed:\n%s", receipt_table(job.destination, receipt))
+        page = job_address(job.destination, job.job_id)  # not in the table, which would fold it
+        self.log.info("committed; its page: %s\n%s", page, receipt_table(job.destination, receipt))
         return receipt
 
     def get_openlineage_facets_on_complete(
@@ -379,14 +382,15 @@ class JobAbortOperator(LockgateOperator):
 
         job = attach(self.job)
         phase = abort_attached(job, self.reason)
+        page = job_address(job.destination, job.job_id)
         if phase in {JobPhase.DECIDED, JobPhase.PUBLISHED}:
             self.log.warning(
                 "job %s at %s is %s: its commit was interrupted after the decision, so it is not aborted; "
-                "a retry of the commit task or the DAG job_recovery finishes it",
-                *(job.job_id, job.destination, phase),
+                "a retry of the commit task or the DAG job_recovery finishes it; its page: %s",
+                *(job.job_id, job.destination, phase, page),
             )
         else:
-            self.log.info("job %s at %s is %s", job.job_id, job.destination, phase)
+            self.log.info("job %s at %s is %s; its page: %s", job.job_id, job.destination, phase, page)
         return str(phase)
 
 

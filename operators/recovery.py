@@ -16,8 +16,9 @@ from lockgate.operators.dag_run.destinations import (
     named_destinations,
     watched_destinations,
 )
-from lockgate.operators.dag_run.job_handle import drop_blobs
+from lockgate.operators.dag_run.job_handle import drop_blobs, triggered_by
 from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
+from lockgate.operators.dag_run.page_links import job_address
 from lockgate.operators.dag_run.parameters import check_bool, seconds
 from lockgate.operators.dag_run.progress import LoggedProgress, aligned
 from lockgate.operators.dag_run.retries import fail_without_retry
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 SettleBy = Literal["auto", "threads", "workers"]
 COLUMNS: Final = ("job", "destination", "found", "lease", "action", "ended", "detail")
 UNSETTLED: Final = "not settled yet"
+PAGES: Final = 50
+"""Jobs whose pages the log of a recovery names."""
 
 
 def recovery_interval() -> timedelta:
@@ -116,12 +119,13 @@ class JobRecoveryOperator(LockgateOperator):
 
     @fail_without_retry()
     @with_connections
-    def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's
+    def execute(self, context: Context) -> dict[str, int]:
         """Find the jobs, settle them, and return how each ended."""
         check_bool("report_only", self.report_only)
         settings = load_settings()
         if self.abort_reason:
-            return self._abort(settings, self.abort_reason)
+            user = triggered_by(context)
+            return self._abort(settings, f"{self.abort_reason}; by {user}" if user else self.abort_reason)
         by_workers = self._by_workers(settings)
         unended, unreached = self._find(settings)
         self.log.info("%d jobs to settle; left alone: %s", len(unended.expired), unended.left_alone or "none")
@@ -173,6 +177,7 @@ class JobRecoveryOperator(LockgateOperator):
                 )
             would = "would be aborted; it is" if self.report_only else "is"
             self.log.info("job %s at %s %s %s: %s", at.job_id, at.destination, would, phase, reason)
+            self.log.info("its page: %s", job_address(at.destination, at.job_id))
         return {"abort": len(jobs)}
 
     def _defer(self, unended: UnendedJobs, unreached: list[str]) -> None:
@@ -198,6 +203,8 @@ class JobRecoveryOperator(LockgateOperator):
         results = sorted(settled, key=lambda r: (r.destination, r.job_id))
         if results:
             self.log.info("recovered:\n%s", summary_table(results))
+        for one in results[:PAGES]:
+            self.log.info("page of %s: %s", one.job_id, job_address(one.destination, one.job_id))
         for blob_job in [result.artefacts for result in results if result.artefacts]:
             drop_blobs(blob_job)
         self._raise_problems(results, unreached)

@@ -12,6 +12,7 @@ from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, handle
 from lockgate.operators.dag_run.lineage import lineage_of_write, parquet_columns
 from lockgate.operators.dag_run.log_tables import log_table
 from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
+from lockgate.operators.dag_run.page_links import job_address
 from lockgate.operators.dag_run.parameters import check_bool, filled_in, positive, seconds_or_none
 from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.operators.spark_process.environment import ALL, Part
@@ -162,6 +163,7 @@ class SparkWriteOperator(LockgateOperator):
         self.log.info(
             "job %s, attempt %s: staged %d tasks\n%s", job.job_id, job.job_attempt, len(tasks), table
         )
+        self.log.info("its page: %s", job_address(job.destination, job.job_id))
         return chunked([task.task_id for task in tasks], chunks)
 
     def _stage(self, job: Job, staging: Path) -> list[StagedFile]:

@@ -15,6 +15,7 @@ from lockgate.operators.dag_run.job_handle import (
 )
 from lockgate.operators.dag_run.log_tables import log_table
 from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
+from lockgate.operators.dag_run.page_links import job_address
 from lockgate.operators.dag_run.parameters import seconds, seconds_or_none
 from lockgate.operators.dag_run.progress import LoggedProgress
 from lockgate.operators.dag_run.retries import fail_without_retry
@@ -134,6 +135,7 @@ class TaskCommitOperator(LockgateOperator):
             )
         shown = [(row["task_id"], row["files"], row["rows"], row["size"]) for row in rows]
         self.log.info("committed tasks:\n%s", log_table(("task", "files", "rows", "bytes"), shown))
+        self.log.info("their job's page: %s", job_address(job.destination, job.job_id))
         return _totals(rows)
 
     def _park_timeout_s(self) -> float | None:

@@ -119,6 +119,12 @@ def origin_of(context: Context) -> JobOrigin:
     return JobOrigin(dag_id=ti.dag_id, run_id=ti.run_id, task_id=ti.task_id, map_index=index)
 
 
+def triggered_by(context: Context) -> str:
+    """Return the user who triggered the DAG run, as Airflow recorded it; empty for a schedule."""
+    run = context.get("dag_run")
+    return (run and run.triggering_user_name) or ""
+
+
 def attach_open(handle: object, *, job_attempt: JobAttemptId | None = None) -> Job:
     """Return the job that a handle names, if it can still be written; arguments as for `attach`.
 

@@ -5,18 +5,21 @@ Airflow asks nothing before it calls a plugin's route, so every route depends on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_access_view
 from airflow.configuration import conf
+from airflow.models import DagRun
+from airflow.utils.session import create_session
 from fastapi import HTTPException
+from sqlalchemy import select, tuple_
 from starlette.requests import Request
 
 from lockgate.plugins.airflow.actions import DAGS, DagRuns
-from lockgate.plugins.web.access import Host
+from lockgate.plugins.web.access import Host, Run
 from lockgate.plugins.web.models.actions import ActionName
 
 _MAY_VIEW: Final = requires_access_view(AccessView.JOBS)
@@ -34,6 +37,7 @@ def airflow_host() -> Host:
         user=_user,
         actions=DagRuns(run_href),
         run_href=run_href,
+        run_users=run_users,
         theme="airflow",
         own_origin=_own_origin,
     )
@@ -51,6 +55,16 @@ def run_href(dag_id: str, run_id: str, task_id: str | None, map_index: int) -> s
     if task_id is not None:
         href += f"/tasks/{quote(task_id, safe='')}"
     return f"{href}/mapped/{map_index}" if task_id is not None and map_index >= 0 else href
+
+
+def run_users(runs: Collection[Run]) -> dict[Run, str]:
+    """Return the users who triggered DAG runs, as Airflow's database has them."""
+    at = (DagRun.dag_id, DagRun.run_id)
+    query = select(*at, DagRun.triggering_user_name).where(
+        tuple_(*at).in_(sorted(runs)), DagRun.triggering_user_name.is_not(None)
+    )
+    with create_session() as session:
+        return {(dag_id, run_id): user for dag_id, run_id, user in session.execute(query)}
 
 
 def _may_read(request: Request, user: GetUserDep) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from starlette.requests import Request
 
@@ -12,6 +12,9 @@ from lockgate.plugins.web.models.actions import ActionName, ActionRequest, Actio
 
 Dependency = Callable[..., Any]
 """A FastAPI dependency that raises an `HTTPException` with 401 or 403."""
+
+Run: TypeAlias = tuple[str, str]
+"""A DAG run: DAG and run id."""
 
 
 class Actions(Protocol):
@@ -33,6 +36,7 @@ class Host:
         actions: Carries actions out; None: the pages are read-only.
         run_href: Address of an Airflow DAG run or task instance: `(dag_id, run_id, task_id, map_index)`; None
             without Airflow.
+        run_users: Users who triggered DAG runs, given by DAG and run id; others are left out.
         theme: `airflow`: light and dark follow Airflow's switch; `browser`: they follow the browser.
         destinations: Destinations that may be read beside those in the journal.
         own_origin: Origin of the host's configured address, `https://airflow.example`; empty if there is
@@ -45,6 +49,7 @@ class Host:
     user: Callable[[Request], str]
     actions: Actions | None = None
     run_href: Callable[[str, str, str | None, int], str] | None = None
+    run_users: Callable[[Collection[Run]], Mapping[Run, str]] = lambda _: {}
     theme: str = "browser"
     destinations: tuple[str, ...] = ()
     own_origin: Callable[[], str] = str

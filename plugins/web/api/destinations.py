@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from lockgate.plugins.web.api.run_users import HostOfRequest, with_users
 from lockgate.plugins.web.facts.destinations import destination_detail, destination_rows
 from lockgate.plugins.web.facts.turns import destination_log
 from lockgate.plugins.web.models.base import Page
@@ -34,7 +35,14 @@ def detail(reads: ReadsOfRequest, destination: Destination) -> DestinationDetail
 
 @router.get("/log")
 def log(
-    reads: ReadsOfRequest, destination: Destination, after: After = None, limit: Limit = DEFAULT_LIMIT
+    reads: ReadsOfRequest,
+    host: HostOfRequest,
+    destination: Destination,
+    after: After = None,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Page[Turn]:
     """Return a destination's log, the newest turn first, each with who set its job up."""
-    return destination_log(reads, destination, after, limit)
+    page = destination_log(reads, destination, after, limit)
+    origins = with_users(host, [turn.origin for turn in page.items])
+    turns = (turn.model_copy(update={"origin": one}) for turn, one in zip(page.items, origins, strict=True))
+    return page.model_copy(update={"items": tuple(turns)})

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from lockgate.plugins.web.api.run_users import HostOfRequest, with_users
 from lockgate.plugins.web.facts.job.detail import job_audit, job_detail, job_report
 from lockgate.plugins.web.facts.job.event_log import job_log
 from lockgate.plugins.web.facts.job.files import job_attempts, job_files, job_plan
@@ -24,9 +25,13 @@ Destination = Annotated[
 
 
 @router.get("")
-def job(reads: ReadsOfRequest, job_id: str, destination: Destination = None) -> JobDetail:
+def job(
+    reads: ReadsOfRequest, host: HostOfRequest, job_id: str, destination: Destination = None
+) -> JobDetail:
     """Return all that is known about a job. What cannot be read is named in `unknown`."""
-    return job_detail(reads, job_id, destination)
+    found = job_detail(reads, job_id, destination)
+    [origin] = with_users(host, [found.row.origin])
+    return found.model_copy(update={"row": found.row.model_copy(update={"origin": origin})})
 
 
 @router.get("/attempts")

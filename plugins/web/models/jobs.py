@@ -11,12 +11,18 @@ Needs = Literal["nothing", "wait", "you"]
 
 
 class Origin(Model):
-    """The Airflow task that set a job up."""
+    """The Airflow task that set a job up.
+
+    Attributes:
+        triggered_by: User who triggered the DAG run, in a job and in a destination's log; empty elsewhere,
+            for a schedule, and if Airflow has the run no more.
+    """
 
     dag_id: str
     run_id: str
     task_id: str
     map_index: int = -1
+    triggered_by: str = ""
 
 
 class JobRow(Model):

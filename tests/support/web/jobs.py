@@ -27,9 +27,9 @@ def allow() -> None:
     """Let everyone in."""
 
 
-def client_of(world: World, reads: Reads | None = None) -> TestClient:
-    """Return a client of the application, which may read this destination."""
-    host = Host(may_read=allow, may_act={}, offers=lambda _: frozenset(), user=lambda _: "tester")
+def client_of(world: World, reads: Reads | None = None, **options: Any) -> TestClient:
+    """Return a client of the application, which may read this destination; options are those of the host."""
+    host = Host(may_read=allow, may_act={}, offers=lambda _: frozenset(), user=lambda _: "tester", **options)
     reads = reads or Reads(world.settings, destinations=[world.url], clock=world.clock)
     return TestClient(web_app(host, reads))
 

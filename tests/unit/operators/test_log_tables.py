@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 
 from lockgate.operators.dag_run.log_tables import WIDTH, log_table
@@ -44,7 +46,9 @@ def test_the_log_of_a_commit_shows_the_receipt_as_a_table(
 
     JobCommitOperator(task_id="commit", job=handle, allow_empty=True).execute(TaskRun().context())
 
-    table = capsys.readouterr().out.rpartition("committed:")[2].splitlines()[1:]
-    assert [line.split()[0] for line in table if line.strip("─ ")] == [
-        *("receipt", "destination", "job", "turn", "mode", "files", "rows", "bytes", "published")
-    ]
+    page, *table = capsys.readouterr().out.rpartition("committed; its page: ")[2].splitlines()
+    assert page.endswith(f"&job={quote(handle['job_id'])}")
+    shown = dict(line.split(maxsplit=1) for line in table if line.strip("─ ") and line != "receipt")
+    assert list(shown) == [*("destination", "job", "turn", "mode", "files", "rows", "bytes", "published")]
+    assert (shown["destination"], shown["job"]) == (handle["destination"], handle["job_id"])
+    assert (shown["turn"], shown["files"], shown["bytes"]) == ("1", "0 visible, 0 removed", "0")

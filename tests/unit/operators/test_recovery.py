@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from airflow.sdk import Variable
@@ -92,6 +93,20 @@ def test_a_job_is_aborted_for_a_reason_and_its_data_deleted(world: World) -> Non
     decision = world.attach(job.job_id)._folder.decision()
     assert decision is not None
     assert decision.reason == "wrong day"
+
+
+def test_an_abort_records_the_user_who_triggered_the_run(world: World) -> None:
+    job = world.open_job("sales")
+    write(job, "task-0", {"a.txt": b"1"})
+    task = JobRecoveryOperator(
+        task_id="recover", destination=world.url, job_id=job.job_id, abort_reason="wrong day"
+    )
+
+    task.execute(cast("Any", {"dag_run": SimpleNamespace(triggering_user_name="ada")}))
+
+    decision = world.attach(job.job_id)._folder.decision()
+    assert decision is not None
+    assert decision.reason == "wrong day; by ada"
 
 
 @pytest.mark.parametrize("report_only", [True, False])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -83,6 +84,18 @@ def test_a_dag_that_cannot_run_is_a_problem_that_names_the_remedy(
             start("sweep-blobs")
     finally:
         server.changed_dag("blob_sweep", **dict.fromkeys(columns, False))
+
+
+def test_the_user_of_a_run_is_known_and_none_is_made_up() -> None:
+    from lockgate.plugins.airflow.access import airflow_host
+
+    host = airflow_host()
+    assert host.actions is not None
+    started = host.actions.start("sweep-blobs", ActionRequest(dry_run=False), "tess")
+    run_id = str(started.href).rpartition("/")[2]
+    mine, other = ("blob_sweep", unquote(run_id)), ("blob_sweep", "scheduled__2026-11-18")
+
+    assert host.run_users({mine, other}) == {mine: "tess"}
 
 
 @pytest.mark.parametrize(

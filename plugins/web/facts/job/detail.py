@@ -19,6 +19,7 @@ from lockgate.plugins.web.models.jobs import (
     JobDetail,
     JobReport,
     JobRow,
+    Origin,
     PublishedJob,
 )
 from lockgate.plugins.web.reads import Reads
@@ -26,6 +27,7 @@ from lockgate.storage_core.commit.job_view import JobRecords, TaskCount, count_t
 from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.leases.registration import PHASES
 from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
+from lockgate.storage_core.commit.records.job import JobOrigin, JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.commit.records.task import AuditVerdict
@@ -279,7 +281,7 @@ def _row(state: JobState, job_id: str, place: str) -> JobRow:
         lease=state.lease,
         mode=record.spec.mode if record else known.mode if known else "",
         committer=record.spec.committer if record else known.committer if known else "",
-        origin=None if known is None else origin_of(known),
+        origin=_origin(record, known),
         tasks_committed=state.tasks.committed if state.tasks else 0,
         tasks_expected=state.tasks.expected if state.tasks else None,
         files=receipt.files if receipt else plan.files if plan else None,
@@ -290,6 +292,13 @@ def _row(state: JobState, job_id: str, place: str) -> JobRow:
         ended_s=ended_s,
         commit_s=ended_s - decided_s if ended_s is not None and decided_s is not None else None,
     )
+
+
+def _origin(record: JobRecord | None, known: Job | None) -> Origin | None:
+    found = None if known is None else origin_of(known)
+    if found is None and record is not None and isinstance(record.origin, JobOrigin):
+        return Origin.model_validate(record.origin)
+    return found
 
 
 def _phase(state: JobState) -> str:

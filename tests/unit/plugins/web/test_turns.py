@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import getpass
 import os
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 import pytest
 
+from lockgate.plugins.web.access import Run
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.codec import encode
 from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
@@ -17,10 +19,10 @@ from lockgate.storage_core.commit.records.job_folder import read
 from lockgate.storage_core.commit.records.plan import ShardRef
 from tests.support.airflow.task_run import die_at
 from tests.support.commit.destination import World
-from tests.support.web.jobs import get
+from tests.support.web.jobs import client_of, get
 
 ORIGIN = JobOrigin(dag_id="sales", run_id="run 1", task_id="write", map_index=3)
-SHOWN = {"dag_id": "sales", "run_id": "run 1", "task_id": "write", "map_index": 3}
+SHOWN = {"dag_id": "sales", "run_id": "run 1", "task_id": "write", "map_index": 3, "triggered_by": ""}
 
 
 def turns(world: World) -> list[dict[str, Any]]:
@@ -57,6 +59,29 @@ def test_a_turn_names_the_task_or_else_the_process_that_set_its_job_up(
     run(at, "b", {"b.csv": 1})
     assert who(at) == [(None, str(os.getpid())), (SHOWN, "")]
     assert turns(at)[0]["created_by"].startswith(f"{getpass.getuser()}@")
+
+
+@pytest.mark.parametrize("is_registered", [True, False])
+def test_a_turn_and_a_job_name_the_user_who_triggered_their_run(
+    world: World, journal_world: World, is_registered: bool
+) -> None:
+    at = journal_world if is_registered else world
+    job_id = run(at, "a", {"a.csv": 1}, origin=ORIGIN)
+    run(at, "b", {"b.csv": 1})
+    asked = []
+
+    def users(runs: Collection[Run]) -> dict[Run, str]:
+        asked.append(set(runs))
+        return {("sales", "run 1"): "ada"}
+
+    with client_of(at, run_users=users) as client:
+        turns = client.get("/api/v1/destinations/log", params={"destination": at.url}).json()["items"]
+        job = client.get(f"/api/v1/jobs/{job_id}", params={"destination": at.url}).json()
+
+    by_ada = {**SHOWN, "triggered_by": "ada"}
+    assert [turn["origin"] for turn in turns] == [None, by_ada]
+    assert job["row"]["origin"] == by_ada
+    assert asked == [{("sales", "run 1")}] * 2, "one question for a page"
 
 
 def test_a_turn_without_an_outcome_has_its_writer_too(world: World) -> None:
