@@ -16,9 +16,12 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from examples.flights.processes.worker import running_worker
 from lockgate import attach_job, open_job
+from lockgate.storage_core.blobs.server_or_client import open_blobs
 from lockgate.storage_core.commit.job_summary import JobSummary, list_jobs
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.ids import JobId
+from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints, take_checkpoint
+from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.settings import Settings
 from tests.support.airflow.pages import (
     PATIENCE_MS,
@@ -35,7 +38,8 @@ from tests.support.soak import rounds
 
 CHROMIUM = shutil.which("chromium")
 AXE_CORE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
-LOOKS = rounds([("light", 1440), ("dark", 800)], [*product(("light", "dark"), (1440, 800))])
+LOOKS = rounds([("dark", 800)], [*product(("light", "dark"), (1440, 800))])
+"""`test_pages_browser.py` has the others in each run; here are the frame and Airflow's switch."""
 SCREENSHOTS = Path(os.environ["LOCKGATE_SCREENSHOTS"]) if "LOCKGATE_SCREENSHOTS" in os.environ else None
 """Folder in which the pages' pictures are written, such as docs/images/pages."""
 
@@ -113,11 +117,12 @@ def press(page: Page, action: str, reason: str | None = None) -> None:
 
 def test_a_run_started_by_the_form_is_watched_from_writing_to_committed_without_a_reload(
     admin: Page,
-    root: Path,
+    airflow: Services,
     settings: Settings,
     killed: tuple[str, str],  # begins meanwhile
     request: pytest.FixtureRequest,
 ) -> None:
+    root = settings.home.parent
     destination = f"file://{root / 'lake' / 'form'}"
     admin.goto("/dags/dataset_commit")
     admin.get_by_role("button", name="Trigger").first.click()
@@ -143,7 +148,16 @@ def test_a_run_started_by_the_form_is_watched_from_writing_to_committed_without_
     expect(frame.locator("#receipt")).to_contain_text("30")
     assert admin.evaluate("window.same"), "Airflow's page was loaded again"
     assert frame.locator("body").evaluate("() => window.same"), "the page was loaded again"
-    assert only_job(destination, settings).phase is JobPhase.COMMITTED
+    job = only_job(destination, settings)
+    assert job.phase is JobPhase.COMMITTED
+
+    [run] = airflow.call("GET", "dags/dataset_commit/dagRuns")["dag_runs"]
+    assert airflow.ended_as("dataset_commit", run["dag_run_id"]) == "success"
+    log = "\n".join(airflow.log("dataset_commit", run["dag_run_id"], "commit"))
+    assert f"{airflow.url}{job_page(destination, job.job_id)}" in log
+    assert re.search(r"receipt.*\n.*\n? *destination +file://.*rows +30\n", log, re.DOTALL)
+    [turn] = airflow.lockgate("GET", f"destinations/log?{urlencode({'destination': destination})}")["items"]
+    assert turn["origin"]["triggered_by"] == "ada"
 
 
 def test_a_killed_driver_needs_you_and_the_pressed_recovery_commits_and_announces(
@@ -153,6 +167,9 @@ def test_a_killed_driver_needs_you_and_the_pressed_recovery_commits_and_announce
     assert airflow.ended_as("job_files", run_id) == "failed"
     job = only_job(destination, settings)
     assert (job.phase, airflow.state("job_files", run_id, "commit")) == (JobPhase.DECIDED, "failed")
+    task = f"dags/job_files/dagRuns/{quoted(run_id)}/taskInstances/commit"
+    button = airflow.call("GET", f"{task}/links")["extra_links"]["Lockgate job"]
+    assert button.endswith(f"job={quoted(job.job_id)}"), "a killed task has its button, too"
 
     admin.goto("/")
     card = admin.get_by_test_id("lockgate-card")
@@ -188,7 +205,7 @@ def test_an_undecided_job_is_aborted_by_its_page(admin: Page, root: Path, settin
     press(admin, "Abort", "the source was wrong")
 
     expect(framed(admin).locator(".badge", has_text="failed").first).to_be_visible()
-    expect(framed(admin).locator("#standing")).to_contain_text("the source was wrong")
+    expect(framed(admin).locator("#standing")).to_contain_text("the source was wrong; by ada")
     attached = attach_job(job.destination, JobId(job.job_id), settings=settings)
     assert attached.phase() is JobPhase.FAILED
 
@@ -209,7 +226,7 @@ def audited(airflow: Services, root: Path, worker: None) -> tuple[str, str]:
     return destination, run_id
 
 
-def test_a_failed_audit_leads_to_the_page_with_its_expectations_and_sample_values(
+def test_the_data_docs_of_a_failed_audit_are_its_expectations_with_sample_values(
     admin: Page, airflow: Services, settings: Settings, audited: tuple[str, str]
 ) -> None:
     destination, run_id = audited
@@ -220,10 +237,13 @@ def test_a_failed_audit_leads_to_the_page_with_its_expectations_and_sample_value
     assert links["Data Docs"].endswith(f"job={quoted(job.job_id)}#audit")
 
     admin.goto(f"/dags/dataset_commit/runs/{quoted(run_id)}/tasks/audit/details")
-    admin.get_by_role("link", name="Lockgate job").click()
+    expect(admin.get_by_role("link", name="Lockgate job")).to_be_visible()
+    admin.get_by_role("link", name="Data Docs").click()
 
     audit = framed(admin).locator("#audit")
-    expect(audit.get_by_role("heading", level=2)).to_contain_text("failed")
+    heading = audit.get_by_role("heading", level=2)
+    expect(heading).to_contain_text("failed")
+    expect(heading).to_be_in_viewport()
     failing = audit.get_by_role("row").filter(has_text="expect_column_values_to_be_between")
     expect(failing).to_contain_text("row")
     expect(failing.locator("code.sample").first).to_have_text(re.compile(r"^[12][0-9]$"))
@@ -240,6 +260,24 @@ def test_a_tab_of_a_run_and_of_an_unmapped_task_shows_their_job(
     admin.locator(f"a[href$='/plugin/{tab}']").click()
 
     expect(framed(admin).get_by_role("link", name=job.job_id)).to_be_visible()
+
+
+def test_a_link_to_a_page_stays_in_the_frame_and_one_to_airflow_leaves_it(
+    admin: Page, settings: Settings, audited: tuple[str, str]
+) -> None:
+    destination, run_id = audited
+    job = only_job(destination, settings)
+    tab = f"/dags/dataset_commit/runs/{quoted(run_id)}/plugin/lockgate-run"
+    admin.goto(tab)
+    framed(admin).get_by_role("link", name=job.job_id).click()
+    expect(framed(admin).get_by_role("heading", level=1)).to_contain_text(job.job_id)
+    expect(framed(admin).locator("#about")).to_contain_text("triggered by ada")
+    assert admin.url.endswith(tab)
+
+    framed(admin).locator("#about").get_by_role("link", name="dataset_commit · setup").click()
+
+    admin.wait_for_url(lambda url: url.endswith("/tasks/setup"))
+    expect(admin.get_by_text("JobSetupOperator").first).to_be_visible()
 
 
 @pytest.fixture(scope="module")
@@ -303,25 +341,47 @@ def shown(
     done: tuple[str, str],
     settings: Settings,
 ) -> dict[str, str]:
-    """Return the address of each page in Airflow, by the name of its picture."""
-    destination, run_id = audited
-    failed = only_job(destination, settings)
-    query = urlencode({"destination": done[0]})
-    run = f"/dags/dataset_commit/runs/{quoted(run_id)}"
+    """Return the address of each page, by the name of its picture: a tab's in Airflow, others below ours."""
+    with open_blobs(settings) as blobs:
+        blobs.put(
+            b"def rows(): ...", job_id=f"libraries-of-{audited[1]}", owners=("viewer:ada",), name="rows.py"
+        )
+    journal = configured_journal(settings)
+    assert journal is not None
+    with journal.reading() as reading:
+        take_checkpoint(reading, open_checkpoints(settings))
+    failed = only_job(audited[0], settings)
+    run = f"/dags/dataset_commit/runs/{quoted(audited[1])}"
     return {
-        "jobs": "/plugin/lockgate",
-        "job": job_page(*waiting),
-        "writing": job_page(*writing),
-        "committed": job_page(*done),
-        "audit": f"{job_page(destination, failed.job_id)}#audit",
-        "destination": f"/plugin/lockgate/lockgate/destination?{query}",
-        "uploads": f"/plugin/lockgate/lockgate/uploads?{query}",
-        "destinations": "/plugin/lockgate-destinations",
-        "blobs": "/plugin/lockgate-blobs",
-        "journal": "/plugin/lockgate-journal",
+        "jobs": "jobs",
+        "job": page_of(*waiting),
+        "writing": page_of(*writing),
+        "committed": page_of(*done),
+        "audit": f"{page_of(audited[0], failed.job_id)}#audit",
+        "destination": f"destination?{urlencode({'destination': done[0]})}",
+        "uploads": f"uploads?{urlencode({'destination': waiting[0]})}",
+        "destinations": "destinations",
+        "blobs": "blobs",
+        "journal": "journal",
         "run": f"{run}/plugin/lockgate-run",
         "task": f"{run}/tasks/setup/plugin/lockgate-task",
     }
+
+
+def page_of(destination: str, job_id: str) -> str:
+    return f"job?{urlencode({'destination': destination, 'job': job_id})}"
+
+
+def show(page: Page, path: str) -> None:
+    """Show a page in Airflow's frame.
+
+    Airflow's own page is loaded again for a tab and for a picture only: it takes seconds, ours does not.
+    """
+    frame = page.frame(url=re.compile("/lockgate/"))
+    if path.startswith("/") or frame is None or SCREENSHOTS is not None:
+        page.goto(path if path.startswith("/") else f"/plugin/lockgate/lockgate/{path}")
+    else:
+        frame.goto(f"/lockgate/{path}")
 
 
 WIDE = """
@@ -343,7 +403,7 @@ def test_every_page_is_accessible_and_fits_airflows_frame(
         expect(admin.get_by_test_id("lockgate-card")).to_contain_text("needs you")
         admin.screenshot(path=SCREENSHOTS / f"home-{theme}-{width}.png")
     for name, path in shown.items():
-        admin.goto(path)
+        show(admin, path)
         expect(framed(admin).get_by_role("heading", level=1)).to_have_count(1)
         expect(framed(admin).locator("html")).to_have_class(theme)
         body = framed(admin).locator("body")
