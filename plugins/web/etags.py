@@ -16,7 +16,8 @@ _NOT_MODIFIED: Final = 304
 class EtagMiddleware:
     """Adds a weak entity tag to complete answers to GET, and answers 304 to a client that has the body.
 
-    A route that sets its own tag, such as one for static files, is passed on.
+    A route that sets its own tag, such as one for static files, is passed on. So is a page that is sent in
+    parts, which has a `Content-Encoding`: its beginning must not wait for its end.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -60,5 +61,5 @@ class _Tagged:
 
 def _is_tagged(start: Message) -> bool:
     headers = Headers(raw=start["headers"])
-    is_complete = start["status"] == _OK and "etag" not in headers
+    is_complete = start["status"] == _OK and "etag" not in headers and "content-encoding" not in headers
     return is_complete and headers.get("content-type", "").startswith(_TAGGED)

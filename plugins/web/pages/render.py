@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import mimetypes
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, StreamingResponse
 
 from lockgate.plugins.web.access import Host
 from lockgate.plugins.web.pages.charts import chart
@@ -22,6 +22,9 @@ from lockgate.storage_core.printable import printable
 _HERE: Final = Path(__file__).parent
 _DASH: Final = Markup('<span class="none" title="unknown">&ndash;<span class="sr"> unknown</span></span>')
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+CUT: Final = "<!-- cut -->"
+"""Where a page is cut in two; see `Pages.response_in_two`."""
 
 STATIC: Final[Mapping[str, tuple[bytes, str]]] = {
     file.name: (file.read_bytes(), mimetypes.guess_type(file.name)[0] or "application/octet-stream")
@@ -64,6 +67,33 @@ class Pages:
             status: Status of the response.
             values: Values of the template.
         """
+        return HTMLResponse(self._text(request, template, status, values), status)
+
+    def response_in_two(
+        self,
+        request: Request,
+        template: str,
+        later: Callable[[], Awaitable[Mapping[str, Any]]],
+        **values: Any,
+    ) -> StreamingResponse:
+        """Return a page whose part below `CUT` is read after the part above it was sent.
+
+        Args:
+            request: The request.
+            template: Name of the template, which has `CUT` once.
+            later: Reads the values that replace some of the first ones; it raises nothing.
+            values: Values of the template.
+        """
+
+        async def parts() -> AsyncIterator[str]:
+            yield self._text(request, template, 200, values).partition(CUT)[0]
+            found = self._text(request, template, 200, {**values, **await later()})
+            yield found.partition(CUT)[2]
+
+        # A compressing middleware would keep the first part until it has enough to compress.
+        return StreamingResponse(parts(), media_type="text/html", headers={"content-encoding": "identity"})
+
+    def _text(self, request: Request, template: str, status: int, values: Mapping[str, Any]) -> str:
         root = request.scope.get("root_path", "")
 
         def href(path: str, **params: str | int | None) -> str:
@@ -74,7 +104,7 @@ class Pages:
         offers = (
             self._host.offers(request) if self._host.actions is not None and status < 400 else frozenset()
         )
-        text = self._environment.get_template(f"{template}.html").render(
+        return self._environment.get_template(f"{template}.html").render(
             href=href,
             here={name: value for name, value in request.query_params.items() if name != "after"},
             path=page_path(request),
@@ -83,7 +113,6 @@ class Pages:
             offers=offers,
             **values,
         )
-        return HTMLResponse(text, status)
 
 
 def page_path(request: Request) -> str:

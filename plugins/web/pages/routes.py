@@ -15,7 +15,6 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from lockgate.plugins.web.access import Host
 from lockgate.plugins.web.api.runs import MapIndex
-from lockgate.plugins.web.models.base import Page
 from lockgate.plugins.web.models.charts import ChartName, Series
 from lockgate.plugins.web.models.destinations import DestinationDetail, DestinationRow, Turn
 from lockgate.plugins.web.models.event_log import JobLog
@@ -177,16 +176,21 @@ def _storage_pages(router: APIRouter, pages: Pages) -> None:
     ) -> Response:
         reads = ApiReads(request)
         known = (await reads.page(DestinationRow, "/destinations")).items
-        page: Page[UploadRow] | None = None
-        owners: UploadOwners | None = None
-        if destination and owner:
-            page = await reads.page(UploadRow, "/uploads", destination=destination, owner=owner, after=after)
-        elif destination:
-            owners = await reads.part(UploadOwners, "/uploads/owners", destination=destination, after=after)
         common = _common(request, reads, 0)  # a listing of a store: it is read when a person asks
-        if owners is not None:
-            common["unknown"] = [*reads.unknown, *owners.unknown]
-        return pages.response(request, "uploads", page=page, owners=owners, known=known, **common)
+        common |= {"page": None, "owners": None, "known": known}
+        if not destination:
+            return pages.response(request, "uploads", **common)
+
+        async def listed() -> dict[str, Any]:
+            query = {"destination": destination, "after": after}
+            if owner:
+                page = await reads.page(UploadRow, "/uploads", owner=owner, **query)
+                return {"page": page, "unknown": reads.unknown}
+            owners = await reads.part(UploadOwners, "/uploads/owners", **query)
+            more = () if owners is None else owners.unknown
+            return {"owners": owners, "unknown": [*reads.unknown, *more]}
+
+        return pages.response_in_two(request, "uploads", listed, **common)
 
     @router.get("/blobs")
     async def blobs(request: Request, job: str = "", after: str | None = None) -> Response:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -16,7 +20,7 @@ from lockgate.storage_core.journal.safe_mode import add_operators_reason
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import open_store
 from tests.support.cli import committed_job, open_written_job
-from tests.unit.plugins.web.served import API, client
+from tests.unit.plugins.web.served import API, application, client
 
 
 def stray(destination: str, settings: Settings, *keys: str) -> None:
@@ -121,6 +125,41 @@ def test_uploads_are_counted_by_owner_with_bytes_and_ages_page_by_page(
     assert {row["action"]: row["uploads"] for row in first["totals"]} == {"abort": 1, "stage": 2}
     assert [row["key"] for row in of_job] == [f"a-{job.short_id}.csv"]
     assert [row["key"] for row in of_none] == ["b.bin", "c.bin"]
+
+
+def test_the_page_of_uploads_begins_before_the_store_has_listed_them(
+    destination: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed_job(destination, settings)
+    begun, listed = threading.Event(), threading.Event()
+    found = uploads.find_uploads
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        assert begun.wait(20), "the page waits for the listing"
+        listed.set()
+        return found(*arguments, **options)
+
+    monkeypatch.setattr(uploads, "find_uploads", slow)
+    stray(destination, settings, "a.bin")
+    parts: list[str] = []
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body" and message["body"]:
+            parts.append(message["body"].decode())
+            if not listed.is_set():
+                begun.set()
+
+    async def receive() -> Any:
+        return await asyncio.Event().wait()
+
+    scope = {"type": "http", "method": "GET", "path": "/uploads", "headers": [], "root_path": ""}
+    query = urlencode({"destination": destination}).encode()
+    asyncio.run(application(settings)({**scope, "query_string": query}, receive, send))
+
+    assert "Listing the open uploads" in parts[0]
+    assert "no owner" not in parts[0]
+    assert "no owner" in parts[-1]
+    assert "".join(parts).count("</html>") == 1
 
 
 def test_uploads_of_a_destination_that_no_job_used_are_not_read(
