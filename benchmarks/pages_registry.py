@@ -40,15 +40,17 @@ def job_of(number: int, jobs: int | None = None) -> RecordJob:
         jobs: Number of jobs, of which the last `UNENDED` have not ended; None: this one has.
     """
     set_up_s = float(number)
-    # The first ones are of few kinds, so that each page is as full in a registry of `FEW` as in a large one.
+    # The first ones are of few kinds, so that each page is as full in a registry of `FEW` as in a large one:
+    # half of them are at one destination, the others at one each.
     is_first = number < FEW
+    place = number % 2 * number if is_first else number % DESTINATIONS
     phase: Phase = "failed" if number % (2 if is_first else 50) == 1 else "committed"
     if jobs is not None and number >= jobs - UNENDED:
         phase = _PHASES[number % len(_PHASES)]
     is_ended = phase in {"committed", "failed"}
     ended_s = _TODAY_S - (number % DAYS) * _DAY_S + number % 1_000
     return RecordJob(
-        destination=place_of(number % (2 if is_first else DESTINATIONS)),
+        destination=place_of(place),
         job_id=f"sales-{number:07d}-g1",
         name=f"sales-{number:07d}",
         short_id="abcdefghij",
