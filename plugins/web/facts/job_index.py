@@ -206,8 +206,8 @@ def refuse_unkept(*texts: object) -> None:
 
 def needs_of(job: Job, lease: LeaseState | None) -> tuple[Needs, str]:
     """Return what a job needs by the registry, and why in one sentence; empty for `nothing`."""
-    if job.attention == "quarantined":
-        return "you", "It was set aside; abort it to delete what it wrote."
+    if job.attention in _ATTENTION:
+        return "you", _ATTENTION[job.attention]
     if job.ended_s is not None:
         return "nothing", ""
     if job.phase == "open" or lease is LeaseState.SOFT:
@@ -227,6 +227,10 @@ def origin_of(job: Job) -> Origin | None:
     return Origin(dag_id=job.dag_id, run_id=job.run_id or "", task_id=job.task_id or "", map_index=index)
 
 
+_ATTENTION: Final = {
+    "quarantined": "It was set aside; abort it to delete what it wrote.",
+    "unsettled": "Some of its uploads could not be aborted; recover it to try again.",
+}
 _OPEN: Final[dict[LeaseState | None, tuple[Needs, str]]] = {
     LeaseState.HELD: ("wait", "Its driver holds its lease."),
     LeaseState.SOFT: ("wait", "Its driver has not renewed its lease in time."),

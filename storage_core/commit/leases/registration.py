@@ -66,11 +66,13 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
         decision: Its decision.
         ended: Its terminal marker.
         tasks: Number of tasks that it publishes.
+        has_left_uploads: Whether it failed and could not abort all of its uploads.
     """
 
     decision: Decision | None = None
     ended: Ended | None = None
     tasks: int | None = None
+    has_left_uploads: bool = False
 
 
 def register_job(
@@ -120,6 +122,7 @@ def record_job(
     """
     known, origin = facts or JobFacts(), job.origin or None
     receipt = None if known.ended is None else known.ended.receipt
+    attention = "unsettled" if phase is JobPhase.FAILED and known.has_left_uploads else None
     return RecordJob(
         destination=canonical_url(folder.store),
         job_id=job.job_id,
@@ -140,7 +143,7 @@ def record_job(
         run_id=origin and origin.run_id,
         task_id=origin and origin.task_id,
         map_index=origin and origin.map_index,
-        attention="quarantined" if phase is JobPhase.QUARANTINED else None,
+        attention="quarantined" if phase is JobPhase.QUARANTINED else attention,
     )
 
 
@@ -157,7 +160,9 @@ def job_mutation(
     """
     entry = record_job(folder, job, phase, job_attempt, facts)
     entry = msgspec.structs.replace(entry, is_released=bool(job_attempt))
-    return _once(entry, folder, job, job_attempt, entry.phase)
+    # A job that needed attention is written again when it needs none.
+    what = f"{entry.phase}/{entry.attention}" if entry.attention else entry.phase
+    return _once(entry, folder, job, job_attempt, what)
 
 
 def submission(folder: JobFolder, job: JobRecord, job_attempt: str) -> list[Mutation]:

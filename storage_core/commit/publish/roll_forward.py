@@ -109,5 +109,10 @@ def _register(
             phase,
             settings=context.settings,
             clock=context.clock,
-            facts=JobFacts(decision=decision, ended=ended, tasks=context.tasks),
+            facts=JobFacts(
+                decision=decision,
+                ended=ended,
+                tasks=context.tasks,
+                has_left_uploads=bool(context.report.counts.get("unsettled")),
+            ),
         )

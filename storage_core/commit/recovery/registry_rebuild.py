@@ -157,7 +157,11 @@ def _compare(folder: JobFolder, row: Job | None, *, has_lease: bool) -> _Differe
         phase = folder.phase()
         attempt = (newest_job_attempt(folder) or "") if phase not in TERMINAL and row is None else ""
         success, failure = folder.ended()
-        facts = JobFacts(decision=folder.decision(), ended=success or failure)
+        facts = JobFacts(
+            decision=folder.decision(),
+            ended=success or failure,
+            has_left_uploads=failure is not None and _has_left_uploads(folder),
+        )
     except ObjectNotFoundError:
         return None if row is None and not has_lease else _gone(job_id, row)
     except LockgateError as error:
@@ -172,6 +176,12 @@ def _compare(folder: JobFolder, row: Job | None, *, has_lease: bool) -> _Differe
     if row is not None and _is_newer(row, entry):
         return result, (ForgetJob(destination=entry.destination, job_id=job_id), entry)
     return result, (entry,)
+
+
+def _has_left_uploads(folder: JobFolder) -> bool:
+    """Return whether an ended job could not abort all of its uploads, and has not been cleaned up since."""
+    report = folder.report() if folder.has_lease() else None
+    return report is not None and bool(report.counts.get("unsettled"))
 
 
 def _is_newer(row: Job, entry: RecordJob) -> bool:

@@ -89,7 +89,7 @@ def by_time(
         reading: State of the journal.
         phases: Phases; an index has the order within each, and the result merges them.
         destination: Only jobs of this destination.
-        attention: Also quarantined jobs; their registered phase is `failed`.
+        attention: Also failed jobs that need attention: quarantined ones, and those that left uploads.
         after: Key of the last job of the previous page.
         newest_first: Order.
         limit: Maximum number of jobs.
@@ -227,7 +227,7 @@ def _streams(phases: Iterable[str], destination: str | None, attention: bool) ->
     at = table_of(Job).c
     found: list[ColumnElement[bool]] = [at.phase == phase for phase in phases]
     if attention:
-        found.append(at.attention == "quarantined")
+        found += [at.attention == why for why in ("quarantined", "unsettled")]
     return found if destination is None else [and_(one, at.destination == destination) for one in found]
 
 

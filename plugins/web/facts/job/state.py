@@ -105,7 +105,9 @@ class JobState:
     @property
     def has_left_uploads(self) -> bool:
         """Whether the ended job could not abort all of its uploads."""
-        report = self.records and self.records.report
+        if self.records is None or self.records.lease is None:
+            return False  # an ended job without it is cleaned up
+        report = self.records.report
         return bool(report and report.counts.get("unsettled"))
 
     def at(self, seconds: float | None) -> str:

@@ -15,17 +15,24 @@ from lockgate.storage_core.commit.records.job import JobOrigin
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.records.phase import JobPhase as Phase
 from lockgate.storage_core.commit.records.task import ExpectedTask
+from lockgate.storage_core.commit.recovery.recover import recover_job
 from lockgate.storage_core.commit.recovery.registry_rebuild import RescanResult, rescan
 from lockgate.storage_core.commit.registry.queries import find_job
 from lockgate.storage_core.commit.registry.rows import Job as RegisteredJob
 from lockgate.storage_core.commit.registry.rows import TaskAttempt
-from lockgate.storage_core.errors import InvalidInputError, JobFailedError, ObjectNotFoundError
+from lockgate.storage_core.errors import (
+    AccessDeniedError,
+    InvalidInputError,
+    JobFailedError,
+    ObjectNotFoundError,
+)
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import JobId, TaskId, job_resource
 from lockgate.storage_core.journal import Leases
 from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.process_journal import close_journals
 from tests.support.commit.destination import World, write
+from tests.support.web.jobs import job_in
 
 
 def registered(world: World, job_id: str) -> RegisteredJob:
@@ -157,6 +164,35 @@ def test_a_job_that_publishes_nothing_is_registered_as_failed(journal_world: Wor
     assert job.phase() is JobPhase.FAILED
     assert registered(journal_world, "sales").phase == "failed"
     assert leases(journal_world) == []
+
+
+def test_an_aborted_job_whose_uploads_are_left_needs_a_person_until_they_are_gone(
+    journal_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise AccessDeniedError("AbortMultipartUpload is not allowed; nothing was done")
+
+    with journal_world.open_job("sales") as job:
+        write(job, "task-0", {"a.txt": b"1"})
+        with monkeypatch.context() as patched:
+            patched.setattr(type(journal_world.store), "abort_upload", refused)
+            assert job.abort("by hand") is JobPhase.FAILED
+    assert registered(journal_world, job.job_id).attention == "unsettled"
+    assert rescanned(journal_world) == []
+
+    recover_job(journal_world.url, job.job_id, settings=journal_world.settings, clock=journal_world.clock)
+
+    assert registered(journal_world, job.job_id).attention is None
+    assert rescanned(journal_world) == []
+
+
+def test_a_quarantined_job_that_was_aborted_needs_no_person_any_more(journal_world: World) -> None:
+    job = job_in(journal_world, "quarantined")
+    assert registered(journal_world, job.job_id).attention == "quarantined"
+
+    journal_world.attach(job.job_id).abort("by hand")
+
+    assert registered(journal_world, job.job_id).attention is None
 
 
 def test_a_new_driver_is_registered_with_its_run(journal_world: World) -> None:

@@ -112,6 +112,7 @@ def test_each_job_says_what_it_needs_and_why(site: Site) -> None:
     for number, phase in enumerate(["open", "open", "committing", "committing", "committed", "failed"], 1):
         site.journal.apply(record(number, phase))
     site.journal.apply(record(7, "failed", attention="quarantined"))
+    site.journal.apply(record(8, "failed", attention="unsettled"))
     site.lease(1)
     site.lease(2, free=True)
     site.lease(3)
@@ -125,15 +126,17 @@ def test_each_job_says_what_it_needs_and_why(site: Site) -> None:
         "job005": ("nothing", False),
         "job006": ("nothing", False),
         "job007": ("you", True),
+        "job008": ("you", True),
     }
-    assert [name[:6] for name in site.ids(needs="you")] == ["job007", "job004", "job002"]
-    assert [name[:6] for name in site.ids(needs="you", phase="failed")] == ["job007"]
+    assert [name[:6] for name in site.ids(needs="you")] == ["job008", "job007", "job004", "job002"]
+    assert [name[:6] for name in site.ids(needs="you", phase="failed")] == ["job008", "job007"]
     assert [name[:6] for name in site.ids(needs="wait")] == ["job003", "job001"]
     assert [name[:6] for name in site.ids(needs="nothing")] == ["job006", "job005"]
     counts = site.get("jobs/counts")
-    assert (counts["needs_you"], counts["unended"], len(counts["first"])) == (3, 4, 3)
+    assert (counts["needs_you"], counts["unended"], len(counts["first"])) == (4, 4, 4)
     site.clock.now += 1_000  # the leases of the live drivers lapse
-    assert [name[:6] for name in site.ids(needs="you")] == ["job007", "job004", "job003", "job002", "job001"]
+    lapsed = ["job004", "job003", "job002", "job001"]
+    assert [name[:6] for name in site.ids(needs="you")] == ["job008", "job007", *lapsed]
 
 
 def test_a_rare_filter_reads_a_bounded_number_of_jobs_for_a_page(
@@ -185,7 +188,10 @@ def test_the_jobs_of_a_run_a_task_and_a_mapped_task_are_found(site: Site) -> Non
     assert site.ids("runs", **run, task_id="b", map_index=1) == ["job002-g1"]
     for unmapped in ("", "{MAP_INDEX}", -1):
         assert site.ids("runs", **run, task_id="a", map_index=unmapped) == ["job000-g1"]
-    assert site.get("runs", **run)["items"][2]["origin"] == {**run, "task_id": "b", "map_index": 1}
+    assert (
+        site.get("runs", **run)["items"][2]["origin"].items()
+        >= {**run, "task_id": "b", "map_index": 1}.items()
+    )
 
 
 def test_a_chart_has_a_value_for_each_day_with_commits_and_none_for_others(site: Site) -> None:
@@ -241,4 +247,5 @@ def test_a_retried_phase_keeps_what_is_known_of_a_job(site: Site) -> None:
     site.journal.apply(record(1, decided_s=3.0, tasks=2, **origin))
     site.journal.apply(record(1, "committed"))
     (row,) = site.get("jobs")["items"]
-    assert (row["origin"], row["tasks_expected"]) == (origin, 2)
+    assert row["origin"].items() >= origin.items()
+    assert row["tasks_expected"] == 2
