@@ -15,7 +15,6 @@ from airflow.configuration import conf
 from airflow.models import DagRun
 from airflow.utils.session import create_session
 from fastapi import HTTPException
-from sqlalchemy import select, tuple_
 from starlette.requests import Request
 
 from lockgate.plugins.airflow.actions import DAGS, DagRuns
@@ -59,12 +58,14 @@ def run_href(dag_id: str, run_id: str, task_id: str | None, map_index: int) -> s
 
 def run_users(runs: Collection[Run]) -> dict[Run, str]:
     """Return the users who triggered DAG runs, as Airflow's database has them."""
-    at = (DagRun.dag_id, DagRun.run_id)
-    query = select(*at, DagRun.triggering_user_name).where(
-        tuple_(*at).in_(sorted(runs)), DagRun.triggering_user_name.is_not(None)
-    )
     with create_session() as session:
-        return {(dag_id, run_id): user for dag_id, run_id, user in session.execute(query)}
+        found = DagRun.find(
+            dag_id=sorted({dag_id for dag_id, _ in runs}),
+            run_id=sorted({run_id for _, run_id in runs}),
+            session=session,
+        )
+        users = {(run.dag_id, run.run_id): run.triggering_user_name for run in found}
+    return {run: user for run in runs if (user := users.get(run))}
 
 
 def _may_read(request: Request, user: GetUserDep) -> None:

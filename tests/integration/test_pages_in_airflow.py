@@ -343,9 +343,7 @@ def shown(
 ) -> dict[str, str]:
     """Return the address of each page, by the name of its picture: a tab's in Airflow, others below ours."""
     with open_blobs(settings) as blobs:
-        blobs.put(
-            b"def rows(): ...", job_id=f"libraries-of-{audited[1]}", owners=("viewer:ada",), name="rows.py"
-        )
+        blobs.put(b"def rows(): ...", job_id="libraries-of-rows", owners=("viewer:ada",), name="rows.py")
     journal = configured_journal(settings)
     assert journal is not None
     with journal.reading() as reading:
