@@ -182,11 +182,12 @@ def _storage_pages(router: APIRouter, pages: Pages) -> None:
             return pages.response(request, "uploads", **common)
 
         async def listed() -> dict[str, Any]:
-            query = {"destination": destination, "after": after}
             if owner:
-                page = await reads.page(UploadRow, "/uploads", owner=owner, **query)
+                page = await reads.page(
+                    UploadRow, "/uploads", destination=destination, owner=owner, after=after
+                )
                 return {"page": page, "unknown": reads.unknown}
-            owners = await reads.part(UploadOwners, "/uploads/owners", **query)
+            owners = await reads.part(UploadOwners, "/uploads/owners", destination=destination, after=after)
             more = () if owners is None else owners.unknown
             return {"owners": owners, "unknown": [*reads.unknown, *more]}
 

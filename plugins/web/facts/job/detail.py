@@ -264,7 +264,7 @@ def _by_deadline(is_parked: bool, until_s: float, limit_s: float, now_s: float) 
 
 def _row(state: JobState, job_id: str, place: str) -> JobRow:
     records, known = state.records, state.registered
-    record = records and records.record
+    record = None if records is None else records.record
     name, _ = split_job_id(job_id)
     need, why = needs(state)
     plan, receipt = records and records.plan, state.receipt
