@@ -24,8 +24,8 @@ from lockgate.storage_core.stores import Store, open_store
 from lockgate.storage_core.stores.probe import with_capabilities
 from tests.support.files.older_replicas import make_older, make_older_segment
 from tests.support.journal.checkpoints import JournalWorld
+from tests.unit.files.replicas.test_verification import faults, flip, verify, volume_id
 from tests.unit.files.test_files import TEXT, FileWorld
-from tests.unit.files.test_verification import faults, flip, verify, volume_id
 
 B = BlockId(7)
 S1, S2, S3 = Stamp(1, 1), Stamp(1, 2), Stamp(1, 3)
