@@ -142,15 +142,8 @@ def sweep_blobs(
         MissingPartError: No worker listens.
         LockgateError: The error that the worker raised.
     """
-    (row,) = _run(
-        [sweep_task.s(dry_run, orphans)],
-        work="sweep of blobs",
-        step="sweep",
-        queue=SWEEP_QUEUE,
-        timeout_s=timeout_s,
-        grace_s=grace_s,
-        progress=no_progress,
-    )
+    task = sweep_task.s(dry_run, orphans)
+    row = _run_one(task, work="sweep of blobs", queue=SWEEP_QUEUE, timeout_s=timeout_s, grace_s=grace_s)
     from lockgate.storage_core.blobs.reports import BlobSweepReport  # noqa: PLC0415 - imports the journal
 
     return convert(row, BlobSweepReport)
@@ -165,15 +158,8 @@ def recover_files(
         MissingPartError: No worker listens.
         LockgateError: The error that the worker raised.
     """
-    (row,) = _run(
-        [recover_files_task.s(report_only)],
-        work="recovery of files",
-        step="recover",
-        queue=RECOVERY_QUEUE,
-        timeout_s=timeout_s,
-        grace_s=grace_s,
-        progress=no_progress,
-    )
+    task = recover_files_task.s(report_only)
+    row = _run_one(task, work="recovery of files", queue=RECOVERY_QUEUE, timeout_s=timeout_s, grace_s=grace_s)
     from lockgate.storage_core.files.scheduled_work import FilesRecovered  # noqa: PLC0415 - as above
 
     return convert(row, FilesRecovered)
@@ -193,18 +179,26 @@ def maintain_volumes(
         MissingPartError: No worker listens.
         LockgateError: The error that the worker raised.
     """
-    (row,) = _run(
-        [maintain_volumes_task.s(path, repair, mb_per_s)],
-        work="maintenance of volumes",
-        step="maintain",
-        queue=RECOVERY_QUEUE,
-        timeout_s=timeout_s,
-        grace_s=grace_s,
-        progress=no_progress,
+    task = maintain_volumes_task.s(path, repair, mb_per_s)
+    row = _run_one(
+        task, work="maintenance of volumes", queue=RECOVERY_QUEUE, timeout_s=timeout_s, grace_s=grace_s
     )
     from lockgate.storage_core.files.scheduled_work import VolumesMaintained  # noqa: PLC0415 - as above
 
     return convert(row, VolumesMaintained)
+
+
+def _run_one(task: Signature, *, work: str, queue: str, timeout_s: float, grace_s: float) -> Row:
+    (row,) = _run(
+        [task],
+        work=work,
+        step=work,
+        queue=queue,
+        timeout_s=timeout_s,
+        grace_s=grace_s,
+        progress=no_progress,
+    )
+    return row
 
 
 def _run(
