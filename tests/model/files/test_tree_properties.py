@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import tempfile
+from itertools import count
 from pathlib import Path
+from typing import ClassVar
 
+import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from lockgate.storage_core.errors import (
     AlreadyExistsError,
@@ -22,16 +25,20 @@ from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.settings import Settings
 from tests.support.commit.destination import ManualClock
 from tests.support.files.memory_volume import MemoryVolume
+from tests.support.postgres import Server
 from tests.support.soak import machine_settings
 
 NAMES = st.sampled_from(["a", "b", "c"])
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map(lambda names: "/" + "/".join(names))
+EXAMPLES = count()
 REFUSED = (AlreadyExistsError, ConflictError, InvalidInputError, ObjectNotFoundError)
 
 
 class Tree(RuleBasedStateMachine):
     """A tree, and the paths that it must have: bytes of files, None for directories."""
 
+    url: ClassVar = ""
+    """Database of the journals of all examples; by default each has its own."""
     journal: Journal
     files: Files
 
@@ -42,8 +49,8 @@ class Tree(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        url = f"sqlite:///{Path(self.folder.name) / 'journal.db'}"
-        self.journal = open_journal(url, clock=ManualClock())
+        url = self.url or f"sqlite:///{Path(self.folder.name) / 'journal.db'}"
+        self.journal = open_journal(url, f"example-{next(EXAMPLES)}", clock=ManualClock())
         self.volumes = {VolumeId(name): MemoryVolume() for name in "xy"}
         self.files = Files(self.journal, self.volumes, Settings(), block_bytes=4)
 
@@ -161,3 +168,9 @@ class Tree(RuleBasedStateMachine):
 
 TestTreeProperties = Tree.TestCase
 TestTreeProperties.settings = machine_settings(20, 25, soak_examples=500)
+
+
+@pytest.mark.requires("postgres")
+def test_a_tree_is_as_in_the_model_on_postgresql(postgres: Server) -> None:
+    machine = type("Machine", (Tree,), {"url": postgres.new_database("model_tree")})
+    run_state_machine_as_test(machine, settings=machine_settings(5, 25, soak_examples=100))

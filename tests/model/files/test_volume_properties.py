@@ -12,8 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
+import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from lockgate.storage_core.errors import (
     LeaseHeldError,
@@ -32,6 +39,7 @@ from lockgate.storage_core.journal import open_journal
 from lockgate.storage_core.settings import Settings
 from tests.support.commit.destination import Crash, ManualClock, dying
 from tests.support.files.faulty_volumes import FAULTS, places
+from tests.support.postgres import Server
 from tests.support.soak import machine_settings
 
 PATH = "/a.log"
@@ -39,6 +47,7 @@ REFUSED = (StoreUnavailableError, OutcomeUnknownError)
 STEPS = st.none() | st.none() | st.integers(1, 40)
 T = TypeVar("T")
 numbers = st.integers(0, 2)
+EXAMPLES = itertools.count()
 
 
 class VolumeMachine(RuleBasedStateMachine):
@@ -50,13 +59,17 @@ class VolumeMachine(RuleBasedStateMachine):
     """
 
     kind: ClassVar = "local"
+    url: ClassVar = ""
+    """Database of the journals of all examples; by default each has its own."""
 
     @initialize()
     def begin(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
         root = Path(self.folder.name)
         self.clock = ManualClock()
-        self.journal = open_journal(f"sqlite:///{root / 'journal.db'}", clock=self.clock)
+        self.journal = open_journal(
+            self.url or f"sqlite:///{root / 'journal.db'}", f"example-{next(EXAMPLES)}", clock=self.clock
+        )
         self.places = places(self.kind, root)
         self.all = [place.start() for place in self.places]
         self.volumes: dict[VolumeId, Volume] = {volume.id: volume for volume in self.all}
@@ -163,7 +176,7 @@ class VolumeMachine(RuleBasedStateMachine):
         with self.journal.reading() as reading:
             records = blocks_of(reading, self.files.status(PATH).inode)
         sealed = [one for one in records if one.is_settled and damaged in one.members and one.length_bytes]
-        if not sealed or self.kind != "local":
+        if not sealed or self.kind not in {"local", "served"}:
             return
         record = sealed[choice % len(sealed)]
         if not any(self._is_good(one, record) for one in record.members if one != damaged):
@@ -313,3 +326,12 @@ for machine in (VolumeMachine, BucketMachine, MixedMachine):
 TestLocalVolumes = VolumeMachine.TestCase
 TestVolumesInBuckets = BucketMachine.TestCase
 TestMixedVolumes = MixedMachine.TestCase
+
+
+@pytest.mark.requires("postgres")
+@pytest.mark.parametrize("kind", ["served", "s3"])
+def test_files_are_as_in_the_model_on_postgresql(postgres: Server, kind: str) -> None:
+    """As on several machines: a journal on PostgreSQL, and volumes behind servers or in buckets."""
+    of = {"url": postgres.new_database(f"model_volumes_{kind}"), "kind": kind}
+    machine = type("Machine", (VolumeMachine,), of)
+    run_state_machine_as_test(machine, settings=machine_settings(4, 30, soak_examples=200))

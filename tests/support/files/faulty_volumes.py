@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -17,6 +18,7 @@ from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
 from lockgate.storage_core.stores.instrumented import InstrumentedStore
 from lockgate.storage_core.stores.local.store import LocalStore
 from lockgate.storage_core.stores.protocol import ObjectInfo
+from tests.support.files.volume_server import remote_volume, served_volumes
 
 FAULTS: Final = ("full", "no sync", "lost")
 
@@ -79,6 +81,23 @@ class LocalPlace:
             self._volume.close()
 
 
+class ServedPlace(LocalPlace):
+    """A directory on a faulty disk, behind a volume server."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._server = ExitStack()
+
+    def start(self) -> Volume:
+        volume = LocalVolume(self._folder, disk=self._disk)
+        self._server.callback(volume.close)
+        url = self._server.enter_context(served_volumes(volume))
+        return self._server.enter_context(remote_volume(volume.id, url))
+
+    def stop(self) -> None:
+        self._server.close()
+
+
 class BucketPlace(InstrumentedStore):
     """A store that refuses creations, or loses their answers."""
 
@@ -110,6 +129,7 @@ def places(kind: str, root: Path) -> Sequence[FaultyPlace]:
     """Return three places of one kind, or of both."""
     kinds = {
         "local": [LocalPlace] * 3,
+        "served": [ServedPlace] * 3,
         "s3": [BucketPlace] * 3,
         "mixed": [LocalPlace, BucketPlace, LocalPlace],
     }
