@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from lockgate.storage_core.errors import LockgateError, MalformedRecordError
-from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
 from lockgate.storage_core.files.namespace.rows import Block
@@ -22,10 +20,9 @@ from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import Store, open_store
 from lockgate.storage_core.stores.probe import with_capabilities
+from tests.support.files.file_world import TEXT, FileWorld
 from tests.support.files.older_replicas import make_older, make_older_segment
-from tests.support.journal.checkpoints import JournalWorld
-from tests.unit.files.replicas.test_verification import faults, flip, verify, volume_id
-from tests.unit.files.test_files import TEXT, FileWorld
+from tests.unit.files.replicas.test_verification import faults, flip, verify
 
 B = BlockId(7)
 S1, S2, S3 = Stamp(1, 1), Stamp(1, 2), Stamp(1, 3)
@@ -101,18 +98,14 @@ def test_wrong_bytes_are_found_in_either_version(tmp_path: Path, version: int) -
 
 
 @pytest.fixture
-def world(journals: JournalWorld, tmp_path: Path) -> Iterator[FileWorld]:
+def world(world: FileWorld) -> FileWorld:
     """A file whose blocks have members of both versions."""
-    world = FileWorld(journals, tmp_path)
     world.write(world.process(), "/a.log")
     world.stop_volumes()
     for row in world.rows(Block):
-        make_older(world.folders[0], row.block)  # type: ignore[attr-defined]
+        make_older(world.folders[0], row.block)
     world.start_volumes()
-    yield world
-    FAILPOINTS.observer = None
-    world.close()
-    world.journal.close()
+    return world
 
 
 def test_a_file_with_members_of_both_versions_is_appended_cut_recovered_and_verified(
@@ -130,10 +123,10 @@ def test_a_file_with_members_of_both_versions_is_appended_cut_recovered_and_veri
     (done,) = world.process().recovery.recover_lapsed()
     assert done.length_bytes == 21
     *_, last = world.rows(Block)
-    versions = [_head(folder, last.block) for folder in world.folders]  # type: ignore[attr-defined]
+    versions = [_head(folder, last.block) for folder in world.folders]
     assert sorted(versions) == [1, 2, 2]
     for at in range(3):  # each member alone has the same bytes
-        name = volume_id(world, at)
+        name = world.names[at]
         alone = Files(world.journal, {name: world.volumes[name]}, Settings())
         assert alone.open("/a.log").read() == TEXT[:18] + b"XYZ"
     assert [one.findings for one in verify(world).values()] == [[], [], []]
@@ -142,13 +135,13 @@ def test_a_file_with_members_of_both_versions_is_appended_cut_recovered_and_veri
 def test_damage_of_an_older_member_and_of_a_new_one_is_quarantined_and_copied_as_new(
     world: FileWorld,
 ) -> None:
-    first, second, _ = (row.block for row in world.rows(Block))  # type: ignore[attr-defined]
+    first, second, _ = (row.block for row in world.rows(Block))
     flip(world, 0, first)
     flip(world, 1, second)
 
     verify(world)
 
-    assert set(faults(world)) == {(first, volume_id(world, 0)), (second, volume_id(world, 1))}
+    assert set(faults(world)) == {(first, world.names[0]), (second, world.names[1])}
     assert world.process().open("/a.log").read() == TEXT
     for volume in world.volumes:
         world.journal.apply(RegisterVolume(volume=volume, url=f"https://{volume}.example"))
