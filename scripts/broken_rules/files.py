@@ -122,4 +122,41 @@ MUTANTS: Final = (
         "tests/unit/files/replicas/test_left_over.py::"
         "test_a_replica_is_kept_while_a_member_of_its_block_has_no_good_one",
     ),
+    Mutant(
+        "ask-for-another-block-after-a-lost-answer",
+        "after an error the next call asks for the same block",
+        [
+            Edit(
+                "storage_core/files/namespace/journal_blocks.py",
+                "        if self._adding is None:\n",
+                "        if self._adding is None or self._adding.op:\n",
+            )
+        ],
+        f"{SECTIONS}test_failure_modes.py::test_the_namenode_dies_before_it_answers_a_writer",
+    ),
+    Mutant(
+        "end-where-a-file-was-removed",
+        "a reader of a file whose blocks are removed, also in part, gets an error",
+        [
+            Edit(
+                "storage_core/files/namespace/queries.py",
+                "if row is None or len(found) < row.blocks:",
+                "if row is None and len(found) > 0:",
+            )
+        ],
+        f"{SECTIONS}test_deletions_and_renames.py::"
+        "test_a_reader_of_a_file_that_is_removed_in_part_gets_an_error_and_no_other_bytes",
+    ),
+    Mutant(
+        "read-beyond-the-target-of-a-truncate",
+        "a target that is journaled is the length that readers see",
+        [
+            Edit(
+                "storage_core/files/reader.py",
+                "target_bytes=record.target_bytes,",
+                "target_bytes=None,",
+            )
+        ],
+        f"{SECTIONS}test_the_reader.py::test_case_5_a_reader_that_arrives_after_a_truncate_sees_the_new_size",
+    ),
 )
