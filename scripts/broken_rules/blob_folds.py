@@ -22,7 +22,7 @@ MUTANTS: Final = (
             )
         ],
         "tests/unit/journal/test_bounded_folds.py"
-        "::test_a_stalled_driver_releases_and_records_nothing_once_another_has_taken_over[2]",
+        "::test_a_stalled_driver_releases_and_records_nothing_once_another_has_taken_over[sqlite-2]",
     ),
     Mutant(
         "delete-before-an-interval",
