@@ -18,6 +18,7 @@ from lockgate.storage_core.files.namespace.rows import Block
 from lockgate.storage_core.files.volumes.protocol import ReplicaState
 from tests.support.commit.destination import Crash, dying
 from tests.support.files.file_world import TEXT, FileWorld
+from tests.support.soak import rounds
 
 
 def test_a_file_whose_writer_ended_is_recovered_with_all_flushed_bytes(world: FileWorld) -> None:
@@ -191,7 +192,7 @@ def test_the_connections_of_the_old_client_are_closed(world: FileWorld) -> None:
 
 def test_a_recovery_that_dies_at_any_step_is_taken_up_by_the_next(world: FileWorld) -> None:
     """HDFS: trim and stamp may be done in any order. Here each of the steps may be the last of a recovery."""
-    for die_at in itertools.count():
+    for die_at in itertools.count(step=rounds(3, 1)):
         path = f"/{die_at}.log"
         world.leave_open(path, b"one")
         dying_one, steps = world.process(), itertools.count()
