@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from queue import SimpleQueue
-from typing import Final, Protocol, TypeVar
+from types import TracebackType
+from typing import Final, Protocol, Self, TypeVar
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -67,8 +68,11 @@ def in_parallel(call: Callable[[T], U], items: Iterable[T], limit: int, most: in
 def in_order(call: Callable[[T], U], items: Iterable[T], limit: int) -> Iterator[U]:
     """Yield `call(item)` for all items in their order; see `in_parallel`.
 
-    At most `limit` calls are running or have a result that was not yielded yet.
+    At most `limit` calls are running or have a result that was not yielded yet; of 1, the caller makes each.
     """
+    if limit == 1:
+        yield from map(call, items)
+        return
     with ThreadPoolExecutor(max_workers=limit, thread_name_prefix="lockgate") as pool:
         running: deque[Future[U]] = deque()
         for item in items:
@@ -77,3 +81,46 @@ def in_order(call: Callable[[T], U], items: Iterable[T], limit: int) -> Iterator
                 yield running.popleft().result()
         while running:
             yield running.popleft().result()
+
+
+class Together:
+    """Calls that run beside each other and beside those of the caller, within a block.
+
+    When the block is left, no call is running any more; after an error, those that wait are left out.
+
+        with Together(settings.parallelism) as together:
+            decision = together.start(folder.decision)
+            phase = together.start(other.phase)
+            use(decision.result(), phase.result())
+    """
+
+    def __init__(self, limit: int) -> None:
+        """Prepare.
+
+        Args:
+            limit: Maximum number of concurrent calls. With 1, each is made by the caller when it is started.
+        """
+        self._pool = ThreadPoolExecutor(limit, thread_name_prefix="lockgate") if limit > 1 else None
+
+    def start(self, call: Callable[[], T]) -> Future[T]:
+        """Start a call, and return its future result. It sees the caller's context.
+
+        Only the thread of the block may start calls and wait for them.
+        """
+        if self._pool is not None:
+            return self._pool.submit(copy_context().run, call)
+        made: Future[T] = Future()
+        try:
+            made.set_result(call())
+        except Exception as error:  # noqa: BLE001 - raised by the future's `result`, as those of a thread are
+            made.set_exception(error)
+        return made
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=error is not None)

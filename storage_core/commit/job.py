@@ -38,7 +38,7 @@ from lockgate.storage_core.commit.records.shards import total_rows
 from lockgate.storage_core.commit.records.task import AuditVerdict, ExpectedTask, ExpectedTasks
 from lockgate.storage_core.commit.staged_files.attempt_directories import staging_dir
 from lockgate.storage_core.commit.task.attempt import Attempt
-from lockgate.storage_core.commit.task.expected_tasks import expected_digest, freeze_tasks, refuse_empty
+from lockgate.storage_core.commit.task.expected_tasks import expected_digest, freeze_tasks
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import (
     ConflictError,
@@ -329,20 +329,26 @@ class Job:
         """
         # In a fork, the thread that held the lock is gone.
         with self._committing if self._fork_guard.is_this else nullcontext():
-            if winners is None and not (allow_empty or self._is_driver):
-                refuse_empty(self._folder, self.job_attempt)
-            return self._commit(winners, complete)
+            may_be_empty = winners is not None or allow_empty or self._is_driver
+            return self._commit(winners, complete, may_be_empty=may_be_empty)
 
-    def _commit(self, winners: Mapping[TaskId, AttemptId] | None, complete: ShardCompleter | None) -> Receipt:
+    def _commit(
+        self,
+        winners: Mapping[TaskId, AttemptId] | None,
+        complete: ShardCompleter | None,
+        *,
+        may_be_empty: bool,
+    ) -> Receipt:
         was_held = self._lease is not None
         try:
             receipt = commit_job(
                 self._context(complete),
                 job_attempt=self.job_attempt,
                 winners=winners,
+                may_be_empty=may_be_empty,
                 token=self._token,
                 leases=self._leases,
-                lease=self._hold_lease(),
+                hold=self._hold_lease,
             )
         except BaseException as error:
             self._log("commit failed", detail=f"{type(error).__name__}: {error}")

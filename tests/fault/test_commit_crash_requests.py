@@ -65,8 +65,8 @@ FAULTS: Final[Sequence[tuple[Fault, Strikes]]] = (
 
 @pytest.fixture
 def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3World]:
-    """Return a destination with one published job."""
-    with s3_world(tmp_path, monkeypatch) as world:
+    """Return a destination with one published job. Requests have an order, so a number names one."""
+    with s3_world(tmp_path, monkeypatch, parallelism=1) as world:
         world.driver.run("old", OLD)
         yield world
 
@@ -101,7 +101,7 @@ def test_a_crash_before_or_after_any_request_leaves_all_or_nothing(
         f"{mode}, a repeated completion: {options.repeated_completion}: {len(outcomes)} crash points at "
         f"{len(moments) // 2} requests, {sum(outcomes)} published, rest undone"
     )
-    assert len(outcomes) == len(moments) > 150
+    assert len(outcomes) == len(moments) > 100
     # The job is undone before the decision and published after it: the state switches once.
     assert outcomes == sorted(outcomes)
     assert {False, True} == set(outcomes)
@@ -134,7 +134,7 @@ def test_a_crash_before_or_after_any_request_of_the_recovery_is_recovered(
     s3.fake.behave(options)
     first = left_by(s3.moments_of(lambda: job(s3.driver, mode)))
     pairs = 0
-    for moment, _ in first[:: rounds(28, 3)]:
+    for moment, _ in first[:: rounds(9, 3)]:
         s3.go_back_to(moment)
         again = s3.moments_of(s3.driver.recover)
         for second, points in left_by(again):

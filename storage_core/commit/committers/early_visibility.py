@@ -12,8 +12,10 @@ from lockgate.storage_core.commit.committers import is_visible_early
 from lockgate.storage_core.commit.destination.visible_files import visible_files
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.destination_log.live_files import LiveShard
+from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
 from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.plan import Decision
 from lockgate.storage_core.commit.records.report import FileFate
 from lockgate.storage_core.commit.records.shards import read_shard
 from lockgate.storage_core.commit.uploads.upload_completion import is_open
@@ -57,14 +59,25 @@ def _refuse_if_lost(folder: JobFolder, upload: PendingUpload) -> None:
     )
 
 
-def delete_unpublished(folder: JobFolder, job: JobRecord, settings: Settings) -> Iterator[FileFate]:
+def delete_unpublished(
+    folder: JobFolder,
+    job: JobRecord,
+    settings: Settings,
+    decision: Decision | None,
+    outcome: Outcome | None,
+) -> Iterator[FileFate]:
     """Delete every visible file that a finished job has not published, and yield their fates.
 
     Some committers show files early, and so does a job that was quarantined during its commit. Call it after
     the job's uploads were aborted, so that no more of them become visible.
+
+    Args:
+        folder: Folder of the job.
+        job: Record of the job.
+        settings: Settings.
+        decision: Decision of the job.
+        outcome: Outcome of the turn that it names.
     """
-    decision = folder.decision()
-    outcome = folder.outcome(decision)
     certain = decision is not None and (decision.verdict == "abort" or outcome is not None)
     was_aside = decision is not None and decision.verdict == "quarantined"
     if not was_aside and not (is_visible_early(job.spec) and certain):

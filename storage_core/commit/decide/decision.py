@@ -19,23 +19,23 @@ def decide_commit(
 ) -> Decision:
     """Decide to commit a plan in a turn; return the stored decision, which may be another process's.
 
+    The caller has read `job.json` just before: it is gone if a sweep has deleted the job.
+
     Raises:
-        ObjectNotFoundError: The job has no `job.json`, because a sweep deleted it; nothing was decided.
         OutcomeUnknownError: It is not known what was decided; recovery reads it.
     """
-    return _decide(
-        folder,
-        Decision(
-            job_id=folder.job_id,
-            verdict="commit",
-            plan=plan,
-            turn=turn,
-            token=token,
-            stamp=stamp,
-            decided_s=clock.now_s(),
-            decided_by=process_name(),
-        ),
+    decision = Decision(
+        job_id=folder.job_id,
+        verdict="commit",
+        plan=plan,
+        turn=turn,
+        token=token,
+        stamp=stamp,
+        decided_s=clock.now_s(),
+        decided_by=process_name(),
     )
+    with step("decide"):
+        return claim(folder.store, folder.key("COMMIT_STARTED"), decision)
 
 
 def decide_abort(folder: JobFolder, *, reason: str, token: Token, clock: Clock) -> Decision:
@@ -45,21 +45,15 @@ def decide_abort(folder: JobFolder, *, reason: str, token: Token, clock: Clock) 
         ObjectNotFoundError: There is no such job.
         OutcomeUnknownError: It is not known what was decided; recovery reads it.
     """
-    return _decide(
-        folder,
-        Decision(
-            job_id=folder.job_id,
-            verdict="abort",
-            token=token,
-            stamp=Stamp(),
-            decided_s=clock.now_s(),
-            decided_by=process_name(),
-            reason=reason[:2000],
-        ),
+    decision = Decision(
+        job_id=folder.job_id,
+        verdict="abort",
+        token=token,
+        stamp=Stamp(),
+        decided_s=clock.now_s(),
+        decided_by=process_name(),
+        reason=reason[:2000],
     )
-
-
-def _decide(folder: JobFolder, decision: Decision) -> Decision:
     with step("decide"):
         folder.job()
         return claim(folder.store, folder.key("COMMIT_STARTED"), decision)

@@ -6,32 +6,77 @@ Source: commit protocol, "Writing and task commit" (job attempts, speculation) a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from lockgate.storage_core.commit.records.job_folder import JobFolder, SavedSet
+from lockgate.storage_core.commit.records.job_folder import JobFolder, SavedSet, aborted_attempt
+from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.commit.records.task import ExpectedTasks
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.ids import AttemptId, JobAttemptId, TaskId
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
+from lockgate.storage_core.stores import ObjectInfo
 
 SETS_AT_ONCE: Final = 4
+HELD_BYTES: Final = 1024 * 1024
+"""Bytes of pending sets that a commit reads at a time if they are small, and keeps for its plan."""
 
 
-def sets_at_once(settings: Settings) -> int:
-    """Return how many pending sets a commit reads and holds at a time."""
-    return min(SETS_AT_ONCE, settings.parallelism)
+def sets_at_once(settings: Settings, listed: Sequence[ObjectInfo] = ()) -> int:
+    """Return how many pending sets a commit reads and holds at a time.
+
+    Args:
+        settings: Settings.
+        listed: Pending sets in a listing; more of small ones are read at a time.
+    """
+    largest = max((info.size for info in listed), default=HELD_BYTES)
+    return min(max(SETS_AT_ONCE, HELD_BYTES // max(1, largest)), settings.parallelism)
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The selected attempt of a task, and the digest of its pending set."""
+    """The selected attempt of a task, and the digest of its pending set.
+
+    Attributes:
+        record: The pending set itself, if it is kept in memory.
+    """
 
     task_id: TaskId
     attempt_id: AttemptId
     digest: str
+    record: PendingSet | None = field(default=None, compare=False, repr=False)
+
+
+class ListedTasks(NamedTuple):
+    """Records of the tasks of a job, from one listing."""
+
+    sets: list[ObjectInfo]
+    aborted: set[tuple[TaskId, AttemptId]]
+
+
+class Selection(NamedTuple):
+    """The attempts that a commit includes.
+
+    Attributes:
+        chosen: One attempt of each task, sorted by task id.
+        is_begun: Whether a task has committed, or there is a task list.
+    """
+
+    chosen: list[Chosen]
+    is_begun: bool
+
+
+def list_tasks(folder: JobFolder) -> ListedTasks:
+    """List the pending sets of a job, and the attempts that never count."""
+    found = ListedTasks([], set())
+    for info in folder.task_records():
+        if info.key.endswith(".pendingset"):
+            found.sets.append(info)
+        elif (aborted := aborted_attempt(info)) is not None:
+            found.aborted.add(aborted)
+    return found
 
 
 class _Place(NamedTuple):
@@ -71,10 +116,42 @@ def choose(
             input digest, and neither the list nor `winners` is given.
     """
     expected = folder.expected(job_attempt)
-    sets = eligible(folder.pending_sets(at_once=at_once), job_attempt, expected, folder.aborted_attempts())
+    return select(folder, job_attempt, expected, list_tasks(folder), winners=winners, at_once=at_once).chosen
+
+
+def select(
+    folder: JobFolder,
+    job_attempt: JobAttemptId,
+    expected: ExpectedTasks | None,
+    listed: ListedTasks,
+    *,
+    winners: Mapping[TaskId, AttemptId] | None = None,
+    at_once: int = 1,
+    keep_bytes: int = 0,
+) -> Selection:
+    """Choose as `choose` does, from a listing.
+
+    Args:
+        folder: Folder of the job.
+        job_attempt: Job attempt whose tasks to commit.
+        expected: Its task list, if it has one.
+        listed: Records of the tasks.
+        winners: Attempts that the driver has chosen.
+        at_once: Pending sets that are read and held at a time.
+        keep_bytes: The first chosen pending sets are kept in memory, as far as they are no longer than this.
+    """
+    is_begun = expected is not None
+    room = keep_bytes
+
+    def committed() -> Iterator[SavedSet]:
+        nonlocal is_begun
+        for saved in folder.read_sets(listed.sets, at_once=at_once):
+            is_begun = is_begun or saved.record.job_attempt == job_attempt or bool(saved.record.input_digest)
+            yield saved
+
     chosen: dict[TaskId, Chosen] = {}
     places: dict[TaskId, _Place] = {}
-    for found, digest, created_s in sets:
+    for found, digest, created_s, size in eligible(committed(), job_attempt, expected, listed.aborted):
         task, attempt = found.task_id, found.attempt_id
         if winners is not None and winners.get(task) != attempt:
             continue
@@ -86,9 +163,10 @@ def choose(
             )
         place = _Place(found.stamp, created_s, attempt)
         if task not in places or place > places[task]:
-            places[task], chosen[task] = place, Chosen(task, attempt, digest)
+            room -= size
+            places[task], chosen[task] = place, Chosen(task, attempt, digest, found if room > 0 else None)
     _refuse_missing(folder, expected, winners, chosen)
-    return [chosen[task] for task in sorted(chosen)]
+    return Selection([chosen[task] for task in sorted(chosen)], is_begun)
 
 
 def eligible(
@@ -120,7 +198,7 @@ def eligible(
 
 def last_commit(sets: Iterable[SavedSet]) -> AttemptId:
     """Return the attempt that counts, of eligible ones of one task, unless the driver chooses another."""
-    places = (_Place(found.stamp, created_s, found.attempt_id) for found, _, created_s in sets)
+    places = (_Place(found.stamp, created_s, found.attempt_id) for found, _, created_s, _ in sets)
     return max(places).attempt_id
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.commit.destination.log import DestinationLog, Turn
+from lockgate.storage_core.commit.destination.log import DestinationLog, LogRead, Turn
 from lockgate.storage_core.commit.leases.protocol import JobLeases, JobLeaseState
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
@@ -43,6 +43,7 @@ def take_turn(
     leases: JobLeases,
     clock: Clock,
     roll_forward_other: Callable[[JobId], None],
+    seen: LogRead | None = None,
 ) -> int:
     """Take the next turn at the job's destination, or return the job's open turn from an earlier try.
 
@@ -53,6 +54,7 @@ def take_turn(
         leases: Leases, to read whether the holder of a turn is alive.
         clock: Clock, which also waits between two reads.
         roll_forward_other: Brings another, decided job to its end.
+        seen: What this process has just read of the log; by default it is read now.
 
     Raises:
         TurnBusyError: Live jobs held the turn for `TURN_WAIT_S`, or the job that holds it cannot be
@@ -63,25 +65,30 @@ def take_turn(
     waiting_for, pause_s = 0, FIRST_PAUSE_S
     with step("turn"):
         while True:
-            highest = log.highest()
-            if highest is None or highest.outcome is not None:
-                number = 1 if highest is None else highest.number + 1
+            number, held = _highest(log) if seen is None else (seen.highest, seen.open)
+            seen = None  # it is read again, because another job has the turn
+            if held is None or held.outcome is not None:
                 record = TurnClaim(job_id=folder.job_id, token=token, stamp=stamp)
-                if claim(store, layout.turn_claim(number), record).job_id == folder.job_id:
-                    return number
-            elif highest.claim.job_id == folder.job_id:
-                return highest.number
-            elif not _end_turn(store, highest, leases, clock, roll_forward_other):
+                if claim(store, layout.turn_claim(number + 1), record).job_id == folder.job_id:
+                    return number + 1
+            elif held.claim.job_id == folder.job_id:
+                return number
+            elif not _end_turn(store, held, leases, clock, roll_forward_other):
                 if clock.monotonic_s() >= deadline_s:
                     raise TurnBusyError(
-                        f"job {highest.claim.job_id} holds turn {highest.number} at {store.url} and is "
+                        f"job {held.claim.job_id} holds turn {number} at {store.url} and is "
                         f"alive, or its lease cannot be read here; waited {TURN_WAIT_S:.0f} s; nothing was "
                         "changed; try again, or abort that job"
                     )
-                is_same = highest.number == waiting_for
-                waiting_for = highest.number
+                is_same = number == waiting_for
+                waiting_for = number
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if is_same else FIRST_PAUSE_S
                 clock.sleep(pause_s)
+
+
+def _highest(log: DestinationLog) -> tuple[int, Turn | None]:
+    highest = log.highest()
+    return (0, None) if highest is None else (highest.number, highest)
 
 
 def pass_turn(store: Store, turn: int, owner: JobId, clock: Clock, reason: str) -> Outcome:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from lockgate.storage_core.commit.destination.manifest import Manifest
 from lockgate.storage_core.commit.records import layout
@@ -31,6 +31,7 @@ from lockgate.storage_core.commit.records.shards import (
     shard_ref,
     write_shard,
 )
+from lockgate.storage_core.concurrency import Together, in_order
 from lockgate.storage_core.errors import (
     InvalidInputError,
     MalformedLogError,
@@ -55,10 +56,33 @@ class Turn:
 
 
 @dataclass(frozen=True)
+class LogRead:
+    """The log as one listing showed it.
+
+    Attributes:
+        base: Newest checkpoint, if there is one.
+        outcomes: Outcomes after it, in order.
+        highest: Number of the highest turn that was claimed; 0 if there is none.
+        open: That turn, if it had no outcome in the listing.
+    """
+
+    base: LogCheckpoint | None
+    outcomes: tuple[Outcome, ...]
+    highest: int
+    open: Turn | None
+
+
+@dataclass(frozen=True)
 class DestinationLog:
-    """The log of one destination."""
+    """The log of one destination.
+
+    Attributes:
+        store: Store of the destination.
+        at_once: Maximum number of records that are read at a time.
+    """
 
     store: Store
+    at_once: int = 1
 
     def highest(self) -> Turn | None:
         """Return the highest turn that was ever claimed, or None."""
@@ -75,10 +99,44 @@ class DestinationLog:
         """
         with self._reading():
             claimed = read(self.store, TurnClaim, layout.turn_claim(number))
+            return Turn(number, claimed, self.outcome(number))
+
+    def outcome(self, number: int) -> Outcome | None:
+        """Read the outcome of a turn; None if it has none yet."""
+        with self._reading():
             outcome = find(self.store, Outcome, layout.turn_outcome(number))
             if outcome is not None:
                 _check_turn(outcome.turn, number, layout.turn_outcome(number))
-            return Turn(number, claimed, outcome)
+            return outcome
+
+    def read(self, up_to: int | None = None) -> LogRead:
+        """Read the log from its newest checkpoint on, without the lists of files.
+
+        Args:
+            up_to: Last turn to read; all turns by default.
+
+        Raises:
+            MalformedLogError: An outcome or the checkpoint is invalid.
+        """
+        with self._reading(), Together(self.at_once) as together:
+            start = self._hint()
+            if up_to is not None and start >= up_to:
+                start = max(0, (up_to // CHECKPOINT_TURNS) * CHECKPOINT_TURNS - 1)
+            # List from the start if a hint beyond the log's end makes the log look empty.
+            listed = list(self._entries(start)) or (list(self._entries(0)) if start else [])
+            checkpoints = (turn for turn, kind in listed if kind == "checkpoint")
+            newest = max((turn for turn in checkpoints if up_to is None or turn <= up_to), default=0)
+            highest = max((turn for turn, kind in listed if kind == "turn"), default=0)
+            is_open = highest > 0 and (highest, "json") not in listed
+            held = together.start(lambda: self.turn(highest)) if is_open else None
+            base = together.start(lambda: self._checkpoint(newest)) if newest else None
+            last = max((turn for turn, kind in listed if kind == "json"), default=0)
+            last = last if up_to is None else min(last, up_to)
+            outcomes = list(in_order(self._outcome, range(newest + 1, last + 1), self.at_once))
+            checkpoint = None if base is None else base.result()
+            if newest and checkpoint is None:  # it is gone: the outcomes themselves are read
+                outcomes = [*in_order(self._outcome, range(1, newest + 1), self.at_once), *outcomes]
+            return LogRead(checkpoint, tuple(outcomes), highest, None if held is None else held.result())
 
     def outcomes(self, after: int = 0) -> Iterator[Outcome]:
         """Yield the outcomes of turns greater than `after`, in order and without gaps.
@@ -90,9 +148,7 @@ class DestinationLog:
         for number, kind in self._entries(after):
             if kind == "json":
                 for turn in range(following, number + 1):
-                    outcome = read(self.store, Outcome, layout.turn_outcome(turn))
-                    _check_turn(outcome.turn, turn, layout.turn_outcome(turn))
-                    yield outcome
+                    yield self._outcome(turn)
                 following = number + 1
 
     def has_published(self) -> bool:
@@ -114,22 +170,29 @@ class DestinationLog:
             InvalidInputError: `as_of` is negative or beyond the log.
             MalformedLogError: An outcome or a shard is invalid.
         """
+        with step("manifest"):
+            found = self.fold(self.read(as_of))
+        if as_of is not None and not 0 <= as_of <= found.turn:
+            raise InvalidInputError(f"as_of={as_of}: the log of {self.store.url} has turns 0 to {found.turn}")
+        return found
+
+    def fold(self, log: LogRead) -> Manifest:
+        """Fold what was read of the log into the set of live files.
+
+        Raises:
+            MalformedLogError: A list of files is invalid.
+        """
         with step("manifest"), self._reading():
-            base = self._newest_checkpoint(as_of)
+            turn, columns = (0, None) if log.base is None else (log.base.turn, log.base.columns)
             files: dict[str, LiveFile] = {}
-            turn, columns = 0, None
-            if base is not None:
-                turn, columns = base.turn, base.columns
-                for ref in base.live:
-                    shard = read_shard(self.store, LiveShard, layout.log_shard, ref.digest)
-                    files.update(_by_key(shard, layout.checkpoint(base.turn)))
-            for outcome in self.outcomes(turn):
-                if as_of is not None and outcome.turn > as_of:
-                    break
+            for where, list_of_files in in_order(self._listed_files, _lists(log), self.at_once):
+                if isinstance(list_of_files, KeyShard):
+                    for key in list_of_files.keys:
+                        files.pop(key, None)
+                else:
+                    files.update(_by_key(list_of_files, where))
+            for outcome in log.outcomes:
                 turn, columns = outcome.turn, outcome.columns or columns
-                self._apply(outcome, files)
-        if as_of is not None and not 0 <= as_of <= turn:
-            raise InvalidInputError(f"as_of={as_of}: the log of {self.store.url} has turns 0 to {turn}")
         kept = None if columns is None else tuple(column for column in columns if not column.dropped)
         dropped = tuple(column for column in columns or () if column.dropped)
         return Manifest(turn=turn, files=files, columns=kept, dropped=dropped)
@@ -140,20 +203,18 @@ class DestinationLog:
         Raises:
             MalformedLogError: An outcome or the checkpoint is invalid.
         """
-        with self._reading():
-            base = self._newest_checkpoint(None)
-            return base, list(self.outcomes(0 if base is None else base.turn))
+        log = self.read()
+        return log.base, list(log.outcomes)
 
     def columns(self) -> tuple[Column, ...] | None:
         """Return the columns after the last published job that knew its own, without reading file lists.
 
         Columns that only earlier data have are marked as dropped.
         """
-        with self._reading():
-            base = self._newest_checkpoint(None)
-            turn, columns = (0, None) if base is None else (base.turn, base.columns)
-            for outcome in self.outcomes(turn):
-                columns = outcome.columns or columns
+        log = self.read()
+        columns = None if log.base is None else log.base.columns
+        for outcome in log.outcomes:
+            columns = outcome.columns or columns
         return columns
 
     def keep_checkpoint(self, turn: int) -> None:
@@ -169,14 +230,6 @@ class DestinationLog:
             record = LogCheckpoint(turn=turn, live=live, columns=manifest.all_columns)
             claim(self.store, layout.checkpoint(turn), record)
             self.store.put(layout.CHECKPOINT_HINT, encode(CheckpointHint(turn=turn)))
-
-    def _apply(self, outcome: Outcome, files: dict[str, LiveFile]) -> None:
-        for ref in outcome.removed:
-            for key in read_shard(self.store, KeyShard, layout.log_shard, ref.digest).keys:
-                files.pop(key, None)
-        for ref in outcome.added:
-            shard = read_shard(self.store, LiveShard, layout.log_shard, ref.digest)
-            files.update(_by_key(shard, layout.turn_outcome(outcome.turn)))
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -201,20 +254,19 @@ class DestinationLog:
         # List the hinted turn too, so that a log that ends there does not look empty.
         return 0 if hint is None else max(0, hint.turn - 1)
 
-    def _newest_checkpoint(self, up_to: int | None) -> LogCheckpoint | None:
-        start = self._hint()
-        if up_to is not None and start >= up_to:
-            start = max(0, (up_to // CHECKPOINT_TURNS) * CHECKPOINT_TURNS - 1)
-        newest = 0
-        for number, kind in self._entries(start):
-            if kind == "checkpoint" and (up_to is None or number <= up_to):
-                newest = number
-        if newest == 0:
-            return None
-        checkpoint = find(self.store, LogCheckpoint, layout.checkpoint(newest))
+    def _checkpoint(self, turn: int) -> LogCheckpoint | None:
+        checkpoint = find(self.store, LogCheckpoint, layout.checkpoint(turn))
         if checkpoint is not None:
-            _check_turn(checkpoint.turn, newest, layout.checkpoint(newest))
+            _check_turn(checkpoint.turn, turn, layout.checkpoint(turn))
         return checkpoint
+
+    def _outcome(self, turn: int) -> Outcome:
+        outcome = read(self.store, Outcome, layout.turn_outcome(turn))
+        _check_turn(outcome.turn, turn, layout.turn_outcome(turn))
+        return outcome
+
+    def _listed_files(self, named: _List) -> tuple[str, KeyShard | LiveShard]:
+        return named.where, read_shard(self.store, named.kind, layout.log_shard, named.digest)
 
     def _entries(self, after: int) -> Iterator[tuple[int, str]]:
         """Yield turn and kind of the log's keys after a turn, in order."""
@@ -224,6 +276,25 @@ class DestinationLog:
                 entry = layout.parse_log_key(info.key)
                 if entry is not None:
                     yield entry
+
+
+class _List(NamedTuple):
+    """A shard of the log, and the record that names it."""
+
+    where: str
+    kind: type[KeyShard] | type[LiveShard]
+    digest: str
+
+
+def _lists(log: LogRead) -> Iterator[_List]:
+    """Yield the shards of the log in the order in which they are folded."""
+    if log.base is not None:
+        for ref in log.base.live:
+            yield _List(layout.checkpoint(log.base.turn), LiveShard, ref.digest)
+    for outcome in log.outcomes:
+        where = layout.turn_outcome(outcome.turn)
+        yield from (_List(where, KeyShard, ref.digest) for ref in outcome.removed)
+        yield from (_List(where, LiveShard, ref.digest) for ref in outcome.added)
 
 
 def write_live_shards(store: Store, files: Iterable[LiveFile]) -> Iterator[ShardRef]:

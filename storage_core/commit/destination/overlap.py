@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 from typing import Final
 
 from lockgate.storage_core.commit.destination.location import canonical_url
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.concurrency import Together, in_order
 from lockgate.storage_core.errors import (
     AccessDeniedError,
     ConflictError,
@@ -35,41 +37,40 @@ LOG: Final = logging.getLogger("lockgate.setup")
 _FOUND: Final = "no other destination lies above or below it"
 
 
-def refuse_overlap(store: Store, settings: Settings) -> None:
+def refuse_overlap(store: Store, settings: Settings, *, is_new: bool = False) -> None:
     """Refuse to begin a destination above or below another one.
 
     A destination that has published is not checked: a new one above or below it is refused at its own set-up.
     Otherwise the destination is listed whole.
 
+    Args:
+        store: Store of the destination.
+        settings: Settings.
+        is_new: Whether it is known that it has not published.
+
     Raises:
         ConflictError: There is another destination; the message names it; nothing was changed.
     """
-    if DestinationLog(store).has_published():
+    if not is_new and DestinationLog(store).has_published():
         return
-    for above in destinations_above(store, settings):
-        raise ConflictError(
-            f"{store.url} is below {above.url}, which is a destination with a log; a `replace` of one would "
-            f"delete files of the other; nothing was changed; write to {above.url} and put the folder into "
-            "the files' paths, or choose a destination beside it"
-        )
-    for below in destinations_below(store, settings):
-        raise ConflictError(
-            f"{store.url} is above {below.url}, which is a destination with a log; a file that this job "
-            "wrote there could be deleted by a `replace` of the other; nothing was changed; choose a "
-            "destination beside it"
-        )
+    with Together(settings.parallelism) as together:
+        first_below = together.start(lambda: next(destinations_below(store, settings), None))
+        for above in destinations_above(store, settings):
+            raise _below(store, above)
+        below = first_below.result()
+        if below is not None:
+            raise _above(store, below)
 
 
 def destinations_above(store: Store, settings: Settings) -> Iterator[Store]:
     """Yield the destinations above this one, innermost first, as far as this process may read them."""
-    seen = set()
+    folders: dict[str, Store] = {}
     for url in dict.fromkeys((store.url, canonical_url(store))):
         for folder in _folders_above(url):
             above = open_store(folder, settings)
-            place = canonical_url(above)
-            if place not in seen and _is_in_use(above):
-                yield above
-            seen.add(place)
+            folders.setdefault(canonical_url(above), above)
+    in_use = in_order(_is_in_use, folders.values(), settings.parallelism)
+    yield from compress(folders.values(), in_use)
 
 
 def destinations_below(store: Store, settings: Settings) -> Iterator[Store]:
@@ -135,10 +136,28 @@ def overlap_findings(store: Store, settings: Settings) -> list[Finding]:
     return found or [Finding(name=_FOUND, ok=True)]
 
 
+def _below(store: Store, above: Store) -> ConflictError:
+    return ConflictError(
+        f"{store.url} is below {above.url}, which is a destination with a log; a `replace` of one would "
+        f"delete files of the other; nothing was changed; write to {above.url} and put the folder into "
+        "the files' paths, or choose a destination beside it"
+    )
+
+
+def _above(store: Store, below: Store) -> ConflictError:
+    return ConflictError(
+        f"{store.url} is above {below.url}, which is a destination with a log; a file that this job "
+        "wrote there could be deleted by a `replace` of the other; nothing was changed; choose a "
+        "destination beside it"
+    )
+
+
 def _is_in_use(other: Store) -> bool:
     """Return whether another destination has published, or has an open turn and may publish."""
     log = DestinationLog(other)
     try:
+        if not any(other.pages(layout.LOG, page_size=1)):
+            return False  # as most folders
         highest = log.highest()
         if highest is None:
             return False

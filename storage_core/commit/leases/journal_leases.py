@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,10 +27,17 @@ from lockgate.storage_core.commit.leases.registration import (
     under,
     warn_unregistered,
 )
+from lockgate.storage_core.commit.records.codec import encode
 from lockgate.storage_core.commit.records.job import JobRecord, LeaseRecord
-from lockgate.storage_core.commit.records.job_folder import JobFolder, claim
+from lockgate.storage_core.commit.records.job_folder import JobFolder, retry_while_busy
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.errors import FencedError, JournalUnavailableError, StateLostError
+from lockgate.storage_core.errors import (
+    AlreadyExistsError,
+    FencedError,
+    JournalUnavailableError,
+    OutcomeUnknownError,
+    StateLostError,
+)
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import JobAttemptId, Token, job_resource
 from lockgate.storage_core.journal import Journal, Mutation, Refused
@@ -238,4 +246,5 @@ def _claim_record(
         renewed_s=now_s,
         deadline_s=now_s,
     )
-    claim(folder.store, folder.key("lease.json"), record)
+    with suppress(AlreadyExistsError):  # it is enough that there is one: its content is for people
+        retry_while_busy(OutcomeUnknownError)(folder.store.create, folder.key("lease.json"), encode(record))

@@ -7,38 +7,60 @@ Source: commit protocol, step 9, and "Orphans".
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from lockgate.storage_core.commit.decide.plan import read_plan
+from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
 from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.plan import Decision
 from lockgate.storage_core.commit.records.report import FileFate
 from lockgate.storage_core.commit.staged_files.attempt_directories import drop_temporary, staging_dir
-from lockgate.storage_core.commit.uploads.own_uploads import OwnUploads
+from lockgate.storage_core.commit.uploads.own_uploads import JobUploads, uploads_of_job
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import LockgateError, MalformedRecordError, ObjectNotFoundError
 from lockgate.storage_core.failpoints import step
-from lockgate.storage_core.ids import short_id_in
 from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import ObjectInfo
 
 
-def abort_uploads(folder: JobFolder, job: JobRecord, settings: Settings) -> Iterator[FileFate]:
+class Marks(NamedTuple):
+    """The decision of a job, and the outcome of the turn that it names."""
+
+    decision: Decision | None
+    outcome: Outcome | None
+
+
+def abort_uploads(
+    folder: JobFolder,
+    job: JobRecord,
+    settings: Settings,
+    marks: Marks,
+    uploads: JobUploads | None = None,
+) -> Iterator[FileFate]:
     """Abort the open uploads with the job's short id in their key, or that a pending set of the job names.
 
     If the destination has very many uploads of other jobs, only those that a pending set names are aborted;
     the sweep, which lists all uploads once for all ended jobs, aborts the rest.
 
     The job must be decided: before that, the commit may still need them.
+
+    Args:
+        folder: Folder of the job.
+        job: Record of the job.
+        settings: Settings.
+        marks: Decision and outcome of the job.
+        uploads: Its open uploads, listed after its files were completed; by default they are listed now.
     """
     store = folder.store
 
     def own() -> Iterator[tuple[str, str]]:
-        listed = OwnUploads(store, lambda info: short_id_in(info.key) == job.short_id)
-        for info in listed:
-            yield info.key, info.upload_id
+        listed = uploads_of_job(store, job) if uploads is None else uploads
+        yield from listed.found
         if not job.spec.unique_filenames or not listed.is_complete:
-            yield from _uploads_of_pending_sets(folder)
+            yield from _uploads_of_pending_sets(folder, marks)
 
     def abort(upload: tuple[str, str]) -> FileFate:
         try:
@@ -51,11 +73,10 @@ def abort_uploads(folder: JobFolder, job: JobRecord, settings: Settings) -> Iter
         yield from in_parallel(abort, own(), settings.parallelism, settings.far_parallelism)
 
 
-def _uploads_of_pending_sets(folder: JobFolder) -> Iterator[tuple[str, str]]:
+def _uploads_of_pending_sets(folder: JobFolder, marks: Marks) -> Iterator[tuple[str, str]]:
     """Yield key and id of the uploads that a job's pending sets name, without those that it published."""
     published: set[str] = set()
-    decision = folder.decision()
-    outcome = folder.outcome(decision)
+    decision, outcome = marks
     # The uploads of an unreadable pending set have no owner; the sweep aborts them.
     with suppress(MalformedRecordError, ObjectNotFoundError):
         if decision is not None and outcome is not None and outcome.verdict == "published":
@@ -73,18 +94,31 @@ def delete_staged_files(folder: JobFolder, job: JobRecord, settings: Settings) -
     drop_temporary(folder.store, job.job_id)
 
 
-def clean_up(folder: JobFolder, job: JobRecord, settings: Settings) -> None:
+def clean_up(
+    folder: JobFolder,
+    job: JobRecord,
+    settings: Settings,
+    listed: Iterable[Sequence[ObjectInfo]] | None = None,
+) -> None:
     """Delete what an ended job left, except `job.json`, markers, audits and report.
 
     The lease is deleted last: an ended job with a lease still needs its clean-up.
+
+    Args:
+        folder: Folder of the job.
+        job: Record of the job.
+        settings: Settings.
+        listed: Pages of the folder's objects; by default they are listed now.
     """
     with step("clean-up"):
         delete_staged_files(folder, job, settings)
-        failures = [
-            failure
-            for prefix in ("tasks/", "plan/", "attempts/")
-            for page in folder.store.pages(folder.key(prefix))
-            for failure in folder.store.delete_many([info.key for info in page])
-        ]
+        pages = folder.store.pages(folder.prefix) if listed is None else listed
+        unneeded = (keys for page in pages if (keys := _unneeded(folder, page)))
+        failures = [failure for keys in unneeded for failure in folder.store.delete_many(keys)]
         if not failures:
             folder.store.delete(folder.key("lease.json"))
+
+
+def _unneeded(folder: JobFolder, page: Sequence[ObjectInfo]) -> list[str]:
+    prefixes = tuple(folder.key(prefix) for prefix in ("tasks/", "plan/", "attempts/"))
+    return [info.key for info in page if info.key.startswith(prefixes)]

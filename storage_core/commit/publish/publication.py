@@ -5,15 +5,19 @@ Source: commit protocol, steps 6 and 7.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import ParamSpec, TypeVar
 
 import msgspec
 
-from lockgate.storage_core.commit.decide.plan import Plan, read_plan
+from lockgate.storage_core.commit.decide.plan import Plan
 from lockgate.storage_core.commit.destination.log import write_live_shards
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.displaced_files import displace
 from lockgate.storage_core.commit.publish.shard_completion import ShardReport, complete_shard
+from lockgate.storage_core.commit.publish.success_file import EarlierSuccess, earlier_success
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.destination_log.live_files import KeyShard, LiveFile
 from lockgate.storage_core.commit.records.destination_log.outcome import Outcome, Receipt
@@ -21,11 +25,31 @@ from lockgate.storage_core.commit.records.job_folder import claim
 from lockgate.storage_core.commit.records.plan import Decision, ShardRef
 from lockgate.storage_core.commit.records.report import FileFate
 from lockgate.storage_core.commit.records.shards import write_shard
-from lockgate.storage_core.errors import MalformedRecordError
+from lockgate.storage_core.commit.uploads.own_uploads import JobUploads, uploads_of_job
+from lockgate.storage_core.concurrency import Together
+from lockgate.storage_core.errors import LockgateError, MalformedRecordError
 from lockgate.storage_core.failpoints import step
 
+P = ParamSpec("P")
+T = TypeVar("T")
 
-def publish(context: CommitContext, decision: Decision) -> Outcome:
+
+@dataclass(frozen=True)
+class Publication:
+    """The outcome of a turn, and what was read while this process created it, for the steps after it.
+
+    Attributes:
+        outcome: Stored outcome.
+        success: `_SUCCESS` before this process created the outcome; None if it is not known.
+        uploads: Open uploads of the job after its files were completed; None if they are unknown.
+    """
+
+    outcome: Outcome
+    success: EarlierSuccess | None = None
+    uploads: JobUploads | None = None
+
+
+def publish(context: CommitContext, decision: Decision, plan: Plan) -> Publication:
     """Complete the plan's uploads and create the turn's outcome; return the stored one.
 
     If all files are complete, it is `published`, and readers of the manifest see the whole job from then on.
@@ -34,18 +58,36 @@ def publish(context: CommitContext, decision: Decision) -> Outcome:
     Raises:
         OutcomeUnknownError: It is not known whether a file is complete; nothing was deleted; try again.
     """
-    plan = read_plan(context.folder, decision.plan or "")
     if plan.head.turn != decision.turn:
         key = context.folder.key("COMMIT_STARTED")
         raise MalformedRecordError(f"{key}: field turn is {decision.turn}, its plan's {plan.head.turn}")
     displace(context, plan)
-    lost = {key: why for report in _complete_all(context, plan) for key, why in report.lost.items()}
-    for key, why in lost.items():
-        context.report.add(FileFate(key=key, fate="lost", detail=why))
-    with step("outcome-lists"):
-        outcome = _outcome(context, plan, lost)
-    with step("outcome"):
-        return claim(context.store, layout.turn_outcome(plan.head.turn), outcome)
+    with Together(context.settings.parallelism) as together:
+        with step("success"):
+            success = together.start(lambda: _unless_refused(earlier_success, context.store))
+        with step("outcome-lists"):
+            # A list is named by its digest, and counts only once an outcome names it.
+            early = together.start(partial(_write_added, context, plan)) if plan.is_small else None
+        lost = {key: why for report in _complete_all(context, plan) for key, why in report.lost.items()}
+        for key, why in lost.items():
+            context.report.add(FileFate(key=key, fate="lost", detail=why))
+        with step("outcome-lists"):
+            added = () if lost else early.result() if early is not None else _write_added(context, plan)
+            outcome = _outcome(context, plan, added, lost)
+        earlier = success.result()  # before the outcome: see `EarlierSuccess`
+        with step("abort-uploads"):
+            uploads = together.start(lambda: _unless_refused(uploads_of_job, context.store, context.job))
+        with step("outcome"):
+            stored = claim(context.store, layout.turn_outcome(plan.head.turn), outcome)
+        return Publication(stored, earlier if stored is outcome else None, uploads.result())
+
+
+def _unless_refused(read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+    """Read what later steps can read again; a failure must not keep the outcome from being created."""
+    try:
+        return read(*args, **kwargs)
+    except LockgateError:
+        return None
 
 
 def _complete_all(context: CommitContext, plan: Plan) -> Iterator[ShardReport]:
@@ -64,8 +106,8 @@ def _complete_all(context: CommitContext, plan: Plan) -> Iterator[ShardReport]:
             context.progress(name, done_before + done_here, plan.files)
 
         yield complete_shard(
-            context.folder,
-            plan.name,
+            context.job,
+            plan,
             shard,
             settings=context.settings,
             clock=context.clock,
@@ -74,7 +116,9 @@ def _complete_all(context: CommitContext, plan: Plan) -> Iterator[ShardReport]:
         done += plan.head.additions[shard].files
 
 
-def _outcome(context: CommitContext, plan: Plan, lost: dict[str, str]) -> Outcome:
+def _outcome(
+    context: CommitContext, plan: Plan, added: tuple[ShardRef, ...], lost: dict[str, str]
+) -> Outcome:
     now_s, turn, job_id = context.clock.now_s(), plan.head.turn, context.job.job_id
     if lost:
         first = min(lost)
@@ -91,7 +135,7 @@ def _outcome(context: CommitContext, plan: Plan, lost: dict[str, str]) -> Outcom
         turn=turn,
         verdict="published",
         decided_s=now_s,
-        added=tuple(write_live_shards(context.store, _live_files(context, plan))),
+        added=added,
         removed=removed,
         columns=plan.head.columns,
         receipt=Receipt(
@@ -107,6 +151,10 @@ def _outcome(context: CommitContext, plan: Plan, lost: dict[str, str]) -> Outcom
             published_s=now_s,
         ),
     )
+
+
+def _write_added(context: CommitContext, plan: Plan) -> tuple[ShardRef, ...]:
+    return tuple(write_live_shards(context.store, _live_files(context, plan)))
 
 
 def _live_files(context: CommitContext, plan: Plan) -> Iterator[LiveFile]:

@@ -6,13 +6,14 @@ Source: commit protocol, "Recovery".
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
+from lockgate.storage_core.commit.decide.plan import Plan, read_plan
 from lockgate.storage_core.commit.job_events import record_event
-from lockgate.storage_core.commit.publish.cleanup import clean_up
+from lockgate.storage_core.commit.publish.cleanup import Marks, clean_up
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.finalization import drop_uploads, finish
-from lockgate.storage_core.commit.publish.publication import publish
+from lockgate.storage_core.commit.publish.publication import Publication, publish
 from lockgate.storage_core.commit.publish.rollback import abort, revert
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase, advance, phase_of
 from lockgate.storage_core.commit.records.plan import Decision
@@ -20,11 +21,19 @@ from lockgate.storage_core.commit.records.report import Ended
 from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
 
 
-def roll_forward(context: CommitContext, *, discard: bool = False) -> Ended:
+class Decided(NamedTuple):
+    """A commit that this process has just decided, and the plan that it has frozen."""
+
+    decision: Decision
+    plan: Plan
+
+
+def roll_forward(context: CommitContext, decided: Decided | None = None, *, discard: bool = False) -> Ended:
     """Bring a decided job to its end; return its terminal marker. Repeating it is harmless.
 
     Args:
         context: Context of the job.
+        decided: What this process knows, because it has just decided; by default it is read.
         discard: Abort the job if it is in quarantine.
 
     Raises:
@@ -33,20 +42,22 @@ def roll_forward(context: CommitContext, *, discard: bool = False) -> Ended:
         MalformedRecordError: A marker or the plan cannot be read; nothing was changed.
     """
     try:
-        ended = _roll_forward(context, discard=discard)
+        ended = _roll_forward(context, decided, discard=discard)
     except ObjectNotFoundError:
         # Another process may have ended the job and deleted its plan meanwhile.
         if context.folder.phase() not in TERMINAL:
             raise
-        ended = _roll_forward(context, discard=discard)
+        ended = _roll_forward(context, None, discard=discard)
     _register(context, JobPhase(ended.ended), ended=ended)
     return ended
 
 
-def _roll_forward(context: CommitContext, *, discard: bool) -> Ended:
-    decision = context.folder.decision()
+def _roll_forward(context: CommitContext, decided: Decided | None, *, discard: bool) -> Ended:
+    decision = context.folder.decision() if decided is None else decided.decision
+    # Read even right after the decision: a turn that was passed before it must not make any file visible.
     outcome = context.folder.outcome(decision)
-    success, failure = context.folder.ended()
+    # Another process may have brought the job to its end since; each step below may be repeated.
+    success, failure = context.folder.ended() if decided is None else (None, None)
     phase = phase_of(decision, outcome, success, failure)
     if decision is None:
         raise ConflictError(f"job {context.job.job_id} is undecided: commit or abort it")
@@ -60,23 +71,25 @@ def _roll_forward(context: CommitContext, *, discard: bool) -> Ended:
     if phase not in TERMINAL:
         _register(context, phase, decision)
         _log(context, phase, detail=decision.reason)
-    if phase is JobPhase.DECIDED:
-        outcome = publish(context, decision)
-        phase = advance(phase, phase_of(decision, outcome, None, None))
-        _log(context, phase, detail=outcome.reason)
-    if phase is JobPhase.PUBLISHED and outcome is not None:
-        advance(phase, JobPhase.COMMITTED)
-        return _logged(context, finish(context, decision, outcome))
-    if phase is JobPhase.REVERTING and outcome is not None:
+    if phase in {JobPhase.DECIDED, JobPhase.PUBLISHED, JobPhase.REVERTING}:
+        plan = read_plan(context.folder, decision.plan or "") if decided is None else decided.plan
+        publication = None if outcome is None else Publication(outcome)
+        if publication is None:
+            publication = publish(context, decision, plan)
+            phase = advance(phase, phase_of(decision, publication.outcome, None, None))
+            _log(context, phase, detail=publication.outcome.reason)
+        if phase is JobPhase.PUBLISHED:
+            advance(phase, JobPhase.COMMITTED)
+            return _logged(context, finish(context, decision, plan, publication))
         advance(phase, JobPhase.FAILED)
-        return _logged(context, revert(context, decision, outcome))
+        return _logged(context, revert(context, decision, plan, publication.outcome))
     if phase in {JobPhase.ABORTING, JobPhase.QUARANTINED}:
         advance(phase, JobPhase.FAILED)
-        return _logged(context, abort(context, decision))
+        return _logged(context, abort(context, decision, outcome))
     ended = success or failure
     if ended is None:
         raise AssertionError(phase)
-    if drop_uploads(context) and not ended.retained_until_s:
+    if drop_uploads(context, Marks(decision, outcome)) and not ended.retained_until_s:
         clean_up(context.folder, context.job, context.settings)
     return ended
 

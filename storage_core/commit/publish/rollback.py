@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from typing import Final
 
-from lockgate.storage_core.commit.decide.plan import Plan, read_plan
+from lockgate.storage_core.commit.decide.plan import Plan
+from lockgate.storage_core.commit.publish.cleanup import Marks
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.displaced_files import restore_displaced
 from lockgate.storage_core.commit.publish.finalization import end
@@ -32,12 +33,13 @@ LOOK_AGAIN_S: Final = 3600.0
 """After this time, a sweep reverts the plan again, because uploads may have been completed meanwhile."""
 
 
-def abort(context: CommitContext, decision: Decision) -> Ended:
+def abort(context: CommitContext, decision: Decision, outcome: Outcome | None) -> Ended:
     """Bring a job that was decided to abort to `COMMIT_FAIL`."""
-    return end(context, ended="failed", reason=f"aborted: {decision.reason}", receipt=None)
+    marks = Marks(decision, outcome)
+    return end(context, marks, ended="failed", reason=f"aborted: {decision.reason}", receipt=None)
 
 
-def revert(context: CommitContext, decision: Decision, outcome: Outcome) -> Ended:
+def revert(context: CommitContext, decision: Decision, plan: Plan, outcome: Outcome) -> Ended:
     """Delete the files that a commit made visible, then write `COMMIT_FAIL`.
 
     Replaced files are still there: they are deleted only after a publication.
@@ -45,10 +47,11 @@ def revert(context: CommitContext, decision: Decision, outcome: Outcome) -> Ende
     Raises:
         OutcomeUnknownError: A file could not be reverted; nothing else was deleted; try again.
     """
-    revert_plan(context, read_plan(context.folder, decision.plan or ""))
+    revert_plan(context, plan)
     reason = outcome.reason or f"turn {outcome.turn} ended {outcome.verdict}"
     return end(
         context,
+        Marks(decision, outcome),
         ended="failed",
         reason=f"reverted: {reason}",
         receipt=None,

@@ -11,8 +11,9 @@ import msgspec
 
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.committers import is_visible_early
-from lockgate.storage_core.commit.decide.plan import read_plan
+from lockgate.storage_core.commit.decide.plan import Plan, read_plan
 from lockgate.storage_core.commit.job_events import acting_as, record_event
+from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.pending_set import PendingFile
 from lockgate.storage_core.commit.uploads.upload_completion import complete
@@ -45,8 +46,8 @@ It may report only some of the shards; the caller completes the others. It makes
 
 
 def complete_shard(
-    folder: JobFolder,
-    plan: str,
+    job: JobRecord,
+    plan: Plan,
     shard: int,
     *,
     settings: Settings,
@@ -60,13 +61,11 @@ def complete_shard(
         ObjectNotFoundError: The plan is gone: the job has ended.
     """
     with step("complete"):
-        files = read_plan(folder, plan).additions(shard)
-        job = folder.job()
-        spec = job.spec
+        files, spec = plan.additions(shard), job.spec
 
         def complete_file(file: PendingFile) -> tuple[str, str | None]:
             return file.key, complete(
-                folder.store,
+                plan.folder.store,
                 file.upload,
                 if_absent=not spec.unique_filenames and not spec.allow_irreversible,
                 # With early visibility, several attempts of a task write the same name.
@@ -90,5 +89,7 @@ def complete_shard(
 def complete_shard_of(destination: str, job: JobId, plan: str, shard: int, settings: Settings) -> ShardReport:
     """Complete a shard that is given by names only, for workers."""
     folder = JobFolder(open_store(destination, settings), job)
+    with step("complete"):
+        found, record = read_plan(folder, plan), folder.job()
     with acting_as("worker"):
-        return complete_shard(folder, plan, shard, settings=settings, clock=SystemClock())
+        return complete_shard(record, found, shard, settings=settings, clock=SystemClock())

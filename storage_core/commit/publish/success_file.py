@@ -135,24 +135,48 @@ def find_success(store: Store) -> SuccessSummary | None:
         return None
 
 
-def write_success(context: CommitContext, published: PublishedFiles) -> None:
+@dataclass(frozen=True)
+class EarlierSuccess:
+    """`_SUCCESS` as it was before the turn's outcome, which this process created.
+
+    No later turn could be claimed before that, so no summary of this turn or a later one had this version.
+
+    Attributes:
+        version: Version of `_SUCCESS`; None if there was none.
+    """
+
+    version: str | None
+
+
+def earlier_success(store: Store) -> EarlierSuccess | None:
+    """Look at `_SUCCESS`; None if its version does not help, because the store cannot replace by version."""
+    version = _version(store)
+    return EarlierSuccess(version) if version is None or store.capabilities.conditional_put else None
+
+
+def write_success(
+    context: CommitContext, published: PublishedFiles, earlier: EarlierSuccess | None = None
+) -> None:
     """Write `_SUCCESS`, unless the current one is of this turn or a later one.
 
     If the store can replace by version, a process that was paused here cannot overwrite a newer summary.
+
+    Args:
+        context: Context of the job.
+        published: Files of the job.
+        earlier: A file that may be replaced without a look at its content, if it still has this version.
 
     Raises:
         OutcomeUnknownError: It is not known whether it was written; try again.
     """
     data = encode(_summary(context, published))
     for _ in range(WRITE_TRIES):
-        try:
-            current_version = context.store.head(layout.SUCCESS).version
-        except ObjectNotFoundError:
-            current_version = None
-        else:
+        current_version = _version(context.store) if earlier is None else earlier.version
+        if current_version is not None and earlier is None:
             summary = find_success(context.store)
             if summary is not None and summary.turn >= published.receipt.turn:
                 return
+        earlier = None
         try:
             if current_version is None:
                 create(context.store, layout.SUCCESS, data)
@@ -167,6 +191,13 @@ def write_success(context: CommitContext, published: PublishedFiles) -> None:
         f"{context.store.url}/{layout.SUCCESS}: it is not known whether it was written, after {WRITE_TRIES} "
         "tries; the job is published; run recovery to finish its markers"
     )
+
+
+def _version(store: Store) -> str | None:
+    try:
+        return store.head(layout.SUCCESS).version
+    except ObjectNotFoundError:
+        return None
 
 
 def _summary(context: CommitContext, published: PublishedFiles) -> SuccessSummary:

@@ -5,7 +5,7 @@ Every record that decides something is written with `claim`: created if absent, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -152,11 +152,12 @@ def _unsettled(store: Store, key: str, error: NotAppliedError) -> OutcomeUnknown
 
 
 class SavedSet(NamedTuple):
-    """A pending set, its digest, and the time of its creation by the store's clock."""
+    """A pending set, its digest, the time of its creation by the store's clock, and its size in bytes."""
 
     record: PendingSet
     digest: str
     created_s: float
+    size: int = 0
 
 
 class SettledAttempts(NamedTuple):
@@ -164,6 +165,14 @@ class SettledAttempts(NamedTuple):
 
     committed: set[AttemptId]
     aborted: set[AttemptId]
+
+
+def aborted_attempt(info: ObjectInfo) -> tuple[TaskId, AttemptId] | None:
+    """Return the attempt of which this object says that it never counts; None for other objects."""
+    if not info.key.endswith(".aborted"):
+        return None
+    _, task, name = info.key.rsplit("/", 2)
+    return TaskId(task), AttemptId(name.removesuffix(".aborted"))
 
 
 @dataclass(frozen=True)
@@ -261,16 +270,20 @@ class JobFolder:
         Raises:
             MalformedRecordError: A pending set is not readable, or belongs to another attempt.
         """
-        found = (info for info in self._task_records(task) if info.key.endswith(".pendingset"))
+        found = (info for info in self.task_records(task) if info.key.endswith(".pendingset"))
+        return self.read_sets(found, at_once=at_once)
+
+    def read_sets(self, listed: Iterable[ObjectInfo], *, at_once: int = 1) -> Iterator[SavedSet]:
+        """Yield listed pending sets; see `pending_sets`."""
 
         def read(info: ObjectInfo) -> SavedSet:
-            return SavedSet(*self.pending_set(info.key), info.modified_s)
+            return SavedSet(*self.pending_set(info.key), info.modified_s, info.size)
 
-        return map(read, found) if at_once == 1 else in_order(read, found, at_once)
+        return in_order(read, listed, at_once)
 
     def settled_attempts(self, task: TaskId) -> SettledAttempts:
         """Return which attempts of a task have committed, and which were aborted, from one listing."""
-        names = [info.key.rpartition("/")[2].rpartition(".") for info in self._task_records(task)]
+        names = [info.key.rpartition("/")[2].rpartition(".") for info in self.task_records(task)]
         return SettledAttempts(
             committed={AttemptId(name) for name, _, kind in names if kind == "pendingset"},
             aborted={AttemptId(name) for name, _, kind in names if kind == "aborted"},
@@ -284,18 +297,14 @@ class JobFolder:
 
     def aborted_attempts(self, task: TaskId | None = None) -> set[tuple[TaskId, AttemptId]]:
         """Return the ids of aborted attempts, of all tasks or of one."""
-        aborted = set()
-        for info in self._task_records(task):
-            if info.key.endswith(".aborted"):
-                _, of_task, name = info.key.rsplit("/", 2)
-                aborted.add((TaskId(of_task), AttemptId(name.removesuffix(".aborted"))))
-        return aborted
+        return {found for info in self.task_records(task) if (found := aborted_attempt(info)) is not None}
 
     def listed_sets(self, task: TaskId) -> Iterator[ObjectInfo]:
         """Yield the objects of a task's pending sets."""
-        return (info for info in self._task_records(task) if info.key.endswith(".pendingset"))
+        return (info for info in self.task_records(task) if info.key.endswith(".pendingset"))
 
-    def _task_records(self, task: TaskId | None) -> Iterator[ObjectInfo]:
+    def task_records(self, task: TaskId | None = None) -> Iterator[ObjectInfo]:
+        """Yield the objects of the records of all tasks, or of one."""
         return self._list("tasks/" if task is None else f"tasks/{check_id('task', task)}/")
 
     def _list(self, name_prefix: str) -> Iterator[ObjectInfo]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from lockgate.storage_core.commit.records.job_folder import JobFolder, claim
 from lockgate.storage_core.commit.records.task import ExpectedTask, ExpectedTasks
-from lockgate.storage_core.errors import ConflictError, MalformedRecordError
+from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.ids import JobAttemptId, TaskId, check_id
 from lockgate.storage_core.stamp import Stamp
 
@@ -44,20 +44,9 @@ def expected_digest(folder: JobFolder, job_attempt: JobAttemptId, task: TaskId) 
     return next((known.input_digest for known in tasks if known.task_id == task), "")
 
 
-def refuse_empty(folder: JobFolder, job_attempt: JobAttemptId) -> None:
-    """Refuse to commit an empty job that may be incomplete: its driver may have died before its first task.
-
-    Raises:
-        ConflictError: The job is undecided, no task of this job attempt has committed, and none is expected.
-    """
-    try:
-        if folder.decision() is not None or folder.expected(job_attempt) is not None:
-            return
-        if any(found.job_attempt == job_attempt or found.input_digest for found, *_ in folder.pending_sets()):
-            return
-    except MalformedRecordError:
-        return  # the job commit selects from the pending sets, or names the reason why it cannot
-    raise ConflictError(
+def refused_as_empty(folder: JobFolder) -> ConflictError:
+    """Return the error for an empty job: its driver may have died before its first task."""
+    return ConflictError(
         f"job {folder.job_id} at {folder.store.url}: no task has committed and no task list is frozen, so "
         "its driver may have died before it wrote anything; nothing was changed; run the driver again, abort "
         "the job, or publish it without data: allow_empty=True (`lockgate jobs commit --allow-empty`)"

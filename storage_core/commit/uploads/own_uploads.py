@@ -6,10 +6,12 @@ a job would wait for the uploads of all the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
+from lockgate.storage_core.commit.records.job import JobRecord
+from lockgate.storage_core.ids import short_id_in
 from lockgate.storage_core.stores import Store, UploadInfo
 
 FOREIGN: Final = 2000
@@ -48,3 +50,22 @@ class OwnUploads:
             if foreign > FOREIGN + FOREIGN_PER_OWN * max(own, self.expected):
                 return
         self.is_complete = True
+
+
+class JobUploads(NamedTuple):
+    """Open uploads with a job's short id in their key.
+
+    Attributes:
+        found: Key and id of each upload.
+        is_complete: Whether they are all: the listing was read to its end.
+    """
+
+    found: Sequence[tuple[str, str]]
+    is_complete: bool
+
+
+def uploads_of_job(store: Store, job: JobRecord) -> JobUploads:
+    """List the open uploads with a job's short id in their key."""
+    listed = OwnUploads(store, lambda info: short_id_in(info.key) == job.short_id)
+    found = [(info.key, info.upload_id) for info in listed]
+    return JobUploads(found, listed.is_complete)

@@ -173,7 +173,7 @@ def removals_text(made: Decision) -> str:
 
 
 def preflight(world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Check with one listing that the uploads exist. Source: `_preflight`."""
+    """Check with one listing that the uploads exist. Source: `check_uploads`."""
     fails = Process(Step.FAIL, process.own, process.own, turn=process.turn)
     alive = File.GONE not in store.folders[process.own].files
     if alive or Rule.PREFLIGHT in world.dropped:
@@ -190,7 +190,7 @@ def preflight(world: World, store: Store, process: Process) -> Iterator[Move]:
 
 
 def check_turn(world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Check whether the turn was passed meanwhile. Source: `_decide`."""
+    """Check whether the turn was passed meanwhile. Source: `_Commit.decide`."""
     if store.turns[process.turn - 1].ended and Rule.CHECK_BEFORE_DECISION not in world.dropped:
         yield f"finds turn {process.turn} ended", store, first_look(world, process.own)
     else:

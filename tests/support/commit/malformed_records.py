@@ -133,20 +133,20 @@ def _decision(world: World) -> Stage:
 
 
 def _success(world: World) -> Stage:
-    job = died_at(world, "clean-up.list.before")
+    job = died_at(world, "clean-up.delete_many.before")
     return Stage(world, job._folder.key("COMMIT_SUCCESS"), job, {**OLD, **NEW})
 
 
 def _failure(world: World) -> Stage:
     job = died_at(world, None)
     # It dies during its clean-up, because no records of a completed job are read.
-    with dying_at("clean-up.list.before"):
+    with dying_at("clean-up.delete_many.before"):
         job.abort()
     return Stage(world, job._folder.key("COMMIT_FAIL"), job, OLD)
 
 
 def _turn_claim(world: World) -> Stage:
-    return Stage(world, "_lockgate/log/00000001.turn", died_at(world, None), OLD)
+    return Stage(world, "_lockgate/log/00000002.turn", died_at(world, "turn.create.after"), OLD)
 
 
 def _outcome(world: World) -> Stage:

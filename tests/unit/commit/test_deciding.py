@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lockgate.storage_core.commit import job_commit
 from lockgate.storage_core.commit.publish.file_report import read_file_fates
 from lockgate.storage_core.commit.records.layout import SUCCESS
 from lockgate.storage_core.commit.records.phase import JobPhase
@@ -211,13 +212,16 @@ def test_a_job_is_never_told_the_unknown_outcome_of_another_job_as_its_own(s3: S
 # Definite failures.
 
 
-def test_a_pending_set_that_changes_after_it_was_chosen_publishes_nothing(world: World) -> None:
+def test_a_pending_set_that_changes_after_it_was_chosen_publishes_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_commit, "HELD_BYTES", 0)  # as if it were long: it is read again for the plan
     world.run("old", OLD)
     job = world.open_job("sales")
     write(job, "t", NEW)
     (key,) = (info.key for page in world.store.pages() for info in page if info.key.endswith(".pendingset"))
     changed = world.store.get(key) + b"\n"
-    at("turn.create.after", lambda: world.store.put(key, changed))
+    at("plan.get.before", lambda: world.store.put(key, changed))
     with pytest.raises(MalformedRecordError, match="it changed after it was chosen"):
         job.commit()
     assert world.visible() == OLD

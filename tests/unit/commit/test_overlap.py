@@ -99,7 +99,7 @@ def test_of_two_first_commits_at_the_same_time_at_most_one_publishes(upper: Worl
     refused: list[str] = []
 
     def commit_the_second(point: str) -> None:
-        if point == "plan.create.before":
+        if point == "turn.create.after":
             FAILPOINTS.observer = None
             with pytest.raises(ConflictError, match="is below") as error:
                 second.commit()

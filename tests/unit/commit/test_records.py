@@ -22,10 +22,11 @@ from lockgate.storage_core.errors import (
     RecordVersionError,
     UploadGoneError,
 )
+from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import split_job_id, with_short_id
 from lockgate.storage_core.stores.local.store import LocalStore
 from lockgate.storage_core.stores.protocol import check_key
-from tests.support.commit.destination import World, write
+from tests.support.commit.destination import Crash, World, dying, write
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -83,27 +84,24 @@ def test_the_error_for_a_truncated_or_garbled_pending_set_names_it(world: World,
 
 
 def test_a_tampered_plan_is_refused_and_changes_nothing(world: World) -> None:
-    from lockgate.storage_core.failpoints import FAILPOINTS
-
     job = world.open_job("sales")
     write(job, "t", {"a.csv": b"1"})
-    FAILPOINTS.arm({"decide.create.after": "lost"})
 
-    def tamper(name: str) -> None:
-        if name == "complete.get.before":
-            FAILPOINTS.observer = None
-            for page in world.store.pages(job._folder.key("plan/shards/")):
-                for info in page:
-                    world.store.put(info.key, world.store.get(info.key).replace(b"a-", b"b-"))
+    def die(name: str) -> None:
+        if name == "complete.complete.before":
+            raise Crash(name)
 
-    FAILPOINTS.observer = tamper
+    FAILPOINTS.observer = dying(die)
     try:
-        with pytest.raises(MalformedRecordError, match="another digest"):
+        with pytest.raises(Crash):
             job.commit()
     finally:
         FAILPOINTS.observer = None
-        FAILPOINTS.arm({})
-        job.close()
+    for page in world.store.pages(job._folder.key("plan/shards/")):
+        for info in page:
+            world.store.put(info.key, world.store.get(info.key).replace(b"a-", b"b-"))
+    with pytest.raises(MalformedRecordError, match="another digest"):
+        world.attach(job.job_id).commit()
     assert world.visible() == {}
     assert job.phase() is JobPhase.DECIDED
 

@@ -14,7 +14,7 @@ from lockgate import attach_job, read_manifest, recover_job
 from lockgate.storage_core.clock import SystemClock
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.errors import ConflictError, FencedError, InvalidInputError, StoreUnavailableError
+from lockgate.storage_core.errors import ConflictError, FencedError, InvalidInputError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.spark.options import stream_options
 from lockgate.storage_core.spark.writer import task_write
@@ -147,8 +147,8 @@ def test_a_replay_of_a_published_batch_is_skipped_even_if_the_query_has_changed(
 def test_a_batch_that_lost_an_upload_after_its_decision_is_written_again(stream: Stream) -> None:
     run = stream.run()
     messages = stream.tasks_of(run, [1, 2])
-    FAILPOINTS.arm({"complete.get.before": "refuse"})
-    with pytest.raises(StoreUnavailableError):
+    FAILPOINTS.arm({"decide.create.after": "lost", "decide.get.before": "refuse@2"})
+    with pytest.raises(OutcomeUnknownError):
         run.commit(messages, 0)
     FAILPOINTS.arm({})
     store = open_store(stream.destination)
