@@ -82,6 +82,9 @@ class LocalVolume:
 
     def close(self) -> None:
         """Give up the directory."""
+        for block, replica in list(self._replicas.items()):
+            with self._locks[block]:
+                replica.release()
         self._lock.close()
 
     def __enter__(self) -> Self:
@@ -173,7 +176,8 @@ class LocalVolume:
                 if found is None or found.header.stamp > stamp:
                     return False
             self._quarantine.take(self._path(block))
-            self._replicas.pop(block, None)
+            if moved := self._replicas.pop(block, None):
+                moved.release()
             with self._listing:
                 if self._blocks is not None:
                     self._blocks.remove(block)

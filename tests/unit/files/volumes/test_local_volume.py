@@ -19,6 +19,7 @@ from lockgate.storage_core.errors import (
     RecordVersionError,
     StoreUnavailableError,
 )
+from lockgate.storage_core.files.volumes import local_replica
 from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState
@@ -313,3 +314,35 @@ def test_large_frames_are_read_from_any_byte_and_checked(tmp_path: Path) -> None
             (tmp_path / LOG).write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
             with pytest.raises(MalformedRecordError, match="checksum"):
                 volume.read(B, S2, 0, 10)
+
+
+def _open_logs(folder: Path) -> int:
+    """Return how many logs below a folder this process has open."""
+    links = (Path("/proc/self/fd") / number for number in os.listdir("/proc/self/fd"))  # noqa: PTH208
+    named = [os.readlink(link) for link in links if link.is_symlink()]  # noqa: PTH115
+    return sum(name.startswith(str(folder)) and ".log" in name for name in named)
+
+
+def test_logs_stay_open_while_they_are_written_and_never_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_replica, "_KEPT_OPEN", len(local_replica._open_logs) + 2)
+    blocks = [BlockId(number) for number in range(1, 5)]
+    with LocalVolume(tmp_path) as volume:
+        for block in blocks:
+            volume.create(block, S1)
+            for at in (0, 1):
+                volume.append(block, S1, at, b"x")
+                volume.flush(block, S1)
+        assert _open_logs(tmp_path) == 2
+        volume.finish(blocks[0], S1, 2, ReplicaState.SEALED)
+        assert _open_logs(tmp_path) == 1
+        volume.append(blocks[2], S1, 2, b"y")
+        assert _open_logs(tmp_path) == 2
+        volume.delete(blocks[1], S1)
+        volume.quarantine(blocks[2], S1)
+        assert _open_logs(tmp_path) == 0
+        volume.append(blocks[3], S1, 2, b"z")
+        volume.flush(blocks[3], S1)
+        assert (_open_logs(tmp_path), volume.read(blocks[3], S1, 0, 9)) == (1, b"xxz")
+    assert _open_logs(tmp_path) == 0
