@@ -12,8 +12,9 @@ operation (`faults`).
 
 from tests.support.fake_s3.faults import Fault
 from tests.support.fake_s3.options import Options
+from tests.support.fake_s3.rounds import Rounds
 from tests.support.fake_s3.server import FakeS3, Moment, Seen
 from tests.support.fake_s3.state import State
 from tests.support.fake_s3.wiring import served
 
-__all__ = ["FakeS3", "Fault", "Moment", "Options", "Seen", "State", "served"]
+__all__ = ["FakeS3", "Fault", "Moment", "Options", "Rounds", "Seen", "State", "served"]

@@ -18,6 +18,7 @@ from tests.support.fake_s3.faults import Fault, Faults
 from tests.support.fake_s3.operations import check_known, operation_of
 from tests.support.fake_s3.options import Options
 from tests.support.fake_s3.refusal import Refusal
+from tests.support.fake_s3.rounds import Rounds
 from tests.support.fake_s3.state import State
 from tests.support.fake_s3.wire import Answer, Request, error, error_document, read_request, to_botocore, xml
 
@@ -80,6 +81,7 @@ class FakeS3:
         faults: Faults to inject.
         seen: Every received request, including refused ones.
         watch: Called before and after every request, within the store's lock.
+        rounds: Holds requests that come together, to count requests in a row.
     """
 
     bucket: str = "lake"
@@ -88,6 +90,7 @@ class FakeS3:
     faults: Faults = field(default_factory=Faults)
     seen: list[Seen] = field(default_factory=list)
     watch: Callable[[Moment], None] | None = None
+    rounds: Rounds | None = None
 
     def __post_init__(self) -> None:
         self._bucket = Bucket(self.options, self.clock)
@@ -125,6 +128,8 @@ class FakeS3:
         """Answer one request of botocore's, or fail it as the network would."""
         request = read_request(prepared)
         name = operation_of(request)
+        if self.rounds is not None:
+            self.rounds.hold(f"{name} {request.key}")
         with self._lock:
             if self._died_of is not None:
                 raise self._died_of
