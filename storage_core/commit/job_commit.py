@@ -6,13 +6,13 @@ Source: commit protocol, "Job commit", steps 1 to 5.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from lockgate.storage_core.commit.decide.additions import check_uploads, store_additions
+from lockgate.storage_core.commit.decide.additions import Additions, check_uploads, store_additions
 from lockgate.storage_core.commit.decide.decision import decide_abort, decide_commit
 from lockgate.storage_core.commit.decide.plan import Draft, check_audit, freeze, write_plan
 from lockgate.storage_core.commit.decide.task_selection import (
@@ -163,9 +163,20 @@ class _Commit:
 
     def decide(self, token: Token, *, leases: JobLeases, lease: Hold) -> Decided | None:
         """Decide to commit; return the decision unless it is another process's."""
+        context = self.context
+        stored = self._together.start(
+            partial(store_additions, context.folder, context.job, self.chosen, context.settings)
+        )
+        try:
+            return self._decide(token, stored, leases=leases, lease=lease)
+        finally:
+            wait((stored,))  # an abort would not delete what is written after it
+
+    def _decide(
+        self, token: Token, stored: Future[Additions], *, leases: JobLeases, lease: Hold
+    ) -> Decided | None:
         context, together = self.context, self._together
         folder, job, settings = context.folder, context.job, context.settings
-        stored = together.start(partial(store_additions, folder, job, self.chosen, settings))
         audit = self._audit.result()
         seen: LogRead | None = self._log.result()
         while True:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -14,6 +16,7 @@ from lockgate.storage_core.commit.records.layout import SUCCESS
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import (
     FencedError,
+    InvalidInputError,
     JobFailedError,
     MalformedRecordError,
     OutcomeUnknownError,
@@ -225,6 +228,31 @@ def test_a_pending_set_that_changes_after_it_was_chosen_publishes_nothing(
     with pytest.raises(MalformedRecordError, match="it changed after it was chosen"):
         job.commit()
     assert world.visible() == OLD
+
+
+def test_a_commit_that_fails_while_its_plan_is_written_leaves_nothing_of_the_plan(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise InvalidInputError("refused on purpose")
+
+    monkeypatch.setattr(job_commit, "take_turn", refuse)
+    job = world.open_job("sales")
+    write(job, "t", NEW)
+    written: list[str] = []
+
+    def be_late(point: str) -> None:
+        if point == "plan.create.before":
+            time.sleep(0.5)
+            written.append(point)
+
+    FAILPOINTS.observer = be_late
+    with pytest.raises(InvalidInputError, match="refused on purpose"):
+        job.commit()
+    FAILPOINTS.observer = None
+    assert written
+    assert job.phase() is JobPhase.FAILED
+    assert [info.key for page in world.store.pages() for info in page if "/plan/" in info.key] == []
 
 
 @pytest.mark.parametrize("lost", range(len(NEW)))
