@@ -375,7 +375,8 @@ def show(page: Page, path: str) -> None:
 
     Airflow's own page is loaded again for a tab and for a picture only: it takes seconds, ours does not.
     """
-    frame = page.frame(url=re.compile("/lockgate/"))
+    ours = (frame for frame in page.frames if frame.parent_frame is not None and "/lockgate/" in frame.url)
+    frame = next(ours, None)
     if path.startswith("/") or frame is None or SCREENSHOTS is not None:
         page.goto(path if path.startswith("/") else f"/plugin/lockgate/lockgate/{path}")
     else:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 from celery.canvas import Signature
 
-from lockgate.storage_core.commit.decide import plan
+from lockgate.storage_core.commit.decide import additions
 from lockgate.storage_core.errors import MissingPartError
 from lockgate.workers import tasks
 from lockgate.workers.celery_app import app
@@ -54,7 +54,7 @@ def earlier_tree(root: Path) -> Path:
 @pytest.fixture(autouse=True)
 def many_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the driver write plans of a file a shard, so that several workers complete a job."""
-    monkeypatch.setattr(plan, "SHARD_ENTRIES", 1)
+    monkeypatch.setattr(additions, "SHARD_ENTRIES", 1)
 
 
 def finish(staged: StagedJob) -> list[dict[str, Any]]:

@@ -59,9 +59,18 @@ class Rounds:
 
 
 def _is_busy() -> bool:
-    """Return whether another thread of this process computes: it may be about to send a request."""
+    """Return whether another thread of the commit computes: it may be about to send a request.
+
+    Threads that tests before this one have left are none of it.
+    """
+    frames = sys._current_frames()
+    others = {
+        thread.ident
+        for thread in threading.enumerate()
+        if thread is threading.main_thread() or thread.name.startswith("lockgate_")
+    } - {threading.get_ident()}
     return any(
-        frame.f_code.co_filename not in _WAITING
-        for thread, frame in sys._current_frames().items()
-        if thread != threading.get_ident()
+        frames[thread].f_code.co_filename not in _WAITING
+        for thread in others
+        if thread is not None and thread in frames
     )

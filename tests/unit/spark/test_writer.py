@@ -77,7 +77,7 @@ def test_abort_after_the_decision_reverts_nothing(destination: str) -> None:
     job = attach_job(destination, summary.job_id)
     with job.attempt("part-00000") as attempt, attempt.open("part-00000.parquet") as file:
         file.write(b"rows")
-    FAILPOINTS.arm({"outcome-lists.get.before": "refuse"})
+    FAILPOINTS.arm({"idle.get.before": "refuse"})
     with pytest.raises(StoreUnavailableError):
         job.commit()
     FAILPOINTS.arm({})
@@ -91,7 +91,7 @@ def test_a_retry_finishes_a_decided_earlier_try_and_reports_it(destination: str)
     job = open_job(destination, "nightly", columns=columns)
     with job.attempt("part-00000") as attempt, attempt.open("part-00000.parquet") as file:
         file.write(b"rows")
-    FAILPOINTS.arm({"outcome-lists.get.before": "refuse"})
+    FAILPOINTS.arm({"idle.get.before": "refuse"})
     with pytest.raises(StoreUnavailableError):
         job.commit()
     job.close()

@@ -34,7 +34,7 @@ def items(world: World, path: str, limit: int) -> list[dict[str, Any]]:
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let shards of plans, reports and the log have three files."""
-    for module in ("decide.plan", "publish.file_report", "destination.log"):
+    for module in ("decide.additions", "decide.plan", "publish.file_report", "destination.log"):
         monkeypatch.setattr(f"lockgate.storage_core.commit.{module}.SHARD_ENTRIES", 3)
     monkeypatch.setattr("lockgate.plugins.web.facts.job.files.SHARD_ENTRIES", 3)
 

@@ -418,12 +418,14 @@ class TestUploadCrashes:
         with pytest.raises(InvalidInputError, match="fewer were written"):
             store.seal_upload("a", upload_id, new_token(), written_elsewhere)
 
-    def test_temporary_files_of_a_crashed_writer_are_removed_after_a_day(self, store: LocalStore) -> None:
+    def test_temporary_files_of_a_crashed_writer_are_removed_after_a_day(
+        self, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         store.put("a", b"")
-        aside = store.root / "_lockgate" / "tmp"
-        for name, age_s in (("old", 90_000), ("young", 60)):
-            (aside / name).write_text("")
-            os.utime(aside / name, (time.time() - age_s,) * 2)
-
-        open_uploads(store)
-        assert [path.name for path in aside.iterdir()] == ["young"]
+        left = store.root / "_lockgate" / "tmp" / "left"
+        left.write_text("")
+        written_s = time.time()
+        for age_s, is_there in ((86_000, True), (90_000, False)):
+            monkeypatch.setattr(time, "time", lambda age_s=age_s: written_s + age_s)
+            open_uploads(store)
+            assert left.exists() == is_there
