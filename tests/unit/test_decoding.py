@@ -41,15 +41,14 @@ for _ in range(300):
 FORK: Final = """
 import os
 import threading
-import time
 import msgspec
 from lockgate.storage_core.decoding import decode_json
 
-begun = threading.Event()
+begun, forked = threading.Event(), threading.Event()
 
 def slow():
     begun.set()
-    time.sleep(0.2)
+    forked.wait(0.2)  # a fork that does not wait for the description happens now
     return int
 
 class Inner(msgspec.Struct):
@@ -66,6 +65,7 @@ begun.wait()
 child = os.fork()
 if not child:
     os._exit(0 if decode_json(data, Kind).b == "x" else 1)
+forked.set()
 assert os.waitpid(child, 0)[1] == 0
 thread.join()
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -240,11 +240,14 @@ def test_a_commit_that_fails_while_its_plan_is_written_leaves_nothing_of_the_pla
     job = world.open_job("sales")
     write(job, "t", NEW)
     written: list[str] = []
+    cleaned = threading.Event()
 
     def be_late(point: str) -> None:
         if point == "plan.create.before":
-            time.sleep(0.5)
+            cleaned.wait(0.5)  # an abort that does not wait for this has cleaned up by then
             written.append(point)
+        elif point == "clean-up.delete.after":
+            cleaned.set()
 
     FAILPOINTS.observer = be_late
     with pytest.raises(InvalidInputError, match="refused on purpose"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -35,27 +35,26 @@ from lockgate.storage_core.files.volumes.protocol import (
 )
 from lockgate.storage_core.files.volumes.s3.composition import compose
 from lockgate.storage_core.files.volumes.s3.segment_format import (
-    CHECKSUMS,
     HEADER_BYTES,
     NEWEST,
     Kind,
     Segment,
     pack,
-    parse,
 )
 from lockgate.storage_core.files.volumes.s3.segment_log import (
     COMPOSED,
     SEGMENTS,
-    Piece,
     SegmentLog,
     composed_folder,
     composed_key,
+    listed_blocks,
     load,
     read_segment,
     refresh,
     segment_key,
     segments_after,
 )
+from lockgate.storage_core.files.volumes.s3.stored_pieces import StoredPieces
 from lockgate.storage_core.ids import Token, new_token
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import Store
@@ -65,7 +64,6 @@ SEGMENT_BYTES: Final = 8 * 1024 * 1024
 """Bytes that an append gathers before it writes a segment without a flush."""
 _CREATES: Final = 3
 """Requests for one segment whose answers are lost before the call gives up."""
-_KEPT_PIECES: Final = 4
 _ID: Final = "volume.id"
 _JOURNAL: Final = "journal.id"
 
@@ -113,8 +111,7 @@ class S3Volume:
         self._gathered: dict[BlockId, _Gathered] = {}
         self._unsure: set[BlockId] = set()
         self._locks: defaultdict[BlockId, threading.RLock] = defaultdict(threading.RLock)
-        self._pieces: OrderedDict[tuple[str, int], bytes] = OrderedDict()
-        self._pieces_lock = threading.Lock()
+        self._pieces = StoredPieces(store)
         self.id = self._found_id() or (None if volume else self._made_id()) or VolumeId("none")
         if volume not in {None, self.id}:
             raise StoreUnavailableError(
@@ -213,7 +210,7 @@ class S3Volume:
                 if offset < 0:
                     raise InvalidInputError(f"block {block}: the offset {offset} is negative")
                 try:
-                    return self._bytes(log, offset, min(size, log.length_bytes - offset))
+                    return self._pieces.read(log, offset, min(size, log.length_bytes - offset))
                 except ObjectNotFoundError:
                     if is_last:
                         raise
@@ -306,7 +303,7 @@ class S3Volume:
         check_limit(limit)
         found: list[Replica] = []
         with step("volume"):
-            for block, sizes in self._listed(after):
+            for block, sizes in listed_blocks(self._store, after):
                 replica = self._outline(block, sizes)
                 if replica is not None:
                     found.append(replica)
@@ -391,7 +388,7 @@ class S3Volume:
         while created is None or log.created != created:
             stands = min(log.length_bytes, gathered.end) - gathered.offset
             data = bytes(gathered.data)
-            if self._bytes(log, gathered.offset, stands) != data[:stands]:
+            if self._pieces.read(log, gathered.offset, stands) != data[:stands]:
                 raise ConflictError(
                     f"block {log.block}: other bytes stand at {gathered.offset}: another writer has "
                     f"appended at stamp {log.stamp}; stop, and open the file again"
@@ -406,7 +403,7 @@ class S3Volume:
 
     def _compose(self, log: SegmentLog) -> None:
         token, old = new_token(), list(log.superseded)
-        compose(self._store, log, token, self._piece)
+        compose(self._store, log, token, self._pieces.piece)
         try:
             self._write(log, self._control(log, Kind.COMPOSE)._replace(token=token, version=NEWEST))
         finally:
@@ -441,61 +438,9 @@ class S3Volume:
         """Return bytes that this process has received, written or not."""
         gathered = self._gathered[log.block]
         begin = gathered.offset
-        stored = self._bytes(log, offset, min(size, begin - offset)) if offset < begin else b""
+        stored = self._pieces.read(log, offset, min(size, begin - offset)) if offset < begin else b""
         rest = max(offset - begin, 0)
         return stored + bytes(gathered.data[rest : rest + size - len(stored)])
-
-    def _bytes(self, log: SegmentLog, offset: int, size: int) -> bytes:
-        found = []
-        for piece in log.pieces:
-            begin, end = max(offset, piece.offset), min(offset + size, piece.offset + piece.size)
-            if begin < end:
-                found.append(self._piece(piece)[begin - piece.offset : end - piece.offset])
-        return b"".join(found)
-
-    def _piece(self, piece: Piece) -> bytes:
-        """Return the bytes of a piece once their checksum holds; the last ones are kept."""
-        name = piece.key, piece.start
-        with self._pieces_lock:
-            data = self._pieces.get(name)
-        if data is None:
-            data = self._fetch(piece)
-            with self._pieces_lock:
-                self._pieces[name] = data
-                while len(self._pieces) > _KEPT_PIECES:
-                    self._pieces.popitem(last=False)
-        return data[: piece.size]
-
-    def _fetch(self, piece: Piece) -> bytes:
-        url = f"{self._store.url}/{piece.key}"
-        if piece.checksum is None:
-            stored = self._store.get(piece.key)
-            header, data = parse(stored, url), stored[HEADER_BYTES:]
-            checksum = header.checksum if header.offset == piece.offset else -1
-            version = header.version
-        else:
-            data = self._store.get(piece.key, start=piece.start, length=piece.stored_bytes)
-            checksum, version = piece.checksum, piece.version
-        if len(data) != piece.stored_bytes or CHECKSUMS[version](data, 0) != checksum:
-            raise MalformedRecordError(f"{url}: the checksum of the bytes at {piece.start} does not hold")
-        return data
-
-    def _listed(self, after: BlockId | None) -> Iterator[tuple[BlockId, Mapping[int, int]]]:
-        """Yield the blocks and the sizes of their segments."""
-        start = "" if after is None else f"{SEGMENTS}{after:020d}/~"
-        block, sizes = BlockId(0), dict[int, int]()
-        for page in self._store.pages(SEGMENTS, after=start):
-            for found in page:
-                name, _, index = found.key.removeprefix(SEGMENTS).partition("/")
-                if not (name.isdecimal() and index.isdecimal()):
-                    continue
-                if sizes and BlockId(int(name)) != block:
-                    yield block, sizes
-                    sizes = {}
-                block = BlockId(int(name))
-                sizes[int(index)] = found.size
-        if sizes:
-            yield block, sizes
 
     def _outline(self, block: BlockId, sizes: Mapping[int, int]) -> Replica | None:
         try:

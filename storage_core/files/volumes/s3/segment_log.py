@@ -6,7 +6,7 @@ process can create an index: so the segments have one order, and each of them wa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -97,6 +97,24 @@ class SegmentLog:
         if self.length_bytes > segment.offset:
             last = self.pieces[-1]
             self.pieces[-1] = msgspec.structs.replace(last, size=segment.offset - last.offset)
+
+
+def listed_blocks(store: Store, after: BlockId | None) -> Iterator[tuple[BlockId, Mapping[int, int]]]:
+    """Yield the blocks of a store, and the sizes of their segments by index."""
+    start = "" if after is None else f"{SEGMENTS}{after:020d}/~"
+    block, sizes = BlockId(0), dict[int, int]()
+    for page in store.pages(SEGMENTS, after=start):
+        for found in page:
+            name, _, index = found.key.removeprefix(SEGMENTS).partition("/")
+            if not (name.isdecimal() and index.isdecimal()):
+                continue
+            if sizes and BlockId(int(name)) != block:
+                yield block, sizes
+                sizes = {}
+            block = BlockId(int(name))
+            sizes[int(index)] = found.size
+    if sizes:
+        yield block, sizes
 
 
 def segment_key(block: BlockId, index: int) -> str:

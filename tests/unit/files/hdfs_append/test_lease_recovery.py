@@ -47,11 +47,7 @@ def test_a_file_whose_writer_ended_is_recovered_with_all_flushed_bytes(world: Fi
 
 def test_an_append_recovers_a_file_whose_lease_has_lapsed(world: FileWorld) -> None:
     """HDFS: the namenode recovers the lease. Here also the next writer, at once."""
-    ended = world.process()
-    writer = ended.create("/a.log")
-    writer.write(b"one")
-    writer.flush()
-    ended.close()
+    world.leave_open("/a.log", b"one")
     files = world.process()
     world.lapse(files)
     with files.append("/a.log") as again:
@@ -62,11 +58,7 @@ def test_an_append_recovers_a_file_whose_lease_has_lapsed(world: FileWorld) -> N
 
 def test_a_file_is_not_recovered_while_its_members_do_not_answer(world: FileWorld) -> None:
     """HDFS: the namenode asks the datanodes for their stamps. Here a recovery waits for those that matter."""
-    ended = world.process()
-    writer = ended.create("/a.log")
-    writer.write(b"one")
-    writer.flush()
-    ended.close()
+    world.leave_open("/a.log", b"one")
     files = world.process()
     world.lapse(files)
     reached = dict(world.volumes)
@@ -82,11 +74,7 @@ def test_a_file_is_not_recovered_while_its_members_do_not_answer(world: FileWorl
 
 def test_the_last_flush_of_a_stopped_volume_counts_after_its_restart(world: FileWorld) -> None:
     """HDFS: the good replicas count, whose datanodes may have been restarted."""
-    ended = world.process()
-    writer = ended.create("/a.log")
-    writer.write(b"one")
-    writer.flush()
-    ended.close()
+    world.leave_open("/a.log", b"one")
     world.restart_volumes()
     files = world.process()
     world.lapse(files)

@@ -13,7 +13,7 @@ from tests.support.files.file_world import TEXT, FileWorld
 
 
 def test_a_file_has_one_writer(world: FileWorld) -> None:
-    """HDFS: there is one writer at most, and whoever creates, appends or truncates is one."""
+    """HDFS: a file has at most one writer: the client that creates it, appends to it or truncates it."""
     writer = world.process().create("/a.log")
 
     with pytest.raises(LeaseHeldError):

@@ -35,13 +35,19 @@ def test_an_entry_without_the_lease_changes_nothing(world: FileWorld) -> None:
     writer.close()
 
 
+def opened_to_append(world: FileWorld) -> Stamp:
+    """Open the file with an entry of its own; return the stamp of its lease."""
+    opened = OpenFile(path="/a.log", mode="append", holder="h", soft_s=30, hard_s=120)
+    stamp: Stamp = world.journal.apply(opened).result.stamp
+    return stamp
+
+
 def test_of_two_reseals_only_the_newer_is_committed(world: FileWorld) -> None:
     """HDFS: a stamp is taken first, and logged with the file. Here the commit compares it."""
     files = world.process()
     with files.create("/a.log") as writer:
         writer.write(b"one")
-    opened = OpenFile(path="/a.log", mode="append", holder="h", soft_s=30, hard_s=120)
-    lease = world.journal.apply(opened).result.stamp
+    lease = opened_to_append(world)
     blocks = JournalBlocks(world.journal, files.status("/a.log").inode, lease, choose=tuple)
     (record,) = blocks.records()
     older, newer = blocks.stamp(record.block, 2), blocks.stamp(record.block, 1)
@@ -65,8 +71,7 @@ def test_a_block_is_added_after_a_sealed_one_only_and_on_registered_volumes(worl
     files = world.process()
     with files.create("/a.log") as writer:
         writer.write(b"one")
-    opened = OpenFile(path="/a.log", mode="append", holder="h", soft_s=30, hard_s=120)
-    lease = world.journal.apply(opened).result.stamp
+    lease = opened_to_append(world)
     inode = files.status("/a.log").inode
 
     def blocks(*members: str) -> JournalBlocks:

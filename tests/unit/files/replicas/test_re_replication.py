@@ -202,26 +202,32 @@ def test_a_member_is_added_once_and_not_beyond_the_wanted_number(world: MemoryWo
         world.journal.apply(entry(world, first, most=9))
 
 
+def re_replicated(world: MemoryWorld, die_at: int) -> bool:
+    """Copy blocks in a process that dies at a step; return whether it was done before."""
+    steps = itertools.count()
+
+    def die(point: str) -> None:
+        if point.startswith("copy.") and next(steps) == die_at:
+            raise Crash(point)
+
+    FAILPOINTS.observer = die
+    try:
+        list(world.files.upkeep.re_replicate())
+    except Crash:
+        return False
+    else:
+        return True
+    finally:
+        FAILPOINTS.observer = None
+
+
 def test_a_copier_that_dies_at_any_step_leaves_the_block_whole(world: MemoryWorld) -> None:
     first, *_ = world.blocks()
     for die_at in itertools.count():
         victim = world.members(first)[0]
         world.volumes[VolumeId(victim)].stored.pop(first)
         world.files.upkeep.report()
-        steps = itertools.count()
-
-        def die(point: str, die_at: int = die_at, steps: Iterator[int] = steps) -> None:
-            if point.startswith("copy.") and next(steps) == die_at:
-                raise Crash(point)
-
-        FAILPOINTS.observer = die
-        try:
-            list(world.files.upkeep.re_replicate())
-        except Crash:
-            is_over = False
-        else:
-            is_over = True
-        FAILPOINTS.observer = None
+        is_over = re_replicated(world, die_at)
         assert world.files.open("/a.log").read() == TEXT
         world.files.upkeep.delete_left_over()
         world.files.upkeep.report()
@@ -240,20 +246,7 @@ def test_a_copier_that_dies_at_any_step_in_the_place_of_a_damaged_replica(world:
     for die_at in itertools.count():
         world.volumes[NAMES[1]].stored[first].data.pop()
         world.files.upkeep.report()
-        steps = itertools.count()
-
-        def die(point: str, die_at: int = die_at, steps: Iterator[int] = steps) -> None:
-            if point.startswith("copy.") and next(steps) == die_at:
-                raise Crash(point)
-
-        FAILPOINTS.observer = die
-        try:
-            list(world.files.upkeep.re_replicate())
-        except Crash:
-            is_over = False
-        else:
-            is_over = True
-        FAILPOINTS.observer = None
+        is_over = re_replicated(world, die_at)
         assert world.files.open("/a.log").read() == TEXT
         if first not in members_with_fault(world):  # the entry was written before the death
             assert die_at >= 9

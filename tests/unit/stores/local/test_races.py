@@ -18,12 +18,20 @@ import msgspec
 import pytest
 
 from lockgate.storage_core.errors import ObjectNotFoundError, OutcomeUnknownError
-from lockgate.storage_core.ids import new_token
+from lockgate.storage_core.ids import Token, new_token
 from lockgate.storage_core.stores.local import key_locks
 from lockgate.storage_core.stores.local.listing import version_of
 from lockgate.storage_core.stores.local.store import LocalStore
+from lockgate.storage_core.stores.protocol import PendingUpload
 
 DAY_S = 86_400.0
+
+
+def sealed(store: LocalStore, token: Token) -> PendingUpload:
+    """Upload the bytes `ours` for the key `a`."""
+    upload_id = store.begin_upload("a", token)
+    part = store.put_part("a", upload_id, 1, 0, b"ours")
+    return store.seal_upload("a", upload_id, token, [part])
 
 
 def test_nothing_of_an_upload_becomes_visible_after_its_abort_has_returned(
@@ -31,13 +39,11 @@ def test_nothing_of_an_upload_becomes_visible_after_its_abort_has_returned(
 ) -> None:
     store, token = LocalStore(tmp_path / "lake"), new_token()
     store.put("a", b"foreign")
-    upload_id = store.begin_upload("a", token)
-    part = store.put_part("a", upload_id, 1, 0, b"ours")
-    pending = store.seal_upload("a", upload_id, token, [part])
+    pending = sealed(store, token)
     arrived, returned = threading.Event(), threading.Event()
 
     def abort() -> None:
-        store.abort_upload("a", upload_id)
+        store.abort_upload("a", pending.upload_id)
         returned.set()
         arrived.set()
 
@@ -83,9 +89,7 @@ def test_an_upload_of_days_ago_is_completed_over_an_object_beside_a_listing(
 ) -> None:
     store, token = LocalStore(tmp_path / "lake"), new_token()
     store.put("a", b"foreign")
-    upload_id = store.begin_upload("a", token)
-    part = store.put_part("a", upload_id, 1, 0, b"ours")
-    pending = store.seal_upload("a", upload_id, token, [part])
+    pending = sealed(store, token)
     (hidden,) = (tmp_path / "lake/_lockgate/uploads").rglob("~*")
     os.utime(hidden, (time.time() - 3 * DAY_S,) * 2)
     pending = msgspec.structs.replace(pending, seal=version_of(hidden.stat()))
@@ -164,6 +168,7 @@ import os, signal, sys
 from pathlib import Path
 from lockgate.storage_core.stores.local.listing import version_of
 from lockgate.storage_core.stores.local.store import LocalStore
+from lockgate.storage_core.stores.protocol import PendingUpload
 os.unlink = lambda *_, **__: os.kill(os.getpid(), signal.SIGSTOP)
 LocalStore(Path(sys.argv[1])).delete(sys.argv[2])
 """
