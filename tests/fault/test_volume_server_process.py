@@ -176,8 +176,11 @@ def until(is_so: Callable[[], bool]) -> None:
 @pytest.mark.timeout(rounds(300, 1_800))
 def test_a_writer_killed_at_any_time_loses_no_flushed_line_on_three_servers(servers: list[Server]) -> None:
     drawn, written, survived = random.Random(15), 0, 0
-    for _ in range(rounds(4, 200)):
+    for number in range(rounds(4, 200)):
         writer = Writer("/events.log", written)
+        if number % 2:  # on a busy machine a writer may be killed before its first line
+            while len(writer.told) < 3:
+                writer.line()
         killed_s = time.monotonic() + drawn.uniform(0, 0.4)
         with open_files(Settings(), writes=False) as files:
             while time.monotonic() < killed_s:
