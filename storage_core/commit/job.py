@@ -39,7 +39,7 @@ from lockgate.storage_core.commit.records.task import AuditVerdict, ExpectedTask
 from lockgate.storage_core.commit.staged_files.attempt_directories import staging_dir
 from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.commit.task.expected_tasks import expected_digest, freeze_tasks
-from lockgate.storage_core.concurrency import Progress, no_progress
+from lockgate.storage_core.concurrency import Progress, Together, no_progress
 from lockgate.storage_core.errors import (
     ConflictError,
     FencedError,
@@ -203,20 +203,23 @@ class Job:
         """
         if try_number < 0:
             raise InvalidInputError(f"try_number={try_number} must not be negative; no attempt was begun")
-        if self.phase() is not JobPhase.OPEN:
+        task = TaskId(check_id("task", task_id))
+        attempt = AttemptId(check_id("attempt", attempt_id or new_attempt_id()))
+        with Together(self._settings.parallelism) as together:
+            phase = together.start(self.phase)
+            if input_digest is None:
+                input_digest = expected_digest(self._folder, self.job_attempt, task)
+        if phase.result() is not JobPhase.OPEN:
             raise ConflictError(
-                f"job {self.job_id} at {self.destination} is {self.phase()}: it takes no more data; "
+                f"job {self.job_id} at {self.destination} is {phase.result()}: it takes no more data; "
                 "read job.receipt, or open the job again to recompute its data"
             )
-        task = TaskId(check_id("task", task_id))
-        if input_digest is None:
-            input_digest = expected_digest(self._folder, self.job_attempt, task)
         return Attempt(
             self._folder,
             self._record,
             job_attempt=self.job_attempt,
             task_id=task,
-            attempt_id=AttemptId(check_id("attempt", attempt_id or new_attempt_id())),
+            attempt_id=attempt,
             input_digest=input_digest,
             try_number=try_number,
             settings=self._settings,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from lockgate.storage_core.clock import Clock, SystemClock
@@ -25,7 +26,7 @@ from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.setup.capabilities import with_probed_capabilities
 from lockgate.storage_core.commit.setup.job_setup import check_spec, set_up
-from lockgate.storage_core.concurrency import Progress, no_progress
+from lockgate.storage_core.concurrency import Progress, Together, no_progress
 from lockgate.storage_core.errors import ArtefactsGoneError, InvalidInputError, LockgateError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import JobAttemptId, JobId, check_id, job_name, new_job_attempt_id
@@ -130,36 +131,40 @@ def open_job(
         )
     journal = journal_for_job(settings, clock)
     store = open_store(destination, settings)
-    with step("setup"):
-        refuse_overlap(store, settings)  # before the probe's record: a folder with records is a destination
-    store = with_probed_capabilities(store, settings, clock)
     shared = None if job_attempt is None else JobAttemptId(check_id("job attempt", job_attempt))
-    while True:
-        record = set_up(
-            store,
-            job_name(name),
-            spec,
-            description=description,
-            clock=clock,
-            journal=journal,
-            origin=origin,
-        )
-        job = Job(
-            JobFolder(store, record.job_id),
-            record,
-            job_attempt=shared or new_job_attempt_id(),
-            settings=settings,
-            clock=clock,
-            progress=progress or no_progress,
-            is_driver=True,
-        )
-        if job.phase() is JobPhase.OPEN:
-            _begin(job, is_shared=shared is not None)
-            return job
-        # An earlier run crashed after its decision. If it has committed, its commit counts as this run's. If
-        # it failed, it left no data, and the next generation takes the data.
-        if job.finish() is JobPhase.COMMITTED:
-            return job
+    with Together(settings.parallelism) as together:
+        with step("setup"):
+            overlap = together.start(partial(refuse_overlap, store, settings))
+        store = with_probed_capabilities(store, settings, clock, before_probe=overlap.result)
+        while True:
+            record, phase = set_up(
+                store,
+                job_name(name),
+                spec,
+                description=description,
+                clock=clock,
+                journal=journal,
+                origin=origin,
+                at_once=settings.parallelism,
+                before_create=overlap.result,
+            )
+            job = Job(
+                JobFolder(store, record.job_id),
+                record,
+                job_attempt=shared or new_job_attempt_id(),
+                settings=settings,
+                clock=clock,
+                progress=progress or no_progress,
+                is_driver=True,
+            )
+            if phase is JobPhase.OPEN:
+                break
+            # An earlier run crashed after its decision. If it has committed, its commit counts as this run's.
+            # If it failed, it left no data, and the next generation takes the data.
+            if job.finish() is JobPhase.COMMITTED:
+                return job
+    _begin(job, is_shared=shared is not None)
+    return job
 
 
 def _begin(job: Job, *, is_shared: bool) -> None:

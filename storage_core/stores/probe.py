@@ -8,6 +8,7 @@ from typing import Final, Protocol, runtime_checkable
 
 import msgspec
 
+from lockgate.storage_core.concurrency import in_order
 from lockgate.storage_core.errors import (
     AlreadyExistsError,
     NotAppliedError,
@@ -81,10 +82,14 @@ def with_capabilities(store: Store, capabilities: Capabilities) -> Store:
     raise UnsupportedStoreError(f"{store.url}: {type(store).__name__} cannot be given other capabilities")
 
 
-def probe(store: Store) -> ProbeReport:
+def probe(store: Store, *, at_once: int = 8) -> ProbeReport:
     """Test every promise under `_lockgate/probe/<random>/`, and delete everything there afterwards.
 
     A broken promise is reported as a finding; only errors that prevent the probe are raised.
+
+    Args:
+        store: Store to test.
+        at_once: Maximum number of promises that are tested at a time.
 
     Raises:
         AccessDeniedError: There are no credentials, or they lack a permission.
@@ -95,7 +100,7 @@ def probe(store: Store) -> ProbeReport:
     all_conditions = msgspec.structs.replace(
         store.capabilities, conditional_create=True, conditional_put=True, conditional_delete=True
     )
-    trial = _Trial(with_capabilities(store, all_conditions), f"_lockgate/probe/{new_token()}/")
+    trial = _Trial(with_capabilities(store, all_conditions), f"_lockgate/probe/{new_token()}/", at_once)
     with trial.cleaned_up():
         findings = trial.run()
     left = trial.left()
@@ -113,14 +118,15 @@ def probe(store: Store) -> ProbeReport:
 class _Trial:
     """One run of the probe in a separate folder. Records its uploads, which a listing may not return."""
 
-    def __init__(self, store: Store, folder: str) -> None:
+    def __init__(self, store: Store, folder: str, at_once: int) -> None:
         self.store = store
         self.folder = folder
+        self.at_once = at_once
         self.uploaded: list[PendingUpload] = []
 
     def run(self) -> list[Finding]:
-        """Test all promises in order."""
-        promises: dict[str, Callable[[], str]] = {
+        """Test all promises, and return the findings in their order."""
+        promises: dict[str, Callable[[str], str]] = {
             _CREATES: self.create,
             _COMPLETES: self.complete_conditionally,
             _PUTS: self.put_conditionally,
@@ -130,45 +136,39 @@ class _Trial:
             "abort removes an upload": self.abort,
             "a completed upload is recognised by its token": self.recognise,
         }
-        return [self.test(name, promise) for name, promise in promises.items()]
+        return list(in_order(lambda named: self.test(*named), promises.items(), self.at_once))
 
-    def test(self, name: str, promise: Callable[[], str]) -> Finding:
+    def test(self, name: str, promise: Callable[[str], str]) -> Finding:
         """Test a promise; repeat it in another folder if a call gets no answer.
 
         Raises:
             StoreUnavailableError: No attempt got all its answers, so nothing is known.
         """
-        probe_folder = self.folder
         for number in range(_ATTEMPTS):
-            self.folder = f"{probe_folder}{number}/"
             try:
-                detail = promise()
+                detail = promise(f"{self.folder}{number}/")
             except OutcomeUnknownError as error:
                 silence = str(error)
                 continue
             except (AlreadyExistsError, PreconditionFailedError, UnsupportedStoreError) as error:
                 detail = str(error)
-            finally:
-                self.folder = probe_folder
             return Finding(name=name, ok=not detail, detail=detail)
         raise StoreUnavailableError(
             f"{self.store.url}: whether {name} is unknown: the store did not answer {_ATTEMPTS} times "
             f"({silence}); nothing was decided; try again later"
         )
 
-    def create(self) -> str:
+    def create(self, folder: str) -> str:
         """Create an object twice; it must keep the first content."""
-        self.store.create(self.folder + "create", b"first")
+        self.store.create(folder + "create", b"first")
         with suppress(AlreadyExistsError):
-            self.store.create(self.folder + "create", b"second")
+            self.store.create(folder + "create", b"second")
             return "a second create succeeded; without the journal as arbiter no job can commit here"
-        return (
-            "" if self.store.get(self.folder + "create") == b"first" else "it was refused but still applied"
-        )
+        return "" if self.store.get(folder + "create") == b"first" else "it was refused but still applied"
 
-    def complete_conditionally(self) -> str:
+    def complete_conditionally(self, folder: str) -> str:
         """Complete an upload at the key of an existing object; the object must not change."""
-        key = self.folder + "complete"
+        key = folder + "complete"
         self.store.put(key, b"first")
         pending = self.upload(key)
         with suppress(AlreadyExistsError):
@@ -176,9 +176,9 @@ class _Trial:
             return "a conditional completion replaced an existing object"
         return "" if self.store.get(key) == b"first" else "it was refused but still applied"
 
-    def put_conditionally(self) -> str:
+    def put_conditionally(self, folder: str) -> str:
         """Replace the current version, then try to replace the outdated version."""
-        key = self.folder + "put"
+        key = folder + "put"
         first = self.store.put(key, b"first")
         self.store.put(key, b"second", if_version=first.version)
         with suppress(PreconditionFailedError):
@@ -186,9 +186,9 @@ class _Trial:
             return "a put with an outdated version succeeded"
         return "" if self.store.get(key) == b"second" else "it was refused but still applied"
 
-    def delete_conditionally(self) -> str:
+    def delete_conditionally(self, folder: str) -> str:
         """Try to delete an outdated version, then delete the current version."""
-        key = self.folder + "delete"
+        key = folder + "delete"
         first = self.store.put(key, b"first")
         second = self.store.put(key, b"second")
         with suppress(PreconditionFailedError):
@@ -199,9 +199,9 @@ class _Trial:
         self.store.delete(key, if_version=second.version)
         return "the current version was not deleted" if self.exists(key) else ""
 
-    def list_in_pages(self) -> str:
+    def list_in_pages(self, folder: str) -> str:
         """List three objects with one object a page, and list those after the first."""
-        folder = self.folder + "list/"
+        folder += "list/"
         keys = [folder + name for name in ("a-b", "a/b", "b")]
         for key in keys:
             self.store.put(key, b"")
@@ -211,26 +211,26 @@ class _Trial:
             return f"pages of one key returned {len(listed)} of 3 keys, or not in byte order"
         return "" if after == keys[1:] else "listing after a key did not start there"
 
-    def list_uploads(self) -> str:
+    def list_uploads(self, folder: str) -> str:
         """Find an open upload in a listing of its folder, and no object at its key."""
-        key = self.folder + "uploads/open"
+        key = folder + "uploads/open"
         pending = self.upload(key)
         if self.exists(key):
             return "the file was visible before its completion"
-        if pending.upload_id not in self.open_uploads(self.folder + "uploads/"):
+        if pending.upload_id not in self.open_uploads(folder + "uploads/"):
             return "a listing of the folder does not contain it; orphans cannot be swept here"
         return ""
 
-    def abort(self) -> str:
+    def abort(self, folder: str) -> str:
         """Abort an upload; it must disappear from the listing."""
-        pending = self.upload(self.folder + "abort/one")
+        pending = self.upload(folder + "abort/one")
         self.store.abort_upload(pending.key, pending.upload_id)
-        gone = pending.upload_id not in self.open_uploads(self.folder + "abort/")
+        gone = pending.upload_id not in self.open_uploads(folder + "abort/")
         return "" if gone else "it is still listed"
 
-    def recognise(self) -> str:
+    def recognise(self, folder: str) -> str:
         """Complete an upload and recognise its object."""
-        pending = self.upload(self.folder + "holds")
+        pending = self.upload(folder + "holds")
         if self.store.holds(pending):
             return "it was recognised before its completion"
         self.store.complete_upload(pending)
@@ -262,6 +262,10 @@ class _Trial:
         objects = [found.key for page in self.store.pages(self.folder) for found in page]
         return [*objects, *(upload.key for page in self.store.upload_pages(self.folder) for upload in page)]
 
+    def drop(self, pending: PendingUpload) -> None:
+        """Abort an upload, if it is still open."""
+        self.store.abort_upload(pending.key, pending.upload_id)
+
     @contextmanager
     def cleaned_up(self) -> Iterator[None]:
         """Delete everything in the probe's folder at the end, also after an error."""
@@ -270,8 +274,8 @@ class _Trial:
         finally:
             # An error of the clean-up must not replace the error that ended the probe.
             with suppress(NotAppliedError, OutcomeUnknownError):
-                for pending in self.uploaded:
-                    self.store.abort_upload(pending.key, pending.upload_id)
+                for _ in in_order(self.drop, self.uploaded, self.at_once):
+                    pass
                 for objects in list(self.store.pages(self.folder)):
                     self.store.delete_many([found.key for found in objects])
 

@@ -293,14 +293,17 @@ def check_key(key: str) -> str:
     """
     if not key or len(key.encode(errors="surrogatepass")) > MAX_KEY_BYTES:
         raise InvalidInputError(f"key {key[:80]!r}: must have 1 to {MAX_KEY_BYTES} bytes")
-    if unicodedata.normalize("NFC", key) != key:
+    is_plain = key.isascii() and key.isprintable()  # of most keys, and quickly known
+    if not is_plain and unicodedata.normalize("NFC", key) != key:
         raise InvalidInputError(
             f"key {key[:80]!r}: must be in Unicode's NFC form, because two names could look the same"
         )
     for segment in key.split("/"):
         if segment in {"", ".", ".."}:
             raise InvalidInputError(f"key {key[:80]!r}: segment {segment!r} could leave the destination")
-        if "\\" in segment or any(unicodedata.category(c) in {"Cc", "Cs"} for c in segment):
+        if "\\" in segment or (
+            not is_plain and any(unicodedata.category(c) in {"Cc", "Cs"} for c in segment)
+        ):
             raise InvalidInputError(f"key {key[:80]!r}: has a backslash or a control character")
     return key
 

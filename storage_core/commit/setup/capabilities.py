@@ -7,6 +7,7 @@ conditional create needs a journal as arbiter, the same one for all processes th
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from lockgate.storage_core.clock import Clock
@@ -29,13 +30,16 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger("lockgate.setup")
 
 
-def with_probed_capabilities(store: Store, settings: Settings, clock: Clock) -> Store:
+def with_probed_capabilities(
+    store: Store, settings: Settings, clock: Clock, *, before_probe: Callable[[], object] = lambda: None
+) -> Store:
     """Return the store with the capabilities recorded at this destination; probe it if there are none.
 
     Args:
         store: Store of the destination.
         settings: Settings, with the journal.
         clock: Clock for the time of the probe.
+        before_probe: Is called before the destination gets its first record; an error of it is raised.
 
     Raises:
         UnsupportedStoreError: The store has no conditional create, which safe commits need, and this process
@@ -44,7 +48,10 @@ def with_probed_capabilities(store: Store, settings: Settings, clock: Clock) -> 
         JournalUnavailableError: The journal cannot be reached.
     """
     with step("probe"):
-        known = find(store, StoreRecord, layout.PROBED) or _first_seen(store, settings, clock)
+        known = find(store, StoreRecord, layout.PROBED)
+        if known is None:
+            before_probe()
+            known = _first_seen(store, settings, clock)
         return _as_known(store, known, settings, clock)
 
 
@@ -95,7 +102,7 @@ def arbiter_for(store: Store, settings: Settings, clock: Clock) -> Journal:
 
 
 def _first_seen(store: Store, settings: Settings, clock: Clock) -> StoreRecord:
-    report = probe(store)
+    report = probe(store, at_once=settings.parallelism)
     for finding in report.findings:
         if not finding.ok:
             LOG.warning("%s: %s: %s", store.url, finding.name, finding.detail)

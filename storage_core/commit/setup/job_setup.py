@@ -8,6 +8,7 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+from collections.abc import Callable
 from typing import Final, get_args
 
 import msgspec
@@ -30,6 +31,7 @@ from lockgate.storage_core.commit.records.job import (
 )
 from lockgate.storage_core.commit.records.job_folder import JobFolder, claim, job_ids
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
+from lockgate.storage_core.concurrency import Together
 from lockgate.storage_core.errors import ConflictError, InvalidInputError, UnsupportedStoreError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import JobId, JobName, ShortId, job_id, new_token, short_id, split_job_id
@@ -49,8 +51,10 @@ def set_up(
     clock: Clock,
     journal: str = "",
     origin: JobOrigin | None = None,
-) -> JobRecord:
-    """Find or create the job for a run of `name`.
+    at_once: int = 1,
+    before_create: Callable[[], object] = lambda: None,
+) -> tuple[JobRecord, JobPhase]:
+    """Find or create the job for a run of `name`, and return it with its phase.
 
     An unfinished generation is returned. After an ended one the next generation begins, except that with
     `rerun="once"` a committed generation is always returned.
@@ -63,6 +67,9 @@ def set_up(
         clock: Clock for the time of creation.
         journal: Journal of the job's leases; empty for heartbeats in its folder.
         origin: The Airflow task that sets it up.
+        at_once: Maximum number of records of the destination's log that are read at a time.
+        before_create: Is called when it is known which generation comes next, before anything is written; an
+            error of it is raised.
 
     Raises:
         InvalidInputError: The specification is invalid.
@@ -70,16 +77,21 @@ def set_up(
             destination has data, or the columns do not fit. Nothing was changed.
     """
     check_spec(spec, store)
-    with step("setup"):
+    log = DestinationLog(store, at_once)
+    with step("setup"), Together(2) as together:
+        fit = together.start(lambda: _refuse_unfit_columns(log, spec))
         newest = _newest_generation(store, name)
+        before_create()
         if newest:
             earlier = JobFolder(store, job_id(name, newest))
             phase = earlier.phase()
             if spec.rerun == "once" and phase is JobPhase.COMMITTED:
-                return earlier.job()  # final, even if this run has another specification
+                return earlier.job(), phase  # final, even if this run has another specification
             if phase not in TERMINAL and phase is not JobPhase.QUARANTINED:
-                return _check_same_spec(earlier.job(), spec)
-        _check_destination(store, spec, earlier_generations(name, newest + 1, spec))
+                return _check_same_spec(earlier.job(), spec), phase
+        if spec.mode == "fail" and spec.scope == "destination":  # partitions are known only at the commit
+            refuse_if_occupied(store, log.manifest(), earlier_generations(name, newest + 1, spec))
+        fit.result()
         record = JobRecord(
             job_id=job_id(name, newest + 1),
             name=name,
@@ -93,7 +105,9 @@ def set_up(
             journal=journal,
             origin=origin or msgspec.UNSET,
         )
-        return _check_same_spec(claim(store, JobFolder(store, record.job_id).key("job.json"), record), spec)
+        folder = JobFolder(store, record.job_id)
+        stored = _check_same_spec(claim(store, folder.key("job.json"), record), spec)
+        return stored, JobPhase.OPEN if stored.token == record.token else folder.phase()
 
 
 def check_spec(spec: JobSpec, store: Store | None = None) -> None:
@@ -198,12 +212,9 @@ def _short(value: object) -> str:
     return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}…"
 
 
-def _check_destination(store: Store, spec: JobSpec, earlier: frozenset[JobId]) -> None:
-    log = DestinationLog(store)
-    if spec.mode == "fail" and spec.scope == "destination":  # partitions are known only at the commit
-        refuse_if_occupied(store, log.manifest(), earlier)
+def _refuse_unfit_columns(log: DestinationLog, spec: JobSpec) -> None:
     if spec.columns is not None:
-        refuse_unfit_columns(spec, log.columns(), store.url)
+        refuse_unfit_columns(spec, log.columns(), log.store.url)
 
 
 def _claim_short_id(store: Store, job: JobId) -> ShortId:

@@ -17,6 +17,7 @@ import msgspec
 from lockgate.storage_core.commit.records.job_folder import JobFolder, claim
 from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
+from lockgate.storage_core.concurrency import Together
 from lockgate.storage_core.errors import ConflictError, FencedError, InvalidInputError
 from lockgate.storage_core.ids import AttemptId, TaskId
 from lockgate.storage_core.stamp import Stamp
@@ -75,12 +76,14 @@ def _next_stamp(folder: JobFolder, record: PendingSet) -> Stamp:
 
     Pending sets are not deleted while the job is undecided, so their number only grows.
     """
-    if folder.decision() is not None:
-        raise ConflictError(
-            f"job {folder.job_id} is decided: task {record.task_id} cannot commit any more; "
-            "nothing of this attempt is committed"
-        )
-    settled = folder.settled_attempts(record.task_id)
+    with Together(2) as together:
+        attempts = together.start(lambda: folder.settled_attempts(record.task_id))
+        if folder.decision() is not None:
+            raise ConflictError(
+                f"job {folder.job_id} is decided: task {record.task_id} cannot commit any more; "
+                "nothing of this attempt is committed"
+            )
+        settled = attempts.result()
     if record.attempt_id in settled.aborted:
         raise FencedError(
             f"attempt {record.attempt_id} of task {record.task_id} was aborted by another process"

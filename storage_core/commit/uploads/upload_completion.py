@@ -42,21 +42,15 @@ def complete(
     Raises:
         OutcomeUnknownError: The result is still unknown after several tries.
     """
-    error: LockgateError | None = None
+    error = _try(store, pending, if_absent=if_absent, verify=verify)
+    if error is None:
+        return None  # mostly so, without what the repetition costs
     for attempt in _until_settled(clock):
         with attempt:
-            try:
-                store.complete_upload(pending, if_absent=if_absent)
-            except NOT_ABOUT_THE_FILE:
-                raise
-            except (NotAppliedError, OutcomeUnknownError) as answer:
-                error = answer
-            else:
-                if not verify:
+            if attempt.retry_state.attempt_number > 1:
+                error = _try(store, pending, if_absent=if_absent, verify=verify)
+                if error is None:
                     return None
-                error = UploadGoneError(
-                    f"{store.url}/{pending.key}: completed, but the object is of another upload"
-                )
             is_last = attempt.retry_state.attempt_number == SETTLE_TRIES
             is_completed = _settle(store, pending, error, last=is_last)
             if is_completed is not None:
@@ -65,6 +59,19 @@ def complete(
         f"{store.url}/{pending.key}: completing it was tried {SETTLE_TRIES} times; it is unknown whether "
         f"it is visible ({error}); nothing was deleted; run recovery for its job"
     )
+
+
+def _try(store: Store, pending: PendingUpload, *, if_absent: bool, verify: bool) -> LockgateError | None:
+    """Complete an upload once. Return what is to be settled; None if the object is visible."""
+    try:
+        store.complete_upload(pending, if_absent=if_absent)
+    except NOT_ABOUT_THE_FILE:
+        raise
+    except (NotAppliedError, OutcomeUnknownError) as answer:
+        return answer
+    if not verify:
+        return None
+    return UploadGoneError(f"{store.url}/{pending.key}: completed, but the object is of another upload")
 
 
 def _until_settled(clock: Clock) -> Retrying:

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from botocore.exceptions import ClientError
@@ -440,14 +441,19 @@ class S3Store:
 
 def _object_info(key: str, size: int, answer: Mapping[str, Any], *, token: Token | None = None) -> ObjectInfo:
     # The response's date saves a HEAD request for every file of a job.
-    date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
-    try:
-        modified_s = parsedate_to_datetime(date).timestamp() if date else time.time()
-    except ValueError:
-        modified_s = time.time()
+    modified_s = _seconds(answer["ResponseMetadata"]["HTTPHeaders"].get("date", "")) or time.time()
     return ObjectInfo(
         key=key, size=size, version=answer["ETag"].strip('"'), modified_s=modified_s, token=token
     )
+
+
+@lru_cache(maxsize=16)
+def _seconds(date: str) -> float | None:
+    """Return the time of a date, which all answers of one second share; None if it is not one."""
+    try:
+        return parsedate_to_datetime(date).timestamp()
+    except ValueError:
+        return None
 
 
 def _completed(part: Part) -> CompletedPartTypeDef:

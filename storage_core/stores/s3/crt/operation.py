@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote, urlencode
-from xml.etree.ElementTree import Element, SubElement, tostring
+from xml.sax.saxutils import escape
 
 if TYPE_CHECKING:
     from botocore.model import ServiceModel, Shape
@@ -27,6 +27,7 @@ NAMES: Final = {
 """The operations that CRT sends, by the name of boto3's method."""
 
 _SAFE_IN_KEYS: Final = "/~"
+_NAMESPACE: Final = "http://s3.amazonaws.com/doc/2006-03-01/"
 METADATA: Final = "x-amz-meta-"
 """Prefix of the headers with an object's metadata."""
 
@@ -126,13 +127,11 @@ def _body(value: Any) -> bytes:
 
 def _parts_document(parts: Iterable[Mapping[str, object]]) -> bytes:
     """Return the body of CompleteMultipartUpload."""
-    root = Element("CompleteMultipartUpload", {"xmlns": "http://s3.amazonaws.com/doc/2006-03-01/"})
-    for part in parts:
-        element = SubElement(root, "Part")
-        for name, value in part.items():
-            SubElement(element, name).text = str(value)
-    document: bytes = tostring(root, encoding="utf-8")
-    return document
+    listed = (
+        "".join(f"<{name}>{escape(str(value))}</{name}>" for name, value in part.items()) for part in parts
+    )
+    inner = "".join(f"<Part>{fields}</Part>" for fields in listed)
+    return f'<CompleteMultipartUpload xmlns="{_NAMESPACE}">{inner}</CompleteMultipartUpload>'.encode()
 
 
 def _placed(members: Mapping[str, Shape], location: str) -> dict[str, str]:

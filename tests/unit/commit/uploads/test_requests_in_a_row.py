@@ -18,11 +18,17 @@ TASKS, FILES = 3, 4
 
 
 @pytest.fixture
-def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3World]:
-    """Return a destination that was probed, without a job, whose jobs have their leases in a journal."""
+def new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3World]:
+    """Return a destination that no job has used."""
     with s3_world(tmp_path, monkeypatch, parallelism=16, journal_url=None) as world:
-        world.driver.open_job("probe").abort()
         yield world
+
+
+@pytest.fixture
+def s3(new: S3World) -> S3World:
+    """Return a destination that was probed, without a job."""
+    new.driver.open_job("probe").abort()
+    return new
 
 
 @pytest.fixture
@@ -104,3 +110,40 @@ def test_a_job_that_has_tasks_and_turns_before_it_sends_no_more_in_a_row(publish
         return job.commit
 
     assert len(in_a_row(published, prepare, 13)) == 13
+
+
+def test_a_set_up_sends_few_requests_in_a_row(published: S3World) -> None:
+    """They are: two levels of reads, the short id, `job.json`, and the lease."""
+
+    def prepare(name: str) -> Callable[[], object]:
+        return lambda: published.driver.open_job(name)
+
+    assert len(in_a_row(published, prepare, 5)) == 5
+
+
+def test_a_set_up_that_compares_columns_reads_the_log_beside_the_list_of_generations(s3: S3World) -> None:
+    columns = [("id", "int")]
+    for number in range(8):
+        with s3.driver.open_job(f"before-{number}", columns=columns) as job:
+            write(job, "task", {f"{number}.csv": b"x"})
+            job.commit()
+
+    def prepare(name: str) -> Callable[[], object]:
+        return lambda: s3.driver.open_job(name, columns=columns)
+
+    assert len(in_a_row(s3, prepare, 7)) == 7  # four levels of reads
+
+
+def test_a_task_sends_one_request_in_a_row_before_its_files_and_two_after_them(published: S3World) -> None:
+    def prepare(name: str) -> Callable[[], object]:
+        job = published.driver.open_job(name)
+        return lambda: write(job, "task", {"a.csv": b"x"})
+
+    assert len(in_a_row(published, prepare, 5)) == 5  # two for the upload
+
+
+def test_the_first_set_up_of_a_destination_tests_the_promises_beside_each_other(new: S3World) -> None:
+    def prepare(name: str) -> Callable[[], object]:
+        return lambda: new.driver.open_job(name)
+
+    assert len(in_a_row(new, prepare, 21)) == 21
