@@ -40,7 +40,7 @@ class Ratio(NamedTuple):
     Attributes:
         what: Name of the ratio.
         ratio: The best turn of Lockgate to the best turn of the other.
-        usual: The ratio on 2026-11-25, on two cores at a load of 6.
+        usual: The ratio on 2026-11-26, on two cores at rest.
         limit: Greatest ratio that passes.
     """
 

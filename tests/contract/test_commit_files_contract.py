@@ -47,9 +47,11 @@ def test_files_around_the_size_of_a_part_are_committed_whole(world: World, commi
     files = {f"{name}.bin": bytes([number]) * size for number, (name, size) in enumerate(SIZES.items(), 1)}
     with world.open_job("sales", committer=committer) as job:
         write(job, "t", files)
-        assert {file.path: len(file.upload.parts) for file in next(job.pending_sets()).files} == {
-            f"{name}.bin": 2 if name == "more" else 1 for name in SIZES
-        }
+        parts = {file.path: len(file.upload.parts) for file in next(job.pending_sets()).files}
+        # A staged file on the destination's file system is linked, not copied in parts.
+        may_be_linked = committer == "staging" and world.url.startswith("file:")
+        assert parts.pop("more.bin") in ({1, 2} if may_be_linked else {2})
+        assert set(parts.values()) == {1}
         assert world.visible() == {}
         job.commit()
     assert world.visible() == files

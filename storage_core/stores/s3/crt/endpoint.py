@@ -79,9 +79,10 @@ def _endpoint(client: S3Client, bucket: str) -> Endpoint | None:
     client.meta.events.register_first("before-send.s3.HeadObject", keep)
     with suppress(_NotSentError):
         client.head_object(Bucket=bucket, Key=_KEY)
-    if get_environ_proxies(seen[0].url):
-        return None
     url = urlsplit(seen[0].url)
+    # botocore's proxies have a key for each variable that ends in `_proxy`, and it uses that of the scheme.
+    if get_environ_proxies(seen[0].url).get(url.scheme):
+        return None
     headers: Any = seen[0].headers
     signature = headers.get("Authorization", "")
     scope = _SCOPE.fullmatch(signature if isinstance(signature, str) else signature.decode())

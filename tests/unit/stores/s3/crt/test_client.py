@@ -295,6 +295,18 @@ def test_boto3_sends_what_goes_through_the_proxy_of_the_environment(
     assert b"boto3" not in head.lower()
 
 
+@pytest.mark.parametrize("variable", ["HTTPS_PROXY", "NO_PROXY", "GLOBAL_AGENT_PROXY"])
+def test_crt_sends_what_no_proxy_of_the_environment_is_for(
+    server: RudeServer, open_at: Callable[..., Store], monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "http://proxy.invalid:80")
+    monkeypatch.setenv("AWS_IGNORED", f"new clients {variable}")
+    server.manners = [DATA]
+    assert open_at().get("k") == b"data"
+    _, head, _ = server.seen[0]
+    assert b"boto3" not in head.lower()
+
+
 def _get_in_child(url: str) -> None:
     clients._clients.cache_clear()  # what the parent made is garbage here, and stays
     gc.collect()
