@@ -69,7 +69,7 @@ bench: $(READY)  ## Measure, also peers; prints tables, writes docs/benchmarks.m
 	@$(BIN)/python -m benchmarks.peers commit --latency-ms 80 --rounds 3
 	@$(BIN)/python -m benchmarks.report
 
-bench-quick: $(READY)  ## Fail if a ratio to a peer has doubled: three minutes
+bench-quick: $(READY)  ## Fail if a ratio to a peer is far above its usual value: three minutes
 	@scripts/need java
 	@$(BIN)/python -m benchmarks.quick
 
