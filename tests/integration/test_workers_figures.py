@@ -87,9 +87,9 @@ def test_counts_of_a_killed_pool_process_are_kept_and_its_successor_adds_to_them
 
         def all_are_counted() -> bool:
             figures = fetched(port)
-            runs = ended(figures, "success")
-            # A process killed between the count and the acknowledgement has its task delivered and run again.
-            return runs >= 6 and entries(figures) == runs  # one entry per run
+            # Of a task that is delivered again because its process was killed, both runs may count, and both
+            # entries; if those of the killed processes were lost, there would be three.
+            return ended(figures, "success") >= 6 and entries(figures) >= 6
 
         wait_until(all_are_counted)
 
