@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextvars import ContextVar
 
 import pytest
 
@@ -68,6 +69,28 @@ def test_an_error_stops_the_reading_and_leaves_no_thread() -> None:
         list(in_parallel(call, items(), 2))
     assert len(taken) <= 5 + 1 + 2
     assert threading.active_count() == before
+
+
+def test_calls_see_the_context_of_the_caller() -> None:
+    seen = ContextVar("seen", default="")
+    seen.set("of the caller")
+    assert set(in_parallel(lambda _: seen.get(), range(20), 4)) == {"of the caller"}
+
+
+def test_a_reader_that_stops_early_leaves_no_thread() -> None:
+    before = threading.active_count()
+    results = in_parallel(lambda number: number, range(100), 4)
+    next(results)
+    assert threading.active_count() > before
+    results.close()
+    assert threading.active_count() == before
+
+
+def test_no_more_threads_are_started_than_there_are_items() -> None:
+    before = threading.active_count()
+    barrier = threading.Barrier(3)
+    assert list(in_parallel(lambda _: barrier.wait() >= 0, range(3), 50)) == [True] * 3
+    assert max(in_parallel(lambda _: threading.active_count(), range(3), 50)) <= before + 3
 
 
 def test_a_parallelism_that_is_set_is_never_exceeded(monkeypatch: pytest.MonkeyPatch) -> None:
