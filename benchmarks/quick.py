@@ -2,8 +2,7 @@
 
     python -m benchmarks.quick
 
-Each ratio compares the best of several turns of two ways that alternate, so that a busy machine passes. What
-Each ratio compares the best of several turns of two ways that alternate, so a busy machine passes. What
+Each ratio compares the best of several turns of two ways that alternate, so a busy machine passes.
 """
 
 from __future__ import annotations
