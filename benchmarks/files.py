@@ -1,10 +1,11 @@
 """Compare appendable files with plain files, and measure the recovery of open ones.
 
-    python -m benchmarks.files [--part flushes stream recovery] [--seconds 3] [--rounds 3] [--folder DIR]
+    python -m benchmarks.files [--part flushes stream recovery report] [--rounds 3] [--folder DIR]
 
 Flushes: 1 KiB is written and flushed, again and again, to 1, 2 and 3 volumes; and 1 KiB is written and synced
 by as many processes, each to a plain file on the same disk. Stream: one large write and read. Recovery: files
-that a killed process left open. The ways alternate in each round, because the machine may be busy.
+that a killed process left open. The ways alternate in each round, because the machine may be busy. Report:
+see `benchmarks.files_report`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Final, TypeVar
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import files_report
 from benchmarks.blobs import describe
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.volumes.local import LocalVolume
@@ -32,11 +34,14 @@ from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.journal import Journal, open_journal
 from lockgate.storage_core.settings import MIB, Settings
 
-PARTS: Final = ("flushes", "stream", "recovery")
+PARTS: Final = ("flushes", "stream", "recovery", "report")
 VOLUMES: Final = (1, 2, 3)
 LINE: Final = b"x" * 1023 + b"\n"
 PIECE: Final = os.urandom(MIB)
 Figure = TypeVar("Figure")
+
+RATE: Final = 100
+"""Flushes a second beside a report."""
 
 LAPSE_S: Final = 2.0
 """Time in which a lease lapses, in the part on recovery."""
@@ -217,10 +222,27 @@ def show_recovery(options: argparse.Namespace, console: Console) -> None:
     )
 
 
+def show_report(options: argparse.Namespace, console: Console) -> None:
+    """Print what block reports do to a writer's flushes, and the entries that they write."""
+    with tempfile.TemporaryDirectory(prefix="lockgate-bench-", dir=options.folder) as root:
+        flushed, reports = files_report.measure(Path(root), options.replicas, options.quiet_seconds, RATE)
+    table = Table(
+        "", "flushes", "p50 ms", "p99 ms", title=f"a flush of 1 KiB, {RATE} a second, on 3 volume servers"
+    )
+    for one in flushed:
+        times = (f"{one.quantile_s(percent) * 1000:.2f}" for percent in (50, 99))
+        table.add_row(one.when, f"{len(one.taken_s):,}", *times)
+    console.print(table)
+    for one in reports:
+        took = f"{one.taken_s:.1f} s, {one.entries} entries"
+        console.print(f"report of {one.replicas:,} replicas, changed: {one.what}: {took}")
+
+
 SHOWS: Final[dict[str, Callable[[argparse.Namespace, Console], None]]] = {
     "flushes": show_flushes,
     "stream": show_stream,
     "recovery": show_recovery,
+    "report": show_report,
 }
 
 
@@ -232,6 +254,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--mib", type=int, default=256, help="size of the file that is streamed")
     parser.add_argument("--open-files", type=int, default=1000, help="files that are recovered")
+    parser.add_argument("--replicas", type=int, default=1_000_000, help="replicas that are reported")
+    parser.add_argument("--quiet-seconds", type=float, default=30.0, help="time before and after the reports")
     parser.add_argument("--folder", type=Path, help="parent of the working folder; default: temporary files")
     options = parser.parse_args(arguments)
     console = Console(width=125)
