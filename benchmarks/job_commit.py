@@ -67,10 +67,15 @@ def prepare(destination: str, files: int) -> str:
     for first in range(0, files, TASK_FILES):
         with job.attempt(f"task-{first:07d}") as attempt:
             for number in range(first, min(first + TASK_FILES, files)):
-                with attempt.open(f"part={number % 16}/f-{number:07d}.bin") as file:
+                with attempt.open(path_of(number)) as file:
                     file.write(b"x" * 64)
     job.park()
     return job.job_id
+
+
+def path_of(number: int) -> str:
+    """Return the path of a file of the job."""
+    return f"part={number % 16}/f-{number:07d}.bin"
 
 
 def commit(destination: str, job_id: str) -> Measured:
