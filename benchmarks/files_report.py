@@ -33,7 +33,7 @@ from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.settings import Settings
 
 VOLUMES: Final = 3
-FILES: Final = 2_000
+FILES: Final = 200
 """Files that share the blocks; a transaction adds one block to each."""
 
 DATA: Final = b"x" * 64
@@ -167,9 +167,9 @@ def _write(journal: Journal, ops: Sequence[Op]) -> list[Any]:
 
 def _write_replica(folder: Path, record: BlockRecord) -> None:
     header = Header(VERSION, record.block, record.stamp, ReplicaState.SEALED, len(DATA))
-    name = folder / f"{record.block:020d}"
-    name.with_suffix(".log").write_bytes(pack_frame(VERSION, 0, DATA))
-    name.with_suffix(".head").write_bytes(pack_header(header))
+    for suffix, data in ((".log", pack_frame(VERSION, 0, DATA)), (".head", pack_header(header))):
+        with (folder / f"{record.block:020d}{suffix}").open("wb", buffering=0) as file:
+            file.write(data)
 
 
 @contextmanager
