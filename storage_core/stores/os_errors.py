@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Final
 
 from lockgate.storage_core.errors import (
@@ -45,19 +46,30 @@ _UNKNOWN_OUTCOME: Final = frozenset({errno.EIO, errno.ESTALE, errno.ETIMEDOUT})
 """After these errors the state on the disk is unknown."""
 
 
-@contextmanager
-def translated(call: str, path: str, *, changes: bool) -> Iterator[None]:
-    """Translate every `OSError` within.
+class translated:  # noqa: N801 - as `contextlib.suppress`
+    """Translate every `OSError` within. No generator, which costs 2 µs more: a small append takes 15.
 
     Args:
         call: Name of the call, for the message.
         path: Root and key, for the message.
         changes: Whether the call changes anything: only then can its outcome be unknown.
     """
-    try:
-        yield
-    except OSError as error:
-        raise _translate(call, path, error, changes=changes) from error
+
+    __slots__ = ("_call", "_changes", "_path")
+
+    def __init__(self, call: str, path: str, *, changes: bool) -> None:
+        self._call = call
+        self._path = path
+        self._changes = changes
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            raise _translate(self._call, self._path, error, changes=self._changes) from error
 
 
 @contextmanager

@@ -6,8 +6,6 @@ import os
 import secrets
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -51,6 +49,7 @@ class LocalVolume:
             ConflictError: Another process owns it.
         """
         self._folder = folder
+        self._prefix = f"{folder}{os.sep}"
         self._disk = disk or Disk()
         self._quarantine = Quarantine(folder, self._disk)
         self._replicas: dict[BlockId, LocalReplica] = {}
@@ -97,7 +96,8 @@ class LocalVolume:
 
     def create(self, block: BlockId, stamp: Stamp) -> Replica:
         """Create an empty replica; one that stands at this stamp is returned."""
-        with self._locked("create", block) as found:
+        with self._locks[block], translated("create", self._name(block), changes=True):
+            found = self._loaded(block)
             if found is None:
                 self._replicas[block] = LocalReplica.create(self._path(block), self._disk, block, stamp)
                 with self._listing:
@@ -107,29 +107,32 @@ class LocalVolume:
 
     def append(self, block: BlockId, stamp: Stamp, offset: int, data: bytes) -> int:
         """Append bytes at the end of a replica; bytes that stand already are compared."""
-        with self._locked("append", block):
+        with self._locks[block], translated("append", self._name(block), changes=True):
             return self._at(block, stamp).append(offset, data)
 
     def flush(self, block: BlockId, stamp: Stamp) -> int:
         """Make all received bytes durable, and return their number."""
-        with self._locked("flush", block):
+        with self._locks[block], translated("flush", self._name(block), changes=True):
             return self._at(block, stamp).flush()
 
     def read(self, block: BlockId, stamp: Stamp, offset: int, size: int) -> bytes:
         """Return durable bytes whose checksums hold; fewer than `size` only at their end."""
-        with self._locked("read", block, changes=False) as found:
+        with self._locks[block], translated("read", self._name(block), changes=False):
+            found = self._loaded(block)
             if found is None or found.header.stamp != stamp or found.header.state is ReplicaState.STALE:
                 raise StaleReplicaError(f"block {block}: volume {self.id} has no replica at stamp {stamp}")
             return found.read(offset, size)
 
     def stat(self, block: BlockId) -> Replica | None:
         """Return a replica, or None if there is none."""
-        with self._locked("stat", block, changes=False) as found:
+        with self._locks[block], translated("stat", self._name(block), changes=False):
+            found = self._loaded(block)
             return found.view() if found else None
 
     def fence(self, block: BlockId, stamp: Stamp) -> Replica:
         """Refuse older stamps from here on, and return the replica once that is durable."""
-        with self._locked("fence", block) as found:
+        with self._locks[block], translated("fence", self._name(block), changes=True):
+            found = self._loaded(block)
             if found is None:
                 raise ObjectNotFoundError(f"block {block}: volume {self.id} has no replica")
             if found.header.stamp > stamp:
@@ -139,21 +142,22 @@ class LocalVolume:
 
     def trim(self, block: BlockId, stamp: Stamp, length_bytes: int) -> Replica:
         """Cut a replica at the stamp of its fence; a shorter one is refused."""
-        with self._locked("trim", block):
+        with self._locks[block], translated("trim", self._name(block), changes=True):
             replica = self._at(block, stamp)
             replica.trim(length_bytes)
             return replica.view()
 
     def finish(self, block: BlockId, stamp: Stamp, length_bytes: int, state: ReplicaState) -> Replica:
         """Seal a replica or open it to appends, durably with its bytes."""
-        with self._locked("finish", block):
+        with self._locks[block], translated("finish", self._name(block), changes=True):
             replica = self._at(block, stamp)
             replica.finish(length_bytes, state)
             return replica.view()
 
     def delete(self, block: BlockId, stamp: Stamp) -> bool:
         """Delete a replica that is not newer than the stamp; return whether there was one."""
-        with self._locked("delete", block) as found:
+        with self._locks[block], translated("delete", self._name(block), changes=True):
+            found = self._loaded(block)
             if found is None or found.header.stamp > stamp:
                 return False
             found.delete()
@@ -165,7 +169,7 @@ class LocalVolume:
 
     def quarantine(self, block: BlockId, stamp: Stamp) -> bool:
         """Set a damaged replica aside; one that is newer than the stamp stays."""
-        with self._locks[block], translated("quarantine", str(self._path(block)), changes=True):
+        with self._locks[block], translated("quarantine", self._name(block), changes=True):
             try:
                 found = self._replicas.get(block) or LocalReplica.load(self._path(block), self._disk)
             except RecordVersionError:
@@ -190,7 +194,7 @@ class LocalVolume:
 
     def discard(self, block: BlockId) -> bool:
         """Delete the replica of a block that is set aside; return whether there was one."""
-        with self._locks[block], translated("discard", str(self._path(block)), changes=True):
+        with self._locks[block], translated("discard", self._name(block), changes=True):
             return self._quarantine.discard(block)
 
     def replicas(self, after: BlockId | None, limit: int) -> tuple[Replica, ...]:
@@ -223,18 +227,14 @@ class LocalVolume:
             self._blocks = BlockList(self._folder)
         return self._blocks
 
-    @contextmanager
-    def _locked(self, call: str, block: BlockId, *, changes: bool = True) -> Iterator[LocalReplica | None]:
-        """Lock a replica, and load it if this process has not done so."""
-        with self._locks[block]:
-            found = self._replicas.get(block)
-            with translated(call, found.name if found else str(self._path(block)), changes=changes):
-                if found is None and (found := LocalReplica.load(self._path(block), self._disk)):
-                    self._replicas[block] = found
-                yield found
+    def _loaded(self, block: BlockId) -> LocalReplica | None:
+        found = self._replicas.get(block)
+        if found is None and (found := LocalReplica.load(self._path(block), self._disk)):
+            self._replicas[block] = found
+        return found
 
     def _at(self, block: BlockId, stamp: Stamp) -> LocalReplica:
-        found = self._replicas.get(block)
+        found = self._loaded(block)
         if found is None:
             raise ObjectNotFoundError(f"block {block}: volume {self.id} has no replica")
         if found.header.stamp > stamp:
@@ -244,7 +244,10 @@ class LocalVolume:
         return found
 
     def _path(self, block: BlockId) -> Path:
-        return self._folder / f"{block:020d}"
+        return Path(self._name(block))
+
+    def _name(self, block: BlockId) -> str:
+        return f"{self._prefix}{block:020d}"
 
 
 def _newer(block: BlockId, found: LocalReplica, stamp: Stamp) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from weakref import WeakSet
@@ -203,16 +202,8 @@ class LocalReplica:
         self._disk.store(self._path.with_suffix(".head"), pack_header(header))
         self.header = header
 
-    @contextmanager
-    def _log(self, mode: int) -> Iterator[int]:
-        if self._kept is not None:
-            yield self._kept
-            return
-        opened = os.open(self._log_name, mode | os.O_CLOEXEC)
-        try:
-            yield opened
-        finally:
-            os.close(opened)
+    def _log(self, mode: int) -> _OpenLog:
+        return _OpenLog(self._log_name, mode, self._kept)
 
     def _write(self, offset: int, data: bytes) -> None:
         """Write a frame at the end of the intact log; one that fails halfway is overwritten by the next."""
@@ -278,6 +269,30 @@ class LocalReplica:
             data = os.pread(log, size, extent.position + FRAME.size)
         check_frame(self.header.version, head, data, extent, self.name)
         return data
+
+
+class _OpenLog:
+    """The log of a replica, open for one call; one that is kept open stays so.
+
+    No generator: it would cost as much as a write of 1 KiB.
+    """
+
+    __slots__ = ("_kept", "_mode", "_name", "_opened")
+
+    def __init__(self, name: str, mode: int, kept: int | None) -> None:
+        self._name = name
+        self._mode = mode
+        self._kept = kept
+
+    def __enter__(self) -> int:
+        if self._kept is not None:
+            return self._kept
+        self._opened = os.open(self._name, self._mode | os.O_CLOEXEC)
+        return self._opened
+
+    def __exit__(self, *_: object) -> None:
+        if self._kept is None:
+            os.close(self._opened)
 
 
 def _log_bytes(path: Path) -> int:
