@@ -6,8 +6,10 @@ spark-hadoop-cloud, by which Spark uses S3A's committers, for the benchmarks. Al
 
 from __future__ import annotations
 
+import multiprocessing
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -22,15 +24,33 @@ CLOUD: Final = "org.apache.spark:spark-hadoop-cloud_2.13:4.1.1"
 
 
 def fetch(folder: Path) -> None:
-    """Fetch the jars, except those that are there; a folder `jars` has all of hadoop-aws."""
+    """Fetch the jars, except those that are there; a folder `jars` has all of hadoop-aws.
+
+    Raises:
+        SystemExit: They could not be fetched.
+    """
     fetched = folder / "new"
     if not (folder / "jars").exists():
-        config = {**s3a_jars(Settings(spark_s3_jars=None)), "spark.jars.ivy": str(fetched.absolute())}
-        spark_session("fetch hadoop-aws", master="local[1]", config=config).stop()
+        _in_new_process(fetch_hadoop_aws, fetched)
         (fetched / "jars").rename(folder / "jars")
         shutil.rmtree(fetched)
     if not list((folder / "jars").glob("*spark-hadoop-cloud*")):
-        fetch_cloud(fetched, folder / "jars")
+        _in_new_process(fetch_cloud, fetched, folder / "jars")
+
+
+def _in_new_process(call: Callable[..., None], *arguments: Path) -> None:
+    """Call in a new process: the JVM of a process keeps the jars of its first session."""
+    process = multiprocessing.get_context("spawn").Process(target=call, args=arguments)
+    process.start()
+    process.join()
+    if process.exitcode:
+        sys.exit("the jars could not be fetched; the reason is above")
+
+
+def fetch_hadoop_aws(fetched: Path) -> None:
+    """Fetch hadoop-aws with its dependencies."""
+    config = {**s3a_jars(Settings(spark_s3_jars=None)), "spark.jars.ivy": str(fetched.absolute())}
+    spark_session("fetch hadoop-aws", master="local[1]", config=config).stop()
 
 
 def fetch_cloud(fetched: Path, jars: Path) -> None:
