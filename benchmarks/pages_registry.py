@@ -69,7 +69,7 @@ def job_of(number: int, jobs: int | None = None) -> RecordJob:
         run_id=f"run-{number // 1_000}",
         task_id="write",
         map_index=-1,
-        attention="quarantined" if number % (4 if is_first else 40_000) == 1 else None,
+        attention="quarantined" if number % (2 if is_first else 40_000) == 1 else None,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from contextvars import copy_context
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -19,6 +20,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, Blocks, known_volume
 from lockgate.storage_core.files.reseal import commit, reseal
+from lockgate.storage_core.files.unflushed_bytes import UnflushedBytes
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
 
 REPAIRS: Final = 3
@@ -30,7 +32,6 @@ class Pipeline:
 
     Attributes:
         record: The block at its last commit.
-        length_bytes: Its length, with the bytes that were not sent yet.
     """
 
     def __init__(
@@ -38,13 +39,10 @@ class Pipeline:
     ) -> None:
         """Continue a block whose members are finished for appends at its stamp."""
         self.record = record
-        self.length_bytes = record.length_bytes
         self._blocks = blocks
         self._volumes = volumes
         self._threads = threads
-        self._flushed = record.length_bytes
-        self._unflushed = bytearray()
-        self._sent = record.length_bytes
+        self._unflushed = UnflushedBytes(record.length_bytes)
         self._failed: set[VolumeId] = set()
         self._is_whole = True
 
@@ -54,19 +52,23 @@ class Pipeline:
         self._try("create", lambda volume: volume.create(block, stamp))
 
     @property
+    def length_bytes(self) -> int:
+        """Return the length of the block, with the bytes that were not sent yet."""
+        return self._unflushed.end
+
+    @property
     def unsent_bytes(self) -> int:
         """Return the number of bytes that no member has received."""
-        return self.length_bytes - self._sent
+        return self._unflushed.end - self._unflushed.sent
 
     @property
     def unflushed_bytes(self) -> int:
         """Return the number of bytes that are kept here until they are durable."""
-        return len(self._unflushed)
+        return self._unflushed.end - self._unflushed.begin
 
-    def append(self, data: bytes | memoryview) -> None:
+    def append(self, data: bytes) -> None:
         """Take bytes; `send` and `flush` bring them to the members."""
-        self._unflushed += data
-        self.length_bytes += len(data)
+        self._unflushed.add(data)
 
     def send(self) -> None:
         """Send what was not sent.
@@ -80,8 +82,7 @@ class Pipeline:
     def flush(self) -> None:
         """Make all bytes durable on all members; raises as `send` does."""
         self._until_whole("flush", self._append_and_flush)
-        self._flushed = self.length_bytes
-        self._unflushed.clear()
+        self._unflushed.mark_flushed()
 
     def close(self) -> BlockRecord:
         """Seal the block: all members have one stamp and length; raises as `send` does."""
@@ -93,27 +94,27 @@ class Pipeline:
         self.record = commit(self._blocks, sealed)
         return self.record
 
-    def _append(self, volume: Volume) -> None:
-        if self._sent < self.length_bytes:
-            data = bytes(memoryview(self._unflushed)[self._sent - self._flushed :])
-            volume.append(self.record.block, self.record.stamp, self._sent, data)
+    def _append(self, data: bytes, volume: Volume) -> None:
+        if data:
+            volume.append(self.record.block, self.record.stamp, self._unflushed.sent, data)
 
-    def _append_and_flush(self, volume: Volume) -> None:
-        self._append(volume)
+    def _append_and_flush(self, data: bytes, volume: Volume) -> None:
+        self._append(data, volume)
         FAILPOINTS.hit("pipeline.member-flush.before")
         durable = volume.flush(self.record.block, self.record.stamp)
         if durable < self.length_bytes:
             raise StoreUnavailableError(f"block {self.record.block}: {durable} bytes are durable")
 
-    def _seal(self, volume: Volume) -> None:
+    def _seal(self, _: bytes, volume: Volume) -> None:
         volume.finish(self.record.block, self.record.stamp, self.length_bytes, ReplicaState.SEALED)
 
-    def _until_whole(self, name: str, call: Callable[[Volume], object]) -> None:
+    def _until_whole(self, name: str, call: Callable[[bytes, Volume], object]) -> None:
+        """Call all members with what was not sent yet, until all that are left have done it."""
         for _ in range(REPAIRS):
             if not self._is_whole:
                 self._repair()
-            if self._is_whole and self._try(name, call):
-                self._sent = self.length_bytes
+            if self._is_whole and self._try(name, partial(call, self._unflushed.unsent())):
+                self._unflushed.mark_sent()
                 return
         raise StoreUnavailableError(
             f"block {self.record.block}: {name} failed after {REPAIRS} reseals, at last on "
@@ -165,15 +166,17 @@ class Pipeline:
             without=self._failed,
         )
         found = self.record.length_bytes
-        if not self.record.members and not self._flushed:
+        flushed = self._unflushed.begin
+        if not self.record.members and not flushed:
             # No replica of it was ever created: it stays empty, and the next block takes the bytes.
-            self.record, self._sent = self._blocks.add(), 0
+            self.record = self._blocks.add()
+            self._unflushed.send_from(0)
             self.create()
             return
-        if found < self._flushed or not self.record.members:
+        if found < flushed or not self.record.members:
             raise MalformedRecordError(
                 f"block {self.record.block}: all members together lost flushed bytes: {found} of "
-                f"{self._flushed} are left; restore the volumes, or recover the file as it is"
+                f"{flushed} are left; restore the volumes, or recover the file as it is"
             )
-        self._sent = found
+        self._unflushed.send_from(found)
         self._is_whole, self._failed = True, set()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 BLOCK_BYTES: Final = 64 * 1024 * 1024
 SEND_BYTES: Final = 1024 * 1024
 """Bytes that are gathered before they are sent."""
-KEPT_BYTES: Final = 8 * SEND_BYTES
+KEPT_BYTES: Final = 32 * SEND_BYTES
 """Bytes that are kept to be sent again; then the writer flushes by itself."""
 
 
@@ -84,7 +84,8 @@ class Writer(io.BufferedIOBase):
         while len(rest):
             pipeline = self._with_room()
             taken = rest[: self._block_bytes - pipeline.length_bytes]
-            pipeline.append(taken)
+            # `bytes` do not change, so they are kept as they are.
+            pipeline.append(data if isinstance(data, bytes) and len(taken) == size else bytes(taken))
             rest = rest[len(taken) :]
             if pipeline.unflushed_bytes >= KEPT_BYTES:
                 pipeline.flush()

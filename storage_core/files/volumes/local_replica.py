@@ -20,14 +20,14 @@ from lockgate.storage_core.files.volumes.replica_format import (
     check_frame,
     extend,
     frames,
-    pack_frame,
+    pack_frame_head,
     pack_header,
     parse_header,
 )
 from lockgate.storage_core.stamp import Stamp
 
 _LARGE_BYTES: Final = 64 * 1024
-"""Size from which the bytes of a frame are read apart from its head: this saves a copy."""
+"""Size from which the bytes of a frame are read and written apart from its head: this saves a copy."""
 
 _KEPT_OPEN: Final = 128
 """Logs that a process keeps open while they are written: to open one costs a third of a small flush."""
@@ -214,7 +214,12 @@ class LocalReplica:
             if self._is_torn and os.fstat(log).st_size > self._end:
                 self._disk.truncate(log, self._end)
             self._is_torn = True
-            self._disk.write(log, pack_frame(self.header.version, offset, data), self._end)
+            head = pack_frame_head(self.header.version, offset, data)
+            if len(data) < _LARGE_BYTES:
+                self._disk.write(log, head + data, self._end)
+            else:
+                self._disk.write(log, head, self._end)
+                self._disk.write(log, data, self._end + FRAME.size)
             self._is_torn = False
         extend(self._extents, offset, len(data), self._end)
         self._end += FRAME.size + len(data)

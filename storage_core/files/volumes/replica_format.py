@@ -102,7 +102,12 @@ def parse_header(data: bytes, name: str) -> Header:
 
 def pack_frame(version: int, offset: int, data: bytes) -> bytes:
     """Return a frame; without data it trims the replica to the offset."""
-    return FRAME.pack(offset, len(data), _checksum(version, offset, data)) + data
+    return pack_frame_head(version, offset, data) + data
+
+
+def pack_frame_head(version: int, offset: int, data: bytes) -> bytes:
+    """Return the part of a frame before its data."""
+    return FRAME.pack(offset, len(data), _checksum(version, offset, data))
 
 
 def frames(version: int, log: bytes) -> Iterator[tuple[int, int, int]]:
