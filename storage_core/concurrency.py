@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from queue import SimpleQueue
-from threading import Thread
+from queue import Empty, SimpleQueue
+from threading import Thread, main_thread
 from types import TracebackType
 from typing import Final, NoReturn, Protocol, Self, TypeVar
 
@@ -18,6 +18,10 @@ U = TypeVar("U")
 
 CALL_S: Final = 0.001
 """Processor time of a call to a store: calls that wait longer leave room for others."""
+
+
+IDLE_S: Final = 1.0
+"""Time after which a thread without work looks whether Python is ending."""
 
 
 class Progress(Protocol):
@@ -51,7 +55,7 @@ def in_parallel(call: Callable[[T], U], items: Iterable[T], limit: int, most: in
 
     def work() -> None:
         nonlocal fastest_s
-        while (item := wanted.get()) is not None:
+        while (item := _next(wanted)) is not None:
             began_s = time.perf_counter()
             try:
                 result = call(*item)
@@ -83,6 +87,19 @@ def in_parallel(call: Callable[[T], U], items: Iterable[T], limit: int, most: in
             wanted.put(None)
         for thread in threads:
             thread.join()
+
+
+def _next(wanted: SimpleQueue[tuple[T] | None]) -> tuple[T] | None:
+    """Return the next item; None once there are no more, or Python is ending.
+
+    A traceback may keep an iteration alive that nobody continues: Python would wait for its threads for ever.
+    """
+    while True:
+        try:
+            return wanted.get(timeout=IDLE_S)
+        except Empty:
+            if not main_thread().is_alive():
+                return None
 
 
 def _same(result: U) -> U:

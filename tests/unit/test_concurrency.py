@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -84,6 +86,21 @@ def test_a_reader_that_stops_early_leaves_no_thread() -> None:
     assert threading.active_count() > before
     results.close()
     assert threading.active_count() == before
+
+
+def test_an_iteration_that_a_traceback_keeps_alive_does_not_keep_python_from_ending() -> None:
+    script = """
+from lockgate.storage_core.concurrency import in_parallel
+
+def main():
+    found = in_parallel(str, range(100), 4)
+    for _ in found:
+        raise ValueError("stop")
+
+main()
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, b"ValueError: stop")
 
 
 def test_no_more_threads_are_started_than_there_are_items() -> None:
