@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
@@ -35,7 +35,9 @@ def no_progress(step: str, done: int, total: int) -> None:
     """Discard the report."""
 
 
-def in_parallel(call: Callable[[T], U], items: Iterable[T], limit: int, most: int = 0) -> Iterator[U]:
+def in_parallel(
+    call: Callable[[T], U], items: Iterable[T], limit: int, most: int = 0
+) -> Generator[U, None, None]:
     """Yield `call(item)` for all items in order of completion, with at most `limit` calls at a time.
 
     After the first error no new item is read; the error is raised when the running calls have ended, so no
