@@ -40,7 +40,7 @@ LINE: Final = b"x" * 1023 + b"\n"
 PIECE: Final = os.urandom(MIB)
 Figure = TypeVar("Figure")
 
-RATE: Final = 100
+RATE: Final = 20
 """Flushes a second beside a report."""
 
 LAPSE_S: Final = 2.0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from lockgate.storage_core.stores.gathered_bytes import GatheredBytes
+
 
 class UnflushedBytes:
     """Bytes that are kept to be sent, or sent again.
-
-    They are kept as they come and joined once: a copy of 1 MiB costs more than its write to a local volume.
 
     Attributes:
         begin: Offset of the first one in the block.
@@ -17,33 +17,32 @@ class UnflushedBytes:
     def __init__(self, begin: int) -> None:
         self.begin = self.sent = self.end = begin
         self._sent: list[bytes] = []
-        self._unsent: list[bytes] = []
+        self._unsent = GatheredBytes()
 
-    def add(self, data: bytes) -> None:
+    def add(self, data: bytes | memoryview) -> None:
         """Add bytes at the end."""
-        self._unsent.append(data)
+        self._unsent.add(data)
         self.end += len(data)
 
     def unsent(self) -> bytes:
         """Return the bytes that the members have not received."""
-        if len(self._unsent) != 1:
-            self._unsent = [b"".join(self._unsent)]
-        return self._unsent[0]
+        return self._unsent.joined()
 
     def mark_sent(self) -> None:
         """Note that all members have all bytes."""
-        self._sent += self._unsent
-        self._unsent = []
+        self._sent.append(self._unsent.take())
         self.sent = self.end
 
     def send_from(self, offset: int) -> None:
         """Note that the members have what is before an offset, and no more."""
-        kept = b"".join([*self._sent, *self._unsent])
+        kept = b"".join([*self._sent, self._unsent.take()])
         at = offset - self.begin
-        self._sent, self._unsent = [kept[:at]], [kept[at:]]
+        self._sent = [kept[:at]]
+        self._unsent.add(kept[at:])
         self.sent = offset
 
     def mark_flushed(self) -> None:
         """Drop all bytes, which are durable."""
-        self._sent, self._unsent = [], []
+        self._sent = []
+        self._unsent.clear()
         self.begin = self.sent = self.end

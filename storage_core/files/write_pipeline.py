@@ -66,7 +66,7 @@ class Pipeline:
         """Return the number of bytes that are kept here until they are durable."""
         return self._unflushed.end - self._unflushed.begin
 
-    def append(self, data: bytes) -> None:
+    def append(self, data: bytes | memoryview) -> None:
         """Take bytes; `send` and `flush` bring them to the members."""
         self._unflushed.add(data)
 

@@ -84,8 +84,7 @@ class Writer(io.BufferedIOBase):
         while len(rest):
             pipeline = self._with_room()
             taken = rest[: self._block_bytes - pipeline.length_bytes]
-            # `bytes` do not change, so they are kept as they are.
-            pipeline.append(data if isinstance(data, bytes) and len(taken) == size else bytes(taken))
+            pipeline.append(data if isinstance(data, bytes) and len(taken) == size else taken)
             rest = rest[len(taken) :]
             if pipeline.unflushed_bytes >= KEPT_BYTES:
                 pipeline.flush()

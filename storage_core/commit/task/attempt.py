@@ -196,6 +196,7 @@ class Attempt:
         rows: int | None = None,
         expected_size: int | None = None,
         adopt: bool = False,
+        with_sha256: bool = True,
     ) -> None:
         """Turn a finished file into a pending upload; the local file is kept.
 
@@ -209,6 +210,8 @@ class Attempt:
             expected_size: Size in bytes in the frozen listing.
             adopt: The file is never written to again: link it instead of copying it, where the destination is
                 on the same file system.
+            with_sha256: Record the SHA-256 of a file that is copied, which an audit of staged files needs;
+                that of a file that is linked is recorded if the job requires an audit.
 
         Raises:
             ConflictError: The file has another size, or changed while it was read; nothing is committed.
@@ -216,15 +219,15 @@ class Attempt:
         """
         with local_file.opened(local, expected_size) as source:
             if adopt or self._committer.place == "file systems":
-                key, with_sha256 = self._check_path(path), self._job.spec.audit
-                file = source.adopted_by(self._folder.store, key, path, rows=rows, with_sha256=with_sha256)
+                key, is_audited = self._check_path(path), self._job.spec.audit
+                file = source.adopted_by(self._folder.store, key, path, rows=rows, with_sha256=is_audited)
                 if file is not None:
                     self._add(file)
                     source.check_size(file.upload.size)
                     return
             with self.open_upload(path) as writer:
                 writer.rows = rows
-                source.copy_to(writer)
+                source.copy_to(writer, with_sha256=with_sha256)
 
     def drop(self, path: str) -> None:
         """Drop one file, complete or not; idempotent. Its path may be written again.

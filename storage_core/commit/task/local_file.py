@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import Final
 
 from lockgate.storage_core.commit.records.pending_set import PendingFile
 from lockgate.storage_core.commit.uploads.parquet_footer import statistics_of_file
@@ -24,8 +23,6 @@ from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.stores.file_tree import FileTree
 
-COPY_BYTES: Final = 1024 * 1024
-
 
 @dataclass(frozen=True)
 class LocalFile:
@@ -39,13 +36,14 @@ class LocalFile:
         """Raise `ConflictError` if another number of bytes was taken in."""
         _check_size(self.path, size, self.size)
 
-    def copy_to(self, writer: PendingFileWriter) -> None:
-        """Write the file into an upload, with its digest."""
+    def copy_to(self, writer: PendingFileWriter, *, with_sha256: bool) -> None:
+        """Write the file into an upload, part by part."""
         sha256 = hashlib.sha256()
-        while chunk := self.source.read(COPY_BYTES):
-            sha256.update(chunk)
+        while chunk := self.source.read(writer.room_bytes):
+            if with_sha256:
+                sha256.update(chunk)
             writer.write(chunk)
-        writer.sha256 = sha256.hexdigest()
+        writer.sha256 = sha256.hexdigest() if with_sha256 else None
         self.check_size(writer.tell())
 
     def adopted_by(

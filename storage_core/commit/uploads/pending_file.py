@@ -19,6 +19,7 @@ from lockgate.storage_core.commit.uploads.parquet_footer import TAIL_BYTES, stat
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.forks import ForkGuard
+from lockgate.storage_core.stores.gathered_bytes import GatheredBytes
 from lockgate.storage_core.ids import Token
 from lockgate.storage_core.stores import Part, Store
 
@@ -72,7 +73,7 @@ class PendingFileWriter(io.RawIOBase):
         self._metadata = metadata
         self._on_close = on_close
         self._process = process
-        self._filling = bytearray()
+        self._filling = GatheredBytes()
         self._offset = 0
         self._number = 0
         self._upload_id: str | None = None
@@ -112,12 +113,17 @@ class PendingFileWriter(io.RawIOBase):
         view = memoryview(data).cast("B")
         taken = 0
         while taken < len(view):
-            room = self._next_part_bytes() - len(self._filling)
-            self._filling += view[taken : taken + room]
-            taken = min(taken + room, len(view))
-            if len(self._filling) >= self._next_part_bytes():
+            piece = view[taken : taken + self.room_bytes]
+            self._filling.add(data if isinstance(data, bytes) and len(piece) == len(view) else piece)
+            taken += len(piece)
+            if not self.room_bytes:
                 self._send()
         return len(view)
+
+    @property
+    def room_bytes(self) -> int:
+        """Number of bytes until a part is full: one piece of so many is sent without a copy."""
+        return self._next_part_bytes() - len(self._filling)
 
     def close(self) -> None:
         """Send the last part and seal the upload; the file is pending from then on.
@@ -201,9 +207,8 @@ class PendingFileWriter(io.RawIOBase):
                 )
         while len(self._under_way) >= IN_FLIGHT:
             self._collect()
-        data = bytes(self._filling)
+        data = self._filling.take()
         self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
-        self._filling.clear()
         self._number += 1
         with step("task-write"):
             in_step = copy_context().run

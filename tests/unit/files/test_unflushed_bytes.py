@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockgate.storage_core.files.unflushed_bytes import UnflushedBytes
+from lockgate.storage_core.stores.gathered_bytes import SMALL_BYTES
 
 
 def offsets(kept: UnflushedBytes) -> tuple[int, int, int]:
@@ -39,6 +40,6 @@ def test_what_members_lost_is_sent_again(offset: int) -> None:
 
 
 def test_one_piece_is_not_copied() -> None:
-    kept, data = UnflushedBytes(0), bytes(1000)
+    kept, data = UnflushedBytes(0), bytes(SMALL_BYTES)
     kept.add(data)
     assert kept.unsent() is data
