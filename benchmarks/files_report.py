@@ -26,7 +26,7 @@ from lockgate.storage_core.files.namespace.open_files import CloseFile, Opened, 
 from lockgate.storage_core.files.namespace.volume_urls import register_members
 from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, VolumeId
-from lockgate.storage_core.files.volumes.replica_format import VERSION, Header, pack_frame, pack_header
+from lockgate.storage_core.files.volumes.replica_format import VERSION, Header, pack_frame_head, pack_header
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Journal, Mutation, Refused, open_journal
 from lockgate.storage_core.journal.entries.op import Op
@@ -167,7 +167,7 @@ def _write(journal: Journal, ops: Sequence[Op]) -> list[Any]:
 
 def _write_replica(folder: Path, record: BlockRecord) -> None:
     header = Header(VERSION, record.block, record.stamp, ReplicaState.SEALED, len(DATA))
-    for suffix, data in ((".log", pack_frame(VERSION, 0, DATA)), (".head", pack_header(header))):
+    for suffix, data in ((".log", pack_frame_head(VERSION, 0, DATA) + DATA), (".head", pack_header(header))):
         with (folder / f"{record.block:020d}{suffix}").open("wb", buffering=0) as file:
             file.write(data)
 
@@ -199,6 +199,7 @@ def flushing(settings: Settings, rate: float) -> Iterator[Connection]:
     here, there = context.Pipe()
     child = context.Process(target=_flush, args=(settings, rate, there))
     child.start()
+    there.close()
     here.recv()
     try:
         yield here

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
-from threading import Thread, main_thread
+from threading import Thread, current_thread, main_thread
 from types import TracebackType
 from typing import Final, NoReturn, Protocol, Self, TypeVar
 
@@ -51,13 +51,14 @@ def in_parallel(
             for a store that is far away: one for each `CALL_S`.
     """
     fastest_s = 0.0
+    reader = current_thread()
     # No executor: its futures, and a context for each call, cost a tenth of a short call to a store.
     wanted: SimpleQueue[tuple[T] | None] = SimpleQueue()
     ended: SimpleQueue[Callable[[], U]] = SimpleQueue()
 
     def work() -> None:
         nonlocal fastest_s
-        while (item := _next(wanted)) is not None:
+        while (item := _next(wanted, lambda: reader)) is not None:
             began_s = time.perf_counter()
             try:
                 result = call(*item)
@@ -76,32 +77,41 @@ def in_parallel(
             running += 1
             if running > len(threads):
                 name = f"lockgate_{len(threads)}"
-                thread = Thread(target=copy_context().run, args=(work,), name=name)
-                thread.start()
-                threads.append(thread)
+                threads.append(Thread(target=copy_context().run, args=(work,), name=name))
+                threads[-1].start()
             while running >= max(limit, min(most, int(fastest_s / CALL_S))):
                 running -= 1
                 yield ended.get()()
+                reader = current_thread()
         for _ in range(running):
             yield ended.get()()
+            reader = current_thread()
     finally:
-        for _ in threads:
-            wanted.put(None)
+        wanted.put(None)
         for thread in threads:
-            thread.join()
+            if thread.ident is not None:  # else it was interrupted while it started, and ends by itself
+                thread.join()
 
 
-def _next(wanted: SimpleQueue[tuple[T] | None]) -> tuple[T] | None:
-    """Return the next item; None once there are no more, or Python is ending.
+def _next(wanted: SimpleQueue[tuple[T] | None], reader: Callable[[], Thread]) -> tuple[T] | None:
+    """Return the next item; None once there are no more, or nobody can ask for more.
 
     A traceback may keep an iteration alive that nobody continues: Python would wait for its threads for ever.
+
+    Args:
+        wanted: Items; a None stays, for all threads.
+        reader: Returns the thread that continued the iteration last.
     """
     while True:
         try:
-            return wanted.get(timeout=IDLE_S)
+            item = wanted.get(timeout=IDLE_S)
         except Empty:
-            if not main_thread().is_alive():
+            if not main_thread().is_alive() and (reader().daemon or not reader().is_alive()):
                 return None
+            continue
+        if item is None:
+            wanted.put(None)
+        return item
 
 
 def _same(result: U) -> U:
@@ -109,7 +119,10 @@ def _same(result: U) -> U:
 
 
 def _raise(error: BaseException) -> NoReturn:
-    raise error
+    try:
+        raise error
+    finally:
+        del error  # its traceback has this frame
 
 
 def in_order(call: Callable[[T], U], items: Iterable[T], limit: int) -> Iterator[U]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from contextvars import copy_context
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -21,10 +21,32 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, Blocks, known_volume
 from lockgate.storage_core.files.reseal import commit, reseal
 from lockgate.storage_core.files.unflushed_bytes import UnflushedBytes
-from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, Volume, VolumeId
+from lockgate.storage_core.stamp import Stamp
 
 REPAIRS: Final = 3
 """Reseals during one call; then the call fails, and the next one tries again."""
+
+
+class _Sending(NamedTuple):
+    """What a call brings to each member. It does not change: a member may be asked again after the next call.
+
+    Attributes:
+        block: The block.
+        stamp: Its stamp.
+        offset: Offset of the bytes in the block.
+        data: The bytes that the members do not have.
+    """
+
+    block: BlockId
+    stamp: Stamp
+    offset: int
+    data: bytes
+
+    @property
+    def end(self) -> int:
+        """Length of the block with these bytes."""
+        return self.offset + len(self.data)
 
 
 class Pipeline:
@@ -94,32 +116,36 @@ class Pipeline:
         self.record = commit(self._blocks, sealed)
         return self.record
 
-    def _append(self, data: bytes, volume: Volume) -> None:
-        if data:
-            volume.append(self.record.block, self.record.stamp, self._unflushed.sent, data)
+    def _append(self, sending: _Sending, volume: Volume) -> None:
+        if sending.data:
+            volume.append(sending.block, sending.stamp, sending.offset, sending.data)
 
-    def _append_and_flush(self, data: bytes, volume: Volume) -> None:
-        self._append(data, volume)
+    def _append_and_flush(self, sending: _Sending, volume: Volume) -> None:
+        self._append(sending, volume)
         FAILPOINTS.hit("pipeline.member-flush.before")
-        durable = volume.flush(self.record.block, self.record.stamp)
-        if durable < self.length_bytes:
-            raise StoreUnavailableError(f"block {self.record.block}: {durable} bytes are durable")
+        durable = volume.flush(sending.block, sending.stamp)
+        if durable < sending.end:
+            raise StoreUnavailableError(f"block {sending.block}: {durable} bytes are durable")
 
-    def _seal(self, _: bytes, volume: Volume) -> None:
-        volume.finish(self.record.block, self.record.stamp, self.length_bytes, ReplicaState.SEALED)
+    def _seal(self, sending: _Sending, volume: Volume) -> None:
+        volume.finish(sending.block, sending.stamp, sending.end, ReplicaState.SEALED)
 
-    def _until_whole(self, name: str, call: Callable[[bytes, Volume], object]) -> None:
+    def _until_whole(self, name: str, call: Callable[[_Sending, Volume], object]) -> None:
         """Call all members with what was not sent yet, until all that are left have done it."""
         for _ in range(REPAIRS):
             if not self._is_whole:
                 self._repair()
-            if self._is_whole and self._try(name, partial(call, self._unflushed.unsent())):
+            if self._is_whole and self._try(name, partial(call, self._sending())):
                 self._unflushed.mark_sent()
                 return
         raise StoreUnavailableError(
             f"block {self.record.block}: {name} failed after {REPAIRS} reseals, at last on "
             f"{', '.join(sorted(self._failed))}; the bytes are kept, call again"
         )
+
+    def _sending(self) -> _Sending:
+        record, kept = self.record, self._unflushed
+        return _Sending(record.block, record.stamp, kept.sent, kept.unsent())
 
     def _try(self, name: str, call: Callable[[Volume], object]) -> bool:
         """Call all members at once; return whether all did it, and note the others."""

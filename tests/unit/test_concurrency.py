@@ -103,6 +103,38 @@ main()
     assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, b"ValueError: stop")
 
 
+def test_an_iteration_goes_on_in_another_thread_after_the_main_one_has_ended() -> None:
+    script = """
+import threading, time
+from lockgate.storage_core.concurrency import in_parallel
+
+def items():
+    yield from "ab"
+    time.sleep(2.5)
+    yield "c"
+
+threading.Thread(target=lambda: print(sorted(in_parallel(str, items(), 2)))).start()
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=30, check=False)
+    assert (ended.stdout, ended.stderr) == (b"['a', 'b', 'c']\n", b"")
+
+
+def test_an_interrupt_while_a_thread_starts_ends_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, started = threading.active_count(), list[threading.Thread]()
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        started.append(thread)
+        if len(started) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(in_parallel(lambda _: time.sleep(0.2), range(10), 4))
+    assert threading.active_count() == before
+
+
 def test_no_more_threads_are_started_than_there_are_items() -> None:
     before = threading.active_count()
     barrier = threading.Barrier(3)

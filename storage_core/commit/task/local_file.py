@@ -39,7 +39,8 @@ class LocalFile:
     def copy_to(self, writer: PendingFileWriter, *, with_sha256: bool) -> None:
         """Write the file into an upload, part by part."""
         sha256 = hashlib.sha256()
-        while chunk := self.source.read(writer.room_bytes):
+        # One byte more than there should be, to notice that the file grows.
+        while chunk := self.source.read(min(writer.room_bytes, max(0, self.size - writer.tell()) + 1)):
             if with_sha256:
                 sha256.update(chunk)
             writer.write(chunk)

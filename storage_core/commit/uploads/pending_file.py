@@ -19,9 +19,9 @@ from lockgate.storage_core.commit.uploads.parquet_footer import TAIL_BYTES, stat
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.forks import ForkGuard
-from lockgate.storage_core.stores.gathered_bytes import GatheredBytes
 from lockgate.storage_core.ids import Token
 from lockgate.storage_core.stores import Part, Store
+from lockgate.storage_core.stores.gathered_bytes import GatheredBytes
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

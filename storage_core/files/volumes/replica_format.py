@@ -100,13 +100,8 @@ def parse_header(data: bytes, name: str) -> Header:
     return Header(version, BlockId(block), Stamp(epoch, sequence), _STATES[state], length)
 
 
-def pack_frame(version: int, offset: int, data: bytes) -> bytes:
-    """Return a frame; without data it trims the replica to the offset."""
-    return pack_frame_head(version, offset, data) + data
-
-
 def pack_frame_head(version: int, offset: int, data: bytes) -> bytes:
-    """Return the part of a frame before its data."""
+    """Return the part of a frame before its data; a frame without data trims the replica to the offset."""
     return FRAME.pack(offset, len(data), _checksum(version, offset, data))
 
 
