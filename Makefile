@@ -55,6 +55,7 @@ mutants: $(READY)  ## Mutation tests: break one rule of the journal or the blobs
 
 bench: $(READY)  ## Measure, also peers; prints tables, writes docs/benchmarks.md, asserts no time
 	@scripts/with-s3-server $(BIN)/python -m benchmarks.job_commit
+	@$(BIN)/python -m benchmarks.job_commit_scale
 	@$(BIN)/python -m benchmarks.journal
 	@$(BIN)/python -m benchmarks.files
 	@$(BIN)/python -m benchmarks.pages_files
