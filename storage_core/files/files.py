@@ -49,7 +49,7 @@ from lockgate.storage_core.files.replicas.replica_check import ReplicaCheck
 from lockgate.storage_core.files.replicas.upkeep import ReplicaUpkeep
 from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
-from lockgate.storage_core.files.writer import BLOCK_BYTES, Writer
+from lockgate.storage_core.files.writing.writer import BLOCK_BYTES, Writer
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Journal, Leases
 from lockgate.storage_core.journal.leases.renewer import Renewer

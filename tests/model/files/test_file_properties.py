@@ -23,7 +23,7 @@ from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, VolumeId
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
 from lockgate.storage_core.files.volumes.server.app import volume_app
-from lockgate.storage_core.files.writer import Writer
+from lockgate.storage_core.files.writing.writer import Writer
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import Store, open_store
 from tests.support.blobs.http_server import serving

@@ -12,7 +12,7 @@ from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.files.reader import AHEAD_BYTES, Reader
 from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import BlockId, VolumeId
-from lockgate.storage_core.files.writer import Writer
+from lockgate.storage_core.files.writing.writer import Writer
 from lockgate.storage_core.stamp import Stamp
 from tests.support.commit.destination import ManualClock
 from tests.support.files.memory_blocks import MemoryBlocks, MemoryJournal

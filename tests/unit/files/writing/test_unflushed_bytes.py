@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockgate.storage_core.files.unflushed_bytes import UnflushedBytes
+from lockgate.storage_core.files.writing.unflushed_bytes import UnflushedBytes
 from lockgate.storage_core.stores.gathered_bytes import SMALL_BYTES
 
 

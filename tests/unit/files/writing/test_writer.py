@@ -24,7 +24,7 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.reader import Reader
 from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, VolumeId
-from lockgate.storage_core.files.writer import Writer
+from lockgate.storage_core.files.writing.writer import Writer
 from lockgate.storage_core.stamp import Stamp
 from tests.support.commit.destination import Crash, ManualClock
 from tests.support.files.memory_blocks import MemoryBlocks, MemoryJournal

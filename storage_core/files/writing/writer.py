@@ -11,7 +11,7 @@ from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.files.blocks import Blocks
 from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
-from lockgate.storage_core.files.write_pipeline import Pipeline
+from lockgate.storage_core.files.writing.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

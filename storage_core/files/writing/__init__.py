@@ -1,0 +1,1 @@
+"""The writing of files: a writer, and the pipeline below it to the volumes of a block."""
