@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -91,6 +92,63 @@ def in_parallel(
         for thread in threads:
             if thread.ident is not None:  # else it was interrupted while it started, and ends by itself
                 thread.join()
+
+
+def overlapping(
+    send: Callable[[T, Callable[[], None]], Callable[[], U]], items: Iterable[T], limit: int, most: int = 0
+) -> Generator[U, None, None]:
+    """Yield the results of calls that wait for their answers without a thread of their own.
+
+    As `in_parallel`, but this thread sends all calls and reads all results.
+
+    Args:
+        send: Begins the call for an item, and returns a function that waits for its result. It is given a
+            function to call, from any thread, when the result is there.
+        items: Any number of items, read as calls complete.
+        limit: Maximum number of calls under way, at least 1.
+        most: As in `in_parallel`.
+    """
+    fastest_s = 0.0
+    under_way: dict[int, tuple[float, Callable[[], U]]] = {}
+    ended: SimpleQueue[tuple[int, float]] = SimpleQueue()
+
+    def finished() -> U:
+        nonlocal fastest_s
+        number, at_s = _ended_of(under_way, ended)
+        began_s, result = under_way.pop(number)
+        fastest_s = min(fastest_s or at_s - began_s, at_s - began_s)
+        return result()
+
+    try:
+        for number, item in enumerate(items):
+            began_s = time.perf_counter()
+            under_way[number] = began_s, send(item, partial(_note_end, ended, number))
+            while len(under_way) >= max(limit, min(most, int(fastest_s / CALL_S))):
+                yield finished()
+        while under_way:
+            yield finished()
+    finally:
+        for _, result in under_way.values():
+            with suppress(Exception):
+                result()
+
+
+def _note_end(ended: SimpleQueue[tuple[int, float]], number: int) -> None:
+    ended.put((number, time.perf_counter()))
+
+
+def _ended_of(under_way: Mapping[int, object], ended: SimpleQueue[tuple[int, float]]) -> tuple[int, float]:
+    """Wait for the end of a call, and return its number and when it was; the oldest one's if none ends.
+
+    Its result waits, too, and knows how long it may.
+    """
+    while True:
+        try:
+            number, at_s = ended.get(timeout=IDLE_S)
+        except Empty:
+            return next(iter(under_way)), time.perf_counter()
+        if number in under_way:
+            return number, at_s
 
 
 def _next(wanted: SimpleQueue[tuple[T] | None], reader: Callable[[], Thread]) -> tuple[T] | None:

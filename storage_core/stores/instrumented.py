@@ -17,6 +17,7 @@ from lockgate.storage_core.stores.file_tree import FileTree, Obstacle
 from lockgate.storage_core.stores.protocol import (
     PAGE,
     Capabilities,
+    CompletionSender,
     DeleteFailure,
     ObjectInfo,
     Part,
@@ -140,6 +141,30 @@ class InstrumentedStore:
     def complete_upload(self, pending: PendingUpload, *, if_absent: bool = False) -> ObjectInfo:
         """See `Store.complete_upload`."""
         return self._call("complete", lambda: self.inner.complete_upload(pending, if_absent=if_absent))
+
+    def completion_sender(self) -> CompletionSender | None:
+        """See `Store.completion_sender`."""
+        inner = self.inner.completion_sender()
+        if inner is None:
+            return None
+        begin = inner
+
+        def send(
+            pending: PendingUpload, *, if_absent: bool, arrived: Callable[[], None]
+        ) -> Callable[[], ObjectInfo]:
+            point = f"{current_step()}.complete"
+            self.requests["complete"] += 1
+            FAILPOINTS.hit(f"{point}.before")
+            answer = begin(pending, if_absent=if_absent, arrived=arrived)
+
+            def completed() -> ObjectInfo:
+                info = answer()
+                FAILPOINTS.hit(f"{point}.after")
+                return info
+
+            return completed
+
+        return send
 
     def abort_upload(self, key: str, upload_id: str) -> None:
         """See `Store.abort_upload`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -122,6 +122,25 @@ class DeleteFailure(msgspec.Struct, frozen=True, kw_only=True):
 
     key: str
     reason: str
+
+
+class CompletionSender(Protocol):
+    """Sends the request of `Store.complete_upload`, and does not wait for its answer."""
+
+    def __call__(
+        self, pending: PendingUpload, *, if_absent: bool, arrived: Callable[[], None]
+    ) -> Callable[[], ObjectInfo]:
+        """Return a function that waits for the answer, and returns or raises what `complete_upload` does.
+
+        Args:
+            pending: The upload.
+            if_absent: As in `complete_upload`.
+            arrived: Called, from any thread, when that function will not wait any more.
+
+        Raises:
+            NotAppliedError: The request was not sent; `arrived` is not called.
+            OutcomeUnknownError: It is unknown whether it was sent; `arrived` is not called.
+        """
 
 
 class Store(Protocol):
@@ -262,6 +281,12 @@ class Store(Protocol):
             UploadGoneError: The upload is not open.
             AlreadyExistsError: `if_absent`, and there is an object. The upload stays open.
             OutcomeUnknownError: There was no answer; use `holds` to find out.
+        """
+
+    def completion_sender(self) -> CompletionSender | None:
+        """Return what completes uploads without a thread for each; None: the store can only wait.
+
+        The error of a completion is raised by what the sender returns, so several can be under way.
         """
 
     def abort_upload(self, key: str, upload_id: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from threading import Semaphore
 
 import msgspec
 import pytest
@@ -132,6 +133,34 @@ class TestUploads:
         assert store.get("a") == b"ours"
         assert store.holds(pending)
         assert open_uploads(store) == []
+
+    def test_completions_that_are_sent_ahead_end_as_those_that_are_waited_for(
+        self, store: Store, kind: str, s3_client: str
+    ) -> None:
+        send = store.completion_sender()
+        if send is None:
+            assert kind == "local" or s3_client == "boto3"
+            return
+        pendings = [upload(store, f"day=1/{number}", b"%d" % number) for number in range(4)]
+        gone = upload(store, "day=1/gone", b"gone")
+        store.abort_upload("day=1/gone", gone.upload_id)
+        store.put("day=1/taken", b"foreign")
+        taken = upload(store, "day=1/taken", b"ours")
+        arrived = Semaphore(0)
+
+        ends = [send(pending, if_absent=False, arrived=arrived.release) for pending in pendings]
+        lost = send(gone, if_absent=False, arrived=arrived.release)
+        refused = send(taken, if_absent=True, arrived=arrived.release)
+
+        for _ in range(len(pendings) + 2):
+            assert arrived.acquire(timeout=30)
+        assert [end().version for end in ends] == [store.head(pending.key).version for pending in pendings]
+        assert all(store.holds(pending) for pending in pendings)
+        with pytest.raises(GONE):
+            lost()
+        with pytest.raises(AlreadyExistsError):
+            refused()
+        assert store.get("day=1/taken") == b"foreign"
 
     def test_exactly_one_of_sixteen_conditional_completions_wins(self, store: Store) -> None:
         pendings = [upload(store, "day=1/a", b"%d" % me) for me in range(RACERS)]

@@ -6,12 +6,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 
 import pytest
 
-from lockgate.storage_core.concurrency import in_parallel
+from lockgate.storage_core import concurrency
+from lockgate.storage_core.concurrency import in_parallel, overlapping
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.settings.model import FAR_CALLS
 
@@ -147,3 +148,87 @@ def test_a_parallelism_that_is_set_is_never_exceeded(monkeypatch: pytest.MonkeyP
     assert (load_settings().parallelism, load_settings().far_parallelism) == (16, FAR_CALLS)
     monkeypatch.setenv("LOCKGATE_PARALLELISM", "16")
     assert load_settings().far_parallelism == 16
+
+
+class Far:
+    """A store that answers calls from a thread of its own, in a given order, without a thread for each."""
+
+    def __init__(self, *, fails_at: int = -1, silent_at: int = -1) -> None:
+        self.fails_at, self.silent_at = fails_at, silent_at
+        self.at_once = self.most = 0
+        self.waited: list[int] = []
+        self._lock = threading.Lock()
+
+    def send(self, number: int, arrived: Callable[[], None]) -> Callable[[], int]:
+        with self._lock:
+            self.at_once += 1
+            self.most = max(self.most, self.at_once)
+
+        def end() -> None:
+            with self._lock:
+                self.at_once -= 1
+            arrived()
+
+        if number != self.silent_at:
+            threading.Timer(0.02, end).start()
+
+        def result() -> int:
+            self.waited.append(number)
+            if number in {self.fails_at, self.silent_at}:
+                raise ValueError(number)
+            return number
+
+        return result
+
+
+def test_calls_overlap_up_to_the_limit_without_threads() -> None:
+    near = Far()
+    assert sorted(overlapping(near.send, range(40), 4)) == list(range(40))
+    assert near.most == 4
+
+
+def test_more_calls_overlap_at_a_store_that_is_far_away() -> None:
+    far = Far()
+    assert sorted(overlapping(far.send, range(200), 4, 16)) == list(range(200))
+    assert far.most == 16
+
+
+def test_results_come_in_the_order_of_their_answers() -> None:
+    ends: list[Callable[[], None]] = []
+
+    def send(number: int, arrived: Callable[[], None]) -> Callable[[], int]:
+        ends.append(arrived)
+        if number == 3:
+            for end in reversed(ends):
+                end()
+        return lambda: number
+
+    assert list(overlapping(send, range(4), 9)) == [3, 2, 1, 0]
+
+
+def test_an_error_stops_the_reading_and_waits_for_the_calls_under_way() -> None:
+    store, taken = Far(fails_at=5), list[int]()
+
+    def items() -> Iterator[int]:
+        for number in range(100):
+            taken.append(number)
+            yield number
+
+    with pytest.raises(ValueError, match="5"):
+        list(overlapping(store.send, items(), 4))
+    assert len(taken) <= 5 + 1 + 4
+    assert sorted(store.waited) == taken
+
+
+def test_a_reader_that_stops_early_waits_for_the_calls_under_way() -> None:
+    store = Far()
+    results = overlapping(store.send, range(100), 4)
+    next(results)
+    results.close()
+    assert sorted(store.waited) == [0, 1, 2, 3]
+
+
+def test_a_call_without_an_end_is_asked_for_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(concurrency, "IDLE_S", 0.05)
+    with pytest.raises(ValueError, match="2"):
+        list(overlapping(Far(silent_at=2).send, range(4), 9))

@@ -15,9 +15,8 @@ from lockgate.storage_core.commit.decide.plan import Plan, read_plan
 from lockgate.storage_core.commit.job_events import acting_as, record_event
 from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
-from lockgate.storage_core.commit.records.pending_set import PendingFile
-from lockgate.storage_core.commit.uploads.upload_completion import complete
-from lockgate.storage_core.concurrency import Progress, in_parallel, no_progress
+from lockgate.storage_core.commit.uploads.upload_completion import Completions
+from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.settings import Settings
@@ -30,7 +29,7 @@ class ShardReport(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         shard: Number of the shard in the plan, from 0.
         completed: Number of files that are visible now.
-        lost: Keys that are lost for good, and why: see `upload_completion.complete`.
+        lost: Keys that are lost for good, and why: see `upload_completion.Completions`.
     """
 
     shard: int
@@ -62,19 +61,16 @@ def complete_shard(
     """
     with step("complete"):
         files, spec = plan.additions(shard), job.spec
-
-        def complete_file(file: PendingFile) -> tuple[str, str | None]:
-            return file.key, complete(
-                plan.folder.store,
-                file.upload,
-                if_absent=not spec.unique_filenames and not spec.allow_irreversible,
-                # With early visibility, several attempts of a task write the same name.
-                verify=not spec.unique_filenames or is_visible_early(spec),
-                clock=clock,
-            )
-
+        completions = Completions(
+            plan.folder.store,
+            if_absent=not spec.unique_filenames and not spec.allow_irreversible,
+            # With early visibility, several attempts of a task write the same name.
+            verify=not spec.unique_filenames or is_visible_early(spec),
+            clock=clock,
+        )
+        uploads = (file.upload for file in files)
+        completed = completions.run(uploads, settings.parallelism, settings.far_parallelism)
         lost = {}
-        completed = in_parallel(complete_file, files, settings.parallelism, settings.far_parallelism)
         for done, (key, why_lost) in enumerate(completed, start=1):
             progress("complete", done, len(files))
             if why_lost is not None:

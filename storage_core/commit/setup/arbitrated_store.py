@@ -124,6 +124,9 @@ class ArbitratedStore(InstrumentedStore):
             raise self._unsupported("complete only what is absent", pending.key)
         return super().complete_upload(pending)
 
+    def completion_sender(self) -> None:
+        """Return none, for `complete_upload` is not that of the store; see `Store.completion_sender`."""
+
     def _complete_copy(self, key: str) -> bool:
         """Write the missing copy of a claimed name; return whether the name is claimed."""
         body = _retry_while_unavailable()(self.claims.find, key) if _is_arbitrated(key) else None

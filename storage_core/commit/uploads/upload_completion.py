@@ -1,12 +1,16 @@
-"""Complete one upload and settle the result: visible, permanently lost, or unknown."""
+"""Complete uploads and settle each result: visible, permanently lost, or unknown."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NamedTuple, NoReturn
 
 from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_exponential
 
 from lockgate.storage_core.clock import Clock
+from lockgate.storage_core.concurrency import in_parallel, overlapping
 from lockgate.storage_core.errors import (
     AccessDeniedError,
     LockgateError,
@@ -18,60 +22,117 @@ from lockgate.storage_core.errors import (
     UploadGoneError,
 )
 from lockgate.storage_core.stores import PendingUpload, Store
+from lockgate.storage_core.stores.protocol import CompletionSender
 
 SETTLE_TRIES: Final = 5
 NOT_ABOUT_THE_FILE: Final = (AccessDeniedError, UnsupportedStoreError, ObjectNotFoundError)
 """Refusals that an operator can fix (a permission, a bucket): the job stays decided, and no file is lost."""
 
 
-def complete(
-    store: Store, pending: PendingUpload, *, if_absent: bool, verify: bool, clock: Clock
-) -> str | None:
-    """Make one upload visible, with retries.
+@dataclass(frozen=True)
+class Completions:
+    """Makes uploads of one store visible, many at a time, with retries.
 
-    Args:
-        if_absent: Complete the upload only if its key has no object.
-        verify: Read the object even after a success. If names are not unique, some stores answer 200 to the
+    Attributes:
+        store: The store.
+        if_absent: Complete an upload only if its key has no object.
+        verify: Read an object even after a success. If names are not unique, some stores answer 200 to the
             completion of an upload that is gone, because its key has another object.
-
-    Returns:
-        None if the object is visible; otherwise why it is permanently lost: its key has no object of this
-        upload, *and* the upload is gone, or the store repeatedly and definitely refuses to complete it, or
-        there is a folder with the key's name and the store repeatedly fails to complete it.
-
-    Raises:
-        OutcomeUnknownError: The result is still unknown after several tries.
+        clock: Clock for the waits between tries.
     """
-    error = _try(store, pending, if_absent=if_absent, verify=verify)
-    if error is None:
-        return None  # mostly so, without what the repetition costs
-    for attempt in _until_settled(clock):
-        with attempt:
-            if attempt.retry_state.attempt_number > 1:
-                error = _try(store, pending, if_absent=if_absent, verify=verify)
-                if error is None:
-                    return None
-            is_last = attempt.retry_state.attempt_number == SETTLE_TRIES
-            is_completed = _settle(store, pending, error, last=is_last)
-            if is_completed is not None:
-                return None if is_completed else f"there is no object of its upload: {error}"
-    raise OutcomeUnknownError(
-        f"{store.url}/{pending.key}: completing it was tried {SETTLE_TRIES} times; it is unknown whether "
-        f"it is visible ({error}); nothing was deleted; run recovery for its job"
-    )
+
+    store: Store
+    if_absent: bool
+    verify: bool
+    clock: Clock
+
+    def run(
+        self, uploads: Iterable[PendingUpload], limit: int, most: int
+    ) -> Generator[tuple[str, str | None], None, None]:
+        """Complete uploads, and yield each when its result is settled.
+
+        Args:
+            uploads: The uploads, of different keys.
+            limit: As in `in_parallel`.
+            most: As in `in_parallel`.
+
+        Yields:
+            Key, and None if the object is visible; otherwise why it is permanently lost: its key has no
+            object of this upload, *and* the upload is gone, or the store repeatedly and definitely refuses to
+            complete it, or there is a folder with the key's name and the store repeatedly fails to complete
+            it.
+
+        Raises:
+            OutcomeUnknownError: A result is still unknown after several tries.
+        """
+        send = None if self.verify else self.store.completion_sender()
+        if send is None:
+            yield from in_parallel(self._complete, uploads, limit, most)
+            return
+        unsettled: list[_Tried] = []
+        for tried in overlapping(partial(self._send, send), uploads, limit, most):
+            if tried.error is None:
+                yield tried.upload.key, None
+            else:
+                unsettled.append(tried)
+        yield from in_parallel(self._settle, unsettled, limit, most)
+
+    def _complete(self, upload: PendingUpload) -> tuple[str, str | None]:
+        return self._settle(self._try(upload))
+
+    def _try(self, upload: PendingUpload) -> _Tried:
+        complete = partial(self.store.complete_upload, upload, if_absent=self.if_absent)
+        return self._tried(upload, complete)
+
+    def _send(
+        self, send: CompletionSender, upload: PendingUpload, arrived: Callable[[], None]
+    ) -> Callable[[], _Tried]:
+        """Begin the first try of an upload, and return a function that waits for its end."""
+        try:
+            answer = send(upload, if_absent=self.if_absent, arrived=arrived)
+        except LockgateError as error:
+            arrived()
+            answer = partial(_raise, error)
+        return partial(self._tried, upload, answer)
+
+    def _tried(self, upload: PendingUpload, answer: Callable[[], object]) -> _Tried:
+        try:
+            answer()
+        except NOT_ABOUT_THE_FILE:
+            raise
+        except (NotAppliedError, OutcomeUnknownError) as error:
+            return _Tried(upload, error)
+        if not self.verify:
+            return _Tried(upload, None)
+        where = f"{self.store.url}/{upload.key}"
+        return _Tried(upload, UploadGoneError(f"{where}: completed, but the object is of another upload"))
+
+    def _settle(self, tried: _Tried) -> tuple[str, str | None]:
+        """Find out what a try has done, and try again until that is clear."""
+        upload, error = tried
+        if error is None:
+            return upload.key, None  # mostly so, without what the repetition costs
+        for attempt in _until_settled(self.clock):
+            with attempt:
+                if attempt.retry_state.attempt_number > 1:
+                    error = self._try(upload).error
+                    if error is None:
+                        return upload.key, None
+                is_last = attempt.retry_state.attempt_number == SETTLE_TRIES
+                is_completed = _is_completed(self.store, upload, error, last=is_last)
+                if is_completed is not None:
+                    return upload.key, None if is_completed else f"there is no object of its upload: {error}"
+        raise OutcomeUnknownError(
+            f"{self.store.url}/{upload.key}: completing it was tried {SETTLE_TRIES} times; it is unknown "
+            f"whether it is visible ({error}); nothing was deleted; run recovery for its job"
+        )
 
 
-def _try(store: Store, pending: PendingUpload, *, if_absent: bool, verify: bool) -> LockgateError | None:
-    """Complete an upload once. Return what is to be settled; None if the object is visible."""
-    try:
-        store.complete_upload(pending, if_absent=if_absent)
-    except NOT_ABOUT_THE_FILE:
-        raise
-    except (NotAppliedError, OutcomeUnknownError) as answer:
-        return answer
-    if not verify:
-        return None
-    return UploadGoneError(f"{store.url}/{pending.key}: completed, but the object is of another upload")
+class _Tried(NamedTuple):
+    """One try to complete an upload, and what is to be settled; None if the object is visible."""
+
+    upload: PendingUpload
+    error: LockgateError | None
 
 
 def _until_settled(clock: Clock) -> Retrying:
@@ -85,7 +146,7 @@ def _until_settled(clock: Clock) -> Retrying:
     )
 
 
-def _settle(store: Store, pending: PendingUpload, error: LockgateError, *, last: bool) -> bool | None:
+def _is_completed(store: Store, pending: PendingUpload, error: LockgateError, *, last: bool) -> bool | None:
     """Return True if the upload is completed, False if it is permanently lost, None if unknown."""
     try:
         definite = isinstance(error, NotAppliedError) and not isinstance(error, StoreUnavailableError)
@@ -99,6 +160,10 @@ def _settle(store: Store, pending: PendingUpload, error: LockgateError, *, last:
     if is_held:
         return True
     return None if may_be_completed else False
+
+
+def _raise(error: LockgateError) -> NoReturn:
+    raise error
 
 
 def _is_folder(store: Store, key: str) -> bool:

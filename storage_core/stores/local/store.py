@@ -242,6 +242,9 @@ class LocalStore:
                     raise
                 return object_info(pending.key, self._status(names))
 
+    def completion_sender(self) -> None:
+        """Return none: a call to a file system waits; see `Store.completion_sender`."""
+
     def abort_upload(self, key: str, upload_id: str) -> None:
         """Delete the hidden file; see `Store.abort_upload`."""
         names = self._names(key)

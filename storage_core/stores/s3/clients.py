@@ -32,6 +32,8 @@ from lockgate.storage_core.stores.s3.whole_answer import before_parse
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
 
+    from lockgate.storage_core.stores.s3.crt.client import CrtClient
+
 _CONNECT_TIMEOUT_S: Final = 10.0
 _ENDPOINT_VARIABLES: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _REGION_VARIABLES: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
@@ -103,11 +105,13 @@ class Clients:
         repeating: Client for calls that may be retried.
         single: Client for creations, conditional changes and completions: a retry could find the effect of
             its first attempt and take it for another caller's.
+        ahead: `single`, where it can send calls whose answers it does not wait for.
         lost_tries: Whether attempts through `repeating` got no answer.
     """
 
     repeating: S3Client
     single: S3Client
+    ahead: CrtClient | None = None
     lost_tries: LostTries = field(default_factory=LostTries)
 
 
@@ -172,12 +176,12 @@ def _new_clients(connection: _Connection) -> Clients:
     lost = LostTries()
     repeating.meta.events.register("needs-retry.s3", lost.note)
     if connection.s3_client == "boto3" or not has_crt():
-        return Clients(repeating, single, lost)
+        return Clients(repeating, single, lost_tries=lost)
     from lockgate.storage_core.stores.s3.crt.client import CrtClient, Network  # noqa: PLC0415 - see has_crt
     from lockgate.storage_core.stores.s3.crt.transport import MONITORED_S, Connections  # noqa: PLC0415
 
     if connection.s3_timeout_s > MONITORED_S:
-        return Clients(repeating, single, lost)
+        return Clients(repeating, single, lost_tries=lost)
 
     bundle = core.get_config_variable("ca_bundle")
     connections = Connections(
@@ -194,9 +198,11 @@ def _new_clients(connection: _Connection) -> Clients:
         connection.far_parallelism,
     )
     tries = connection.s3_max_attempts
+    ahead = CrtClient(single, network, 1, lost.note_error)
     return Clients(
         repeating=cast("S3Client", CrtClient(repeating, network, tries, lost.note_error)),
-        single=cast("S3Client", CrtClient(single, network, 1, lost.note_error)),
+        single=cast("S3Client", ahead),
+        ahead=ahead,
         lost_tries=lost,
     )
 

@@ -6,10 +6,10 @@ import base64
 import copy
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from botocore.exceptions import ClientError
@@ -27,6 +27,7 @@ from lockgate.storage_core.stores.pagination import in_pages
 from lockgate.storage_core.stores.protocol import (
     PAGE,
     Capabilities,
+    CompletionSender,
     DeleteFailure,
     ObjectInfo,
     Part,
@@ -276,6 +277,37 @@ class S3Store:
 
     def complete_upload(self, pending: PendingUpload, *, if_absent: bool = False) -> ObjectInfo:
         """Send CompleteMultipartUpload once; see `Store.complete_upload`."""
+        request = self._completion(pending, if_absent=if_absent)
+        with self._requests.once("CompleteMultipartUpload", pending.key, if_absent=if_absent) as clients:
+            answer = clients.single.complete_multipart_upload(**request)
+            return _object_info(pending.key, pending.size, answer, token=pending.token)
+
+    def completion_sender(self) -> CompletionSender | None:
+        """Return what sends CompleteMultipartUpload through AWS CRT; see `Store.completion_sender`."""
+        with self._requests.once("CompleteMultipartUpload", "") as clients:
+            ahead = clients.ahead
+            if ahead is None or not ahead.reaches(self.bucket):
+                return None
+
+        def send(
+            pending: PendingUpload, *, if_absent: bool, arrived: Callable[[], None]
+        ) -> Callable[[], ObjectInfo]:
+            request = self._completion(pending, if_absent=if_absent)
+            once = partial(self._requests.once, "CompleteMultipartUpload", pending.key, if_absent=if_absent)
+            with once():
+                answer = ahead.send("complete_multipart_upload", arrived, **request)
+
+            def completed() -> ObjectInfo:
+                with once():
+                    return _object_info(pending.key, pending.size, answer(), token=pending.token)
+
+            return completed
+
+        return send
+
+    def _completion(
+        self, pending: PendingUpload, *, if_absent: bool
+    ) -> CompleteMultipartUploadRequestTypeDef:
         request: CompleteMultipartUploadRequestTypeDef = {
             "Bucket": self.bucket,
             "Key": self._requests.key(pending.key),
@@ -284,9 +316,7 @@ class S3Store:
         }
         if if_absent:
             request["IfNoneMatch"] = "*"
-        with self._requests.once("CompleteMultipartUpload", pending.key, if_absent=if_absent) as clients:
-            answer = clients.single.complete_multipart_upload(**request)
-            return _object_info(pending.key, pending.size, answer, token=pending.token)
+        return request
 
     def abort_upload(self, key: str, upload_id: str) -> None:
         """Send AbortMultipartUpload; see `Store.abort_upload`."""

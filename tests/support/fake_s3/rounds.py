@@ -7,6 +7,7 @@ take n times the store's latency, however many requests a round has.
 from __future__ import annotations
 
 import concurrent.futures.thread
+import gc
 import sys
 import threading
 import time
@@ -63,7 +64,12 @@ def _is_busy() -> bool:
 
     Threads that tests before this one have left are none of it.
     """
-    frames = sys._current_frames()
+    # Before 3.11.9 a collection in this call waits for ever for a thread that is being started (gh-106883).
+    gc.disable()
+    try:
+        frames = sys._current_frames()
+    finally:
+        gc.enable()
     others = {
         thread.ident
         for thread in threading.enumerate()

@@ -6,8 +6,11 @@ errors are the product's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from contextvars import copy_context
+from threading import Thread
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -64,16 +67,29 @@ class _FakeTransport:
     def __init__(self, endpoint: Endpoint) -> None:
         self._url = f"{endpoint.scheme}://{endpoint.host}{endpoint.path}"
 
-    def send(self, message: Message) -> Answer:
+    def send(self, message: Message, ended: Callable[[Answer | None], None]) -> Callable[[], Answer]:
         # Length and signature are CRT's work.
         headers = {
             **dict(message.headers),
             "Content-Length": str(len(message.body)),
             "Authorization": "AWS4-HMAC-SHA256 ",
         }
-        response = _answer(_Prepared(message.method, self._url + message.path, headers, message.body))
-        assert response is not None
-        return Answer.of(response.status_code, list(response.headers.items()), response.content)
+        request = _Prepared(message.method, self._url + message.path, headers, message.body)
+        found: Future[Answer] = Future()
+
+        def answer() -> None:
+            try:
+                response = _answer(request)
+                assert response is not None
+                answer = Answer.of(response.status_code, list(response.headers.items()), response.content)
+                found.set_result(answer)
+            except BaseException as error:  # noqa: BLE001 - raised where the answer is waited for
+                found.set_exception(error)
+            ended(None if found.exception() else found.result())
+
+        # As CRT: whoever sends a request does not wait.
+        Thread(target=copy_context().run, args=(answer,), daemon=True).start()
+        return found.result
 
 
 @contextmanager

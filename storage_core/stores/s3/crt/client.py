@@ -54,15 +54,28 @@ class Network:
         self._transports: dict[Endpoint, Transport] = {}
         self._lock = threading.Lock()
 
-    def send(self, endpoint: Endpoint, message: Message) -> Answer:
-        """Send a request once, when there is a slot for it."""
+    def send(
+        self, endpoint: Endpoint, message: Message, arrived: Callable[[], None] = lambda: None
+    ) -> Callable[[], Answer]:
+        """Send a request once, when there is a slot for it; return what waits for its answer.
+
+        Args:
+            arrived: Called, from any thread, when the answer is there or there will be none.
+        """
         with self._lock:
             transport = self._transports.get(endpoint) or self._connections.transport(endpoint)
             self._transports[endpoint] = transport
-        with self.limit.slot() as slot:
-            answer = transport.send(message)
-            slot.throttled = answer.status in _THROTTLED
-        return answer
+        slot = self.limit.take()
+
+        def ended(answer: Answer | None) -> None:
+            slot.free(throttled=None if answer is None else answer.status in _THROTTLED)
+            arrived()
+
+        try:
+            return transport.send(message, ended)
+        except BaseException:
+            slot.free(throttled=None)
+            raise
 
 
 class CrtClient:
@@ -96,6 +109,25 @@ class CrtClient:
             return partial(self._call, name)
         return getattr(self._boto3_client, name)
 
+    def reaches(self, bucket: str) -> bool:
+        """Return whether CRT sends the calls for a bucket."""
+        return self._network.endpoints.of(bucket) is not None
+
+    def send(
+        self, method: str, arrived: Callable[[], None], **parameters: Any
+    ) -> Callable[[], dict[str, Any]]:
+        """Send a call once; return a function that waits, and then returns or raises what the method does.
+
+        Args:
+            method: One of `NAMES`.
+            arrived: Called, from any thread, when that function will not wait any more.
+            parameters: Those of the method, for a bucket that CRT reaches.
+        """
+        endpoint = self._network.endpoints.of(parameters["Bucket"])
+        if endpoint is None:
+            raise EndpointConnectionError(endpoint_url=parameters["Bucket"], error="CRT cannot reach it")
+        return self._sent(self._operation(NAMES[method]), endpoint, parameters, arrived)
+
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
         by_boto3: Callable[..., dict[str, Any]] = getattr(self._boto3_client, method)
         endpoint = self._network.endpoints.of(parameters["Bucket"])
@@ -103,19 +135,33 @@ class CrtClient:
             return by_boto3(**parameters)
         operation = self._operation(NAMES[method])
         try:
-            return repeated(self._attempts, lambda: self._try(operation, endpoint, parameters))
+            return repeated(self._attempts, partial(self._try, operation, endpoint, parameters))
         except UnreadableAnswerError:
             if operation.method not in {"GET", "HEAD"}:
                 raise
             return by_boto3(**parameters)
 
     def _try(self, operation: Operation, endpoint: Endpoint, parameters: dict[str, Any]) -> dict[str, Any]:
+        return self._sent(operation, endpoint, parameters)()
+
+    def _sent(
+        self,
+        operation: Operation,
+        endpoint: Endpoint,
+        parameters: dict[str, Any],
+        arrived: Callable[[], None] = lambda: None,
+    ) -> Callable[[], dict[str, Any]]:
         message = operation.message(parameters)
-        answer = self._network.send(endpoint, message)
-        moved = self._moved(endpoint, parameters["Bucket"], answer)
-        if moved is not None:
-            answer = self._network.send(moved, message)
-        return results(operation, answer)
+        answered = self._network.send(endpoint, message, arrived)
+
+        def found() -> dict[str, Any]:
+            answer = answered()
+            moved = self._moved(endpoint, parameters["Bucket"], answer)
+            if moved is not None:
+                answer = self._network.send(moved, message)()
+            return results(operation, answer)
+
+        return found
 
     def _moved(self, endpoint: Endpoint, bucket: str, answer: Answer) -> Endpoint | None:
         """Return the bucket's endpoint in the region that S3 named in place of applying the request."""

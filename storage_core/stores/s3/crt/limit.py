@@ -3,18 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-
-class Slot:
-    """The place of one request.
-
-    Attributes:
-        throttled: Whether S3 refused the request because there are too many.
-    """
-
-    throttled = False
 
 
 class Limit:
@@ -30,21 +18,37 @@ class Limit:
         self._taken = 0
         self._changed = threading.Condition()
 
-    @contextmanager
-    def slot(self) -> Iterator[Slot]:
+    def take(self) -> Slot:
         """Wait for a slot, and hold it."""
         with self._changed:
-            self._changed.wait_for(lambda: self._taken < max(1, int(self._slots)))
+            while self._taken >= max(1, int(self._slots)):
+                self._changed.wait()
             self._taken += 1
-        slot = Slot()
-        try:
-            yield slot
-            change = self._slots / -2 if slot.throttled else 1 / self._slots
-        except BaseException:
-            change = 0.0
-            raise
-        finally:
-            with self._changed:
-                self._taken -= 1
+        return Slot(self)
+
+    def _free(self, slot: Slot, *, throttled: bool | None) -> None:
+        with self._changed:
+            if not slot.is_held:
+                return
+            slot.is_held = False
+            self._taken -= 1
+            if throttled is not None:
+                change = self._slots / -2 if throttled else 1 / self._slots
                 self._slots = min(self._most, max(1.0, self._slots + change))
-                self._changed.notify_all()
+            self._changed.notify_all()
+
+
+class Slot:
+    """The place of one request."""
+
+    def __init__(self, limit: Limit) -> None:
+        self.is_held = True
+        self._limit = limit
+
+    def free(self, *, throttled: bool | None) -> None:
+        """Give the place to another request; the second time it has no effect.
+
+        Args:
+            throttled: Whether S3 refused the request because there are too many; None: there was no answer.
+        """
+        self._limit._free(self, throttled=throttled)  # noqa: SLF001 - the two are one

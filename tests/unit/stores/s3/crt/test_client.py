@@ -227,7 +227,7 @@ def test_a_refusal_whose_answer_crt_hides_is_believed_of_s3_only(
     scheme, _, host = url.partition("://")
     transport = connections.transport(Endpoint(scheme, host, "", None))
 
-    answered = transport.send(Message("PUT", "/k", (), b"data"))
+    answered = transport.send(Message("PUT", "/k", (), b"data"), lambda _: None)()
 
     assert is_outcome_unknown(answered.status, error_of(answered)["Code"]) is not is_refusal
 

@@ -8,9 +8,8 @@ from threading import Barrier
 from lockgate.storage_core.stores.s3.crt.limit import Limit
 
 
-def run(limit: Limit, *, throttled: bool) -> None:
-    with limit.slot() as slot:
-        slot.throttled = throttled
+def run(limit: Limit, *, throttled: bool | None) -> None:
+    limit.take().free(throttled=throttled)
 
 
 def together(limit: Limit, count: int) -> bool:
@@ -18,12 +17,15 @@ def together(limit: Limit, count: int) -> bool:
     barrier = Barrier(count)
 
     def hold(_: int) -> bool:
-        with limit.slot():
-            try:
-                barrier.wait(0.2)
-            except Exception:  # noqa: BLE001 - broken: some waited for a slot
-                return False
+        slot = limit.take()
+        try:
+            barrier.wait(0.2)
+        except Exception:  # noqa: BLE001 - broken: some waited for a slot
+            return False
+        else:
             return True
+        finally:
+            slot.free(throttled=None)
 
     with ThreadPoolExecutor(count) as threads:
         return all(threads.map(hold, range(count)))
@@ -42,6 +44,12 @@ def test_a_refusal_halves_the_limit_and_successes_restore_it() -> None:
     assert together(limit, 8)
 
 
+def test_silence_leaves_the_limit_as_it_is() -> None:
+    limit = Limit(8)
+    run(limit, throttled=None)
+    assert together(limit, 8)
+
+
 def test_one_request_is_always_allowed() -> None:
     limit = Limit(8)
     for _ in range(20):
@@ -49,11 +57,9 @@ def test_one_request_is_always_allowed() -> None:
     assert together(limit, 1)
 
 
-def test_an_error_frees_the_slot() -> None:
+def test_a_slot_is_freed_once() -> None:
     limit = Limit(1)
-    try:
-        with limit.slot():
-            raise ConnectionError
-    except ConnectionError:
-        pass
-    run(limit, throttled=False)
+    slot = limit.take()
+    slot.free(throttled=None)
+    slot.free(throttled=None)
+    assert not together(limit, 2)

@@ -1,0 +1,106 @@
+"""Many uploads become visible together, and what is unclear of one is settled without the others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.commit.uploads.upload_completion import Completions
+from lockgate.storage_core.errors import AccessDeniedError
+from lockgate.storage_core.failpoints import FAILPOINTS, step
+from lockgate.storage_core.stores import PendingUpload, Store
+from tests.contract.stores_calls import keys, open_uploads, upload
+from tests.support.fake_s3 import faults
+from tests.support.s3.destination import S3World, s3_world
+
+FILES = 12
+
+
+@pytest.fixture
+def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3World]:
+    with s3_world(tmp_path, monkeypatch) as world:
+        yield world
+
+
+@pytest.fixture
+def store(s3: S3World) -> Store:
+    return s3.driver.store
+
+
+@pytest.fixture
+def pendings(store: Store) -> list[PendingUpload]:
+    return [upload(store, f"{number:02d}", b"x") for number in range(FILES)]
+
+
+def completed(
+    s3: S3World, store: Store, pendings: list[PendingUpload], *, verify: bool = False
+) -> dict[str, str | None]:
+    completions = Completions(store, if_absent=False, verify=verify, clock=s3.driver.clock)
+    with step("complete"):
+        return dict(completions.run(pendings, 4, 4))
+
+
+def visible(pendings: list[PendingUpload]) -> dict[str, str | None]:
+    return {pending.key: None for pending in pendings}
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_all_become_visible_and_one_that_is_gone_is_lost(
+    s3: S3World, store: Store, pendings: list[PendingUpload], *, verify: bool
+) -> None:
+    store.abort_upload("05", pendings[5].upload_id)
+    found = completed(s3, store, pendings, verify=verify)
+    lost = found.pop("05")
+    assert lost is not None
+    assert "NoSuchUpload" in lost
+    assert found == visible(pendings[:5] + pendings[6:])
+    assert keys(store) == sorted(found)
+
+
+def test_no_thread_is_started_for_them(
+    s3: S3World, store: Store, pendings: list[PendingUpload], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[str] = []
+    start = threading.Thread.start
+
+    def noted(thread: threading.Thread) -> None:
+        names.append(thread.name)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", noted)
+    assert completed(s3, store, pendings) == visible(pendings)
+    assert [name for name in names if name.startswith("lockgate_")] == []
+
+
+@pytest.mark.parametrize("point", ["before", "after"])
+@pytest.mark.parametrize("action", ["lost", "refuse"])
+def test_a_lost_answer_and_a_refusal_are_settled(
+    s3: S3World, store: Store, pendings: list[PendingUpload], point: str, action: str
+) -> None:
+    FAILPOINTS.arm({f"complete.complete.{point}": f"{action}@3"})
+    try:
+        found = completed(s3, store, pendings)
+    finally:
+        FAILPOINTS.arm({})
+    assert found == visible(pendings)
+    assert open_uploads(store) == []
+
+
+def test_a_store_that_throttles_gets_all_of_them_in_the_end(
+    s3: S3World, store: Store, pendings: list[PendingUpload]
+) -> None:
+    s3.fake.faults.at(faults.SLOW_DOWN, operation="CompleteMultipartUpload", times=FILES)
+    assert completed(s3, store, pendings) == visible(pendings)
+
+
+def test_a_refusal_that_is_not_about_a_file_ends_the_commit_and_loses_none(
+    s3: S3World, store: Store, pendings: list[PendingUpload]
+) -> None:
+    denied = faults.Fault("403", status=403, code="AccessDenied")
+    s3.fake.faults.at(denied, operation="CompleteMultipartUpload", nth=3)
+    with pytest.raises(AccessDeniedError):
+        completed(s3, store, pendings)
+    assert completed(s3, store, pendings) == visible(pendings)
