@@ -2,9 +2,9 @@
 
     scripts/with-s3-server python -m benchmarks.s3_calls [--calls 300] [--rounds 5] [--mib 64]
 
-Both alternate in one process against one server, whose CPU time is not counted. A completion has one part of
-ten bytes, which is put before the measurement. Large files are put in parts of 16 MiB by 16 threads, and by
-boto3's transfer manager with the same parts and threads.
+Both alternate in one process against one server, whose CPU time is not counted; "at once" is the number of
+calls under way. A completion has one part of ten bytes, which is put before the measurement. Large files are
+put in parts of 16 MiB by 16 threads, and by boto3's transfer manager with the same parts and threads.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.job_commit import test_server
+from lockgate.storage_core.clock import SystemClock
+from lockgate.storage_core.commit.uploads.upload_completion import Completions
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.ids import Token
 from lockgate.storage_core.settings import load_settings
@@ -47,28 +49,47 @@ class Spent(NamedTuple):
     wall_us: float
 
 
-def puts(store: Store, calls: int) -> list[Callable[[], object]]:
-    """Return calls that put small objects."""
+class Work(NamedTuple):
+    """Calls of one kind. `run` makes them, so many at a time as it is told."""
+
+    calls: int
+    run: Callable[[int], object]
+
+
+def puts(store: Store, calls: int) -> Work:
+    """Return work that puts small objects."""
     data = os.urandom(SIZE)
-    return [lambda number=number: store.put(f"put-{number}", data) for number in range(calls)]  # type: ignore[misc]
+    return _by_threads([partial(store.put, f"put-{number}", data) for number in range(calls)])
 
 
-def gets(store: Store, calls: int) -> list[Callable[[], object]]:
-    """Return calls that get a small object."""
+def gets(store: Store, calls: int) -> Work:
+    """Return work that gets a small object."""
     store.put("get", os.urandom(SIZE))
-    return [lambda: store.get("get") for _ in range(calls)]
+    return _by_threads([partial(store.get, "get")] * calls)
 
 
-def heads(store: Store, calls: int) -> list[Callable[[], object]]:
-    """Return calls that get an object's size."""
+def heads(store: Store, calls: int) -> Work:
+    """Return work that gets an object's size."""
     store.put("get", b"")
-    return [lambda: store.head("get") for _ in range(calls)]
+    return _by_threads([partial(store.head, "get")] * calls)
 
 
-def completions(store: Store, calls: int) -> list[Callable[[], object]]:
-    """Return calls that complete uploads."""
+def completions(store: Store, calls: int) -> Work:
+    """Return work that completes uploads as a job commit does: boto3 in threads, CRT without."""
     pending = list(in_parallel(lambda number: _begun(store, f"done-{number}"), range(calls), 8))
-    return [lambda upload=upload: store.complete_upload(upload) for upload in pending]  # type: ignore[misc]
+    completions = Completions(store, if_absent=False, verify=False, clock=SystemClock())
+    return Work(calls, lambda limit: list(completions.run(pending, limit, limit)))
+
+
+def _by_threads(calls: Sequence[Callable[[], object]]) -> Work:
+    def run(threads: int) -> None:
+        if threads == 1:
+            for call in calls:
+                call()
+        else:
+            list(in_parallel(lambda call: call(), calls, threads))
+
+    return Work(len(calls), run)
 
 
 def _begun(store: Store, key: str) -> PendingUpload:
@@ -81,16 +102,11 @@ def _begun(store: Store, key: str) -> PendingUpload:
 WORK: Final = {"put 10 KiB": puts, "get 10 KiB": gets, "head": heads, "complete": completions}
 
 
-def measured(calls: Sequence[Callable[[], object]], threads: int) -> Spent:
+def measured(work: Work, at_once: int) -> Spent:
     """Make the calls and return the time per call."""
     cpu_s, wall_s = time.process_time(), time.perf_counter()
-    if threads == 1:
-        for call in calls:
-            call()
-    else:
-        for _ in in_parallel(lambda call: call(), calls, threads):
-            pass
-    each = 1e6 / len(calls)
+    work.run(at_once)
+    each = 1e6 / work.calls
     return Spent((time.process_time() - cpu_s) * each, (time.perf_counter() - wall_s) * each)
 
 
@@ -137,7 +153,7 @@ def large_puts(url: str, mib: int, rounds: int) -> dict[str, list[Spent]]:
         store = open_store(url, load_settings())
         for number in range(rounds + 1):
             for way in WAYS:
-                once = measured([partial(LARGE[way], store, path)], 1)
+                once = measured(_by_threads([partial(LARGE[way], store, path)]), 1)
                 if number:
                     spent[way].append(once)
         store.delete(path.name)
@@ -157,7 +173,7 @@ def main() -> None:
         sys.exit("no S3 server: run this by scripts/with-s3-server")
     table = Table(
         "call",
-        "threads",
+        "at once",
         *(f"{way} {what} µs" for what in ("CPU", "wall") for way in WAYS),
         "CPU ratio",
         "wall ratio",
