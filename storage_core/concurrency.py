@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
@@ -64,7 +65,7 @@ def in_parallel(
             try:
                 result = call(*item)
             except BaseException as error:  # noqa: BLE001 - raised by the caller
-                ended.put(partial(_raise, error))
+                ended.put(partial(raise_error, error))
                 continue
             took_s = time.perf_counter() - began_s
             fastest_s = min(fastest_s or took_s, took_s)
@@ -95,11 +96,17 @@ def in_parallel(
 
 
 def overlapping(
-    send: Callable[[T, Callable[[], None]], Callable[[], U]], items: Iterable[T], limit: int, most: int = 0
+    send: Callable[[T, Callable[[], None]], Callable[[], U]],
+    items: Iterable[T],
+    limit: int,
+    most: int = 0,
+    *,
+    patience_s: float,
 ) -> Generator[U, None, None]:
     """Yield the results of calls that wait for their answers without a thread of their own.
 
-    As `in_parallel`, but this thread sends all calls and reads all results.
+    As `in_parallel`, but this thread sends all calls and reads all results. When the iteration is closed, it
+    waits for the calls under way.
 
     Args:
         send: Begins the call for an item, and returns a function that waits for its result. It is given a
@@ -107,6 +114,7 @@ def overlapping(
         items: Any number of items, read as calls complete.
         limit: Maximum number of calls under way, at least 1.
         most: As in `in_parallel`.
+        patience_s: Time after which a call is asked for its result although it is not there.
     """
     fastest_s = 0.0
     under_way: dict[int, tuple[float, Callable[[], U]]] = {}
@@ -114,10 +122,15 @@ def overlapping(
 
     def finished() -> U:
         nonlocal fastest_s
-        number, at_s = _ended_of(under_way, ended)
-        began_s, result = under_way.pop(number)
-        fastest_s = min(fastest_s or at_s - began_s, at_s - began_s)
-        return result()
+        while True:
+            number, (began_s, _) = next(iter(under_way.items()))  # the oldest
+            at_s = began_s + patience_s
+            with suppress(Empty):
+                number, at_s = ended.get(timeout=max(0.0, at_s - time.perf_counter()))
+            if number in under_way:
+                began_s, result = under_way.pop(number)
+                fastest_s = min(fastest_s or at_s - began_s, at_s - began_s)
+                return result()
 
     try:
         for number, item in enumerate(items):
@@ -128,27 +141,15 @@ def overlapping(
         while under_way:
             yield finished()
     finally:
-        for _, result in under_way.values():
-            with suppress(Exception):
-                result()
+        # When Python ends, no other thread runs any more, and no answer comes.
+        if not sys.is_finalizing():
+            for _, result in under_way.values():
+                with suppress(Exception):
+                    result()
 
 
 def _note_end(ended: SimpleQueue[tuple[int, float]], number: int) -> None:
     ended.put((number, time.perf_counter()))
-
-
-def _ended_of(under_way: Mapping[int, object], ended: SimpleQueue[tuple[int, float]]) -> tuple[int, float]:
-    """Wait for the end of a call, and return its number and when it was; the oldest one's if none ends.
-
-    Its result waits, too, and knows how long it may.
-    """
-    while True:
-        try:
-            number, at_s = ended.get(timeout=IDLE_S)
-        except Empty:
-            return next(iter(under_way)), time.perf_counter()
-        if number in under_way:
-            return number, at_s
 
 
 def _next(wanted: SimpleQueue[tuple[T] | None], reader: Callable[[], Thread]) -> tuple[T] | None:
@@ -176,7 +177,8 @@ def _same(result: U) -> U:
     return result
 
 
-def _raise(error: BaseException) -> NoReturn:
+def raise_error(error: BaseException) -> NoReturn:
+    """Raise an error that was caught before, and keep no reference to it."""
     try:
         raise error
     finally:

@@ -54,7 +54,7 @@ VERBS: Final = (
 
 
 class InstrumentedStore:
-    """A `Store` that wraps another.
+    """A `Store` that wraps another. What replaces `complete_upload` must replace `completion_sender`, too.
 
     Attributes:
         inner: The wrapped store.
@@ -147,7 +147,7 @@ class InstrumentedStore:
         inner = self.inner.completion_sender()
         if inner is None:
             return None
-        begin = inner
+        begin = inner.send
 
         def send(
             pending: PendingUpload, *, if_absent: bool, arrived: Callable[[], None]
@@ -164,7 +164,7 @@ class InstrumentedStore:
 
             return completed
 
-        return send
+        return CompletionSender(send, inner.patience_s)
 
     def abort_upload(self, key: str, upload_id: str) -> None:
         """See `Store.abort_upload`."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -124,7 +124,7 @@ class DeleteFailure(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class CompletionSender(Protocol):
+class SendCompletion(Protocol):
     """Sends the request of `Store.complete_upload`, and does not wait for its answer."""
 
     def __call__(
@@ -135,12 +135,25 @@ class CompletionSender(Protocol):
         Args:
             pending: The upload.
             if_absent: As in `complete_upload`.
-            arrived: Called, from any thread, when that function will not wait any more.
+            arrived: Called, from any thread, when the answer is there, or it is known that none will come. If
+                it is not called in time, that function must be called all the same.
 
         Raises:
             NotAppliedError: The request was not sent; `arrived` is not called.
             OutcomeUnknownError: It is unknown whether it was sent; `arrived` is not called.
         """
+
+
+class CompletionSender(NamedTuple):
+    """A way to complete uploads without a thread for each.
+
+    Attributes:
+        send: Sends one request.
+        patience_s: Time after which an answer does not come any more.
+    """
+
+    send: SendCompletion
+    patience_s: float
 
 
 class Store(Protocol):

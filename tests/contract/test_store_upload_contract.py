@@ -137,8 +137,8 @@ class TestUploads:
     def test_completions_that_are_sent_ahead_end_as_those_that_are_waited_for(
         self, store: Store, kind: str, s3_client: str
     ) -> None:
-        send = store.completion_sender()
-        if send is None:
+        sender = store.completion_sender()
+        if sender is None:
             assert kind == "local" or s3_client == "boto3"
             return
         pendings = [upload(store, f"day=1/{number}", b"%d" % number) for number in range(4)]
@@ -148,9 +148,9 @@ class TestUploads:
         taken = upload(store, "day=1/taken", b"ours")
         arrived = Semaphore(0)
 
-        ends = [send(pending, if_absent=False, arrived=arrived.release) for pending in pendings]
-        lost = send(gone, if_absent=False, arrived=arrived.release)
-        refused = send(taken, if_absent=True, arrived=arrived.release)
+        ends = [sender.send(pending, if_absent=False, arrived=arrived.release) for pending in pendings]
+        lost = sender.send(gone, if_absent=False, arrived=arrived.release)
+        refused = sender.send(taken, if_absent=True, arrived=arrived.release)
 
         for _ in range(len(pendings) + 2):
             assert arrived.acquire(timeout=30)

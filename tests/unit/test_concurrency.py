@@ -11,7 +11,6 @@ from contextvars import ContextVar
 
 import pytest
 
-from lockgate.storage_core import concurrency
 from lockgate.storage_core.concurrency import in_parallel, overlapping
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.settings.model import FAR_CALLS
@@ -183,13 +182,13 @@ class Far:
 
 def test_calls_overlap_up_to_the_limit_without_threads() -> None:
     near = Far()
-    assert sorted(overlapping(near.send, range(40), 4)) == list(range(40))
+    assert sorted(overlapping(near.send, range(40), 4, patience_s=9)) == list(range(40))
     assert near.most == 4
 
 
 def test_more_calls_overlap_at_a_store_that_is_far_away() -> None:
     far = Far()
-    assert sorted(overlapping(far.send, range(200), 4, 16)) == list(range(200))
+    assert sorted(overlapping(far.send, range(200), 4, 16, patience_s=9)) == list(range(200))
     assert far.most == 16
 
 
@@ -203,7 +202,7 @@ def test_results_come_in_the_order_of_their_answers() -> None:
                 end()
         return lambda: number
 
-    assert list(overlapping(send, range(4), 9)) == [3, 2, 1, 0]
+    assert list(overlapping(send, range(4), 9, patience_s=9)) == [3, 2, 1, 0]
 
 
 def test_an_error_stops_the_reading_and_waits_for_the_calls_under_way() -> None:
@@ -215,20 +214,60 @@ def test_an_error_stops_the_reading_and_waits_for_the_calls_under_way() -> None:
             yield number
 
     with pytest.raises(ValueError, match="5"):
-        list(overlapping(store.send, items(), 4))
+        list(overlapping(store.send, items(), 4, patience_s=9))
     assert len(taken) <= 5 + 1 + 4
     assert sorted(store.waited) == taken
 
 
 def test_a_reader_that_stops_early_waits_for_the_calls_under_way() -> None:
     store = Far()
-    results = overlapping(store.send, range(100), 4)
+    results = overlapping(store.send, range(100), 4, patience_s=9)
     next(results)
     results.close()
     assert sorted(store.waited) == [0, 1, 2, 3]
 
 
-def test_a_call_without_an_end_is_asked_for_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(concurrency, "IDLE_S", 0.05)
+def test_a_call_without_an_end_is_asked_for_its_result_in_the_end() -> None:
     with pytest.raises(ValueError, match="2"):
-        list(overlapping(Far(silent_at=2).send, range(4), 9))
+        list(overlapping(Far(silent_at=2).send, range(4), 9, patience_s=0.1))
+
+
+def test_a_slow_call_does_not_keep_others_from_being_sent() -> None:
+    ends: list[Callable[[], None]] = []
+
+    def send(number: int, arrived: Callable[[], None]) -> Callable[[], int]:
+        if number:
+            threading.Timer(0.02, arrived).start()
+        else:
+            ends.append(arrived)
+        if number == 19:
+            threading.Timer(0.1, ends[0]).start()
+        return lambda: number
+
+    assert list(overlapping(send, range(20), 2, patience_s=9))[-1] == 0
+
+
+def test_an_iteration_that_a_traceback_keeps_alive_does_not_wait_when_python_ends() -> None:
+    script = """
+import threading
+from lockgate.storage_core.concurrency import overlapping
+
+def send(number, arrived):
+    ended = threading.Event()
+    def end():
+        arrived()
+        ended.set()
+    timer = threading.Timer(0.1 * number, end)
+    timer.daemon = True
+    timer.start()
+    return lambda: ended.wait(60)
+
+def main():
+    found = overlapping(send, range(4), 4, patience_s=60)
+    for _ in found:
+        raise ValueError("stop")
+
+main()
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, b"ValueError: stop")

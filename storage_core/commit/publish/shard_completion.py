@@ -6,6 +6,7 @@ Source: commit protocol, step 6.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import closing
 
 import msgspec
 
@@ -71,10 +72,11 @@ def complete_shard(
         uploads = (file.upload for file in files)
         completed = completions.run(uploads, settings.parallelism, settings.far_parallelism)
         lost = {}
-        for done, (key, why_lost) in enumerate(completed, start=1):
-            progress("complete", done, len(files))
-            if why_lost is not None:
-                lost[key] = why_lost
+        with closing(completed):  # if `progress` raises, no call stays under way
+            for done, (key, why_lost) in enumerate(completed, start=1):
+                progress("complete", done, len(files))
+                if why_lost is not None:
+                    lost[key] = why_lost
     detail = f"{len(lost)} files are lost" if lost else ""
     record_event(
         job, "shard completed", settings, clock, shard=shard, files=len(files) - len(lost), detail=detail

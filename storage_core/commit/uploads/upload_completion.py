@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple
 
 from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_exponential
 
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.concurrency import in_parallel, overlapping
+from lockgate.storage_core.concurrency import in_parallel, overlapping, raise_error
 from lockgate.storage_core.errors import (
     AccessDeniedError,
     LockgateError,
@@ -22,7 +23,7 @@ from lockgate.storage_core.errors import (
     UploadGoneError,
 )
 from lockgate.storage_core.stores import PendingUpload, Store
-from lockgate.storage_core.stores.protocol import CompletionSender
+from lockgate.storage_core.stores.protocol import SendCompletion
 
 SETTLE_TRIES: Final = 5
 NOT_ABOUT_THE_FILE: Final = (AccessDeniedError, UnsupportedStoreError, ObjectNotFoundError)
@@ -65,16 +66,21 @@ class Completions:
         Raises:
             OutcomeUnknownError: A result is still unknown after several tries.
         """
-        send = None if self.verify else self.store.completion_sender()
-        if send is None:
+        sender = None if self.verify else self.store.completion_sender()
+        if sender is None:
             yield from in_parallel(self._complete, uploads, limit, most)
             return
         unsettled: list[_Tried] = []
-        for tried in overlapping(partial(self._send, send), uploads, limit, most):
-            if tried.error is None:
-                yield tried.upload.key, None
-            else:
+        begin = partial(self._send, sender.send)
+        with closing(overlapping(begin, uploads, limit, most, patience_s=sender.patience_s)) as tries:
+            for tried in tries:
+                if tried.error is None:
+                    yield tried.upload.key, None
+                    continue
                 unsettled.append(tried)
+                if len(unsettled) >= limit:  # a store that refuses all is asked more and more slowly
+                    yield from in_parallel(self._settle, unsettled, limit, most)
+                    unsettled = []
         yield from in_parallel(self._settle, unsettled, limit, most)
 
     def _complete(self, upload: PendingUpload) -> tuple[str, str | None]:
@@ -85,14 +91,14 @@ class Completions:
         return self._tried(upload, complete)
 
     def _send(
-        self, send: CompletionSender, upload: PendingUpload, arrived: Callable[[], None]
+        self, send: SendCompletion, upload: PendingUpload, arrived: Callable[[], None]
     ) -> Callable[[], _Tried]:
         """Begin the first try of an upload, and return a function that waits for its end."""
         try:
             answer = send(upload, if_absent=self.if_absent, arrived=arrived)
         except LockgateError as error:
             arrived()
-            answer = partial(_raise, error)
+            answer = partial(raise_error, error)
         return partial(self._tried, upload, answer)
 
     def _tried(self, upload: PendingUpload, answer: Callable[[], object]) -> _Tried:
@@ -160,10 +166,6 @@ def _is_completed(store: Store, pending: PendingUpload, error: LockgateError, *,
     if is_held:
         return True
     return None if may_be_completed else False
-
-
-def _raise(error: LockgateError) -> NoReturn:
-    raise error
 
 
 def _is_folder(store: Store, key: str) -> bool:

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
         PutObjectRequestTypeDef,
     )
 
+    from lockgate.storage_core.stores.s3.crt.client import CrtClient
+
 TOKEN_METADATA: Final = "lockgate-token"  # noqa: S105 - name of a metadata entry
 
 
@@ -284,10 +286,13 @@ class S3Store:
 
     def completion_sender(self) -> CompletionSender | None:
         """Return what sends CompleteMultipartUpload through AWS CRT; see `Store.completion_sender`."""
-        with self._requests.once("CompleteMultipartUpload", "") as clients:
-            ahead = clients.ahead
-            if ahead is None or not ahead.reaches(self.bucket):
-                return None
+
+        def found(clients: Clients) -> CrtClient | None:
+            return clients.ahead if clients.ahead and clients.ahead.reaches(self.bucket) else None
+
+        ahead = self._requests.read("CompleteMultipartUpload", "", found)
+        if ahead is None:
+            return None
 
         def send(
             pending: PendingUpload, *, if_absent: bool, arrived: Callable[[], None]
@@ -303,7 +308,7 @@ class S3Store:
 
             return completed
 
-        return send
+        return CompletionSender(send, ahead.patience_s)
 
     def _completion(
         self, pending: PendingUpload, *, if_absent: bool

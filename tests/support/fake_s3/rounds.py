@@ -65,11 +65,13 @@ def _is_busy() -> bool:
     Threads that tests before this one have left are none of it.
     """
     # Before 3.11.9 a collection in this call waits for ever for a thread that is being started (gh-106883).
+    collects = gc.isenabled()
     gc.disable()
     try:
         frames = sys._current_frames()
     finally:
-        gc.enable()
+        if collects:
+            gc.enable()
     others = {
         thread.ident
         for thread in threading.enumerate()

@@ -50,6 +50,7 @@ class Network:
     ) -> None:
         self.endpoints = Endpoints(client_in)
         self.limit = Limit(parallelism)
+        self.patience_s = connections.patience_s
         self._connections = connections
         self._transports: dict[Endpoint, Transport] = {}
         self._lock = threading.Lock()
@@ -109,6 +110,11 @@ class CrtClient:
             return partial(self._call, name)
         return getattr(self._boto3_client, name)
 
+    @property
+    def patience_s(self) -> float:
+        """Time after which the answer to a small request does not come any more."""
+        return self._network.patience_s
+
     def reaches(self, bucket: str) -> bool:
         """Return whether CRT sends the calls for a bucket."""
         return self._network.endpoints.of(bucket) is not None
@@ -120,7 +126,7 @@ class CrtClient:
 
         Args:
             method: One of `NAMES`.
-            arrived: Called, from any thread, when that function will not wait any more.
+            arrived: Called, from any thread, when the answer is there, or it is known that none will come.
             parameters: Those of the method, for a bucket that CRT reaches.
         """
         endpoint = self._network.endpoints.of(parameters["Bucket"])

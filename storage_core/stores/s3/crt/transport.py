@@ -46,6 +46,7 @@ from botocore.exceptions import (
     SSLError,
 )
 
+from lockgate.storage_core.concurrency import raise_error
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.forks import FORKS, Forkable, leave_to_parent
 from lockgate.storage_core.stores.s3.crt.answer import Answer
@@ -114,6 +115,9 @@ class Connections(Forkable):
         connect_timeout_s: Limit for a connection.
         timeout_s: Limit for an answer; from `MONITORED_S` on the limit for silence, which CRT watches.
         parallelism: Number of requests that can be under way at a time.
+
+    Attributes:
+        patience_s: Limit for an answer to a request without a body.
     """
 
     def __init__(
@@ -126,7 +130,7 @@ class Connections(Forkable):
         timeout_s: float,
         parallelism: int,
     ) -> None:
-        self._patience_s = connect_timeout_s + timeout_s if timeout_s < MONITORED_S else _LONGEST_S
+        self.patience_s = connect_timeout_s + timeout_s if timeout_s < MONITORED_S else _LONGEST_S
         self._target_gbps = max(10.0, _GBPS_A_CONNECTION * parallelism)
         self._credentials = credentials
         self._current = _Current()
@@ -154,7 +158,7 @@ class Connections(Forkable):
             endpoint,
             client,
             self._refresh,
-            patience_s=self._patience_s,
+            patience_s=self.patience_s,
             knows_server=is_s3 and self._knows_server,
         )
 
@@ -253,7 +257,8 @@ class Transport:
 
         Args:
             message: The request.
-            ended: Called once, from any thread, with the answer when it is there, or None if there is none.
+            ended: Called, from any thread, with the answer when it is there, or None if there is none; again
+                if the end of a request comes after it was given up.
 
         Raises:
             BotoCoreError: The request was not sent; `ended` is not called.
@@ -286,6 +291,7 @@ class Transport:
             finally:
                 if not exchange.has_ended:
                     request.cancel()
+                    ended(None)
             return exchange.answer()
 
         return answer
@@ -349,7 +355,7 @@ class _Exchange:
             else:
                 self._answer = self._answered_with(error)
         except Exception as silence:  # noqa: BLE001 - raised by `answer`, in the thread that waits
-            self._silence = silence
+            self._silence = silence.with_traceback(None)
         self.has_ended = True
         self._under_way.release()
         self._ended(self._answer)
@@ -361,7 +367,8 @@ class _Exchange:
     def answer(self) -> Answer:
         """Return the answer to a request that has ended, or raise botocore's error for silence."""
         if self._answer is None:
-            raise self._silence or AssertionError
+            silence, self._silence = self._silence or AssertionError(), None
+            raise_error(silence)
         return self._answer
 
 

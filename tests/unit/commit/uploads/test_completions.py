@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from lockgate.storage_core.commit.uploads.upload_completion import Completions
-from lockgate.storage_core.errors import AccessDeniedError
+from lockgate.storage_core.errors import AccessDeniedError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS, step
 from lockgate.storage_core.stores import PendingUpload, Store
 from tests.contract.stores_calls import keys, open_uploads, upload
@@ -94,6 +95,31 @@ def test_a_store_that_throttles_gets_all_of_them_in_the_end(
 ) -> None:
     s3.fake.faults.at(faults.SLOW_DOWN, operation="CompleteMultipartUpload", times=FILES)
     assert completed(s3, store, pendings) == visible(pendings)
+
+
+def test_a_store_that_refuses_all_is_not_asked_for_each_file(s3: S3World, store: Store) -> None:
+    many = [upload(store, f"{number:03d}", b"x") for number in range(60)]
+    s3.fake.faults.at(faults.SLOW_DOWN, operation="CompleteMultipartUpload", times=10**6)
+    s3.fake.forget()
+    began_s = s3.driver.clock.now_s()
+    with pytest.raises(OutcomeUnknownError, match="tried 5 times"):
+        completed(s3, store, many)
+    asked = [seen.key for seen in s3.fake.seen if seen.operation == "CompleteMultipartUpload"]
+    assert len(set(asked)) <= 4 + 4
+    assert s3.driver.clock.now_s() - began_s >= 0.2 + 0.4
+    s3.fake.faults.clear()
+    assert completed(s3, store, many) == visible(many)
+
+
+def test_an_error_of_the_reader_leaves_no_completion_under_way(
+    s3: S3World, store: Store, pendings: list[PendingUpload]
+) -> None:
+    completions = Completions(store, if_absent=False, verify=False, clock=s3.driver.clock).run(pendings, 4, 4)
+    before = threading.active_count()
+    with closing(completions):
+        next(completions)
+    assert threading.active_count() <= before
+    assert 1 <= len(keys(store)) <= 1 + 4
 
 
 def test_a_refusal_that_is_not_about_a_file_ends_the_commit_and_loses_none(

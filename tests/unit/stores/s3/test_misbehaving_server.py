@@ -52,10 +52,10 @@ def _document(root: bytes, inner: bytes) -> bytes:
 
 
 def _complete_ahead(store: Store) -> object:
-    send, arrived = store.completion_sender(), threading.Event()
-    if send is None:  # boto3 waits for each answer
+    sender, arrived = store.completion_sender(), threading.Event()
+    if sender is None:  # boto3 waits for each answer
         return store.complete_upload(PENDING)
-    wait = send(PENDING, if_absent=False, arrived=arrived.set)
+    wait = sender.send(PENDING, if_absent=False, arrived=arrived.set)
     try:
         return wait()
     finally:
