@@ -39,13 +39,14 @@ class RequestPolicy:
         settings: Settings with endpoint, credentials and number of attempts.
 
     Attributes:
+        bucket: Name of the bucket.
         prefix: Prefix of every key in the bucket: empty, or ending in a slash.
     """
 
     def __init__(self, url: str, bucket: str, prefix: str, settings: Settings) -> None:
         self.prefix = f"{prefix}/" if prefix else ""
         self._url = url
-        self._bucket = bucket
+        self.bucket = bucket
         self._settings = settings
         self._process_id = 0
         self._made: Clients | None = None
@@ -116,6 +117,4 @@ class RequestPolicy:
         return self._made
 
     def _info(self, operation: str, key: str, *, changes: bool, if_absent: bool = False) -> RequestInfo:
-        return RequestInfo(
-            operation, f"{self._url}/{key}", self._bucket, changes=changes, if_absent=if_absent
-        )
+        return RequestInfo(operation, f"{self._url}/{key}", self.bucket, changes=changes, if_absent=if_absent)

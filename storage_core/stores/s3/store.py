@@ -39,6 +39,7 @@ from lockgate.storage_core.stores.protocol import (
 from lockgate.storage_core.stores.s3.clients import Clients, endpoint_of
 from lockgate.storage_core.stores.s3.errors import is_code, scrubbed
 from lockgate.storage_core.stores.s3.lifecycle import rule_problem
+from lockgate.storage_core.stores.s3.listings import object_pages, open_uploads
 from lockgate.storage_core.stores.s3.request_policy import RequestPolicy
 
 if TYPE_CHECKING:
@@ -47,9 +48,6 @@ if TYPE_CHECKING:
         CompleteMultipartUploadRequestTypeDef,
         CreateMultipartUploadRequestTypeDef,
         GetObjectRequestTypeDef,
-        ListMultipartUploadsRequestTypeDef,
-        ListObjectsV2OutputTypeDef,
-        ListObjectsV2RequestTypeDef,
         PutObjectRequestTypeDef,
     )
 
@@ -160,24 +158,7 @@ class S3Store:
         self, prefix: str = "", *, after: str = "", page_size: int = PAGE
     ) -> Iterator[Sequence[ObjectInfo]]:
         """Send ListObjectsV2, one request for each page; see `Store.pages`."""
-        request: ListObjectsV2RequestTypeDef = {
-            "Bucket": self.bucket,
-            "Prefix": self._requests.prefix + prefix,
-            "MaxKeys": max(1, min(page_size, PAGE)),
-        }
-        if after:
-            request["StartAfter"] = self._requests.prefix + after
-        while True:
-            answer, page = self._requests.read(
-                "ListObjectsV2",
-                prefix,
-                lambda clients: self._page(clients.repeating.list_objects_v2(**request)),
-            )
-            if page:
-                yield page
-            if not answer.get("IsTruncated"):
-                return
-            request["ContinuationToken"] = answer["NextContinuationToken"]
+        yield from object_pages(self._requests, prefix, after=after, page_size=page_size)
 
     def delete(self, key: str, *, if_version: str | None = None) -> None:
         """Send DeleteObject, with `If-Match` for a version; see `Store.delete`."""
@@ -355,7 +336,7 @@ class S3Store:
 
     def upload_pages(self, prefix: str = "", *, page_size: int = PAGE) -> Iterator[Sequence[UploadInfo]]:
         """Send ListMultipartUploads; see `Store.upload_pages`."""
-        yield from in_pages(self._uploads(prefix), page_size)
+        yield from in_pages(open_uploads(self._requests, prefix), page_size)
 
     def upload_expiry_problem(self) -> str:
         """Return the problem of the bucket's lifecycle rules for open uploads; empty if there is none.
@@ -375,57 +356,6 @@ class S3Store:
 
         rules = self._requests.read("GetBucketLifecycleConfiguration", "", call)
         return rule_problem(rules, self._requests.prefix, longest_job_s=self._settings.longest_job_s)
-
-    def _page(
-        self, answer: ListObjectsV2OutputTypeDef
-    ) -> tuple[ListObjectsV2OutputTypeDef, list[ObjectInfo]]:
-        """Return the answer to a listing, and what it lists."""
-        return answer, [
-            ObjectInfo(
-                key=found["Key"].removeprefix(self._requests.prefix),
-                size=found["Size"],
-                version=found["ETag"].strip('"'),
-                modified_s=found["LastModified"].timestamp(),
-            )
-            for found in answer.get("Contents", [])
-            # Some tools create an empty object as a folder marker; the destination's is not a file in it.
-            if found["Key"] != self._requests.prefix
-        ]
-
-    def _uploads(self, prefix: str) -> Iterator[UploadInfo]:
-        request: ListMultipartUploadsRequestTypeDef = {
-            "Bucket": self.bucket,
-            "Prefix": self._requests.prefix + prefix,
-        }
-        while True:
-            answer = self._requests.read(
-                "ListMultipartUploads",
-                prefix,
-                lambda clients: clients.repeating.list_multipart_uploads(**request),
-            )
-            found = [
-                UploadInfo(
-                    key=upload["Key"].removeprefix(self._requests.prefix),
-                    upload_id=upload["UploadId"],
-                    begun_s=upload["Initiated"].timestamp(),
-                )
-                for upload in answer.get("Uploads", [])
-            ]
-            # S3 returns sorted uploads; some look-alikes do not.
-            found.sort(key=lambda upload: (upload.key, upload.begun_s))
-            if not answer.get("IsTruncated"):  # rclone omits it if it is false
-                yield from found
-                return
-            # A page may end between two uploads of one key. The next request starts after the previous key,
-            # because some look-alikes refuse UploadIdMarker, and skip the key's other uploads without it.
-            complete = [upload for upload in found if upload.key != found[-1].key]
-            if complete:
-                request.pop("UploadIdMarker", None)
-                request["KeyMarker"] = self._requests.prefix + complete[-1].key
-            else:
-                request["KeyMarker"] = answer["NextKeyMarker"]
-                request["UploadIdMarker"] = answer["NextUploadIdMarker"]
-            yield from complete or found
 
     def _delete_page(self, keys: Sequence[str]) -> list[DeleteFailure]:
         names: dict[str, str] = {}

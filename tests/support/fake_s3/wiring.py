@@ -87,7 +87,7 @@ class _FakeTransport:
                 found.set_exception(error)
             ended(None if found.exception() else found.result())
 
-        # As CRT: whoever sends a request does not wait.
+        # As CRT does, it answers from another thread.
         Thread(target=copy_context().run, args=(answer,), daemon=True).start()
         return found.result
 

@@ -17,6 +17,7 @@ import pytest
 from awscrt.exceptions import AwsCrtError
 from awscrt.s3 import S3Client
 from botocore.credentials import Credentials
+from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
 from lockgate.storage_core.errors import (
     AccessDeniedError,
@@ -30,6 +31,7 @@ from lockgate.storage_core.settings import MIB, Settings
 from lockgate.storage_core.stores import Store, open_store
 from lockgate.storage_core.stores.s3 import clients
 from lockgate.storage_core.stores.s3.crt.answer import error_of
+from lockgate.storage_core.stores.s3.crt.client import Network
 from lockgate.storage_core.stores.s3.crt.endpoint import Endpoint
 from lockgate.storage_core.stores.s3.crt.operation import Message
 from lockgate.storage_core.stores.s3.crt.transport import Connections
@@ -230,6 +232,52 @@ def test_a_refusal_whose_answer_crt_hides_is_believed_of_s3_only(
     answered = transport.send(Message("PUT", "/k", (), b"data"), lambda _: None)()
 
     assert is_outcome_unknown(answered.status, error_of(answered)["Code"]) is not is_refusal
+
+
+def network_of(monkeypatch: pytest.MonkeyPatch, client: Mock) -> Network:
+    """Return a network with one slot, whose requests a mock of CRT's client takes."""
+    monkeypatch.setattr(Connections, "_client", lambda self, endpoint: client)
+    connections = Connections(
+        lambda: None, ca_file="", knows_server=False, connect_timeout_s=0.05, timeout_s=0.05, parallelism=1
+    )
+    return Network(Mock(), connections, 1)
+
+
+SLOW_DOWN = AwsCrtError(0, "AWS_ERROR_S3_SLOW_DOWN", "slow down")
+
+
+def test_a_request_that_cannot_be_sent_frees_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Mock(S3Client)
+    client.make_request.side_effect = [RuntimeError("not sent"), RuntimeError("not sent")]
+    network = network_of(monkeypatch, client)
+    for _ in range(2):
+        with pytest.raises(EndpointConnectionError):
+            network.send(Endpoint("http", "s3.example.org", "", None), Message("PUT", "/k", (), b""))
+    network.limit.take()
+
+
+def test_a_request_without_an_answer_is_given_up_once_and_frees_its_slot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client, arrived = Mock(S3Client), Mock()
+    network = network_of(monkeypatch, client)
+    place = Endpoint("http", "s3.example.org", "", None)
+    wait = network.send(place, Message("PUT", "/k", (), b""), arrived)
+    with pytest.raises(ReadTimeoutError):
+        wait()
+    client.make_request.return_value.cancel.assert_called_once_with()
+    arrived.assert_called()
+    slot = network.limit.take()
+    # CRT reports the end of the cancelled request later: the slot is another one's by then.
+    client.make_request.call_args.kwargs["on_done"](error=SLOW_DOWN)
+    assert slot.is_held
+    taken = threading.Thread(target=network.limit.take, daemon=True)
+    taken.start()
+    taken.join(0.2)
+    assert taken.is_alive()
+    slot.free(throttled=None)
+    taken.join(5)
+    assert not taken.is_alive()
 
 
 def test_an_answer_without_its_result_leaves_the_outcome_unknown(

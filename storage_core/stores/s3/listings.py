@@ -1,0 +1,94 @@
+"""Listings of S3: the objects and the open uploads below a prefix, whose answers differ between servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from lockgate.storage_core.stores.protocol import PAGE, ObjectInfo, UploadInfo
+from lockgate.storage_core.stores.s3.request_policy import RequestPolicy
+
+if TYPE_CHECKING:
+    from types_boto3_s3.type_defs import (
+        ListMultipartUploadsRequestTypeDef,
+        ListObjectsV2OutputTypeDef,
+        ListObjectsV2RequestTypeDef,
+    )
+
+
+def object_pages(
+    requests: RequestPolicy, prefix: str, *, after: str, page_size: int
+) -> Iterator[Sequence[ObjectInfo]]:
+    """Send ListObjectsV2, one request for each page; see `Store.pages`."""
+    request: ListObjectsV2RequestTypeDef = {
+        "Bucket": requests.bucket,
+        "Prefix": requests.prefix + prefix,
+        "MaxKeys": max(1, min(page_size, PAGE)),
+    }
+    if after:
+        request["StartAfter"] = requests.prefix + after
+    while True:
+        answer, page = requests.read(
+            "ListObjectsV2",
+            prefix,
+            lambda clients: _page(requests, clients.repeating.list_objects_v2(**request)),
+        )
+        if page:
+            yield page
+        if not answer.get("IsTruncated"):
+            return
+        request["ContinuationToken"] = answer["NextContinuationToken"]
+
+
+def _page(
+    requests: RequestPolicy, answer: ListObjectsV2OutputTypeDef
+) -> tuple[ListObjectsV2OutputTypeDef, list[ObjectInfo]]:
+    """Return the answer to a listing, and what it lists."""
+    return answer, [
+        ObjectInfo(
+            key=found["Key"].removeprefix(requests.prefix),
+            size=found["Size"],
+            version=found["ETag"].strip('"'),
+            modified_s=found["LastModified"].timestamp(),
+        )
+        for found in answer.get("Contents", [])
+        # Some tools create an empty object as a folder marker; the destination's is not a file in it.
+        if found["Key"] != requests.prefix
+    ]
+
+
+def open_uploads(requests: RequestPolicy, prefix: str) -> Iterator[UploadInfo]:
+    """Send ListMultipartUploads, and yield all uploads by key; see `Store.upload_pages`."""
+    request: ListMultipartUploadsRequestTypeDef = {
+        "Bucket": requests.bucket,
+        "Prefix": requests.prefix + prefix,
+    }
+    while True:
+        answer = requests.read(
+            "ListMultipartUploads",
+            prefix,
+            lambda clients: clients.repeating.list_multipart_uploads(**request),
+        )
+        found = [
+            UploadInfo(
+                key=upload["Key"].removeprefix(requests.prefix),
+                upload_id=upload["UploadId"],
+                begun_s=upload["Initiated"].timestamp(),
+            )
+            for upload in answer.get("Uploads", [])
+        ]
+        # S3 returns sorted uploads; some look-alikes do not.
+        found.sort(key=lambda upload: (upload.key, upload.begun_s))
+        if not answer.get("IsTruncated"):  # rclone omits it if it is false
+            yield from found
+            return
+        # A page may end between two uploads of one key. The next request starts after the previous key,
+        # because some look-alikes refuse UploadIdMarker, and skip the key's other uploads without it.
+        complete = [upload for upload in found if upload.key != found[-1].key]
+        if complete:
+            request.pop("UploadIdMarker", None)
+            request["KeyMarker"] = requests.prefix + complete[-1].key
+        else:
+            request["KeyMarker"] = answer["NextKeyMarker"]
+            request["UploadIdMarker"] = answer["NextUploadIdMarker"]
+        yield from complete or found
