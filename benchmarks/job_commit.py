@@ -90,10 +90,7 @@ def commit(destination: str, job_id: str) -> Measured:
 
 def by_crt(destination: str, job_id: str) -> Measured:
     """Complete a prepared job's uploads with AWS CRT and nothing else: all at once, as CRT schedules them."""
-    from awscrt.auth import (  # noqa: PLC0415 - not measured for `commit`
-        AwsCredentials,
-        AwsCredentialsProvider,
-    )
+    from awscrt.auth import AwsCredentialsProvider  # noqa: PLC0415 - not measured for `commit`
     from awscrt.http import HttpHeaders, HttpRequest  # noqa: PLC0415
     from awscrt.io import ClientBootstrap  # noqa: PLC0415
     from awscrt.s3 import (  # noqa: PLC0415
@@ -104,13 +101,11 @@ def by_crt(destination: str, job_id: str) -> Measured:
     )
 
     frozen = boto3.Session().get_credentials().get_frozen_credentials()
-    credentials = AwsCredentials(frozen.access_key, frozen.secret_key, frozen.token)
+    credentials = AwsCredentialsProvider.new_static(frozen.access_key, frozen.secret_key, frozen.token)
     client = S3Client(
         bootstrap=ClientBootstrap.get_or_create_static_default(),
         region="us-east-1",
-        signing_config=create_default_s3_signing_config(
-            region="us-east-1", credential_provider=AwsCredentialsProvider.new_delegate(lambda: credentials)
-        ),
+        signing_config=create_default_s3_signing_config(region="us-east-1", credential_provider=credentials),
         tls_mode=S3RequestTlsMode.DISABLED,
     )
     host = os.environ["AWS_ENDPOINT_URL"].removeprefix("http://")

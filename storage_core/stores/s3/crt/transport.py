@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from awscrt.auth import AwsCredentials, AwsCredentialsProvider
@@ -34,6 +34,7 @@ from awscrt.s3 import (
     S3RetryMode,
     create_default_s3_signing_config,
 )
+from botocore.credentials import Credentials, ReadOnlyCredentials
 from botocore.exceptions import (
     BotoCoreError,
     ConnectionClosedError,
@@ -52,9 +53,6 @@ from lockgate.storage_core.forks import FORKS, Forkable, leave_to_parent
 from lockgate.storage_core.stores.s3.crt.answer import Answer
 from lockgate.storage_core.stores.s3.crt.endpoint import Endpoint
 from lockgate.storage_core.stores.s3.crt.operation import Message
-
-if TYPE_CHECKING:
-    from botocore.credentials import Credentials
 
 _UNCHECKED: Final = "GetObject"
 """Operation name given to CRT: under any other it looks for errors in answers with status 200, and then does
@@ -137,7 +135,8 @@ class Connections(Forkable):
         self._ca_file = ca_file
         self._knows_server = knows_server
         self._connect_timeout_s = connect_timeout_s
-        self._shared: tuple[ClientBootstrap, AwsCredentialsProvider] | None = None
+        self._bootstrap: ClientBootstrap | None = None
+        self._signer: tuple[AwsCredentialsProvider, Callable[[], None]] | None = None
         self._tls: ClientTlsContext | None = None
         self._parts: list[object] = []
         FORKS.register(self)
@@ -146,18 +145,21 @@ class Connections(Forkable):
         """Return a transport to an endpoint, which sends each request once.
 
         Raises:
+            CredentialRetrievalError: The credentials cannot be read.
             EndpointConnectionError: CRT cannot be started.
             InvalidInputError: The certificates cannot be read.
+            NoCredentialsError: There are none.
         """
         try:
-            client = self._client(endpoint)
+            signer, refresh = (None, _none_needed) if endpoint.region is None else self._signing()
+            client = self._client(endpoint, signer)
         except _CRT_ERRORS as error:
             raise EndpointConnectionError(endpoint_url=endpoint.host, error=error) from None
         is_s3 = endpoint.scheme == "https" and _AWS.fullmatch(endpoint.host) is not None
         return Transport(
             endpoint,
             client,
-            self._refresh,
+            refresh,
             patience_s=self.patience_s,
             knows_server=is_s3 and self._knows_server,
         )
@@ -167,21 +169,19 @@ class Connections(Forkable):
         for part in self._parts:
             leave_to_parent(part)
 
-    def _client(self, endpoint: Endpoint) -> S3Client:
-        if self._shared is None:
+    def _client(self, endpoint: Endpoint, signer: AwsCredentialsProvider | None) -> S3Client:
+        if self._bootstrap is None:
             threads = EventLoopGroup(1)
-            bootstrap = ClientBootstrap(threads, DefaultHostResolver(threads))
-            self._shared = bootstrap, AwsCredentialsProvider.new_delegate(self._current.get)
-            self._parts += [threads, *self._shared]
-        bootstrap, provider = self._shared
+            self._bootstrap = ClientBootstrap(threads, DefaultHostResolver(threads))
+            self._parts += [threads, self._bootstrap]
         tls, signing = None, None
         if endpoint.scheme == "https":
             tls = self._context().new_connection_options()
             tls.set_server_name(urlsplit(f"//{endpoint.host}").hostname)
-        if endpoint.region is not None:
-            signing = create_default_s3_signing_config(region=endpoint.region, credential_provider=provider)
+        if signer is not None:
+            signing = create_default_s3_signing_config(region=endpoint.region, credential_provider=signer)
         client = S3Client(
-            bootstrap=bootstrap,
+            bootstrap=self._bootstrap,
             region=endpoint.region or "us-east-1",
             signing_config=signing,
             tls_mode=S3RequestTlsMode.DISABLED if tls is None else S3RequestTlsMode.ENABLED,
@@ -207,21 +207,44 @@ class Connections(Forkable):
             self._parts.append(self._tls)
         return self._tls
 
+    def _signing(self) -> tuple[AwsCredentialsProvider, Callable[[], None]]:
+        """Return where CRT finds the credentials, and what is called before each request.
+
+        CRT keeps credentials that cannot change. For others it asks Python at each request.
+        """
+        if self._signer is None:
+            now = self._read()
+            if type(self._credentials()) is Credentials:
+                fixed = AwsCredentialsProvider.new_static(now.access_key, now.secret_key, now.token or None)
+                self._signer = fixed, _none_needed
+            else:
+                self._signer = AwsCredentialsProvider.new_delegate(self._current.get), self._refresh
+            self._parts.append(self._signer[0])
+        return self._signer
+
     def _refresh(self) -> None:
-        """Refresh the credentials if they expire, in the thread that gets the error: CRT's only reads them.
+        """Refresh credentials that expire, in the thread that gets the error: CRT's only reads them."""
+        now = self._read()
+        self._current.credentials = AwsCredentials(now.access_key, now.secret_key, now.token or None)
+
+    def _read(self) -> ReadOnlyCredentials:
+        """Return the credentials as they are now, which boto3 refreshes if they expire.
 
         Raises:
-            CredentialRetrievalError: They cannot be refreshed.
+            CredentialRetrievalError: They cannot be read or refreshed.
             NoCredentialsError: There are none.
         """
         try:
             credentials = self._credentials()
             if credentials is None:
                 raise NoCredentialsError
-            frozen = credentials.get_frozen_credentials()
+            return credentials.get_frozen_credentials()
         except (OSError, RuntimeError) as error:
             raise CredentialRetrievalError(provider="boto3", error_msg=error) from None
-        self._current.credentials = AwsCredentials(frozen.access_key, frozen.secret_key, frozen.token or None)
+
+
+def _none_needed() -> None:
+    """Refresh no credentials."""
 
 
 class Transport:
@@ -230,7 +253,7 @@ class Transport:
     Args:
         endpoint: Where to; CRT keeps the endpoint of a client's first request.
         client: CRT's client for this endpoint.
-        refresh: Refreshes boto3's credentials, or raises its error.
+        refresh: Called before each request: refreshes credentials that expire, or raises boto3's error.
         patience_s: Limit for an answer to a request without a body.
         knows_server: Whether only S3 itself can answer here.
     """
@@ -263,8 +286,7 @@ class Transport:
         Raises:
             BotoCoreError: The request was not sent; `ended` is not called.
         """
-        if self._endpoint.region is not None:
-            self._refresh()
+        self._refresh()
         headers = HttpHeaders([("Host", self._endpoint.host), *message.headers])
         if message.body or message.method in {"PUT", "POST"}:
             headers.add("Content-Length", str(len(message.body)))

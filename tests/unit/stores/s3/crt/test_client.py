@@ -6,17 +6,20 @@ import base64
 import gc
 import multiprocessing
 import os
+import re
 import ssl
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import Mock, create_autospec
 
 import pytest
 from awscrt.exceptions import AwsCrtError
 from awscrt.s3 import S3Client
-from botocore.credentials import Credentials
+from botocore.credentials import Credentials, RefreshableCredentials
 from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
 from lockgate.storage_core.errors import (
@@ -66,9 +69,10 @@ def server() -> Iterator[RudeServer]:
 
 @pytest.fixture
 def open_at(server: RudeServer) -> Callable[..., Store]:
-    def open_it(**settings: object) -> Store:
+    def open_it(credentials: Callable[[], Credentials] | None = None, **settings: object) -> Store:
         given = {"s3_endpoint_url": server.endpoint, "s3_region": "us-east-1", "s3_timeout_s": 5, **settings}
-        return open_store("s3://lake", Settings(**given))  # type: ignore[arg-type]
+        made = Settings(**given)  # type: ignore[arg-type]
+        return open_store("s3://lake", made.with_s3_credentials(credentials) if credentials else made)
 
     return open_it
 
@@ -117,6 +121,44 @@ def test_a_session_token_is_sent(
     server.manners = [DONE]
     open_at().put("k", b"data")
     assert b"the-token" in server.seen[0][1]
+
+
+def expiring() -> Credentials:
+    """Return credentials that have a new token each time they are read."""
+    tokens = (f"token-{number}" for number in count(1))
+
+    def expired() -> dict[str, str]:
+        return {"access_key": "AKIDEXAMPLE", "secret_key": "secret", "token": next(tokens)} | {
+            "expiry_time": (datetime.now(UTC) + timedelta(seconds=5)).isoformat()
+        }
+
+    return RefreshableCredentials.create_from_metadata(expired(), expired, "a test")
+
+
+def test_credentials_that_expire_are_read_before_each_request(
+    server: RudeServer, open_at: Callable[..., Store]
+) -> None:
+    store = open_at(expiring)
+    server.manners = [DONE, DONE]
+    tokens: list[bytes] = []
+    for _ in range(2):
+        store.put("k", b"data")
+        tokens += re.findall(rb"token-\d+", server.seen[-1][1])
+    assert len(set(tokens)) == 2
+
+
+def test_credentials_that_cannot_change_are_read_once(
+    server: RudeServer, open_at: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = create_autospec(Credentials.get_frozen_credentials, side_effect=Credentials.get_frozen_credentials)
+    monkeypatch.setattr(Credentials, "get_frozen_credentials", read)
+    store = open_at(lambda: Credentials("AKIDEXAMPLE", "secret", "the-token"))
+    server.manners = [DONE, DONE]
+    store.put("k", b"data")
+    read.reset_mock()
+    store.put("k", b"data")
+    read.assert_not_called()
+    assert all(b"the-token" in head for _, head, _ in server.seen)
 
 
 @pytest.mark.parametrize("client", ["crt", "boto3"])
@@ -222,7 +264,7 @@ def test_a_refusal_whose_answer_crt_hides_is_believed_of_s3_only(
     client.make_request.side_effect = lambda on_done, **_: on_done(
         error=AwsCrtError(0, f"AWS_ERROR_S3_{hidden}", "hidden")
     )
-    monkeypatch.setattr(Connections, "_client", lambda self, endpoint: client)
+    monkeypatch.setattr(Connections, "_client", lambda self, endpoint, signer: client)
     connections = Connections(
         lambda: None, ca_file="", knows_server=knows_server, connect_timeout_s=1, timeout_s=1, parallelism=1
     )
@@ -236,7 +278,7 @@ def test_a_refusal_whose_answer_crt_hides_is_believed_of_s3_only(
 
 def network_of(monkeypatch: pytest.MonkeyPatch, client: Mock) -> Network:
     """Return a network with one slot, whose requests a mock of CRT's client takes."""
-    monkeypatch.setattr(Connections, "_client", lambda self, endpoint: client)
+    monkeypatch.setattr(Connections, "_client", lambda self, endpoint, signer: client)
     connections = Connections(
         lambda: None, ca_file="", knows_server=False, connect_timeout_s=0.05, timeout_s=0.05, parallelism=1
     )
@@ -411,10 +453,10 @@ def test_no_error_of_a_refresh_in_boto3_leaves_the_store(
 def test_credentials_that_cannot_be_refreshed_are_an_error_of_access(
     server: RudeServer, open_at: Callable[..., Store], monkeypatch: pytest.MonkeyPatch, raised: Exception
 ) -> None:
-    store = open_at(s3_region="eu-north-1")
+    store = open_at(expiring, s3_region="eu-north-1")
     server.manners = [DATA]
     assert store.get("k") == b"data"
-    monkeypatch.setattr(Credentials, "get_frozen_credentials", Mock(side_effect=raised))
+    monkeypatch.setattr(RefreshableCredentials, "get_frozen_credentials", Mock(side_effect=raised))
     with pytest.raises(AccessDeniedError, match=str(raised)):
         store.create("k", b"data")
     assert len(server.seen) == 1
