@@ -27,7 +27,8 @@ from lockgate.storage_core.files.volumes.replica_format import (
 from lockgate.storage_core.stamp import Stamp
 
 _LARGE_BYTES: Final = 64 * 1024
-"""Size from which the bytes of a frame are read and written apart from its head: this saves a copy."""
+"""Size from which the bytes of a frame are read and written apart from its head, which saves a copy, and from
+which the system begins to write them at once."""
 
 _KEPT_OPEN: Final = 128
 """Logs that a process keeps open while they are written: to open one costs a third of a small flush."""
@@ -220,6 +221,7 @@ class LocalReplica:
             else:
                 self._disk.write(log, head, self._end)
                 self._disk.write(log, data, self._end + FRAME.size)
+                self._disk.begin_sync(log, self._end, FRAME.size + len(data))
             self._is_torn = False
         extend(self._extents, offset, len(data), self._end)
         self._end += FRAME.size + len(data)

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -19,10 +20,11 @@ from lockgate.storage_core.errors import (
     RecordVersionError,
     StoreUnavailableError,
 )
+from lockgate.storage_core.files.volumes import disk as disk_calls
 from lockgate.storage_core.files.volumes import local_replica
 from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.files.volumes.local import LocalVolume
-from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState
+from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, ReplicaState
 from lockgate.storage_core.files.volumes.view import VolumeView
 from lockgate.storage_core.stamp import Stamp
 from tests.support.commit.destination import Crash
@@ -110,6 +112,29 @@ def _written(folder: Path, disk: Disk | None = None) -> LocalVolume:
     volume.append(B, S1, 0, b"abc")
     volume.flush(B, S1)
     return volume
+
+
+def test_the_system_begins_to_write_a_large_append_before_its_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = Mock()
+    monkeypatch.setattr(disk_calls, "_sync_file_range", begin)
+    with _written(tmp_path) as volume:
+        begin.assert_not_called()
+        size = (tmp_path / LOG).stat().st_size
+        volume.append(B, S1, 3, bytes(64 * 1024))
+        [(_, position, length, _)] = [call.args for call in begin.call_args_list]
+        assert (position.value, position.value + length.value) == (size, (tmp_path / LOG).stat().st_size)
+        assert volume.stat(B) == Replica(B, S1, ReplicaState.WRITING, 3 + 64 * 1024, 3)
+
+
+def test_a_system_without_that_call_writes_large_appends_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_calls, "_sync_file_range", None)
+    with _written(tmp_path) as volume:
+        volume.append(B, S1, 3, bytes(64 * 1024))
+        assert volume.flush(B, S1) == 3 + 64 * 1024
 
 
 def test_a_full_disk_refuses_an_append_and_keeps_what_is_flushed(tmp_path: Path) -> None:
