@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import psutil
@@ -17,12 +17,15 @@ def measured(work: Callable[[], object], server_pid: int | None) -> Turn:
     """Do some work in this process, its JVM and its Python workers, and return what it took."""
     os.sync()  # what an earlier turn left to be written is not this one's
     load = os.getloadavg()[0]
-    before_s, server_before_s, began_s = _tree_cpu_s(), _cpu_s(server_pid), time.perf_counter()
+    before, server_before_s, began_s = _tree_cpu_s(), _cpu_s(server_pid), time.perf_counter()
     work()
     wall_s = time.perf_counter() - began_s
+    # One that has ended by now was idle before: Spark ends a Python worker after a minute without work, and
+    # nobody is told the CPU time of its whole life.
+    spent = [cpu_s - before.get(process, 0.0) for process, cpu_s in _tree_cpu_s().items()]
     return Turn(
         wall_s=wall_s,
-        client_cpu_s=_tree_cpu_s() - before_s,
+        client_cpu_s=sum(spent),
         server_cpu_s=_cpu_s(server_pid) - server_before_s,
         load=load,
     )
@@ -42,15 +45,14 @@ def in_turns(
     return taken
 
 
-def _tree_cpu_s() -> float:
+def _tree_cpu_s() -> dict[psutil.Process, float]:
+    """Return the CPU seconds so far of this process and of all below it, without those of ended children."""
     here = psutil.Process()
-    return sum(_each_cpu_s([here, *here.children(recursive=True)]))
-
-
-def _each_cpu_s(processes: Iterable[psutil.Process]) -> Iterable[float]:
-    for process in processes:
-        with suppress(psutil.NoSuchProcess):  # its CPU time is now its parent's
-            yield sum(process.cpu_times()[:4])
+    found: dict[psutil.Process, float] = {}
+    for process in [here, *here.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            found[process] = sum(process.cpu_times()[:2])
+    return found
 
 
 def _cpu_s(pid: int | None) -> float:
