@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ import psutil
 import pytest
 
 from examples.flights.processes import children
-from examples.flights.processes.children import ended
+from examples.flights.processes.children import ended, started
 
 pytestmark = pytest.mark.integration
 
@@ -61,3 +62,30 @@ def test_a_child_that_ignores_the_first_signal_is_killed(
     pid = run_until_the_block_ends(tmp_path, "signal.SIG_IGN")
 
     assert not is_running(pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_the_start_of_a_process_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    processes: list[subprocess.Popen[bytes]] = []
+
+    class Interrupted(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: object, **options: object) -> None:
+            super().__init__(*arguments, **options)  # type: ignore[call-overload]
+            processes.append(self)
+            signal.raise_signal(number)
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(number, stop)
+    monkeypatch.setattr(children.subprocess, "Popen", Interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt), started(["sleep", "60"], tmp_path / "log", {}):
+            pytest.fail("the signal was lost")
+        assert signal.getsignal(number) is stop
+    finally:
+        signal.signal(number, before)
+
+    assert [process.poll() for process in processes] == [-signal.SIGTERM]

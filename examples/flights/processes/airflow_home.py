@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from examples.flights.failed import DemoFailedError
-from examples.flights.processes.children import ended
+from examples.flights.processes.children import started
 from lockgate.operators.dag_files import dags_dir
 
 MIGRATION_TIMEOUT_S: Final = 300.0
@@ -106,18 +105,8 @@ class AirflowHome:
     def _airflow(
         self, arguments: list[str], log: Path, environment: Mapping[str, str], timeout_s: float
     ) -> int:
-        with (
-            log.open("wb") as output,
-            subprocess.Popen(
-                [sys.executable, "-m", "airflow", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **self._settings(), **self.environment, **environment},
-                start_new_session=True,
-            ) as process,
-            ended(process),
-        ):
+        command = [sys.executable, "-m", "airflow", *arguments]
+        with started(command, log, {**self._settings(), **self.environment, **environment}) as process:
             try:
                 return process.wait(timeout_s)
             except subprocess.TimeoutExpired:

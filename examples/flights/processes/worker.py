@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from examples.flights.failed import DemoFailedError
-from examples.flights.processes.children import ended
+from examples.flights.processes.children import started
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.broker.embedded_broker import find_broker, start_broker, stop_broker
 
@@ -34,22 +34,12 @@ def running_broker(settings: Settings) -> Iterator[None]:
 @contextmanager
 def running_worker(log: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """Run a Celery worker during the block and yield its parent process."""
-    with (
-        log.open("wb") as output,
-        subprocess.Popen(
-            [
-                *(sys.executable, "-m", "celery", "-A", "lockgate.workers", "worker"),
-                *("-Q", "commit,recovery,sweep", "-c", str(PROCESSES), "-n", f"demo-{os.getpid()}@%h"),
-                *("--loglevel", "INFO"),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **environment},
-            start_new_session=True,
-        ) as process,
-        ended(process),
-    ):
+    command = [
+        *(sys.executable, "-m", "celery", "-A", "lockgate.workers", "worker"),
+        *("-Q", "commit,recovery,sweep", "-c", str(PROCESSES), "-n", f"demo-{os.getpid()}@%h"),
+        *("--loglevel", "INFO"),
+    ]
+    with started(command, log, environment) as process:
         yield process
 
 
