@@ -20,8 +20,8 @@ def measured(work: Callable[[], object], server_pid: int | None) -> Turn:
     before, server_before_s, began_s = _tree_cpu_s(), _cpu_s(server_pid), time.perf_counter()
     work()
     wall_s = time.perf_counter() - began_s
-    # One that has ended by now was idle before: Spark ends a Python worker after a minute without work, and
-    # nobody is told the CPU time of its whole life.
+    # A process that has ended by now was idle: Spark ends a Python worker after a minute without work, and
+    # its CPU time is lost, even to its parent.
     spent = [cpu_s - before.get(process, 0.0) for process, cpu_s in _tree_cpu_s().items()]
     return Turn(
         wall_s=wall_s,
