@@ -6,11 +6,22 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Final, NamedTuple
 
 import psutil
 
 from benchmarks.peers.results import Turn
 from benchmarks.peers.server import cpu_s
+
+
+class _Cpu(NamedTuple):
+    """CPU seconds of a process so far, and of its children that have ended."""
+
+    own_s: float
+    ended_s: float
+
+
+_NOTHING: Final = _Cpu(0.0, 0.0)
 
 
 def measured(work: Callable[[], object], server_pid: int | None) -> Turn:
@@ -20,12 +31,15 @@ def measured(work: Callable[[], object], server_pid: int | None) -> Turn:
     before, server_before_s, began_s = _tree_cpu_s(), _cpu_s(server_pid), time.perf_counter()
     work()
     wall_s = time.perf_counter() - began_s
-    # A process that has ended by now was idle: Spark ends a Python worker after a minute without work, and
-    # its CPU time is lost, even to its parent.
-    spent = [cpu_s - before.get(process, 0.0) for process, cpu_s in _tree_cpu_s().items()]
+    after = _tree_cpu_s()
+    own_s = sum(now.own_s - before.get(process, _NOTHING).own_s for process, now in after.items())
+    # Of ended children their parents know the time of their whole lives; what they used before is not of
+    # this turn. Of Spark's Python workers, which end after a minute without work, nobody knows it.
+    ended_s = sum(now.ended_s - before.get(process, _NOTHING).ended_s for process, now in after.items())
+    earlier_s = sum(was.own_s for process, was in before.items() if process not in after)
     return Turn(
         wall_s=wall_s,
-        client_cpu_s=sum(spent),
+        client_cpu_s=own_s + max(0.0, ended_s - earlier_s),
         server_cpu_s=_cpu_s(server_pid) - server_before_s,
         load=load,
     )
@@ -45,13 +59,14 @@ def in_turns(
     return taken
 
 
-def _tree_cpu_s() -> dict[psutil.Process, float]:
-    """Return the CPU seconds so far of this process and of all below it, without those of ended children."""
+def _tree_cpu_s() -> dict[psutil.Process, _Cpu]:
+    """Return the CPU seconds so far of this process and of all below it."""
     here = psutil.Process()
-    found: dict[psutil.Process, float] = {}
+    found: dict[psutil.Process, _Cpu] = {}
     for process in [here, *here.children(recursive=True)]:
         with suppress(psutil.NoSuchProcess):
-            found[process] = sum(process.cpu_times()[:2])
+            times = process.cpu_times()
+            found[process] = _Cpu(sum(times[:2]), sum(times[2:4]))
     return found
 
 

@@ -77,8 +77,8 @@ def _signals_held() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    for caught in held:
-        signal.raise_signal(caught)
+        for caught in held:
+            signal.raise_signal(caught)
 
 
 def _end(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

@@ -41,6 +41,14 @@ def test_a_process_that_ends_takes_its_earlier_cpu_time_from_nobody() -> None:
         assert 0 <= measured(end, None).client_cpu_s < BURN_S / 2
 
 
+def test_the_cpu_time_of_a_process_that_begins_and_ends_is_counted() -> None:
+    def run() -> None:
+        with burning():
+            pass
+
+    assert measured(run, None).client_cpu_s >= BURN_S
+
+
 def test_the_cpu_time_of_a_process_that_begins_is_counted() -> None:
     begun = burning()
     try:
