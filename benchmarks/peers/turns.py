@@ -33,8 +33,8 @@ def measured(work: Callable[[], object], server_pid: int | None) -> Turn:
     wall_s = time.perf_counter() - began_s
     after = _tree_cpu_s()
     own_s = sum(now.own_s - before.get(process, _NOTHING).own_s for process, now in after.items())
-    # Of ended children their parents know the time of their whole lives; what they used before is not of
-    # this turn. Of Spark's Python workers, which end after a minute without work, nobody knows it.
+    # The system adds the time of an ended child's whole life to its parent's; what it used before this turn
+    # is taken off. It adds nothing for Spark's Python workers, which end after a minute without work.
     ended_s = sum(now.ended_s - before.get(process, _NOTHING).ended_s for process, now in after.items())
     earlier_s = sum(was.own_s for process, was in before.items() if process not in after)
     return Turn(

@@ -11,18 +11,20 @@ from benchmarks.peers.turns import measured
 
 BURN_S = 0.4
 BURN = f"""
-import time
+import sys, time
 while time.process_time() < {BURN_S}:
     pass
 print("done", flush=True)
-time.sleep(60)
+sys.stdin.read()
 """
 
 
 @contextmanager
 def burning() -> Iterator[subprocess.Popen[str]]:
     """Start a process that uses CPU time and then waits; yield it when it waits."""
-    with subprocess.Popen([sys.executable, "-c", BURN], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", BURN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "done\n"
