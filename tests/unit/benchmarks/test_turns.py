@@ -48,12 +48,12 @@ def test_the_cpu_time_of_a_process_that_begins_and_ends_is_counted() -> None:
         with burning():
             pass
 
-    assert measured(run, None).client_cpu_s >= BURN_S
+    assert measured(run, None).client_cpu_s > BURN_S / 2
 
 
 def test_the_cpu_time_of_a_process_that_begins_is_counted() -> None:
     begun = burning()
     try:
-        assert measured(begun.__enter__, None).client_cpu_s >= BURN_S
+        assert measured(begun.__enter__, None).client_cpu_s > BURN_S / 2
     finally:
         begun.__exit__(None, None, None)
