@@ -8,9 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cache, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
@@ -22,11 +20,11 @@ from botocore.config import Config
 from botocore.credentials import CredentialProvider, CredentialResolver, Credentials
 from botocore.exceptions import BotoCoreError, ClientError, ProfileNotFound
 from botocore.httpsession import get_cert_path
-from botocore.utils import parse_timestamp
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores.s3.errors import NEVER_SENT, is_outcome_unknown, scrubbed
+from lockgate.storage_core.stores.s3.timestamp import timestamp
 from lockgate.storage_core.stores.s3.whole_answer import before_parse
 
 if TYPE_CHECKING:
@@ -168,7 +166,7 @@ def _new_clients(connection: _Connection) -> Clients:
     if connection.s3_credentials is not None:
         given = GivenCredentials(connection.s3_credentials)
         core.register_component("credential_provider", CredentialResolver([given]))
-    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_timestamp)
+    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=timestamp)
     session = boto3.Session(botocore_session=core)
     region = region_of(connection, session.region_name)
     repeating = _client(session, connection, region, tries=connection.s3_max_attempts)
@@ -232,14 +230,6 @@ def _client(session: boto3.Session, connection: _Connection, region: str, *, tri
     client = session.client("s3", endpoint_url=endpoint, region_name=region, config=config)
     client.meta.events.register("before-parse.s3", before_parse)
     return client
-
-
-def _timestamp(value: Any) -> datetime:
-    """Parse a timestamp, one for each object of a listing: in 1 µs, where botocore's own parser takes 80."""
-    if isinstance(value, str) and value.endswith("Z"):
-        with suppress(ValueError):
-            return datetime.fromisoformat(value)
-    return parse_timestamp(value)
 
 
 def _first_set(variables: tuple[str, ...]) -> str | None:

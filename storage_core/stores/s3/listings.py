@@ -10,6 +10,7 @@ from lockgate.storage_core.stores.s3.request_policy import RequestPolicy
 
 if TYPE_CHECKING:
     from types_boto3_s3.type_defs import (
+        ListMultipartUploadsOutputTypeDef,
         ListMultipartUploadsRequestTypeDef,
         ListObjectsV2OutputTypeDef,
         ListObjectsV2RequestTypeDef,
@@ -64,19 +65,11 @@ def open_uploads(requests: RequestPolicy, prefix: str) -> Iterator[UploadInfo]:
         "Prefix": requests.prefix + prefix,
     }
     while True:
-        answer = requests.read(
+        answer, found = requests.read(
             "ListMultipartUploads",
             prefix,
-            lambda clients: clients.repeating.list_multipart_uploads(**request),
+            lambda clients: _uploads(requests, clients.repeating.list_multipart_uploads(**request)),
         )
-        found = [
-            UploadInfo(
-                key=upload["Key"].removeprefix(requests.prefix),
-                upload_id=upload["UploadId"],
-                begun_s=upload["Initiated"].timestamp(),
-            )
-            for upload in answer.get("Uploads", [])
-        ]
         # S3 returns sorted uploads; some look-alikes do not.
         found.sort(key=lambda upload: (upload.key, upload.begun_s))
         if not answer.get("IsTruncated"):  # rclone omits it if it is false
@@ -92,3 +85,17 @@ def open_uploads(requests: RequestPolicy, prefix: str) -> Iterator[UploadInfo]:
             request["KeyMarker"] = answer["NextKeyMarker"]
             request["UploadIdMarker"] = answer["NextUploadIdMarker"]
         yield from complete or found
+
+
+def _uploads(
+    requests: RequestPolicy, answer: ListMultipartUploadsOutputTypeDef
+) -> tuple[ListMultipartUploadsOutputTypeDef, list[UploadInfo]]:
+    """Return the answer to a listing of uploads, and what it lists."""
+    return answer, [
+        UploadInfo(
+            key=upload["Key"].removeprefix(requests.prefix),
+            upload_id=upload["UploadId"],
+            begun_s=upload["Initiated"].timestamp(),
+        )
+        for upload in answer.get("Uploads", [])
+    ]

@@ -10,16 +10,18 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from io import BytesIO
 from typing import Any, Final
-from xml.etree.ElementTree import Element, ParseError, XMLParser
 
 from botocore.exceptions import ClientError
 
+from lockgate.storage_core.stores.s3.crt.document import read_document
 from lockgate.storage_core.stores.s3.crt.operation import METADATA, Operation
+from lockgate.storage_core.stores.s3.timestamp import timestamp
 from lockgate.storage_core.stores.s3.whole_answer import CutAnswerError, check_whole
 
-_MAX_DOCUMENT_BYTES: Final = 2**20
 _CONVERTED: Final[Mapping[str, Callable[[str], Any]]] = {
     "ContentLength": int,
+    "Initiated": timestamp,
+    "IsTruncated": "true".__eq__,
     "LastModified": parsedate_to_datetime,
 }
 
@@ -61,10 +63,7 @@ def results(operation: Operation, answer: Answer) -> dict[str, Any]:
         raise _refusal(operation, {**parsed, "Error": error_of(answer)})
     for name, value in answer.headers.items():
         if result := operation.answer_headers.get(name):
-            try:
-                parsed[result] = _CONVERTED.get(result, str)(value)
-            except (TypeError, ValueError):
-                raise CutAnswerError(error=f"its {name} cannot be read") from None
+            parsed[result] = _converted(result, value)
     if operation.has_metadata:
         parsed["Metadata"] = {
             name.removeprefix(METADATA): value
@@ -72,12 +71,15 @@ def results(operation: Operation, answer: Answer) -> dict[str, Any]:
             if name.startswith(METADATA)
         }
     if operation.has_document:
-        document = _document(answer.body)
-        if document.tag == "Error":
+        document = read_document(answer.body)
+        if document.root == "Error":
             # As botocore: an error inside a 200 is a 500, whatever its code.
             parsed["ResponseMetadata"]["HTTPStatusCode"] = 500
-            raise _refusal(operation, {**parsed, "Error": _fields(document)})
-        parsed |= _fields(document)
+            raise _refusal(operation, {**parsed, "Error": document.fields})
+        parsed |= _all_converted(document.fields)
+        for name, listed in document.lists.items():
+            if result := operation.lists.get(name):
+                parsed[result] = [_all_converted(fields) for fields in listed]
     if operation.has_stream:
         _check_checksum(answer)
         parsed["Body"] = BytesIO(answer.body)
@@ -93,27 +95,20 @@ def error_of(answer: Answer) -> dict[str, str]:
     error = {"Code": str(answer.status), "Message": "no message"}
     if answer.body.lstrip().startswith(b"<"):
         with suppress(CutAnswerError):  # a proxy's page: the status says enough
-            error |= _fields(_document(answer.body))
+            error |= read_document(answer.body).fields
     return error
 
 
-def _document(body: bytes) -> Element:
-    """Parse a document without entities of its own."""
-    if len(body) > _MAX_DOCUMENT_BYTES or b"<!" in body:
-        raise CutAnswerError(error="its document is not one of S3")
-    parser = XMLParser()  # noqa: S314 - without a document type there is nothing to expand
+def _all_converted(fields: dict[str, str]) -> dict[str, Any]:
+    return {name: _converted(name, value) for name, value in fields.items()}
+
+
+def _converted(result: str, value: str) -> Any:
+    """Return a result in the type that boto3 gives it, if that is not text."""
     try:
-        parser.feed(body.lstrip())  # S3 may send spaces while it completes an upload
-        root: Element = parser.close()
-    except (LookupError, ParseError, ValueError) as error:
-        raise CutAnswerError(error=f"its document is not complete ({error})") from None
-    for element in root.iter():
-        element.tag = element.tag.rpartition("}")[2]
-    return root
-
-
-def _fields(document: Element) -> dict[str, str]:
-    return {element.tag: element.text or "" for element in document if not len(element)}
+        return convert(value) if (convert := _CONVERTED.get(result)) else value
+    except (TypeError, ValueError):
+        raise CutAnswerError(error=f"its {result} cannot be read") from None
 
 
 def _check_checksum(answer: Answer) -> None:

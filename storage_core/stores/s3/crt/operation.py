@@ -21,6 +21,7 @@ NAMES: Final = {
     "delete_object": "DeleteObject",
     "get_object": "GetObject",
     "head_object": "HeadObject",
+    "list_multipart_uploads": "ListMultipartUploads",
     "put_object": "PutObject",
     "upload_part": "UploadPart",
 }
@@ -38,7 +39,7 @@ class Message:
 
     Attributes:
         method: HTTP method.
-        path: Path below the bucket with the query, percent-encoded; begins with a slash.
+        path: Path below the bucket with the query, percent-encoded; begins with a slash if it has a key.
         headers: Names and values.
         body: May be empty.
     """
@@ -62,6 +63,7 @@ class Operation:
         payload: Parameter that is the body; may be empty.
         answer_headers: Name of the result in each header of the answer, in lower case.
         has_document: Whether results stand in an XML document, too.
+        lists: Name of the result in each element of the document that is repeated.
         has_metadata: Whether results hold the object's metadata.
         has_stream: Whether the answer's body is the object's data.
     """
@@ -74,6 +76,7 @@ class Operation:
     payload: str
     answer_headers: Mapping[str, str]
     has_document: bool
+    lists: Mapping[str, str]
     has_metadata: bool
     has_stream: bool
 
@@ -94,6 +97,11 @@ class Operation:
             answer_headers={place.lower(): result for result, place in _placed(results, "header").items()},
             has_document=not operation.has_streaming_output
             and any("location" not in shape.serialization for shape in results.values()),
+            lists={
+                shape.serialization.get("name", result): result
+                for result, shape in results.items()
+                if shape.type_name == "list"
+            },
             has_metadata="Metadata" in results,
             has_stream=operation.has_streaming_output,
         )
@@ -116,7 +124,7 @@ class Operation:
                 raise TypeError(f"{self.name} has no parameter {parameter}")
         parts = [self.subresource] if self.subresource else []
         parts += [urlencode(query, quote_via=quote)] if query else []
-        path = "/" + quote(str(parameters["Key"]), safe=_SAFE_IN_KEYS)
+        path = "/" + quote(str(parameters["Key"]), safe=_SAFE_IN_KEYS) if "Key" in parameters else ""
         return Message(self.method, f"{path}?{'&'.join(parts)}" if parts else path, tuple(headers), body)
 
 

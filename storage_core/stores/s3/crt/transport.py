@@ -291,6 +291,7 @@ class Transport:
         if message.body or message.method in {"PUT", "POST"}:
             headers.add("Content-Length", str(len(message.body)))
         path = self._endpoint.path + message.path
+        path = path if path.startswith("/") else f"/{path}"
         body = BytesIO(message.body) if message.body else None
         exchange = _Exchange(partial(self._answered_with, path), ended)
         due_s = time.monotonic() + self._patience_s + len(message.body) / _SLOWEST_BYTES_PER_S

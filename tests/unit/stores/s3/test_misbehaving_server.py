@@ -96,7 +96,6 @@ CALLS: Final = {
         lambda store: list(store.upload_pages()),
         _document(b"ListMultipartUploadsResult", b"<IsTruncated>false</IsTruncated>" + UPLOAD),
         changes=False,
-        boto3=True,
     ),
     "delete many": Call(
         lambda store: store.delete_many(["k"]),

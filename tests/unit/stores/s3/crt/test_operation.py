@@ -99,6 +99,12 @@ def test_a_message_is_what_boto3_sends(client: Any, key: str, metadata: dict[str
         },
         "complete_multipart_upload": {**it, "UploadId": key, "MultipartUpload": {"Parts": [part]}},
         "abort_multipart_upload": {**it, "UploadId": key},
+        "list_multipart_uploads": {
+            "Bucket": "lake",
+            "KeyMarker": key,
+            "Prefix": key,
+            "UploadIdMarker": "u +/=",
+        },
     }
     assert set(calls) == set(NAMES)
     for method, parameters in calls.items():

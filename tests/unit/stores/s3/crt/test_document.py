@@ -1,0 +1,84 @@
+"""Documents of S3 are read into fields and lists, or refused."""
+
+from __future__ import annotations
+
+import gc
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockgate.storage_core.stores.s3.crt.document import read_document
+from lockgate.storage_core.stores.s3.whole_answer import CutAnswerError
+
+LISTING: Final = (
+    b'<?xml version="1.0" encoding="UTF-8"?>\n'
+    b'<ListMultipartUploadsResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+    b"<Bucket>lake</Bucket><KeyMarker/><IsTruncated>true</IsTruncated>"
+    b"<Upload><Key>a &amp; b\xc3\xa9</Key><UploadId>1</UploadId>"
+    b"<Owner><ID>o</ID><Key>not the upload's</Key></Owner><Initiated>2026-11-22T10:00:00Z</Initiated></Upload>\n"
+    b"<Upload><Key>c</Key><UploadId>2</UploadId></Upload>"
+    b"<CommonPrefixes><Prefix>d/</Prefix></CommonPrefixes>"
+    b"</ListMultipartUploadsResult>"
+)
+
+
+def test_a_listing_has_fields_and_lists() -> None:
+    document = read_document(LISTING)
+    assert document.root == "ListMultipartUploadsResult"
+    assert document.fields == {"Bucket": "lake", "KeyMarker": "", "IsTruncated": "true"}
+    assert document.lists == {
+        "Upload": [
+            {"Key": "a & bé", "UploadId": "1", "Initiated": "2026-11-22T10:00:00Z"},
+            {"Key": "c", "UploadId": "2"},
+        ],
+        "CommonPrefixes": [{"Prefix": "d/"}],
+    }
+
+
+@pytest.mark.parametrize("end", range(len(LISTING)))
+def test_a_document_that_ends_early_is_refused(end: int) -> None:
+    with pytest.raises(CutAnswerError, match="not complete"):
+        read_document(LISTING[:end])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'<!DOCTYPE x [<!ENTITY e "eeee">]><x>&e;</x>',
+        b"<x>" + b" " * 2**24 + b"</x>",
+        b"<x>&unknown;</x>",
+        b"<x><y></x></y>",
+        b"<x/><y/>",
+    ],
+    ids=["entities", "too long", "unknown entity", "crossed", "two roots"],
+)
+def test_what_is_no_document_of_s3_is_refused(body: bytes) -> None:
+    with pytest.raises(CutAnswerError):
+        read_document(body)
+
+
+@given(
+    st.binary(max_size=60) | st.binary(max_size=30).map(lambda noise: LISTING[:200] + noise + LISTING[200:])
+)
+def test_no_bytes_raise_another_error(body: bytes) -> None:
+    try:
+        read_document(body)
+    except CutAnswerError as error:
+        assert "document" in str(error)  # noqa: PT017 - which of two outcomes is allowed
+
+
+def test_a_page_of_uploads_makes_few_objects_for_the_garbage_collector() -> None:
+    upload = LISTING[LISTING.index(b"<Upload>") : LISTING.index(b"</Upload>") + len(b"</Upload>")]
+    page = b"<L>" + upload * 1000 + b"</L>"
+    gc.collect()
+    gc.disable()
+    try:
+        before = gc.get_count()[0]
+        document = read_document(page)
+        made = gc.get_count()[0] - before
+    finally:
+        gc.enable()
+    assert len(document.lists["Upload"]) == 1000
+    assert made < 2000
