@@ -107,11 +107,14 @@ class PretendingStore(LocalStore):
             key=pending.key, size=pending.size, version="1", modified_s=time.time(), token=pending.token
         )
 
-    def upload_pages(self, prefix: str = "", *, page_size: int = PAGE) -> Iterator[Sequence[UploadInfo]]:
+    def upload_pages(
+        self, prefix: str = "", *, after: str = "", page_size: int = PAGE
+    ) -> Iterator[Sequence[UploadInfo]]:
         """Yield those that are not completed."""
         if is_hidden(prefix):
-            yield from super().upload_pages(prefix, page_size=page_size)
-        yield from in_pages(self.uploads.open_below(prefix), page_size)
+            yield from super().upload_pages(prefix, after=after, page_size=page_size)
+        found = self.uploads.open_below(prefix)
+        yield from in_pages((upload for upload in found if upload.key > after), page_size)
 
 
 def _upload_id(key: str) -> str:

@@ -178,9 +178,11 @@ class InstrumentedStore:
         """See `Store.upload_bytes`."""
         return self._call("measure", lambda: self.inner.upload_bytes(key, upload_id))
 
-    def upload_pages(self, prefix: str = "", *, page_size: int = PAGE) -> Iterator[Sequence[UploadInfo]]:
+    def upload_pages(
+        self, prefix: str = "", *, after: str = "", page_size: int = PAGE
+    ) -> Iterator[Sequence[UploadInfo]]:
         """See `Store.upload_pages`."""
-        return self._each_page("uploads", self.inner.upload_pages(prefix, page_size=page_size))
+        return self._each_page("uploads", self.inner.upload_pages(prefix, after=after, page_size=page_size))
 
     def _call(self, verb: str, call: Callable[[], Result]) -> Result:
         point = f"{current_step()}.{verb}"

@@ -318,8 +318,16 @@ class Store(Protocol):
             UploadGoneError: The upload is not open.
         """
 
-    def upload_pages(self, prefix: str = "", *, page_size: int = PAGE) -> Iterator[Sequence[UploadInfo]]:
-        """Yield all open uploads whose key starts with `prefix`, in pages, ordered by key."""
+    def upload_pages(
+        self, prefix: str = "", *, after: str = "", page_size: int = PAGE
+    ) -> Iterator[Sequence[UploadInfo]]:
+        """Yield all open uploads whose key starts with `prefix`, in pages, ordered by key.
+
+        Args:
+            prefix: Beginning of the keys.
+            after: Only keys greater than this one.
+            page_size: Maximum number of uploads in a page, from 1 to 1,000.
+        """
 
 
 def check_key(key: str) -> str:

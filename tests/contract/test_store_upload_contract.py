@@ -280,3 +280,16 @@ class TestUploads:
         assert set(open_uploads(store, "dataset1/")) == set(names[:4])
         assert set(open_uploads(store, "dataset1/a")) == set(names[:3])
         assert open_uploads(store, "nothing") == []
+
+    @pytest.mark.parametrize("after", ["", "a/", "a/b", "a/b0", "a/é", "b", "c"])
+    def test_open_uploads_are_listed_behind_a_key(self, store: Store, after: str) -> None:
+        names = ["a/a", "a/b", "a/b", "a/b-1", "a/é", "b"]
+        for name in names:
+            upload(store, name, b"x")
+
+        behind = [name for name in names if name.encode() > after.encode()]
+        for page_size in (1, 2, 1000):
+            pages = list(store.upload_pages(after=after, page_size=page_size))
+            assert [found.key for page in pages for found in page] == behind
+        below = [found.key for page in store.upload_pages("a/b", after=after) for found in page]
+        assert below == [name for name in behind if name.startswith("a/b")]

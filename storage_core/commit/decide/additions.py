@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from posixpath import commonpath
 from typing import Final
 
@@ -30,11 +31,21 @@ from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import check_id, with_short_id
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import UploadInfo
+from lockgate.storage_core.stores.file_tree import FileTree
 from lockgate.storage_core.stores.pagination import in_pages
 from lockgate.storage_core.stores.protocol import PendingUpload, check_key, check_parts
 
 KeptFiles = dict[str, tuple[PendingFile, ...]]
 """Added files in memory, by the digest of their shard."""
+
+RANGE_FILES: Final = 2_000
+"""Files in each range of keys whose open uploads are listed by themselves."""
+
+SAMPLED_FILES: Final = 500
+"""Of so many files, the key of one is kept to find the ranges."""
+
+RANGES_AT_ONCE: Final = 4
+"""Their listings at a time: a page of a listing is known only when the one before it has ended."""
 
 KEPT_SHARDS: Final = 4
 """Shards of added files that a plan keeps in memory, so that most jobs read none twice."""
@@ -50,6 +61,7 @@ class Additions:
         partitions: Partitions of the keys.
         refs: Stored shards, in order.
         kept: The first files, by shard.
+        sample: Keys of some files, one of `SAMPLED_FILES`.
     """
 
     keys: set[bytes] = field(default_factory=set)
@@ -57,6 +69,7 @@ class Additions:
     partitions: set[str] = field(default_factory=set)
     refs: tuple[ShardRef, ...] = ()
     kept: KeptFiles = field(default_factory=dict)
+    sample: list[str] = field(default_factory=list)
 
     def add(self, file: PendingFile, where: str) -> None:
         """Add a file that the pending set with the key `where` names.
@@ -70,6 +83,8 @@ class Additions:
                 f"two tasks write {file.key}, the second one in {where}; nothing was published; give them "
                 "different names"
             )
+        if len(self.keys) % SAMPLED_FILES == 0:
+            self.sample.append(file.key)
         self.keys.add(key)
         self.partitions.add(partition_of(file.key))
         self.uploads.add(_upload(file.key, file.upload.upload_id))
@@ -83,6 +98,15 @@ class Additions:
         """Prefix of the keys: empty, or the partition or its parent that has them all, with a `/`."""
         common = commonpath(self.partitions)
         return f"{common}/" if common else ""
+
+    def ranges(self) -> list[tuple[str, str]]:
+        """Return ranges of keys with about `RANGE_FILES` files each: after the first key, up to the second.
+
+        The first begins, and the last ends, with an empty key.
+        """
+        every = RANGE_FILES // SAMPLED_FILES
+        bounds = sorted(self.sample)[every::every]
+        return list(pairwise(["", *bounds, ""]))
 
     def scope_of(self, name: ScopeName) -> Scope:
         """Return what the conflict mode applies to."""
@@ -107,7 +131,7 @@ def store_additions(folder: JobFolder, job: JobRecord, chosen: list[Chosen], set
 
 
 def check_uploads(folder: JobFolder, planned: Additions, settings: Settings) -> None:
-    """Check that all uploads are open: with a listing, then one by one those that it lacks or that come late.
+    """Check that all uploads are open: with listings, then one by one those that they lack or that come late.
 
     A closed one may be visible already (`file-v2`).
     """
@@ -118,10 +142,19 @@ def check_uploads(folder: JobFolder, planned: Additions, settings: Settings) -> 
     def is_own(info: UploadInfo) -> bool:
         return _upload(info.key, info.upload_id) in planned.uploads
 
-    for info in OwnUploads(folder.store, is_own, planned.folder, len(closed)):
-        closed.discard(_upload(info.key, info.upload_id))
-        if not closed:
-            return
+    def read_range(bounds: tuple[str, str]) -> None:
+        after, until = bounds
+        for info in OwnUploads(folder.store, is_own, planned.folder, expected, after=after, until=until):
+            closed.discard(_upload(info.key, info.upload_id))
+            if not closed:
+                return
+
+    ranges = [("", "")] if isinstance(folder.store, FileTree) else planned.ranges()
+    expected = len(closed) // len(ranges)
+    for _ in in_parallel(read_range, ranges, RANGES_AT_ONCE):
+        pass
+    if not closed:
+        return
     uploads = (file.upload for file in planned.files(folder))
     suspects = (upload for upload in uploads if _upload(upload.key, upload.upload_id) in closed)
 

@@ -29,19 +29,26 @@ class OwnUploads:
         is_own: Return whether an upload is the job's.
         prefix: Prefix of the keys.
         expected: Number of uploads that the job has, if it is known.
-        is_complete: Whether the listing was read to its end; known after the iteration.
+        after: Only keys greater than this one.
+        until: Only keys up to this one; empty: all.
+        is_complete: Whether the listing was read to its end, or to `until`; known after the iteration.
     """
 
     store: Store
     is_own: Callable[[UploadInfo], bool]
     prefix: str = ""
     expected: int = 0
+    after: str = ""
+    until: str = ""
     is_complete: bool = field(init=False, default=False)
 
     def __iter__(self) -> Iterator[UploadInfo]:
         own = foreign = 0
-        for page in self.store.upload_pages(self.prefix):
+        for page in self.store.upload_pages(self.prefix, after=self.after):
             for info in page:
+                if self.until and info.key > self.until:
+                    self.is_complete = True
+                    return
                 if self.is_own(info):
                     own += 1
                     yield info

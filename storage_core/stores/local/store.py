@@ -265,11 +265,14 @@ class LocalStore:
         with translated("measure upload", self._path(key), changes=False):
             return pending_uploads.written_bytes(self._tree, names, upload_id)
 
-    def upload_pages(self, prefix: str = "", *, page_size: int = PAGE) -> Iterator[Sequence[UploadInfo]]:
+    def upload_pages(
+        self, prefix: str = "", *, after: str = "", page_size: int = PAGE
+    ) -> Iterator[Sequence[UploadInfo]]:
         """Walk the hidden files in key order; see `Store.upload_pages`."""
         with translated("list uploads", self._path(prefix), changes=False), suppress(FileNotFoundError):
             self._drop_abandoned()
-            yield from in_pages(pending_uploads.still_open(self._tree, prefix), page_size)
+            found = pending_uploads.still_open(self._tree, prefix)
+            yield from in_pages((upload for upload in found if upload.key > after), page_size)
 
     def adopt_file(self, local: Path, key: str, token: Token) -> PendingUpload:
         """Link the file to the hidden name of a new upload; see `FileTree.adopt_file`."""

@@ -58,12 +58,14 @@ def _page(
     ]
 
 
-def open_uploads(requests: RequestPolicy, prefix: str) -> Iterator[UploadInfo]:
+def open_uploads(requests: RequestPolicy, prefix: str, *, after: str) -> Iterator[UploadInfo]:
     """Send ListMultipartUploads, and yield all uploads by key; see `Store.upload_pages`."""
     request: ListMultipartUploadsRequestTypeDef = {
         "Bucket": requests.bucket,
         "Prefix": requests.prefix + prefix,
     }
+    if after:
+        request["KeyMarker"] = requests.prefix + after
     while True:
         answer, found = requests.read(
             "ListMultipartUploads",

@@ -334,9 +334,11 @@ class S3Store:
 
         return self._requests.read("ListParts", key, call)
 
-    def upload_pages(self, prefix: str = "", *, page_size: int = PAGE) -> Iterator[Sequence[UploadInfo]]:
+    def upload_pages(
+        self, prefix: str = "", *, after: str = "", page_size: int = PAGE
+    ) -> Iterator[Sequence[UploadInfo]]:
         """Send ListMultipartUploads; see `Store.upload_pages`."""
-        yield from in_pages(open_uploads(self._requests, prefix), page_size)
+        yield from in_pages(open_uploads(self._requests, prefix, after=after), page_size)
 
     def upload_expiry_problem(self) -> str:
         """Return the problem of the bucket's lifecycle rules for open uploads; empty if there is none.

@@ -17,7 +17,7 @@ LISTING: Final = (
     b'<ListMultipartUploadsResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
     b"<Bucket>lake</Bucket><KeyMarker/><IsTruncated>true</IsTruncated>"
     b"<Upload><Key>a &amp; b\xc3\xa9</Key><UploadId>1</UploadId>"
-    b"<Owner><ID>o</ID><Key>not the upload's</Key></Owner><Initiated>2026-11-22T10:00:00Z</Initiated></Upload>\n"
+    b"<Owner><ID>o</ID><Key>other</Key></Owner><Initiated>2026-11-22T10:00:00Z</Initiated></Upload>\n"
     b"<Upload><Key>c</Key><UploadId>2</UploadId></Upload>"
     b"<CommonPrefixes><Prefix>d/</Prefix></CommonPrefixes>"
     b"</ListMultipartUploadsResult>"
