@@ -38,11 +38,8 @@ from lockgate.storage_core.stores.protocol import PendingUpload, check_key, chec
 KeptFiles = dict[str, tuple[PendingFile, ...]]
 """Added files in memory, by the digest of their shard."""
 
-RANGE_FILES: Final = 2_000
-"""Files in each range of keys whose open uploads are listed by themselves."""
-
-SAMPLED_FILES: Final = 500
-"""Of so many files, the key of one is kept to find the ranges."""
+RANGE_SAMPLES: Final = 8
+"""Sampled keys in each range of keys whose open uploads are listed by themselves: about 2,000 files."""
 
 RANGES_AT_ONCE: Final = 4
 """Their listings at a time: a page of a listing is known only when the one before it has ended."""
@@ -61,7 +58,7 @@ class Additions:
         partitions: Partitions of the keys.
         refs: Stored shards, in order.
         kept: The first files, by shard.
-        sample: Keys of some files, one of `SAMPLED_FILES`.
+        sample: Keys of some files, for `ranges`.
     """
 
     keys: set[bytes] = field(default_factory=set)
@@ -83,7 +80,7 @@ class Additions:
                 f"two tasks write {file.key}, the second one in {where}; nothing was published; give them "
                 "different names"
             )
-        if len(self.keys) % SAMPLED_FILES == 0:
+        if _is_sampled(key):
             self.sample.append(file.key)
         self.keys.add(key)
         self.partitions.add(partition_of(file.key))
@@ -100,12 +97,11 @@ class Additions:
         return f"{common}/" if common else ""
 
     def ranges(self) -> list[tuple[str, str]]:
-        """Return ranges of keys with about `RANGE_FILES` files each: after the first key, up to the second.
+        """Return ranges of keys with about as many files each: after the first key, up to the second.
 
         The first begins, and the last ends, with an empty key.
         """
-        every = RANGE_FILES // SAMPLED_FILES
-        bounds = sorted(self.sample)[every::every]
+        bounds = sorted(self.sample)[RANGE_SAMPLES::RANGE_SAMPLES]
         return list(pairwise(["", *bounds, ""]))
 
     def scope_of(self, name: ScopeName) -> Scope:
@@ -238,6 +234,11 @@ def _stored(
         name = write_shard(folder.store, partial(shard_key, folder), AdditionShard(files=batch))
         _keep(planned.kept, name, batch)
         yield shard_ref(name, (f.upload.size for f in batch), (f.rows for f in batch))
+
+
+def _is_sampled(digest: bytes) -> bool:
+    """Choose one of 256 files; by its number it could be the first of each task, all in one partition."""
+    return digest[0] == 0
 
 
 def _short(text: str) -> bytes:

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from lockgate.storage_core.commit.decide import additions
+from lockgate.storage_core.commit.records.pending_set import PendingFile
 from lockgate.storage_core.errors import UploadGoneError
-from lockgate.storage_core.stores.protocol import UploadInfo
+from lockgate.storage_core.ids import Token
+from lockgate.storage_core.stores.protocol import PendingUpload, UploadInfo
 from lockgate.storage_core.stores.s3.store import S3Store
 from tests.support.commit.destination import plain, write
 from tests.support.s3.destination import S3World, s3_world
@@ -20,8 +22,8 @@ NAMES = [f"part={n % 3}/{n:02d}.csv" for n in range(24)]
 
 @pytest.fixture
 def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3World]:
-    monkeypatch.setattr(additions, "SAMPLED_FILES", 2)
-    monkeypatch.setattr(additions, "RANGE_FILES", 8)
+    monkeypatch.setattr(additions, "_is_sampled", lambda _: True)
+    monkeypatch.setattr(additions, "RANGE_SAMPLES", 8)
     with s3_world(tmp_path, monkeypatch) as world:
         yield world
 
@@ -60,3 +62,19 @@ def test_an_upload_that_is_gone_is_noticed_in_each_range(s3: S3World, gone: int)
         with pytest.raises(UploadGoneError, match="1 of its 24 pending uploads are gone"):
             job.commit()
     assert s3.driver.visible() == {}
+
+
+def test_the_ranges_of_a_job_are_alike_where_each_task_writes_into_each_partition() -> None:
+    keys = [f"part={n % 16}/f-{n:05d}.bin" for n in range(20_000)]
+    found = additions.Additions()
+    for task in range(0, len(keys), 500):
+        for key in sorted(keys[task : task + 500]):
+            upload = PendingUpload(key=key, upload_id="u", token=Token("t" * 32), size=1, parts=())
+            found.add(PendingFile(path=key, upload=upload), "here")
+
+    sizes = [
+        sum(after < key and (key <= until or not until) for key in keys) for after, until in found.ranges()
+    ]
+    assert sum(sizes) == len(keys)
+    assert len(sizes) in range(7, 14)
+    assert max(sizes) < 5_000
