@@ -38,11 +38,12 @@ from lockgate.storage_core.stores.protocol import PendingUpload, check_key, chec
 KeptFiles = dict[str, tuple[PendingFile, ...]]
 """Added files in memory, by the digest of their shard."""
 
-RANGE_SAMPLES: Final = 8
-"""Sampled keys in each range of keys whose open uploads are listed by themselves: about 2,000 files."""
+RANGES: Final = 4
+"""Parts in which the open uploads of a large job are listed at the same time: the pages of a listing follow
+one another."""
 
-RANGES_AT_ONCE: Final = 4
-"""Their listings at a time: a page of a listing is known only when the one before it has ended."""
+RANGE_SAMPLES: Final = 2
+"""Sampled keys in each range, at least: about 500 files. A smaller job has one range."""
 
 KEPT_SHARDS: Final = 4
 """Shards of added files that a plan keeps in memory, so that most jobs read none twice."""
@@ -101,7 +102,8 @@ class Additions:
 
         The first begins, and the last ends, with an empty key.
         """
-        bounds = sorted(self.sample)[RANGE_SAMPLES::RANGE_SAMPLES]
+        size = len(self.sample) // RANGES
+        bounds = sorted(self.sample)[size::size][: RANGES - 1] if size >= RANGE_SAMPLES else []
         return list(pairwise(["", *bounds, ""]))
 
     def scope_of(self, name: ScopeName) -> Scope:
@@ -147,7 +149,7 @@ def check_uploads(folder: JobFolder, planned: Additions, settings: Settings) -> 
 
     ranges = [("", "")] if isinstance(folder.store, FileTree) else planned.ranges()
     expected = len(closed) // len(ranges)
-    for _ in in_parallel(read_range, ranges, RANGES_AT_ONCE):
+    for _ in in_parallel(read_range, ranges, RANGES):
         pass
     if not closed:
         return

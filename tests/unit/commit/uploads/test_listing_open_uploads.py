@@ -23,7 +23,6 @@ NAMES = [f"part={n % 3}/{n:02d}.csv" for n in range(24)]
 @pytest.fixture
 def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3World]:
     monkeypatch.setattr(additions, "_is_sampled", lambda _: True)
-    monkeypatch.setattr(additions, "RANGE_SAMPLES", 8)
     with s3_world(tmp_path, monkeypatch) as world:
         yield world
 
@@ -46,8 +45,8 @@ def test_each_range_is_listed_once_and_all_uploads_are_found(
         seen = s3.seen_in(job.commit)
 
     assert s3.driver.visible() == dict.fromkeys(NAMES, b"x")
-    bounds = sorted(NAMES)[8::8]
-    assert sorted(after and plain(after) for after in begun[:3]) == ["", *bounds]
+    bounds = sorted(NAMES)[6::6]
+    assert sorted(after and plain(after) for after in begun[:4]) == ["", *bounds]
     assert not [one for one in seen if one.operation in {"ListParts", "HeadObject"} and "part=" in one.key]
 
 
@@ -76,5 +75,12 @@ def test_the_ranges_of_a_job_are_alike_where_each_task_writes_into_each_partitio
         sum(after < key and (key <= until or not until) for key in keys) for after, until in found.ranges()
     ]
     assert sum(sizes) == len(keys)
-    assert len(sizes) in range(7, 14)
-    assert max(sizes) < 5_000
+    assert len(sizes) == additions.RANGES
+    assert max(sizes) < 8_000
+
+
+@pytest.mark.parametrize(("sampled", "ranges"), [(0, 1), (1, 1), (7, 1), (8, 4), (9, 4), (11, 4), (400, 4)])
+def test_a_small_job_has_one_range(sampled: int, ranges: int) -> None:
+    found = additions.Additions(sample=[f"{n:03d}" for n in range(sampled)])
+    assert len(found.ranges()) == ranges
+    assert (found.ranges()[0][0], found.ranges()[-1][1]) == ("", "")
