@@ -39,11 +39,11 @@ KeptFiles = dict[str, tuple[PendingFile, ...]]
 """Added files in memory, by the digest of their shard."""
 
 RANGES: Final = 4
-"""Parts in which the open uploads of a large job are listed at the same time: the pages of a listing follow
-one another."""
+"""Number of key ranges in which the open uploads of a large job are listed at the same time: the pages of one
+listing can only be read in a row."""
 
-RANGE_SAMPLES: Final = 2
-"""Sampled keys in each range, at least: about 500 files. A smaller job has one range."""
+RANGED_FILES: Final = 2_000
+"""A job of fewer files has one range: its listing has two pages."""
 
 KEPT_SHARDS: Final = 4
 """Shards of added files that a plan keeps in memory, so that most jobs read none twice."""
@@ -60,6 +60,7 @@ class Additions:
         refs: Stored shards, in order.
         kept: The first files, by shard.
         sample: Keys of some files, for `ranges`.
+        greatest: The greatest key.
     """
 
     keys: set[bytes] = field(default_factory=set)
@@ -68,6 +69,7 @@ class Additions:
     refs: tuple[ShardRef, ...] = ()
     kept: KeptFiles = field(default_factory=dict)
     sample: list[str] = field(default_factory=list)
+    greatest: str = ""
 
     def add(self, file: PendingFile, where: str) -> None:
         """Add a file that the pending set with the key `where` names.
@@ -83,6 +85,7 @@ class Additions:
             )
         if _is_sampled(key):
             self.sample.append(file.key)
+        self.greatest = max(self.greatest, file.key)
         self.keys.add(key)
         self.partitions.add(partition_of(file.key))
         self.uploads.add(_upload(file.key, file.upload.upload_id))
@@ -97,14 +100,14 @@ class Additions:
         common = commonpath(self.partitions)
         return f"{common}/" if common else ""
 
-    def ranges(self) -> list[tuple[str, str]]:
-        """Return ranges of keys with about as many files each: after the first key, up to the second.
+    def ranges(self, count: int) -> list[tuple[str, str]]:
+        """Return so many ranges of keys with about as many files each, or one for a small job.
 
-        The first begins, and the last ends, with an empty key.
+        Each is a pair: its keys are greater than the first one, which may be empty, up to the second one.
         """
-        size = len(self.sample) // RANGES
-        bounds = sorted(self.sample)[size::size][: RANGES - 1] if size >= RANGE_SAMPLES else []
-        return list(pairwise(["", *bounds, ""]))
+        size = len(self.sample) // count if len(self.keys) >= RANGED_FILES else 0
+        bounds = sorted(self.sample)[size::size][: count - 1] if size else []
+        return list(pairwise(["", *bounds, self.greatest]))
 
     def scope_of(self, name: ScopeName) -> Scope:
         """Return what the conflict mode applies to."""
@@ -129,7 +132,7 @@ def store_additions(folder: JobFolder, job: JobRecord, chosen: list[Chosen], set
 
 
 def check_uploads(folder: JobFolder, planned: Additions, settings: Settings) -> None:
-    """Check that all uploads are open: with listings, then one by one those that they lack or that come late.
+    """Check that all uploads are open: with listings, then one by one those that were not listed.
 
     A closed one may be visible already (`file-v2`).
     """
@@ -140,16 +143,18 @@ def check_uploads(folder: JobFolder, planned: Additions, settings: Settings) -> 
     def is_own(info: UploadInfo) -> bool:
         return _upload(info.key, info.upload_id) in planned.uploads
 
-    def read_range(bounds: tuple[str, str]) -> None:
-        after, until = bounds
+    def read_range(keys: tuple[str, str]) -> None:
+        after, until = keys
         for info in OwnUploads(folder.store, is_own, planned.folder, expected, after=after, until=until):
             closed.discard(_upload(info.key, info.upload_id))
             if not closed:
                 return
 
-    ranges = [("", "")] if isinstance(folder.store, FileTree) else planned.ranges()
+    # A file tree is walked as a whole for each listing.
+    at_once = 1 if isinstance(folder.store, FileTree) else min(RANGES, settings.parallelism)
+    ranges = planned.ranges(at_once)
     expected = len(closed) // len(ranges)
-    for _ in in_parallel(read_range, ranges, RANGES):
+    for _ in in_parallel(read_range, ranges, at_once):
         pass
     if not closed:
         return
@@ -238,9 +243,9 @@ def _stored(
         yield shard_ref(name, (f.upload.size for f in batch), (f.rows for f in batch))
 
 
-def _is_sampled(digest: bytes) -> bool:
-    """Choose one of 256 files; by its number it could be the first of each task, all in one partition."""
-    return digest[0] == 0
+def _is_sampled(key_digest: bytes) -> bool:
+    """Choose about one of 64 files. Each n-th file could be the first of each task, all in one partition."""
+    return key_digest[0] < 4
 
 
 def _short(text: str) -> bytes:

@@ -31,7 +31,7 @@ class OwnUploads:
         expected: Number of uploads that the job has, if it is known.
         after: Only keys greater than this one.
         until: Only keys up to this one; empty: all.
-        is_complete: Whether the listing was read to its end, or to `until`; known after the iteration.
+        is_complete: Whether the listing was read to its end; known after the iteration.
     """
 
     store: Store
@@ -47,7 +47,6 @@ class OwnUploads:
         for page in self.store.upload_pages(self.prefix, after=self.after):
             for info in page:
                 if self.until and info.key > self.until:
-                    self.is_complete = True
                     return
                 if self.is_own(info):
                     own += 1

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from lockgate.storage_core.stores.protocol import PAGE, ObjectInfo, UploadInfo
 from lockgate.storage_core.stores.s3.request_policy import RequestPolicy
+from lockgate.storage_core.stores.s3.whole_answer import CutAnswerError
 
 if TYPE_CHECKING:
     from types_boto3_s3.type_defs import (
@@ -45,6 +46,7 @@ def _page(
     requests: RequestPolicy, answer: ListObjectsV2OutputTypeDef
 ) -> tuple[ListObjectsV2OutputTypeDef, list[ObjectInfo]]:
     """Return the answer to a listing, and what it lists."""
+    _check_next(answer, "NextContinuationToken")
     return answer, [
         ObjectInfo(
             key=found["Key"].removeprefix(requests.prefix),
@@ -58,8 +60,8 @@ def _page(
     ]
 
 
-def open_uploads(requests: RequestPolicy, prefix: str, *, after: str) -> Iterator[UploadInfo]:
-    """Send ListMultipartUploads, and yield all uploads by key; see `Store.upload_pages`."""
+def upload_pages(requests: RequestPolicy, prefix: str, *, after: str) -> Iterator[Sequence[UploadInfo]]:
+    """Send ListMultipartUploads, one request for each page; see `Store.upload_pages`."""
     request: ListMultipartUploadsRequestTypeDef = {
         "Bucket": requests.bucket,
         "Prefix": requests.prefix + prefix,
@@ -70,12 +72,12 @@ def open_uploads(requests: RequestPolicy, prefix: str, *, after: str) -> Iterato
         answer, found = requests.read(
             "ListMultipartUploads",
             prefix,
-            lambda clients: _uploads(requests, clients.repeating.list_multipart_uploads(**request)),
+            lambda clients: _uploads(requests, clients.repeating.list_multipart_uploads(**request), after),
         )
         # S3 returns sorted uploads; some look-alikes do not.
         found.sort(key=lambda upload: (upload.key, upload.begun_s))
         if not answer.get("IsTruncated"):  # rclone omits it if it is false
-            yield from found
+            yield found
             return
         # A page may end between two uploads of one key. The next request starts after the previous key,
         # because some look-alikes refuse UploadIdMarker, and skip the key's other uploads without it.
@@ -86,14 +88,14 @@ def open_uploads(requests: RequestPolicy, prefix: str, *, after: str) -> Iterato
         else:
             request["KeyMarker"] = answer["NextKeyMarker"]
             request["UploadIdMarker"] = answer["NextUploadIdMarker"]
-        yield from complete or found
+        yield complete or found
 
 
 def _uploads(
-    requests: RequestPolicy, answer: ListMultipartUploadsOutputTypeDef
+    requests: RequestPolicy, answer: ListMultipartUploadsOutputTypeDef, after: str
 ) -> tuple[ListMultipartUploadsOutputTypeDef, list[UploadInfo]]:
-    """Return the answer to a listing of uploads, and what it lists."""
-    return answer, [
+    """Return the answer to a listing of uploads, and what it lists behind a key."""
+    found = [
         UploadInfo(
             key=upload["Key"].removeprefix(requests.prefix),
             upload_id=upload["UploadId"],
@@ -101,3 +103,14 @@ def _uploads(
         )
         for upload in answer.get("Uploads", [])
     ]
+    # Some look-alikes begin with the marker's own key.
+    found = [upload for upload in found if upload.key > after]
+    if not found or all(upload.key == found[0].key for upload in found):
+        _check_next(answer, "NextKeyMarker", "NextUploadIdMarker")
+    return answer, found
+
+
+def _check_next(answer: Mapping[str, Any], *markers: str) -> None:
+    """Check that an answer with a next page says where that begins."""
+    if answer.get("IsTruncated") and any(marker not in answer for marker in markers):
+        raise CutAnswerError(error="it does not name its next page")

@@ -39,7 +39,7 @@ from lockgate.storage_core.stores.protocol import (
 from lockgate.storage_core.stores.s3.clients import Clients, endpoint_of
 from lockgate.storage_core.stores.s3.errors import is_code, scrubbed
 from lockgate.storage_core.stores.s3.lifecycle import rule_problem
-from lockgate.storage_core.stores.s3.listings import object_pages, open_uploads
+from lockgate.storage_core.stores.s3.listings import object_pages, upload_pages
 from lockgate.storage_core.stores.s3.request_policy import RequestPolicy
 
 if TYPE_CHECKING:
@@ -338,7 +338,8 @@ class S3Store:
         self, prefix: str = "", *, after: str = "", page_size: int = PAGE
     ) -> Iterator[Sequence[UploadInfo]]:
         """Send ListMultipartUploads; see `Store.upload_pages`."""
-        yield from in_pages(open_uploads(self._requests, prefix, after=after), page_size)
+        for page in upload_pages(self._requests, prefix, after=after):
+            yield from in_pages(page, page_size)
 
     def upload_expiry_problem(self) -> str:
         """Return the problem of the bucket's lifecycle rules for open uploads; empty if there is none.

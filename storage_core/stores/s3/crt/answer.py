@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from botocore.exceptions import ClientError
 
-from lockgate.storage_core.stores.s3.crt.document import read_document
+from lockgate.storage_core.stores.s3.crt.document import Document, read_document
 from lockgate.storage_core.stores.s3.crt.operation import METADATA, Operation
 from lockgate.storage_core.stores.s3.timestamp import timestamp
 from lockgate.storage_core.stores.s3.whole_answer import CutAnswerError, check_whole
@@ -70,16 +70,13 @@ def results(operation: Operation, answer: Answer) -> dict[str, Any]:
             for name, value in answer.headers.items()
             if name.startswith(METADATA)
         }
-    if operation.has_document:
+    if operation.fields:
         document = read_document(answer.body)
         if document.root == "Error":
             # As botocore: an error inside a 200 is a 500, whatever its code.
             parsed["ResponseMetadata"]["HTTPStatusCode"] = 500
             raise _refusal(operation, {**parsed, "Error": document.fields})
-        parsed |= _all_converted(document.fields)
-        for name, listed in document.lists.items():
-            if result := operation.lists.get(name):
-                parsed[result] = [_all_converted(fields) for fields in listed]
+        parsed |= _documented(operation, document)
     if operation.has_stream:
         _check_checksum(answer)
         parsed["Body"] = BytesIO(answer.body)
@@ -99,15 +96,30 @@ def error_of(answer: Answer) -> dict[str, str]:
     return error
 
 
-def _all_converted(fields: dict[str, str]) -> dict[str, Any]:
-    return {name: _converted(name, value) for name, value in fields.items()}
+def _documented(operation: Operation, document: Document) -> dict[str, Any]:
+    """Return the results in a document."""
+    if not document.root.endswith("Result"):
+        raise CutAnswerError(error="its document is not one of S3")
+    found: dict[str, Any] = {
+        result: _converted(result, document.fields[name])
+        for name, result in operation.fields.items()
+        if name in document.fields
+    }
+    for name, result in operation.lists.items():
+        # An item without fields looks like a field without text.
+        items = document.lists.get(name, []) + [{}] * (name in document.fields)
+        if items:
+            found[result] = [
+                {field: _converted(field, value) for field, value in item.items()} for item in items
+            ]
+    return found
 
 
 def _converted(result: str, value: str) -> Any:
-    """Return a result in the type that boto3 gives it, if that is not text."""
+    """Return a result in the type that boto3 gives it, where a store does not read it as text."""
     try:
         return convert(value) if (convert := _CONVERTED.get(result)) else value
-    except (TypeError, ValueError):
+    except (RuntimeError, TypeError, ValueError):
         raise CutAnswerError(error=f"its {result} cannot be read") from None
 
 

@@ -62,7 +62,7 @@ class Operation:
         queries: Query parameter of each parameter that is sent as one.
         payload: Parameter that is the body; may be empty.
         answer_headers: Name of the result in each header of the answer, in lower case.
-        has_document: Whether results stand in an XML document, too.
+        fields: Name of the result in each element of the document; empty if the answer has no document.
         lists: Name of the result in each element of the document that is repeated.
         has_metadata: Whether results hold the object's metadata.
         has_stream: Whether the answer's body is the object's data.
@@ -75,7 +75,7 @@ class Operation:
     queries: Mapping[str, str]
     payload: str
     answer_headers: Mapping[str, str]
-    has_document: bool
+    fields: Mapping[str, str]
     lists: Mapping[str, str]
     has_metadata: bool
     has_stream: bool
@@ -95,13 +95,8 @@ class Operation:
             queries=_placed(given, "querystring"),
             payload=payload,
             answer_headers={place.lower(): result for result, place in _placed(results, "header").items()},
-            has_document=not operation.has_streaming_output
-            and any("location" not in shape.serialization for shape in results.values()),
-            lists={
-                shape.serialization.get("name", result): result
-                for result, shape in results.items()
-                if shape.type_name == "list"
-            },
+            fields={} if operation.has_streaming_output else _elements(results, repeated=False),
+            lists={} if operation.has_streaming_output else _elements(results, repeated=True),
             has_metadata="Metadata" in results,
             has_stream=operation.has_streaming_output,
         )
@@ -140,6 +135,15 @@ def _parts_document(parts: Iterable[Mapping[str, object]]) -> bytes:
     )
     inner = "".join(f"<Part>{fields}</Part>" for fields in listed)
     return f'<CompleteMultipartUpload xmlns="{_NAMESPACE}">{inner}</CompleteMultipartUpload>'.encode()
+
+
+def _elements(members: Mapping[str, Shape], *, repeated: bool) -> dict[str, str]:
+    """Return the name of each member that stands in the document, by that of its element."""
+    return {
+        shape.serialization.get("name", name): name
+        for name, shape in members.items()
+        if "location" not in shape.serialization and (shape.type_name == "list") == repeated
+    }
 
 
 def _placed(members: Mapping[str, Shape], location: str) -> dict[str, str]:

@@ -386,6 +386,54 @@ class TestWhatIsSent:
         (found,) = [found for page in store.upload_pages() for found in page]
         assert found.begun_s == datetime(2026, 11, 21, 1, 2, 3, 500_000, UTC).timestamp()
 
+    @pytest.mark.parametrize(
+        "inner",
+        [
+            "<Upload/>",
+            "<Upload>text</Upload>",
+            "<Upload><Key>sales/a</Key><UploadId>u</UploadId></Upload>",
+            "<Upload><Key>sales/a</Key><UploadId>u</UploadId><Initiated>inf</Initiated></Upload>",
+            "<Upload><UploadId>u</UploadId><Initiated>2026-11-21T00:00:00Z</Initiated></Upload>",
+            "<Uploads>text</Uploads><IsTruncated>true</IsTruncated>",
+            "<IsTruncated>true</IsTruncated>",
+            "<IsTruncated>true</IsTruncated><NextKeyMarker>sales/a</NextKeyMarker>",
+        ],
+    )
+    def test_a_listing_of_uploads_that_lacks_something_is_no_answer(
+        self, store: S3Store, script: Script, inner: str
+    ) -> None:
+        script.answers = [
+            Answer(body=f"<ListMultipartUploadsResult>{inner}</ListMultipartUploadsResult>")
+        ] * 9
+
+        with pytest.raises(StoreUnavailableError):
+            list(store.upload_pages())
+
+    def test_a_page_of_a_proxy_is_no_listing_of_uploads(self, store: S3Store, script: Script) -> None:
+        script.answers = [Answer(body="<html><body><p>Log in</p></body></html>")] * 9
+
+        with pytest.raises(StoreUnavailableError, match="not one of S3"):
+            list(store.upload_pages())
+
+    def test_the_key_of_the_marker_itself_is_left_out(self, store: S3Store, script: Script) -> None:
+        uploads = "".join(
+            f"<Upload><Key>sales/{name}</Key><UploadId>u</UploadId><Initiated>2026-11-21T00:00:00Z</Initiated></Upload>"
+            for name in "ab"
+        )
+        script.answers = [Answer(body=f"<ListMultipartUploadsResult>{uploads}</ListMultipartUploadsResult>")]
+
+        assert [found.key for page in store.upload_pages(after="a") for found in page] == ["b"]
+
+    def test_a_listing_of_objects_that_does_not_name_its_next_page_is_no_answer(
+        self, store: S3Store, script: Script
+    ) -> None:
+        script.answers = [
+            Answer(body="<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>")
+        ] * 9
+
+        with pytest.raises(StoreUnavailableError):
+            list(store.pages())
+
     def test_responses_that_omit_false_or_empty_fields_are_understood(
         self, store: S3Store, script: Script
     ) -> None:

@@ -51,8 +51,9 @@ def test_a_document_that_ends_early_is_refused(end: int) -> None:
         b"<x>&unknown;</x>",
         b"<x><y></x></y>",
         b"<x/><y/>",
+        '<!DOCTYPE x [<!ENTITY e "eeee">]><x>&e;</x>'.encode("utf-16"),
     ],
-    ids=["entities", "too long", "unknown entity", "crossed", "two roots"],
+    ids=["entities", "too long", "unknown entity", "crossed", "two roots", "entities in UTF-16"],
 )
 def test_what_is_no_document_of_s3_is_refused(body: bytes) -> None:
     with pytest.raises(CutAnswerError):
@@ -82,3 +83,9 @@ def test_a_page_of_uploads_makes_few_objects_for_the_garbage_collector() -> None
         gc.enable()
     assert len(document.lists["Upload"]) == 1000
     assert made < 2000
+
+
+@pytest.mark.timeout(20)
+def test_a_text_of_a_million_lines_is_read_in_linear_time() -> None:
+    lines = b"\n" * 2**20
+    assert read_document(b"<x><y>" + lines + b"</y></x>").fields == {"y": lines.decode()}
