@@ -186,6 +186,36 @@ def test_an_answer_in_an_unusual_manner_is_understood(
         assert manner == "surplus bytes"
 
 
+LISTINGS: Final = {
+    "a prefix of the namespace": (
+        b'<n:ListMultipartUploadsResult xmlns:n="http://s3.amazonaws.com/doc/2006-03-01/">'
+        b"<n:Upload><n:Key>a b</n:Key><n:UploadId>u</n:UploadId>"
+        b"<n:Initiated>2026-11-22T10:00:00.000Z</n:Initiated></n:Upload></n:ListMultipartUploadsResult>"
+    ),
+    "white space and owners": (
+        b"<ListMultipartUploadsResult>\n  <IsTruncated>false</IsTruncated>\n"
+        b"  <Upload>\n    <Owner>\n<ID>o</ID></Owner>\n    <Key>a b</Key>\n    <UploadId>u</UploadId>\n"
+        b"    <Initiated>2026-11-22T10:00:00.000Z</Initiated>\n  </Upload>\n</ListMultipartUploadsResult>\n"
+    ),
+    "entities": (
+        b"<ListMultipartUploadsResult><Upload><Key>a&#x20;b</Key><UploadId>&#117;</UploadId>"
+        b"<Initiated>2026-11-22T10:00:00Z</Initiated></Upload></ListMultipartUploadsResult>"
+    ),
+    "unknown fields, and common prefixes": (
+        b"<ListMultipartUploadsResult><New>1</New><CommonPrefixes><Prefix>p/</Prefix></CommonPrefixes>"
+        b"<CommonPrefixes/><Upload><New><Deep/></New><Key>a b</Key><UploadId>u</UploadId>"
+        b"<Initiated>2026-11-22T10:00:00Z</Initiated></Upload></ListMultipartUploadsResult>"
+    ),
+}
+
+
+@pytest.mark.parametrize("document", LISTINGS.values(), ids=LISTINGS)
+def test_both_clients_read_the_same_uploads(server: RudeServer, store: Store, document: bytes) -> None:
+    server.manners = [sends(_answer(DATE, document))]
+    (found,) = [upload for page in store.upload_pages() for upload in page]
+    assert (found.key, found.upload_id, found.begun_s) == ("a b", "u", 1795341600.0)
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_a_refusal_that_names_the_load_is_no_success(
     server: RudeServer, store: Store, settings: Settings, name: str

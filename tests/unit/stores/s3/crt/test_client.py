@@ -37,7 +37,7 @@ from lockgate.storage_core.stores.s3.crt.answer import error_of
 from lockgate.storage_core.stores.s3.crt.client import Network
 from lockgate.storage_core.stores.s3.crt.endpoint import Endpoint
 from lockgate.storage_core.stores.s3.crt.operation import Message
-from lockgate.storage_core.stores.s3.crt.transport import Connections
+from lockgate.storage_core.stores.s3.crt.transport import Connections, Transport
 from lockgate.storage_core.stores.s3.errors import is_outcome_unknown
 from tests.support.blobs.certificates import certify
 from tests.support.s3.misbehaving_server import RudeServer, answer, hangs_up, refusal, rude_server, sends
@@ -330,6 +330,23 @@ def test_an_answer_without_its_result_leaves_the_outcome_unknown(
     ]
     with pytest.raises(OutcomeUnknownError, match="UploadId"):
         open_at().begin_upload("k", Token("t" * 32))
+
+
+@pytest.mark.parametrize(
+    ("below", "path", "expected"),
+    [
+        ("", "?uploads", "/?uploads"),
+        ("/lake", "?uploads", "/lake?uploads"),
+        ("", "/k", "/k"),
+        ("/gate/lake", "/k", "/gate/lake/k"),
+    ],
+)
+def test_a_path_begins_with_a_slash_in_each_kind_of_address(below: str, path: str, expected: str) -> None:
+    client = create_autospec(S3Client, instance=True)
+    endpoint = Endpoint("https", "lake.s3.amazonaws.com", below, None)
+    transport = Transport(endpoint, client, lambda: None, patience_s=1, knows_server=True)
+    transport.send(Message("GET", path, (), b""), lambda _: None)
+    assert client.make_request.call_args.kwargs["request"].path == expected
 
 
 def test_an_answer_with_an_unreadable_date_is_none(server: RudeServer, open_at: Callable[..., Store]) -> None:
