@@ -76,7 +76,7 @@ class FileWriter(Writer):
             FencedError: The file was deleted, or another process has it: noticed by a member or a renewal.
             StoreUnavailableError: No member could be kept; the bytes stay for the next call.
         """
-        if not self.closed:
+        if not (self.closed or self._has_ended):
             self._renewer.check(self._resource, math.inf)
         super().flush()
 

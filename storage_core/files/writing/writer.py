@@ -51,6 +51,7 @@ class Writer(io.BufferedIOBase):
         self._block_bytes = block_bytes
         self._threads = ThreadPoolExecutor(thread_name_prefix="lockgate-pipeline")
         self._pipeline: Pipeline | None = None
+        self._has_ended = False
         records = blocks.records()
         self._before_bytes = sum(record.length_bytes for record in records)
         if not records:
@@ -110,6 +111,7 @@ class Writer(io.BufferedIOBase):
             self._blocks.close()
         finally:
             self._pipeline = None
+            self._has_ended = True  # `io` flushes once more, when the lease is given back
             self._threads.shutdown()
             super().close()
 

@@ -7,6 +7,7 @@ import pytest
 from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
+from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
 from lockgate.storage_core.journal.entries.rows import Lease
 from tests.support.files.file_world import TEXT, FileWorld
 
@@ -36,3 +37,23 @@ def test_a_file_without_reachable_volumes_is_an_error(world: FileWorld) -> None:
     world.volumes.clear()
     with pytest.raises(StoreUnavailableError, match="no volume of appendable files can be reached"):
         files.create("/a.log").write(b"x" * 9)
+
+
+def test_a_renewal_between_the_end_of_the_lease_and_that_of_the_writer_is_no_error(
+    world: FileWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = world.process()
+    close = JournalBlocks.close
+
+    def close_and_renew(blocks: JournalBlocks) -> None:
+        close(blocks)
+        files._renewer.renew()  # by its thread, which finds that the lease does not exist any more
+
+    monkeypatch.setattr(JournalBlocks, "close", close_and_renew)
+    world.write(files, "/a.log")
+
+    assert files.open("/a.log").read() == TEXT
+    assert not files.status("/a.log").is_open
+    with files.append("/a.log") as writer:
+        writer.write(b"more")
+    assert files.open("/a.log").read() == TEXT + b"more"
