@@ -3,9 +3,10 @@
     python -m benchmarks.files [--part flushes stream recovery report] [--rounds 3] [--folder DIR]
 
 Flushes: 1 KiB is written and flushed, again and again, to 1, 2 and 3 volumes; and 1 KiB is written and synced
-by as many processes, each to a plain file on the same disk. Stream: one large write and read. Recovery: files
-that a killed process left open. The ways alternate in each round, because the machine may be busy. Report:
-see `benchmarks.files_report`.
+by as many processes, each to a plain file on the same disk; and by one process to as many plain files, which
+waits for all syncs, as a flush does. Stream: one large write and read, and a plain read with CRC-32C, which
+a reader computes too. Recovery: files that a killed process left open. The ways alternate in each round,
+because the machine may be busy. Report: see `benchmarks.files_report`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from io import FileIO
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
@@ -28,6 +31,7 @@ from rich.table import Table
 
 from benchmarks import files_report
 from benchmarks.blobs import describe
+from lockgate.storage_core.files.checksums import crc32c
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import VolumeId
@@ -88,6 +92,27 @@ def _sync_plain(path: Path, seconds: float) -> float:
         return _rate(lambda: (file.write(LINE), os.fsync(file.fileno())), seconds)
 
 
+def barriers(root: Path, count: int, seconds: float) -> float:
+    """Return writes of 1 KiB a second to as many plain files, each of which waits for all their syncs."""
+    with ExitStack() as stack:
+        first, *others = (
+            stack.enter_context((root / f"plain-{number}").open("ab", buffering=0)) for number in range(count)
+        )
+        threads = stack.enter_context(ThreadPoolExecutor(count))
+
+        def write(file: FileIO) -> None:
+            file.write(LINE)
+            os.fsync(file.fileno())
+
+        def write_all() -> None:
+            running = [threads.submit(write, file) for file in others]
+            write(first)
+            for one in running:
+                one.result()
+
+        return _rate(write_all, seconds)
+
+
 def _rate(call: Callable[[], object], seconds: float) -> float:
     call()
     count, began_s = 0, time.perf_counter()
@@ -125,6 +150,22 @@ def plain_stream(root: Path, mib: int) -> tuple[float, float]:
     with path.open("rb", buffering=0) as file:
         _read(file.read, mib)
     return mib / wrote_s, mib / (time.perf_counter() - began_s)
+
+
+def checked_stream(root: Path, mib: int) -> tuple[float, float]:
+    """Write a plain file, then read it and compute its CRC-32C; return MiB a second of each."""
+    path = root / "plain"
+    wrote_mib_s, _ = plain_stream(root, mib)
+    with path.open("rb", buffering=0) as file:
+
+        def read(size: int) -> bytes:
+            found = file.read(size)
+            crc32c(found, 0)
+            return found
+
+        began_s = time.perf_counter()
+        _read(read, mib)
+        return wrote_mib_s, mib / (time.perf_counter() - began_s)
 
 
 def _read(read: Callable[[int], bytes | None], mib: int) -> None:
@@ -183,31 +224,42 @@ def in_turns(
 
 def show_flushes(options: argparse.Namespace, console: Console) -> None:
     """Print flushes a second, and the ratio of syncs of plain files to them."""
-    table = Table(
-        "volumes", "flushes a second", "plain syncs a second", "plain / flushes", title="1 KiB a flush"
+    heads = (
+        "volumes",
+        "flushes a second",
+        "plain syncs",
+        "plain / flushes",
+        "waiting for all",
+        "that / flushes",
     )
+    table = Table(*heads, title="1 KiB a flush")
     for volumes in VOLUMES:
         ways: dict[str, Callable[[Path], float]] = {
             "files": partial(flushes, volumes=volumes, seconds=options.seconds),
             "plain": partial(plain_syncs, processes=volumes, seconds=options.seconds),
+            "barrier": partial(barriers, count=volumes, seconds=options.seconds),
         }
         taken = in_turns(ways, options.rounds, options.folder)
-        files, plain = median(taken["files"]), median(taken["plain"])
-        table.add_row(str(volumes), f"{files:,.0f}", f"{plain:,.0f}", f"{plain / files:.2f}")
+        files, *others = (median(taken[name]) for name in ways)
+        figures = (text for other in others for text in (f"{other:,.0f}", f"{other / files:.2f}"))
+        table.add_row(str(volumes), f"{files:,.0f}", *figures)
     console.print(table)
 
 
 def show_stream(options: argparse.Namespace, console: Console) -> None:
-    """Print MiB a second, and the ratio to a plain file."""
+    """Print MiB a second, and the ratios to a plain file, also one whose checksum is computed."""
     ways: dict[str, Callable[[Path], tuple[float, float]]] = {
         "files": partial(stream, mib=options.mib),
         "plain": partial(plain_stream, mib=options.mib),
+        "checked": partial(checked_stream, mib=options.mib),
     }
     taken = in_turns(ways, options.rounds, options.folder)
-    table = Table("", "MiB/s", "plain MiB/s", "ratio", title=f"{options.mib} MiB, one volume")
+    heads = ("", "MiB/s", "plain MiB/s", "ratio", "plain, checked on reading", "ratio")
+    table = Table(*heads, title=f"{options.mib} MiB, one volume")
     for name, at in (("write, flush", 0), ("read", 1)):
-        files, plain = (median(one[at] for one in taken[way]) for way in ("files", "plain"))
-        table.add_row(name, f"{files:,.0f}", f"{plain:,.0f}", f"{files / plain:.2f}")
+        files, *others = (median(one[at] for one in taken[way]) for way in ways)
+        figures = (text for other in others for text in (f"{other:,.0f}", f"{files / other:.2f}"))
+        table.add_row(name, f"{files:,.0f}", *figures)
     console.print(table)
 
 
