@@ -84,9 +84,10 @@ def test_a_reader_of_the_log_sees_the_job_only_with_its_outcome(world: World, co
             job.commit()
         finally:
             FAILPOINTS.observer = None
+    # What other threads do while one looks is not seen, so the first sight may be later than the creation.
     first = next(name for name, live in seen if live)
-    # The listing runs beside the creation, so that either of its ends may be the first to see the outcome.
-    assert first in {"outcome.create.after", "abort-uploads.uploads.before", "abort-uploads.uploads.after"}
+    assert first != "outcome.create.before"
+    assert first.partition(".")[0] not in {"load", "turn", "plan", "decide", "complete"}
     assert {live for _, live in seen} == {0, len(FILES)}
 
 
