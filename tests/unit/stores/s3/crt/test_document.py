@@ -37,10 +37,10 @@ def test_a_listing_has_fields_and_lists() -> None:
     }
 
 
-@pytest.mark.parametrize("end", range(len(LISTING)))
-def test_a_document_that_ends_early_is_refused(end: int) -> None:
-    with pytest.raises(CutAnswerError, match="not complete"):
-        read_document(LISTING[:end])
+def test_a_document_that_ends_early_is_refused() -> None:
+    for end in range(len(LISTING)):
+        with pytest.raises(CutAnswerError, match="not complete"):
+            read_document(LISTING[:end])
 
 
 @pytest.mark.parametrize(
