@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
@@ -18,7 +18,7 @@ import botocore.session
 from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.credentials import CredentialProvider, CredentialResolver, Credentials
-from botocore.exceptions import BotoCoreError, ClientError, ProfileNotFound
+from botocore.exceptions import BotoCoreError, ClientError, PartialCredentialsError, ProfileNotFound
 from botocore.httpsession import get_cert_path
 
 from lockgate.storage_core.errors import InvalidInputError
@@ -229,7 +229,24 @@ def _client(session: boto3.Session, connection: _Connection, region: str, *, tri
     )
     client = session.client("s3", endpoint_url=endpoint, region_name=region, config=config)
     client.meta.events.register("before-parse.s3", before_parse)
+    if not connection.s3_anonymous:
+        client.meta.events.register_first("before-sign.s3", partial(_check_credentials, session))
     return client
+
+
+def _check_credentials(session: boto3.Session, **_: Any) -> None:
+    """Handle botocore's `before-sign` event: CRT, which signs for botocore too, does not name an empty key.
+
+    Raises:
+        PartialCredentialsError: A key of the credentials is empty.
+    """
+    credentials = session.get_credentials()
+    if credentials is None:
+        return
+    now = credentials.get_frozen_credentials()
+    for name in ("access_key", "secret_key"):
+        if not getattr(now, name):
+            raise PartialCredentialsError(provider=credentials.method, cred_var=name)
 
 
 def _first_set(variables: tuple[str, ...]) -> str | None:

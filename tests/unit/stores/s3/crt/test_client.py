@@ -182,6 +182,24 @@ def test_missing_credentials_are_named(
     assert server.seen == []
 
 
+@pytest.mark.parametrize("empty", ["aws_access_key_id", "aws_secret_access_key"])
+def test_an_empty_key_of_a_profile_is_named(
+    server: RudeServer,
+    open_at: Callable[..., Store],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    empty: str,
+) -> None:
+    keys = {"aws_access_key_id": "AKIDEXAMPLE", "aws_secret_access_key": "secret"} | {empty: ""}
+    profile = "".join(f"{name} = {value}\n" for name, value in keys.items())
+    (tmp_path / "credentials").write_text(f"[other]\n{profile}")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    for client in ("crt", "boto3"):
+        with pytest.raises(AccessDeniedError, match=f"missing: {empty[4:10]}.*AWS_PROFILE"):
+            open_at(s3_profile="other", s3_client=client).put("k", b"data")
+    assert server.seen == []
+
+
 def test_a_request_follows_its_bucket_to_another_region_once(
     server: RudeServer, open_at: Callable[..., Store]
 ) -> None:
