@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         NotAppliedError,
         OutcomeUnknownError,
     )
+    from lockgate.storage_core.files.home_files import open_files
     from lockgate.storage_core.settings import Settings, load_settings
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "attach_job",
     "list_jobs",
     "load_settings",
+    "open_files",
     "open_job",
     "read_live",
     "read_manifest",
@@ -67,6 +69,7 @@ _MODULES: Final = {
     "commit.recovery.upload_sweep": ("sweep_uploads",),
     "commit.recovery.recover": ("recover_job",),
     "errors": ("FencedError", "LockgateError", "NotAppliedError", "OutcomeUnknownError"),
+    "files.home_files": ("open_files",),
     "settings": ("Settings", "load_settings"),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}

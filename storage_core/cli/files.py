@@ -43,6 +43,13 @@ READ_BYTES: Final = 1024 * 1024
 FilePath = Annotated[str, typer.Argument(metavar="PATH", help="Absolute path such as /logs/a.log.")]
 
 
+@commands.command("create")
+def create(path: FilePath) -> None:
+    """Create an empty file, and the directories above it."""
+    with _open(writes=True) as files:
+        _create(files, path).close()
+
+
 @commands.command("append")
 def append(
     path: FilePath,
@@ -175,10 +182,14 @@ def delete(
     """Delete a file or a directory; without --yes only show it. `lockgate files clean` frees its space."""
     with _open(writes=True) as files:
         found = files.status(path)
+        is_empty = not found.is_directory or not files.list(path)
         if yes:
             files.delete(path, recursive=recursive)
     what = "directory" if found.is_directory else f"file of {byte_size(found.length_bytes)}"
-    print_line(f"{path}: a {what}: {'deleted' if yes else 'a dry run: nothing was deleted; add --yes'}")
+    if not is_empty:
+        what += " that is not empty"
+    needed = "--yes" if is_empty or recursive else "-r --yes"
+    print_line(f"{path}: a {what}: {'deleted' if yes else f'a dry run: nothing was deleted; add {needed}'}")
 
 
 @commands.command("clean")
@@ -295,9 +306,8 @@ def fsck(
 
 def _open(*, writes: bool) -> AbstractContextManager[Files]:
     from lockgate.storage_core.files.home_files import open_files
-    from lockgate.storage_core.settings import Settings
 
-    return open_files(Settings(), writes=writes)
+    return open_files(writes=writes)
 
 
 def _writer(files: Files, path: str, *, create: bool) -> FileWriter:
@@ -305,7 +315,16 @@ def _writer(files: Files, path: str, *, create: bool) -> FileWriter:
         return files.append(path)
     except ObjectNotFoundError:
         if not create:
-            raise
+            raise ObjectNotFoundError(
+                f"{path} does not exist; nothing was changed; add --create to create it"
+            ) from None
+    return _create(files, path)
+
+
+def _create(files: Files, path: str) -> FileWriter:
+    from lockgate.storage_core.files.namespace.tree_paths import parse_path
+
+    parse_path(path)  # before its directories are made
     files.make_directory(path.rpartition("/")[0] or "/", parents=True)
     return files.create(path)
 

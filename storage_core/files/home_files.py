@@ -15,23 +15,26 @@ from lockgate.storage_core.files.volumes.open_volume import ReachedVolume, open_
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.volume_map import VolumeMap
 from lockgate.storage_core.journal.process_journal import configured_journal
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 
 
 @contextmanager
-def open_files(settings: Settings, *, writes: bool, clock: Clock | None = None) -> Iterator[Files]:
+def open_files(
+    settings: Settings | None = None, *, writes: bool, clock: Clock | None = None
+) -> Iterator[Files]:
     """Open the files of the settings' journal, on the volumes that it names by URL and those below `home`.
 
     Args:
         settings: Uses `journal_url`, `home`, the limits of leases, `files_replicas` and what begins with
-            `volume_` or `s3_`.
+            `volume_` or `s3_`; from the environment by default.
         writes: Whether this process may own volumes; a reader never keeps another process from its volume.
         clock: Replaces the journal's clock, for tests.
 
     Raises:
-        InvalidInputError: The settings disable the journal.
+        InvalidInputError: The settings disable the journal, or variables of the environment are invalid.
         JournalUnavailableError: The journal cannot be reached.
     """
+    settings = settings or load_settings()
     journal = configured_journal(settings, clock)
     if journal is None:
         raise InvalidInputError("appendable files are kept in a journal; set LOCKGATE_JOURNAL_URL to one")

@@ -26,9 +26,8 @@ def list_volumes(*, json: JsonFlag = False) -> None:
     import msgspec
 
     from lockgate.storage_core.files.home_files import open_files
-    from lockgate.storage_core.settings import Settings
 
-    with open_files(Settings(), writes=False) as files:
+    with open_files(writes=False) as files:
         found = files.upkeep.statuses()
     if json:
         print_json_list((msgspec.structs.asdict(one) for one in found), name="volumes")
@@ -84,9 +83,8 @@ def report(*, json: JsonFlag = False) -> None:
     import msgspec
 
     from lockgate.storage_core.files.home_files import open_files
-    from lockgate.storage_core.settings import Settings
 
-    with open_files(Settings(), writes=False) as files:
+    with open_files(writes=False) as files:
         found = files.upkeep.report()
         reporting = files.upkeep.reporting()
     if json:

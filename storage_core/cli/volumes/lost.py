@@ -34,9 +34,8 @@ def declare_lost(
 
     from lockgate.storage_core.files.home_files import open_files
     from lockgate.storage_core.files.volumes.protocol import VolumeId
-    from lockgate.storage_core.settings import Settings
 
-    with open_files(Settings(), writes=False) as files:
+    with open_files(writes=False) as files:
         done = files.upkeep.declare_lost(VolumeId(volume), dry_run=not yes)
     if json:
         print_json({"dry_run": not yes, **msgspec.to_builtins(done)})
@@ -56,9 +55,8 @@ def declare_found(
     """Use a volume again that was declared lost, and report: its good replicas are served again."""
     from lockgate.storage_core.files.home_files import open_files
     from lockgate.storage_core.files.volumes.protocol import VolumeId
-    from lockgate.storage_core.settings import Settings
 
-    with open_files(Settings(), writes=False) as files:
+    with open_files(writes=False) as files:
         files.upkeep.declare_found(VolumeId(volume))
         files.upkeep.report()
 
@@ -69,7 +67,6 @@ def forget(
     """Remove a volume from the journal; one that is a member of blocks is refused."""
     from lockgate.storage_core.files.home_files import open_files
     from lockgate.storage_core.files.volumes.protocol import VolumeId
-    from lockgate.storage_core.settings import Settings
 
-    with open_files(Settings(), writes=False) as files:
+    with open_files(writes=False) as files:
         files.upkeep.forget(VolumeId(volume))

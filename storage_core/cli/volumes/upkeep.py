@@ -41,9 +41,8 @@ def verify(
 
     from lockgate.storage_core.files.home_files import open_files
     from lockgate.storage_core.files.volumes.protocol import VolumeId
-    from lockgate.storage_core.settings import Settings
 
-    with open_files(Settings(), writes=False) as files, progress_bar() as progress:
+    with open_files(writes=False) as files, progress_bar() as progress:
         bytes_per_s = None if limit is None else limit * 1e6
         only = [VolumeId(volume) for volume in volumes or ()]
         found = list(files.upkeep.verify(only, bytes_per_s=bytes_per_s, progress=progress))
@@ -87,9 +86,8 @@ def repair(
     import msgspec
 
     from lockgate.storage_core.files.home_files import open_files
-    from lockgate.storage_core.settings import Settings
 
-    with open_files(Settings(), writes=False) as files:
+    with open_files(writes=False) as files:
         if yes:
             files.upkeep.drop_lost()
             files.upkeep.report()
@@ -132,9 +130,8 @@ def rebalance(
     import msgspec
 
     from lockgate.storage_core.files.home_files import open_files
-    from lockgate.storage_core.settings import Settings
 
-    with open_files(Settings(), writes=False) as files, progress_bar() as progress:
+    with open_files(writes=False) as files, progress_bar() as progress:
         bytes_per_s = None if limit is None else limit * 1e6
         found = list(
             files.upkeep.rebalance(
@@ -162,9 +159,8 @@ def clean(
     import msgspec
 
     from lockgate.storage_core.files.home_files import open_files
-    from lockgate.storage_core.settings import Settings
 
-    with open_files(Settings(), writes=yes) as files:
+    with open_files(writes=yes) as files:
         done = files.upkeep.delete_left_over(dry_run=not yes)
     if json:
         print_json({"dry_run": not yes, **msgspec.structs.asdict(done)})
@@ -186,9 +182,8 @@ def leave_safe_mode(
     Their replicas are kept, and are used again if they return. A volume that has not reported is waited for.
     """
     from lockgate.storage_core.files.home_files import open_files
-    from lockgate.storage_core.settings import Settings
 
-    with open_files(Settings(), writes=False) as files:
+    with open_files(writes=False) as files:
         missing = files.upkeep.accept_missing() if yes else files.upkeep.reporting().only_ones
     if json:
         print_json({"dry_run": not yes, "blocks": missing})

@@ -87,7 +87,8 @@ class Delete(Op, frozen=True, tag="delete"):
         is_directory = found.kind is InodeKind.DIRECTORY
         if is_directory and not self.recursive and state.has(Inode, parent=found.inode):
             raise ConflictError(
-                f"the directory {self.path} is not empty; nothing was changed; delete it with recursive=True"
+                f"the directory {self.path} is not empty; nothing was changed; delete it with "
+                "recursive=True (-r)"
             )
         detach(state, found)
         return Deleted(found.inode, "directory" if is_directory else "file")
@@ -110,7 +111,7 @@ def existing(found: Inode | None, names: tuple[str, ...]) -> Inode:
         ObjectNotFoundError: It does not exist.
     """
     if found is None:
-        raise ObjectNotFoundError(f"{shown(names)} does not exist; nothing was changed")
+        raise ObjectNotFoundError(f"{shown(names)} does not exist; nothing was changed; check the path")
     return found
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.errors import (
+    AlreadyExistsError,
     ConflictError,
     InvalidInputError,
     LeaseHeldError,
@@ -54,13 +55,25 @@ def test_a_file_is_appended_to_read_cut_moved_and_deleted(run: Run, settings: Se
     )
 
     assert run("files", "delete", "/old", "--yes").exit_code == ConflictError.exit_code
-    assert "a dry run" in run("files", "delete", "/old", "-r").stdout
+    assert run("files", "delete", "/old").stdout.endswith(
+        "not empty: a dry run: nothing was deleted; add -r --yes\n"
+    )
+    assert run("files", "delete", "/old", "-r").stdout.endswith("nothing was deleted; add --yes\n")
     assert run("files", "cat", "/old/a.log").stdout == "one\nt"
     assert "deleted" in run("files", "delete", "/old", "-r", "--yes").stdout
     assert "a dry run" in run("files", "clean").stdout
     cleaned = document(run("files", "clean", "--yes", "--json"))
     assert (cleaned["files"], cleaned["blocks"], cleaned["kept_blocks"]) == (2, 1, 0)
     assert not list((settings.home_dir / "volumes").glob("*/*.log"))
+
+
+def test_an_empty_file_is_created_once_with_its_directories(run: Run) -> None:
+    assert run("files", "create", "/logs/day/a.log").exit_code == 0
+    (found,) = document(run("files", "list", "/logs/day", "--json"))
+    assert (found["name"], found["length_bytes"], found["is_open"]) == ("a.log", 0, False)
+    assert run("files", "create", "/logs/day/a.log").exit_code == AlreadyExistsError.exit_code
+    assert run("files", "create", "/new/..").exit_code == InvalidInputError.exit_code
+    assert run("files", "list").stdout.count("/") == 1, "a directory of a path that is refused was made"
 
 
 def test_a_file_is_followed_while_another_process_writes_it(settings: Settings) -> None:
@@ -224,6 +237,26 @@ def test_a_path_that_names_nothing_is_an_error(
 ) -> None:
     assert settings.home_dir
     assert run("files", *arguments).exit_code == code
+
+
+def test_an_append_to_a_file_that_is_missing_names_the_option_that_creates_it(run: Run) -> None:
+    assert (
+        "/none/a.log does not exist; nothing was changed; add --create"
+        in run("files", "append", "/none/a.log").output
+    )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("files", "list"), ("files", "fsck"), ("volumes", "list"), ("volumes", "verify"), ("volumes", "clean")],
+)
+def test_a_variable_with_an_invalid_value_is_named(
+    run: Run, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("LOCKGATE_FILES_REPLICAS", "many")
+    found = run(*command)
+    assert found.exit_code == InvalidInputError.exit_code
+    assert "settings: LOCKGATE_FILES_REPLICAS: " in found.output
 
 
 def test_files_need_a_journal(run: Run, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
