@@ -138,10 +138,12 @@ class ForkGuard:
 
     Args:
         what: Name of the object, for the message.
+        remedy: What the fork can do instead, for the message.
     """
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, *, remedy: str = "begin an attempt in the process that writes") -> None:
         self._what = what
+        self._remedy = remedy
         self._pid = os.getpid()
 
     @property
@@ -158,7 +160,7 @@ class ForkGuard:
         if not self.is_this:
             raise FencedError(
                 f"{self._what} belongs to process {self._pid}, and {os.getpid()} is its fork; nothing was "
-                "written, committed or dropped here; begin an attempt in the process that writes"
+                f"written, committed or dropped here; {self._remedy}"
             )
 
 

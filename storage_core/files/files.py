@@ -69,16 +69,8 @@ class FileWriter(Writer):
         self._dropped = weakref.finalize(self, renewer.drop, blocks.resource)
         super().__init__(blocks, volumes, block_bytes=block_bytes)
 
-    def flush(self) -> None:
-        """Make all bytes durable on all members.
-
-        Raises:
-            FencedError: The file was deleted, or another process has it: noticed by a member or a renewal.
-            StoreUnavailableError: No member could be kept; the bytes stay for the next call.
-        """
-        if not (self.closed or self._has_ended):
-            self._renewer.check(self._resource, math.inf)
-        super().flush()
+    def _check_lease(self) -> None:
+        self._renewer.check(self._resource, math.inf)
 
     def close(self) -> None:
         """Seal the last block, close the file and end its lease.

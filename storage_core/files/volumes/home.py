@@ -8,6 +8,7 @@ of its files.
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -16,15 +17,18 @@ from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica_format import parse_header
 from lockgate.storage_core.files.volumes.view import VolumeView
+from lockgate.storage_core.forks import FORKS, Forkable
 
 
-class HomeVolumes(Mapping[VolumeId, Volume]):
-    """Volumes by id.
+class HomeVolumes(Forkable, Mapping[VolumeId, Volume]):
+    """Volumes by id. Safe to use from several threads; a fork owns none of its parent's.
 
     Args:
         folder: Directory whose subdirectories are the volumes.
         owns: Whether this process may own volumes. If not, it only reads.
     """
+
+    __hash__ = object.__hash__  # by identity: the hooks of forks are in a set
 
     def __init__(self, folder: Path, *, owns: bool) -> None:
         self._folder = folder
@@ -32,26 +36,38 @@ class HomeVolumes(Mapping[VolumeId, Volume]):
         self._opened: dict[VolumeId, LocalVolume] = {}
         self._views: dict[VolumeId, VolumeView] = {}
         self._own: VolumeId | None = None
+        self._opening = threading.RLock()
+        FORKS.register(self)
+
+    def after_fork_in_child(self) -> None:
+        """Leave the parent's volumes to it: from now on they are another process's."""
+        self._opening = threading.RLock()
+        for volume in self._opened.values():
+            volume.leave_to_parent()
+        self._opened = {}
+        self._own = None
 
     def own(self) -> tuple[VolumeId, ...]:
         """Return the volume that this process writes new blocks to."""
-        if self._own is None:
-            self._own = self._open_free().id
-        return (self._own,)
+        with self._opening:
+            if self._own is None:
+                self._own = self._open_free().id
+            return (self._own,)
 
     def __getitem__(self, volume: VolumeId) -> Volume:
         """Return a volume: its owner's calls, or those of a reader if another process owns it."""
-        if volume in self._opened:
-            return self._opened[volume]
-        if volume in self._views and not self._owns:
-            return self._views[volume]
-        folder = self._folders()[volume]
-        if self._owns:
-            try:
-                return self._open(folder)
-            except ConflictError:
-                pass  # another process owns it
-        return self._views.setdefault(volume, VolumeView(folder, volume))
+        with self._opening:
+            if volume in self._opened:
+                return self._opened[volume]
+            if volume in self._views and not self._owns:
+                return self._views[volume]
+            folder = self._folders()[volume]
+            if self._owns:
+                try:
+                    return self._open(folder)
+                except ConflictError:
+                    pass  # another process owns it
+            return self._views.setdefault(volume, VolumeView(folder, volume))
 
     def __iter__(self) -> Iterator[VolumeId]:
         """Yield the ids of all volumes."""
@@ -63,9 +79,10 @@ class HomeVolumes(Mapping[VolumeId, Volume]):
 
     def close(self) -> None:
         """Give up the volumes."""
-        while self._opened:
-            self._opened.popitem()[1].close()
-        self._own = None
+        with self._opening:
+            while self._opened:
+                self._opened.popitem()[1].close()
+            self._own = None
 
     def _folders(self) -> dict[VolumeId, Path]:
         return {VolumeId(path.read_text()): path.parent for path in sorted(self._folder.glob("*/volume.id"))}

@@ -86,6 +86,12 @@ class LocalVolume:
                 replica.release()
         self._lock.close()
 
+    def leave_to_parent(self) -> None:
+        """Close a fork's copies of what is open: else they would keep the directory owned after its owner."""
+        for replica in self._replicas.values():
+            replica.release()
+        self._lock.close()
+
     def __enter__(self) -> Self:
         """Return the volume."""
         return self

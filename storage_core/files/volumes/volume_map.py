@@ -14,6 +14,7 @@ from lockgate.storage_core.errors import JournalUnavailableError, NotAppliedErro
 from lockgate.storage_core.files.volumes.home import HomeVolumes
 from lockgate.storage_core.files.volumes.open_volume import ReachedVolume
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.forks import FORKS, Forkable
 
 REFRESH_S: Final = 5.0
 """Age at which the URLs are read from the journal again: a volume may have moved."""
@@ -25,7 +26,7 @@ AWAY_S: Final = 30.0
 """Time in which a volume that did not answer is asked last for a new block."""
 
 
-class VolumeMap(Mapping[VolumeId, Volume]):
+class VolumeMap(Forkable, Mapping[VolumeId, Volume]):
     """Volumes by id. Safe to use from several threads.
 
     New blocks go to volumes with a URL, if there are any: those of a home directory can be reached on one
@@ -39,6 +40,8 @@ class VolumeMap(Mapping[VolumeId, Volume]):
         replicas: Members of a new block, if as many volumes answer.
         clock: Measures the age of the URLs.
     """
+
+    __hash__ = object.__hash__  # by identity: the hooks of forks are in a set
 
     def __init__(
         self,
@@ -57,10 +60,15 @@ class VolumeMap(Mapping[VolumeId, Volume]):
         self._replicas = replicas
         self._clock = clock
         self._lock = threading.Lock()
+        FORKS.register(self)
         self._urls: Mapping[VolumeId, str] = {}
         self._read_s: float | None = None
         self._connected: dict[VolumeId, tuple[str, ReachedVolume]] = {}
         self._away_s: dict[VolumeId, float] = {}
+
+    def after_fork_in_child(self) -> None:
+        """Replace the lock: a thread of the parent may have held it."""
+        self._lock = threading.Lock()
 
     def members(self) -> tuple[VolumeId, ...]:
         """Return the members of a new block: volumes that answer, if it can be on different machines.

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.files.blocks import Blocks
 from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
 from lockgate.storage_core.files.writing.pipeline import Pipeline
+from lockgate.storage_core.forks import ForkGuard
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+
+T = TypeVar("T")
 
 BLOCK_BYTES: Final = 64 * 1024 * 1024
 SEND_BYTES: Final = 1024 * 1024
@@ -27,7 +31,8 @@ class Writer(io.BufferedIOBase):
     """Appends to a file; `flush` returns when all bytes are durable on all members of the last block.
 
     The file's lease is held by the caller. A process that takes it over fences this writer: its next
-    flush raises `FencedError`.
+    flush raises `FencedError`. Threads may share a writer. A fork may not: there each write and flush raises
+    `FencedError`, and a close leaves the file to the parent.
     """
 
     def __init__(
@@ -49,6 +54,9 @@ class Writer(io.BufferedIOBase):
         self._blocks = blocks
         self._volumes = volumes
         self._block_bytes = block_bytes
+        self._guard = ForkGuard("the writer of a file", remedy="write in that process, or a file of your own")
+        self._lock = threading.RLock()
+        self._is_in_call = False
         self._threads = ThreadPoolExecutor(thread_name_prefix="lockgate-pipeline")
         self._pipeline: Pipeline | None = None
         self._has_ended = False
@@ -69,6 +77,9 @@ class Writer(io.BufferedIOBase):
 
     def tell(self) -> int:
         """Return the length of the file, with the bytes that were not sent yet."""
+        return self._in_turn(self._tell)
+
+    def _tell(self) -> int:
         self._check_open()
         return self._before_bytes + (self._pipeline.length_bytes if self._pipeline else 0)
 
@@ -79,6 +90,9 @@ class Writer(io.BufferedIOBase):
             FencedError: Another process writes the file now.
             StoreUnavailableError: No member could be kept; the bytes are kept, and the next call tries again.
         """
+        return self._in_turn(lambda: self._write(data))
+
+    def _write(self, data: ReadableBuffer) -> int:
         self._check_open()
         rest = memoryview(data).cast("B")
         size = len(rest)
@@ -95,15 +109,32 @@ class Writer(io.BufferedIOBase):
 
     def flush(self) -> None:
         """Make all bytes durable on all members; raises as `write` does."""
-        if not self.closed and self._pipeline is not None:
+        if not self._has_ended:
+            self._in_turn(self._flush)
+
+    def _flush(self) -> None:
+        if self._has_ended:
+            return  # meanwhile, by another thread
+        self._check_lease()
+        if self._pipeline is not None:
             self._pipeline.flush()
+
+    def _check_lease(self) -> None:
+        """Raise `FencedError` if it is known to be lost; here only members and the journal know."""
 
     def close(self) -> None:
         """Seal the last block, close the file and give its lease back.
 
         After an error the file is left to the recovery of its lease, and the writer is closed nevertheless.
         """
-        if self.closed:
+        if not self._guard.is_this:
+            self._has_ended = True
+            super().close()
+        elif not self._has_ended:
+            self._in_turn(self._close)
+
+    def _close(self) -> None:
+        if self._has_ended:
             return
         try:
             if self._pipeline is not None:
@@ -128,5 +159,17 @@ class Writer(io.BufferedIOBase):
         return self._pipeline
 
     def _check_open(self) -> None:
-        if self.closed:
+        if self._has_ended:
             raise ValueError("the writer is closed")
+
+    def _in_turn(self, call: Callable[[], T]) -> T:
+        """Make a call that no other one is beside."""
+        self._guard.check()
+        with self._lock:
+            if self._is_in_call:
+                raise RuntimeError("a signal handler or a destructor used the writer within one of its calls")
+            self._is_in_call = True
+            try:
+                return call()
+            finally:
+                self._is_in_call = False

@@ -8,7 +8,7 @@ import itertools
 import json
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
@@ -306,6 +306,53 @@ def test_csv_json_logging_and_arrow_write_to_a_file(scene: Scene) -> None:
     with other.writer() as sink, pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
     assert pa.ipc.open_stream(other.reader()).read_all() == table
+
+
+@pytest.mark.parametrize("flushes", [False, True])
+@pytest.mark.parametrize("point", ["pipeline.flush.before", "pipeline.flush.after"])
+def test_threads_share_a_writer(scene: Scene, point: str, *, flushes: bool) -> None:
+    writer = scene.writer()
+    writer.write(b"one")
+    threads = [threading.Thread(target=writer.write, args=[b"two"])]
+    threads += [threading.Thread(target=writer.flush)] * flushes
+
+    def observe(name: str) -> None:
+        if name == point and threads[0].ident is None:
+            for thread in threads:
+                thread.start()
+                thread.join(0.1)  # it waits for the flush; without that it would end here
+
+    FAILPOINTS.observer = observe
+    writer.flush()
+    for thread in threads:
+        thread.join()
+    writer.close()
+    assert scene.read() == b"onetwo"
+    writer.flush()
+    with pytest.raises(ValueError, match="closed"):
+        writer.write(b"three")
+
+
+@pytest.mark.parametrize("call", [lambda writer: writer.write(b"two"), Writer.flush, Writer.close])
+def test_a_signal_handler_within_a_call_is_refused_and_harms_nothing(
+    scene: Scene, call: Callable[[Writer], object]
+) -> None:
+    writer = scene.writer()
+    writer.write(b"one")
+    refused: list[str] = []
+
+    def observe(name: str) -> None:
+        if name == "pipeline.flush.after" and not refused:
+            with pytest.raises(RuntimeError, match="within one of its calls") as refusal:
+                call(writer)
+            refused.append(str(refusal.value))
+
+    FAILPOINTS.observer = observe
+    writer.flush()
+    assert refused
+    writer.write(b"two")
+    writer.close()
+    assert scene.read() == b"onetwo"
 
 
 def test_a_writer_needs_a_block_size(scene: Scene) -> None:
