@@ -136,6 +136,8 @@ class Files:
     def append(self, path: str) -> FileWriter:
         """Open a file at its end. One whose writer's lease has lapsed is recovered first.
 
+        A lease that is overdue is waited for, as by `recover`: for its limit at most.
+
         Raises:
             ObjectNotFoundError: The path does not exist.
             LeaseHeldError: Another writer has it, or one that ended less than the lease's limit ago.
@@ -163,7 +165,10 @@ class Files:
                 recovery.
         """
         with self._journal.reading() as reading:
-            length = sum(record.length_bytes for record in blocks_of(reading, file_at(reading, path)))
+            inode = file_at(reading, path)
+            length = sum(record.length_bytes for record in blocks_of(reading, inode))
+        if self.recovery.recover(inode) is not None:
+            length = self.status(path).length_bytes
         _check_length(path, length_bytes, length)
         opened = self._open(path, "append")
         blocks = self._blocks(opened)
@@ -301,8 +306,6 @@ class Files:
         except LeaseHeldError:
             with self._journal.reading() as reading:
                 inode = file_at(reading, path)
-            if mode == "create" or self.recovery.lapses_in_s(inode):
-                raise
             self.recovery.recover(inode)
             opened = self._journal.apply(op).result
         self._renewer.keep(file_resource(opened.inode), opened.stamp, since_s=began_s)
