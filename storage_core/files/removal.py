@@ -16,6 +16,7 @@ from lockgate.storage_core.files.blocks import BlockRecord, known_volume
 from lockgate.storage_core.files.namespace.queries import PAGE, names_in, records
 from lockgate.storage_core.files.namespace.removals import DetachNames, RemoveBlocks, RemoveInode
 from lockgate.storage_core.files.namespace.rows import DETACHED, Block, InodeKind
+from lockgate.storage_core.files.namespace.volume_urls import read_lost
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
@@ -73,6 +74,7 @@ class _Removal:
         self._journal = journal
         self._volumes = volumes
         self._dry_run = dry_run
+        self._lost = read_lost(journal)
 
     def directory(self, inode: int) -> None:
         """Detach the names of a directory, and remove it."""
@@ -118,12 +120,13 @@ class _Removal:
     def _delete(self, block: BlockRecord, stamp: Stamp) -> bool:
         """Delete the replicas of a block; return whether no member has one.
 
-        That of a member with a fault may be out of reach for ever: if it returns, it is left over.
+        That of a member with a fault, or on a volume that was declared lost, may be out of reach for ever: if
+        it returns, it is left over.
         """
         for volume in (*block.members, *block.faults):
             try:
                 known_volume(self._volumes, volume).delete(block.block, stamp)
             except (NotAppliedError, OutcomeUnknownError):
-                if volume not in block.faults:
+                if volume not in block.faults and volume not in self._lost:
                     return False
         return True

@@ -58,7 +58,10 @@ def declare_found(
 
     with open_files(writes=False) as files:
         files.upkeep.declare_found(VolumeId(volume))
+        taken = files.upkeep.take_back(VolumeId(volume))
         files.upkeep.report()
+    if taken:
+        print_line(f"{counted(taken, 'block')} without another good replica: served again")
 
 
 def forget(

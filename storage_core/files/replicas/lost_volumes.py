@@ -5,23 +5,24 @@ dropped, block by block, by compare-and-swap. A block without another good membe
 fault: nothing serves it, and the block can be named with its file.
 
 A lost volume that comes back is never served. Its replicas are left over, and deleted; those of blocks
-without a good replica are kept until an operator says that the volume was found.
+without a good replica are kept until an operator says that the volume was found. Then it is their member
+again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.files.blocks import BlockRecord, Fault
-from lockgate.storage_core.files.namespace.member_marks import DropMember
+from lockgate.storage_core.files.blocks import BlockRecord, Fault, known_volume
+from lockgate.storage_core.files.namespace.member_marks import AddMember, DropMember
 from lockgate.storage_core.files.namespace.queries import PAGE, path_of, records
 from lockgate.storage_core.files.namespace.registered_volumes import DeclareLost
 from lockgate.storage_core.files.namespace.rows import DETACHED, Block, Member
-from lockgate.storage_core.files.volumes.protocol import BlockId, VolumeId
+from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, ReplicaState, Volume, VolumeId
 from lockgate.storage_core.journal import Journal, Mutation, Refused
 
 
@@ -102,6 +103,70 @@ def drop_lost(journal: Journal, volume: VolumeId, *, dry_run: bool = False) -> L
                 ):  # else it has changed: the next call sees it
                     raise outcome.error
     return done
+
+
+def take_back(
+    journal: Journal, volumes: Mapping[VolumeId, Volume], volume: VolumeId, *, within_s: float
+) -> int:
+    """Make a found volume a member again of the blocks without a good member of which it has the replica.
+
+    Its replica is the block's if it is sealed at the block's stamp: each change of a block takes a new one.
+
+    Args:
+        journal: The journal of the files.
+        volumes: The volumes that can be reached.
+        volume: The volume, which is not lost any more.
+        within_s: As for `AddMember.until_s`: the time between the passes of `delete_left_over`.
+
+    Returns:
+        The number of these blocks.
+
+    Raises:
+        NotAppliedError: The volume does not answer; the next call takes the rest back.
+    """
+    taken = 0
+    after: BlockId | None = None
+    while True:
+        with journal.reading() as reading:
+            until_s = reading.now_s() + within_s
+        page = known_volume(volumes, volume).replicas(after, PAGE)
+        with journal.reading() as reading:
+            rows = reading.find(Block, [(one.block,) for one in page])
+            found = {
+                one.block: one for one in records(reading, [row for row in rows if row.file != DETACHED])
+            }
+        adds = [
+            AddMember(
+                block=replica.block,
+                volume=volume,
+                generation=replica.stamp,
+                instead_of=None,
+                most=1,
+                until_s=until_s,
+            )
+            for replica in page
+            if replica.block in found and _is_the_only_one(found[replica.block], volume, replica)
+        ]
+        FAILPOINTS.hit("found.take-back.before")
+        for outcome in journal.write([Mutation(op=add) for add in adds]) if adds else ():
+            if not isinstance(outcome, Refused):
+                taken += 1
+            elif not isinstance(outcome.error, ConflictError):
+                raise outcome.error
+        FAILPOINTS.hit("found.take-back.after")
+        if len(page) < PAGE:
+            return taken
+        after = page[-1].block
+
+
+def _is_the_only_one(record: BlockRecord, volume: VolumeId, replica: Replica) -> bool:
+    """Return whether a replica that is left over is the block's, and the block has no good member."""
+    is_whole = (replica.stamp, replica.state, replica.length_bytes) == (
+        record.stamp,
+        ReplicaState.SEALED,
+        record.length_bytes,
+    )
+    return record.is_settled and not record.members and volume not in record.faults and is_whole
 
 
 def _pages(journal: Journal, volume: VolumeId) -> Iterator[list[tuple[BlockRecord, str]]]:

@@ -242,8 +242,8 @@ class ReplicaCheck:
     def left_over(self, block: BlockId, volume: VolumeId) -> Replica | None:
         """Return a replica that is left over now, and that its block does not need.
 
-        None if it is gone or a member's, if its stamp is unknown or unexplained, or if a member of its block
-        has no good replica: then its bytes may be the only ones.
+        None if it is gone or a member's, if its stamp is unknown or unexplained, or if its block has no good
+        member, or one without a good replica: then its bytes may be the only ones.
         """
         replica = self._stat(volume, block)
         with self._journal.reading() as reading:
@@ -253,7 +253,7 @@ class ReplicaCheck:
         found = judge(record, volume, replica, self._history)
         if replica is None or replica.stamp == Stamp() or found is None or found[0] is not Problem.LEFT_OVER:
             return None
-        return replica if self._has_good_members(record) else None
+        return replica if record is None or self._has_good_members(record) else None
 
     def is_whole(self, block: BlockId) -> bool:
         """Return whether a block has good replicas on all its members, or was removed."""
@@ -263,14 +263,15 @@ class ReplicaCheck:
         self._history = read_history(self._journal)
         if record is None:
             return self._history.has(stamp_of(block))  # a restored journal may lack the block
-        return bool(record.members) and not record.faults and self._has_good_members(record)
+        return not record.faults and self._has_good_members(record)
 
-    def _has_good_members(self, record: BlockRecord | None) -> bool:
-        for member in () if record is None else record.members:
-            there = self._stat(member, record.block)  # type: ignore[union-attr] # it has members
+    def _has_good_members(self, record: BlockRecord) -> bool:
+        """Return whether a block has members without a fault, and all of them have good replicas."""
+        for member in record.members:
+            there = self._stat(member, record.block)
             if there is None or member in self._unreachable or judge(record, member, there, self._history):
                 return False
-        return True
+        return bool(record.members)
 
     def _again(self, block: BlockId, volume: VolumeId) -> Finding | None:
         """Read a block and its replica once more, and return what is still wrong."""

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from lockgate.storage_core.concurrency import Progress, no_progress
+from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError, StoreUnavailableError
 from lockgate.storage_core.files.namespace.queries import check_registered
 from lockgate.storage_core.files.namespace.registered_volumes import ForgetVolume
 from lockgate.storage_core.files.namespace.volume_urls import read_lost, usable_urls
 from lockgate.storage_core.files.replicas.block_copy import BlockCopier
 from lockgate.storage_core.files.replicas.block_reports import BlockReports, VolumeReport
 from lockgate.storage_core.files.replicas.left_over import LeftOver, delete_left_over, delete_replicas
-from lockgate.storage_core.files.replicas.lost_volumes import LostVolume, declare_lost, drop_lost
+from lockgate.storage_core.files.replicas.lost_volumes import (
+    LostVolume,
+    declare_lost,
+    drop_lost,
+    take_back,
+)
 from lockgate.storage_core.files.replicas.re_replication import Copied, ReReplication
 from lockgate.storage_core.files.replicas.rebalancing import THRESHOLD, Moved, Rebalancing
 from lockgate.storage_core.files.replicas.replica_check import VolumeStatus, volume_statuses
@@ -177,12 +183,31 @@ class ReplicaUpkeep:
         """
         declare_lost(self._journal, volume, is_lost=False)
 
+    def take_back(self, volume: VolumeId) -> int:
+        """Make a found volume a member of blocks that nothing else has, and return their number.
+
+        See `take_back`.
+
+        Raises:
+            StoreUnavailableError: It does not answer; the next call takes the rest back.
+        """
+        try:
+            return take_back(self._journal, self._volumes, volume, within_s=self._hard_s)
+        except (NotAppliedError, OutcomeUnknownError) as error:
+            raise StoreUnavailableError(
+                f"volume {volume} is in use again, but it does not tell what it has ({error}); run this "
+                "again when it answers"
+            ) from None
+
     def forget(self, volume: VolumeId) -> None:
         """Remove a volume that is a member of no block.
 
         Raises:
             ConflictError: It is a member of blocks.
+            InvalidInputError: It is not registered.
         """
+        with self._journal.reading() as reading:
+            check_registered(reading, [volume])
         self._journal.apply(ForgetVolume(volume=volume))
 
     def drop_lost(self) -> list[LostVolume]:

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError, StoreUnavailableError
+from lockgate.storage_core.errors import (
+    ConflictError,
+    FencedError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    StoreUnavailableError,
+)
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import Fault
 from lockgate.storage_core.files.namespace.member_marks import DropMember
@@ -89,6 +95,51 @@ def test_a_volume_that_comes_back_is_never_served_and_its_replicas_are_deleted(w
     assert world.problems() == set()
 
 
+@pytest.mark.parametrize("page", [1, 500])
+def test_the_only_replicas_of_blocks_whose_volumes_were_all_declared_lost_are_kept_and_taken_back(
+    world: MemoryWorld, page: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lost_volumes, "PAGE", page)
+    for name in NAMES:
+        world.volumes[name].is_up = False
+        world.files.upkeep.declare_lost(name)
+    first, last = NAMES[0], NAMES[-1]
+    world.volumes[first].is_up = True
+    stored = dict(world.volumes[first].stored)
+    assert world.files.upkeep.delete_left_over().deleted == 0
+    assert world.volumes[first].stored == stored
+    with pytest.raises(StoreUnavailableError):
+        world.files.open("/a.log").read()
+
+    world.files.upkeep.declare_found(last)
+    with pytest.raises(StoreUnavailableError, match=f"volume {last} is in use again.*run this again"):
+        world.files.upkeep.take_back(last)
+    world.files.upkeep.declare_found(first)
+    world.files.upkeep.report()
+    taken = world.files.upkeep.take_back(first)
+
+    assert taken == 4  # those of /single.log have it still as their member
+    assert world.files.open("/a.log").read() == TEXT
+    assert world.files.open("/single.log").read() == TEXT
+    assert world.files.upkeep.take_back(first) == 0
+    assert world.journals.verify().findings == ()
+
+
+def test_a_volume_that_missed_a_change_of_a_block_is_not_taken_back(world: MemoryWorld) -> None:
+    world.files.upkeep.declare_lost(GONE)
+    with world.process(*NAMES[1:]).append("/b.log") as writer:
+        writer.write(b"d")
+    for name in NAMES[1:]:
+        world.volumes[name].is_up = False
+        world.files.upkeep.declare_lost(name)
+    world.volumes[GONE].is_up = True
+    world.files.upkeep.declare_found(GONE)
+    assert world.files.upkeep.take_back(GONE) == 3  # the blocks of /a.log
+    assert world.files.open("/a.log").read() == TEXT
+    with pytest.raises(StoreUnavailableError):
+        world.files.open("/b.log").read()
+
+
 def test_a_death_at_any_step_is_completed_by_the_next_call(
     world: MemoryWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,6 +200,28 @@ def test_a_lost_volume_holds_nothing_back(world: MemoryWorld) -> None:
     world.files.upkeep.forget(GONE)
     with world.journal.reading() as reading:
         assert GONE not in {row.volume for row in reading.where(RegisteredVolume, {})}
+
+
+def test_a_lost_volume_holds_no_block_back_that_was_deleted_or_cut_off_before(world: MemoryWorld) -> None:
+    world.volumes[GONE].is_up = True
+    writer = world.process(*NAMES).create("/open.log")
+    writer.write(TEXT)
+    writer.flush()
+    world.files.truncate("/a.log", 3)
+    world.files.delete("/b.log")
+    world.files.delete("/open.log")
+    world.volumes[GONE].is_up = False
+    assert world.files.remove_deleted().kept_blocks > 0
+    world.files.upkeep.declare_lost(GONE)
+    assert world.files.remove_deleted().kept_blocks == 0
+    with pytest.raises(FencedError):
+        writer.close()
+    world.files.delete("/a.log")
+    world.files.delete("/single.log")
+    assert world.files.remove_deleted().kept_blocks == 0
+    world.files.upkeep.forget(GONE)
+    with pytest.raises(InvalidInputError, match=f"no volume {GONE}"):
+        world.files.upkeep.forget(GONE)
 
 
 def test_unknown_volumes_and_members_of_volumes_in_use_are_refused(world: MemoryWorld) -> None:
