@@ -68,7 +68,8 @@ class LeaseRecoveryOperator(_FilesOperator):
 
     The lease of an ended writer lapses after `LOCKGATE_LEASE_HARD_S`; the task waits for those that are
     overdue. Fails, so that Airflow retries it, if a file could not be recovered: too few of its volumes
-    answered. Nothing is lost by that; the next run begins again.
+    answered. Nothing is lost by that; the next run begins again. In safe mode nothing of deleted files is
+    removed; the log says why.
 
     Args:
         report_only: Recover and remove nothing, only report what would be done.
@@ -113,6 +114,8 @@ class LeaseRecoveryOperator(_FilesOperator):
                 ]
             ),
         )
+        if done.held_back:
+            self.log.warning("nothing of deleted files was removed: %s", done.held_back)
         if left:
             raise AirflowException(
                 f"{len(left)} files were not recovered, the next run tries again: "

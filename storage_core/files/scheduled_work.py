@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from lockgate.storage_core.concurrency import Progress, no_progress
+from lockgate.storage_core.errors import SafeModeError
 from lockgate.storage_core.files.file_recovery import RecoveredFile
 from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.files.removal import Removed
@@ -26,10 +27,12 @@ class FilesRecovered(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         files: Outcome of each file; without their lengths if nothing was changed.
         removed: What was removed of deleted files.
+        held_back: Why nothing of them was removed; empty if nothing held it back.
     """
 
     files: list[RecoveredFile]
     removed: Removed
+    held_back: str = ""
 
 
 class VolumesMaintained(msgspec.Struct, kw_only=True):
@@ -57,13 +60,12 @@ def recover_files(
 ) -> FilesRecovered:
     """Close the files whose writers have ended, and remove the blocks of deleted files.
 
+    In safe mode, or while too few blocks have reported, nothing is removed.
+
     Args:
         settings: See `open_files`.
         report_only: Change nothing.
         note: Receives a line for each file as soon as its outcome is known.
-
-    Raises:
-        SafeModeError: The journal is in safe mode, or too few blocks have reported.
     """
 
     def told(one: RecoveredFile) -> None:
@@ -75,7 +77,10 @@ def recover_files(
             note(f"would be recovered: {', '.join(one.path for one in found) or 'no file'}")
         else:
             found = files.recovery.recover_lapsed(note=told)
-        return FilesRecovered(files=found, removed=files.remove_deleted(dry_run=report_only))
+        try:
+            return FilesRecovered(files=found, removed=files.remove_deleted(dry_run=report_only))
+        except SafeModeError as error:
+            return FilesRecovered(files=found, removed=Removed(), held_back=str(error))
 
 
 def check_volumes(

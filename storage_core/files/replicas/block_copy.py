@@ -15,6 +15,7 @@ from lockgate.storage_core.errors import (
     FencedError,
     InvalidInputError,
     JournalUnavailableError,
+    MalformedRecordError,
     NotAppliedError,
     OutcomeUnknownError,
     SafeModeError,
@@ -22,7 +23,7 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.files.blocks import BlockRecord, known_volume
+from lockgate.storage_core.files.blocks import BlockRecord, Fault, known_volume
 from lockgate.storage_core.files.checksums import crc32c
 from lockgate.storage_core.files.namespace.member_marks import AddMember
 from lockgate.storage_core.files.namespace.queries import records
@@ -100,6 +101,8 @@ class BlockCopier:
                 )
             if self.is_changed(record):  # another process may have made a good copy there
                 raise ConflictError(f"block {record.block} has changed; nothing was set aside")
+            for offset, size in pieces(record.length_bytes):
+                self._read(record, offset, size, without=volume)  # before good parts of it are set aside
             _at("quarantine", lambda: to.quarantine(record.block, record.stamp))
         _at("create", lambda: to.create(record.block, record.stamp))
         crc = self._fill(record, to)
@@ -133,7 +136,7 @@ class BlockCopier:
         """Append the bytes of a good member to a copy, and return their checksum."""
         crc = 0
         for offset, size in pieces(record.length_bytes):
-            data = self._read(record, offset, size)
+            data = self._read(record, offset, size, without=None)
             crc = crc32c(data, crc)
             _at("append", partial(to.append, record.block, record.stamp, offset, data))
             if self._bytes_per_s is not None:
@@ -141,16 +144,39 @@ class BlockCopier:
                 self._journal.clock.sleep(size / pace)
         return crc
 
-    def _read(self, record: BlockRecord, offset: int, size: int) -> bytes:
+    def _read(self, record: BlockRecord, offset: int, size: int, *, without: VolumeId | None) -> bytes:
+        """Return bytes of a block, from one good member or the other.
+
+        A damaged member has good parts, too: a volume checks what it reads. So a piece that no good member
+        has is read in halves, also from those.
+
+        Args:
+            record: The block.
+            offset: Where the piece begins.
+            size: Its length.
+            without: Member that is not asked.
+
+        Raises:
+            StoreUnavailableError: No member serves it.
+        """
+        damaged = [volume for volume, fault in record.faults.items() if fault is Fault.CORRUPT]
         said = "it has none"
-        for member in record.members:
+        is_damaged = False
+        for member in (*record.members, *damaged):
+            if member == without:
+                continue
             try:
                 data = known_volume(self._volumes, member).read(record.block, record.stamp, offset, size)
             except (NotAppliedError, OutcomeUnknownError) as error:
-                said = str(error)
+                is_damaged = is_damaged or isinstance(error, MalformedRecordError)
+                said = str(error) if member in record.members else said
                 continue
             if len(data) == size:
                 return data
+        if is_damaged and size > 1:
+            half = size // 2
+            first = self._read(record, offset, half, without=without)
+            return first + self._read(record, offset + half, size - half, without=without)
         raise StoreUnavailableError(f"no good member of block {record.block} serves byte {offset}: {said}")
 
 

@@ -133,6 +133,9 @@ class LocalVolume:
         """Return a replica, or None if there is none."""
         with self._locks[block], translated("stat", self._name(block), changes=False):
             found = self._loaded(block)
+            if found is not None and not found.exists():
+                self._replicas.pop(block).release()  # someone has removed it
+                found = self._loaded(block)
             return found.view() if found else None
 
     def fence(self, block: BlockId, stamp: Stamp) -> Replica:

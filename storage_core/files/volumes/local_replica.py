@@ -103,6 +103,10 @@ class LocalReplica:
             return None
         return Replica(header.block, header.stamp, header.state, length, length)
 
+    def exists(self) -> bool:
+        """Return whether header and log are in the directory: someone may have removed them."""
+        return self._path.with_suffix(".head").exists() and _log_bytes(self._path) >= 0
+
     def _read_log(self) -> None:
         log = self._path.with_suffix(".log").read_bytes()
         for offset, size, position in frames(self.header.version, log):
@@ -181,7 +185,12 @@ class LocalReplica:
         self._store(self.header._replace(state=state, length_bytes=length_bytes))
 
     def delete(self) -> None:
-        """Delete the replica: it is gone once its header is."""
+        """Delete the replica: it is gone once its header is.
+
+        Its log is emptied before: a crash then leaves one that takes no space.
+        """
+        with suppress(FileNotFoundError), self._log(os.O_RDWR) as log:
+            self._disk.truncate(log, 0)
         self._disk.unlink(self._path.with_suffix(".head"))
         self._disk.sync_directory(self._path.parent)
         self._disk.unlink(self._path.with_suffix(".log"))

@@ -94,8 +94,9 @@ def test_a_file_is_followed_while_another_process_writes_it(settings: Settings) 
         assert follower.returncode == 0
 
 
+@pytest.mark.parametrize("by", ["recover", "append", "truncate"])
 def test_the_file_of_a_killed_process_is_recovered_by_another(
-    run: Run, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    run: Run, source: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     for name, value in {"RENEW": "0.2", "SOFT": "0.5", "HARD": "1.5"}.items():
         monkeypatch.setenv(f"LOCKGATE_LEASE_{name}_S", value)
@@ -115,11 +116,26 @@ def test_the_file_of_a_killed_process_is_recovered_by_another(
         assert writing.stdout is not None
         assert writing.stdout.readline() == b"ready\n"
         assert run("files", "recover", "/a.log").exit_code == LeaseHeldError.exit_code
-        assert run("files", "append", "/a.log", "--from", "/dev/null").exit_code == LeaseHeldError.exit_code
+        held = run("files", "append", "/a.log", "--from", "/dev/null")
+        assert (held.exit_code, "/a.log: its writer may live" in held.output) == (
+            LeaseHeldError.exit_code,
+            True,
+        )
+        assert run("files", "truncate", "/a.log", "3").exit_code == LeaseHeldError.exit_code
         assert run("files", "cat", "/a.log").stdout == "flushed"
         writing.kill()
     assert run("files", "cat", "/a.log").stdout == "flushed"
     threading.Event().wait(1.6)
+    if by == "append":
+        assert run("files", "append", "/a.log", "--from", str(source)).exit_code == 0
+        assert run("files", "cat", "/a.log").stdout == "flushedone\ntwo\n"
+        return
+    if by == "truncate":
+        assert run("files", "truncate", "/a.log", "8").exit_code == InvalidInputError.exit_code
+        assert not document(run("files", "stat", "/a.log", "--json"))["is_open"]
+        assert run("files", "truncate", "/a.log", "5").exit_code == 0
+        assert run("files", "cat", "/a.log").stdout == "flush"
+        return
 
     (found,) = document(run("files", "recover", "--json"))["recovered"]
     assert (found["path"], found["length_bytes"], found["why_not"]) == ("/a.log", 7, "")
@@ -344,3 +360,5 @@ def test_a_volume_is_declared_lost_found_and_forgotten(run: Run, source: Path) -
     assert run("volumes", "found", name).exit_code == 0
     assert run("files", "cat", "/a.log").stdout == source.read_text()
     assert run("volumes", "lost", "none", "--yes").exit_code == ObjectNotFoundError.exit_code
+    unknown = run("volumes", "forget", "none")
+    assert (unknown.exit_code, "no volume none" in unknown.output) == (InvalidInputError.exit_code, True)

@@ -12,6 +12,7 @@ from lockgate.operators import LeaseRecoveryOperator
 from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.journal import Leases
 from lockgate.storage_core.journal.process_journal import configured_journal
+from lockgate.storage_core.journal.safe_mode import add_operators_reason
 from lockgate.storage_core.settings import Settings
 from tests.support.airflow.task_run import TaskRun
 
@@ -46,6 +47,20 @@ def test_a_file_of_an_ended_writer_is_closed_and_deleted_blocks_are_removed(ende
     with open_files(ended, writes=False) as files:
         assert files.open("/a.log").read() == b"flushed"
         assert not files.status("/a.log").is_open
+
+
+def test_in_safe_mode_nothing_is_removed_and_the_log_says_why(
+    ended: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    time.sleep(1)
+    assert run()["recovered"] == 1
+    with open_files(ended, writes=True) as files:
+        files.delete("/a.log")
+    journal = configured_journal(ended)
+    assert journal is not None
+    add_operators_reason(journal, "a test")
+    assert run() == {"recovered": 0, "removed_blocks": 0}
+    assert "nothing of deleted files was removed: " in caplog.text
 
 
 def test_a_file_whose_writer_lives_is_left_alone(ended: Settings) -> None:

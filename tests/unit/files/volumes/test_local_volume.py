@@ -17,6 +17,7 @@ from lockgate.storage_core.errors import (
     ConflictError,
     LockgateError,
     MalformedRecordError,
+    NotAppliedError,
     RecordVersionError,
     StoreUnavailableError,
 )
@@ -317,6 +318,37 @@ def test_a_crash_at_each_call_keeps_the_bytes_that_are_set_aside(tmp_path: Path)
             assert volume.quarantined(None, 9) == (B,)
             assert volume.stat(B) is None
         assert (folder / "quarantine" / f"{7:020d}.0.log").read_bytes().endswith(b"abc")
+
+
+def test_a_crash_at_each_call_of_a_deletion_leaves_no_bytes_that_nobody_deletes(tmp_path: Path) -> None:
+    for dies_at in itertools.count(1):
+        folder = tmp_path / str(dies_at)
+        _written(folder).close()
+        disk = FaultyDisk(dies_at)
+        with LocalVolume(folder, disk=disk) as volume:
+            try:
+                volume.delete(B, S1)
+            except Crash:
+                pass
+            else:
+                break
+        with LocalVolume(folder) as volume:
+            is_left = volume.stat(B) is not None
+            assert volume.delete(B, S1) is is_left
+            assert volume.stat(B) is None
+        assert sum(path.stat().st_size for path in folder.glob("*.log")) == 0
+    assert dies_at > 3
+
+
+@pytest.mark.parametrize("suffix", [".head", ".log"])
+def test_a_replica_that_someone_removed_is_not_listed_any_more(tmp_path: Path, suffix: str) -> None:
+    with _written(tmp_path) as volume:
+        volume.finish(B, S1, 3, ReplicaState.SEALED)
+        assert len(volume.replicas(None, 9)) == 1
+        (tmp_path / HEAD).with_suffix(suffix).unlink()
+        assert [one.length_bytes for one in volume.replicas(None, 9) if one.stamp == S1] == []
+        with pytest.raises(NotAppliedError):
+            volume.read(B, S1, 0, 3)
 
 
 def test_large_frames_are_read_from_any_byte_and_checked(tmp_path: Path) -> None:
