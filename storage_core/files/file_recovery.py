@@ -76,8 +76,8 @@ class FileRecovery:
 
         Args:
             inode: The file.
-            lost: Volumes that an operator has named as lost, besides those that were declared lost. The
-                recovery does not wait for them.
+            lost: Volumes whose bytes an operator gives up, if no other volume has any. The recovery does not
+                wait for them, nor for those that were declared lost.
 
         Returns:
             The length in bytes, None if the file needs no recovery.
@@ -149,7 +149,7 @@ class FileRecovery:
                 f"{view.lease.detail}: its writer may live: its lease is {view.state} and lapses in "
                 f"{view.lapses_in_s:.0f} s; nothing was changed; wait, or end the writer"
             )
-        lost = {*lost, *read_lost(self._journal)}
+        declared = read_lost(self._journal)
         began_s = self._journal.clock.monotonic_s()
         stamp = self._leases.take(
             view.lease.resource,
@@ -163,7 +163,10 @@ class FileRecovery:
         self._renewer.keep(view.lease.resource, stamp, since_s=began_s)
         try:
             blocks = JournalBlocks(self._journal, inode, stamp, choose=tuple)
-            length = sum(record.length_bytes for record in settle(blocks, self._volumes, lost=lost))
+            length = sum(
+                record.length_bytes
+                for record in settle(blocks, self._volumes, lost={*declared, *lost}, given_up=lost)
+            )
             FAILPOINTS.hit("recover.close.before")
             blocks.close()
             FAILPOINTS.hit("recover.close.after")
@@ -186,9 +189,19 @@ def give_back(leases: Leases, resource: str, stamp: Stamp) -> None:
 
 
 def settle(
-    blocks: Blocks, volumes: Mapping[VolumeId, Volume], *, lost: Collection[VolumeId] = ()
+    blocks: Blocks,
+    volumes: Mapping[VolumeId, Volume],
+    *,
+    lost: Collection[VolumeId] = (),
+    given_up: Collection[VolumeId] = (),
 ) -> list[BlockRecord]:
     """Seal the last block of a file, if it is being written or a reseal of it is not committed.
+
+    Args:
+        blocks: The file in the journal; its lease is held.
+        volumes: The volumes that can be tried.
+        lost: See `reseal`.
+        given_up: See `reseal`.
 
     Returns:
         All blocks, sealed.
@@ -198,5 +211,7 @@ def settle(
     """
     records = list(blocks.records())
     if records and (records[-1].state is not ReplicaState.SEALED or records[-1].pending is not None):
-        records[-1] = reseal(blocks, volumes, records[-1].block, ends=ReplicaState.SEALED, lost=lost)
+        records[-1] = reseal(
+            blocks, volumes, records[-1].block, ends=ReplicaState.SEALED, lost=lost, given_up=given_up
+        )
     return records

@@ -36,6 +36,7 @@ def reseal(
     target_bytes: int | None = None,
     without: Collection[VolumeId] = (),
     lost: Collection[VolumeId] = (),
+    given_up: Collection[VolumeId] = (),
 ) -> BlockRecord:
     """Bring all members of a block to one stamp and length, and commit them.
 
@@ -47,6 +48,7 @@ def reseal(
         target_bytes: Length to truncate it to; a target that is journaled already stays.
         without: Members that failed their writer: they are dropped if another one can stay.
         lost: Members that an operator has named as lost: the reseal does not wait for them.
+        given_up: Those of them whose bytes are given up, if no other member has any.
 
     Returns:
         The committed block.
@@ -66,8 +68,8 @@ def reseal(
         target_bytes=stamped.target_bytes,
         has_all_answers=missed <= set(lost),
     )
-    if chosen is None and not answers and missed <= set(lost) and stamped.length_bytes == 0:
-        chosen = ChosenLength(0, ())  # its writer died before it created a replica
+    if chosen is None and not answers and missed <= set(given_up) and stamped.length_bytes == 0:
+        chosen = ChosenLength(0, ())  # its writer died before it created a replica, or nobody has its bytes
     if chosen is None:
         raise StoreUnavailableError(_waits(stamped, answers, missed))
     keeps = tuple(volume for volume in chosen.members if volume not in without) or chosen.members
@@ -171,7 +173,7 @@ def _waits(stamped: BlockRecord, answers: Mapping[VolumeId, Answer], missed: Col
     return (
         f"block {stamped.block}: the answers of its members ({said or 'none'}) do not tell its length; "
         f"no answer from {', '.join(sorted(missed)) or 'none'}; nothing was committed; bring these volumes "
-        "back, or name them as lost"
+        "back, or give up what only they have: `lockgate files recover PATH --lost VOLUME`"
     )
 
 

@@ -75,6 +75,12 @@ class ProcessLogs(Forkable):
             self._changed.notify()
         if thread is not None:
             thread.join(timeout_s)
+            if thread.is_alive():
+                LOG.warning(
+                    "the event log may lack its last lines: its volumes or the journal gave no answer within "
+                    "%g s; the jobs are not affected",
+                    timeout_s,
+                )
 
     def _run(self) -> None:
         changed, writers = self._changed, LogWriters(self._losses)

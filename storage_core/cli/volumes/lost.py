@@ -62,6 +62,7 @@ def declare_found(
         files.upkeep.report()
     if taken:
         print_line(f"{counted(taken, 'block')} without another good replica: served again")
+    print_line(f"{volume}: in use again")
 
 
 def forget(
@@ -73,3 +74,4 @@ def forget(
 
     with open_files(writes=False) as files:
         files.upkeep.forget(VolumeId(volume))
+    print_line(f"{volume}: removed from the journal")

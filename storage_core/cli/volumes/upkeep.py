@@ -16,6 +16,7 @@ from lockgate.storage_core.cli.render import (
     print_table,
     progress_bar,
 )
+from lockgate.storage_core.errors import StoreUnavailableError
 
 WRONG_REPLICAS: Final = 16
 """Exit code of `fsck` and `verify`; documented in `docs/reference/command-line.md`."""
@@ -103,6 +104,8 @@ def repair(
         print_line(f"copies made: {len(found) - len(left)}, blocks not copied: {len(left)}")
     else:
         print_line(f"{counted(len(found), 'block')} with too few good replicas: a dry run; add --yes")
+    if yes and left:
+        raise typer.Exit(StoreUnavailableError.exit_code)
 
 
 def rebalance(

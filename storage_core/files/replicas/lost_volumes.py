@@ -32,7 +32,7 @@ class LostBlock(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         block: The block.
         path: Path of its file; empty if it was deleted.
-        length_bytes: Its length.
+        length_bytes: Its length; of one that is being written at its last commit.
     """
 
     block: BlockId
@@ -48,7 +48,7 @@ class LostVolume(msgspec.Struct, kw_only=True):
         members: Blocks that it is a member of, and that another good member has.
         dropped: Those of them that it was dropped from.
         unsealed: Blocks that are being written; the recovery or the close of their files drops it.
-        without: Blocks of which no good replica is left.
+        without: Blocks of which no good replica is left, also of those that are being written.
     """
 
     volume: VolumeId
@@ -79,15 +79,16 @@ def drop_lost(journal: Journal, volume: VolumeId, *, dry_run: bool = False) -> L
     for page in _pages(journal, volume):
         drops: list[DropMember] = []
         for record, path in page:
+            lost = LostBlock(block=record.block, path=path, length_bytes=record.length_bytes)
             if not record.is_settled:
                 done.unsealed += 1
+                if not set(record.members) - {volume}:
+                    done.without.append(lost)
                 continue
             if set(record.members) - {volume}:
                 done.members += 1
             else:
-                done.without.append(
-                    LostBlock(block=record.block, path=path, length_bytes=record.length_bytes)
-                )
+                done.without.append(lost)
                 if record.faults.get(volume) is Fault.LOST:
                     continue  # it was marked by an earlier call
             drops.append(DropMember(block=record.block, volume=volume, generation=record.stamp))

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from lockgate.storage_core.errors import ConflictError
+from lockgate.storage_core.errors import ConflictError, MalformedRecordError, RecordVersionError
 from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica_format import parse_header
@@ -112,4 +112,6 @@ def _has_open_replica(folder: Path) -> bool:
                 return True
         except FileNotFoundError:
             continue  # its owner has just deleted it
+        except (MalformedRecordError, RecordVersionError):
+            return True  # it may be one; `lockgate volumes verify` names it
     return False

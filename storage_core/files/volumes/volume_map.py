@@ -101,8 +101,8 @@ class VolumeMap(Forkable, Mapping[VolumeId, Volume]):
                 self._away_s[volume] = now_s
         if not chosen:
             raise StoreUnavailableError(
-                f"none of {len(urls)} registered volumes answers; nothing was changed; start their servers; "
-                "`lockgate volumes list` shows them"
+                f"none of {len(urls)} registered volumes answers; nothing was changed; "
+                "`lockgate volumes list` says why: start their servers, or correct the token or the certificates"
             )
         return tuple(chosen)
 

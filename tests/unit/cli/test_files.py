@@ -224,6 +224,17 @@ def test_a_volume_with_a_file_to_recover_is_left_to_the_recovery(settings: Setti
     assert len(list((settings.home_dir / "volumes").iterdir())) == 2
 
 
+@pytest.mark.parametrize("head", [b"damaged", b"LGRP" + bytes([0, 0, 0, 99])])
+def test_a_volume_with_a_header_that_cannot_be_read_stops_no_new_file(
+    run: Run, settings: Settings, source: Path, head: bytes
+) -> None:
+    run("files", "append", "/a.log", "--create", "--from", str(source))
+    (damaged,) = (settings.home_dir / "volumes").glob("*/*.head")
+    damaged.write_bytes(head)
+    assert run("files", "append", "/b.log", "--create", "--from", str(source)).exit_code == 0
+    assert run("files", "cat", "/b.log").stdout == source.read_text()
+
+
 def test_each_process_that_writes_has_a_volume_of_its_own(settings: Settings) -> None:
     with open_files(settings, writes=True) as one, open_files(settings, writes=True) as two:
         first, second = one.create("/1"), two.create("/2")

@@ -50,7 +50,7 @@ def test_a_file_of_an_ended_writer_is_closed_and_deleted_blocks_are_removed(ende
 
 
 def test_in_safe_mode_nothing_is_removed_and_the_log_says_why(
-    ended: Settings, caplog: pytest.LogCaptureFixture
+    ended: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     time.sleep(1)
     assert run()["recovered"] == 1
@@ -60,7 +60,7 @@ def test_in_safe_mode_nothing_is_removed_and_the_log_says_why(
     assert journal is not None
     add_operators_reason(journal, "a test")
     assert run() == {"recovered": 0, "removed_blocks": 0}
-    assert "nothing of deleted files was removed: " in caplog.text
+    assert "nothing of deleted files was removed: " in capsys.readouterr().out
 
 
 def test_a_file_whose_writer_lives_is_left_alone(ended: Settings) -> None:

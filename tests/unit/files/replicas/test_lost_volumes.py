@@ -192,6 +192,40 @@ def test_an_open_file_is_recovered_without_the_lost_volume(world: MemoryWorld) -
     assert GONE not in world.members(world.blocks()[-1])
 
 
+@pytest.mark.parametrize("is_found", [True, False])
+def test_flushed_bytes_that_only_a_lost_volume_has_are_given_up_by_name_only(
+    world: MemoryWorld, *, is_found: bool
+) -> None:
+    world.volumes[GONE].is_up = True
+    ended = world.process(GONE)
+    writer = ended.create("/open.log")
+    writer.write(b"flushed")
+    writer.flush()
+    ended.close()
+    world.volumes[GONE].is_up = False
+    done = world.files.upkeep.declare_lost(GONE)
+    assert (done.unsealed, [one.path for one in done.without][-1]) == (1, "/open.log")
+    assert "/open.log" in {one.path for one in world.files.check().findings()}
+    inode = world.files.status("/open.log").inode
+    assert world.files.recovery.lapses_in_s(inode) > 0
+    world.clock.sleep(200)
+    for _ in range(2):
+        with pytest.raises(StoreUnavailableError, match="recover PATH --lost VOLUME"):
+            world.files.recover("/open.log")
+        with pytest.raises(StoreUnavailableError):
+            world.files.open("/open.log")
+        world.clock.sleep(200)
+
+    if is_found:
+        world.volumes[GONE].is_up = True
+        world.files.upkeep.declare_found(GONE)
+        assert world.files.recover("/open.log") == len(b"flushed")
+        assert world.files.open("/open.log").read() == b"flushed"
+    else:
+        assert world.files.recover("/open.log", lost=[GONE]) == 0
+        assert world.files.open("/open.log").read() == b""
+
+
 def test_a_lost_volume_holds_nothing_back(world: MemoryWorld) -> None:
     world.files.upkeep.declare_lost(GONE)
     world.files.delete("/single.log")
