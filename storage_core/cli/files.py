@@ -113,18 +113,18 @@ def list_names(
 ) -> None:
     """List the names in a directory."""
     with _open(writes=False) as files:
-        found = _names(files, path)
+        found = (_with_length(files, f"{path.rstrip('/')}/{one.name}", one) for one in _names(files, path))
         if json:
-            print_json_list((_fields(one) for one in found), name="names")
+            print_json_list((_fields(one) for one, _ in found), name="names")
             return
         rows = [
             (
                 one.name + ("/" if one.is_directory else ""),
-                "" if one.is_directory else byte_size(one.length_bytes),
+                length,
                 "open" if one.is_open else "",
                 moment(one.changed_s),
             )
-            for one in found
+            for one, length in found
         ]
     print_table(("name", "size", "state", "changed"), rows, empty=f"{path} is empty")
 
@@ -133,14 +133,14 @@ def list_names(
 def stat(path: FilePath, *, json: JsonFlag = False) -> None:
     """Show a file or a directory."""
     with _open(writes=False) as files:
-        found = files.status(path)
+        found, length = _with_length(files, path, files.status(path))
     if json:
         print_json(_fields(found))
         return
     kind = "directory" if found.is_directory else "open file" if found.is_open else "file"
     fields: list[tuple[str, object]] = [("path", path), ("kind", kind), ("changed", moment(found.changed_s))]
     if not found.is_directory:
-        fields += [("length", byte_size(found.length_bytes)), ("blocks", found.blocks)]
+        fields += [("length", length), ("blocks", found.blocks)]
     print_fields(fields)
 
 
@@ -334,6 +334,23 @@ def _names(files: Files, path: str) -> Iterator[FileStatus]:
     while page:
         yield from page
         page = files.list(path, after=page[-1].name)
+
+
+def _with_length(files: Files, path: str, found: FileStatus) -> tuple[FileStatus, str]:
+    """Return a name with the bytes that can be read, also of an open file, and the text that shows them."""
+    import msgspec
+
+    if found.is_directory:
+        return found, ""
+    if not found.is_open:
+        return found, byte_size(found.length_bytes)
+    try:
+        length = files.readable_bytes(path)
+    except ObjectNotFoundError:
+        length = None  # it was deleted meanwhile
+    if length is None:
+        return found, f"{byte_size(found.length_bytes)} or more"
+    return msgspec.structs.replace(found, length_bytes=length), byte_size(length)
 
 
 def _pieces(source: Path | None) -> Iterator[bytes]:

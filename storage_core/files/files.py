@@ -11,6 +11,7 @@ Source: docs/internals/files.md.
 
 from __future__ import annotations
 
+import io
 import math
 import random
 import weakref
@@ -263,6 +264,20 @@ class Files:
         """
         with self._journal.reading() as reading:
             return status(reading, path)
+
+    def readable_bytes(self, path: str) -> int | None:
+        """Return how many bytes of a file can be read now: those that were flushed, also while it is written.
+
+        None if the volumes of its last block do not tell.
+
+        Raises:
+            ObjectNotFoundError: The path does not exist.
+        """
+        try:
+            with self.open(path) as reader:
+                return reader.seek(0, io.SEEK_END)
+        except StoreUnavailableError:
+            return None
 
     def recover(self, path: str, *, lost: Collection[VolumeId] = ()) -> int | None:
         """Recover a file by its path; see `FileRecovery.recover`.

@@ -90,6 +90,7 @@ class Reader(io.RawIOBase):
         Raises:
             InvalidInputError: The position would be negative, or `whence` is unknown.
         """
+        self._check_open()
         if whence == io.SEEK_END:
             self._fetch()
         bases = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._length()}
@@ -100,6 +101,7 @@ class Reader(io.RawIOBase):
 
     def tell(self) -> int:
         """Return the position."""
+        self._check_open()
         return self._position
 
     def read(self, size: int | None = -1, /) -> bytes:
@@ -139,6 +141,7 @@ class Reader(io.RawIOBase):
 
     def _take(self, size: int) -> bytes:
         """Return the next bytes, from those that were read ahead if they are there."""
+        self._check_open()
         at = self._position - self._ahead_offset
         if not 0 <= at < len(self._ahead):
             if size >= AHEAD_BYTES:
@@ -150,6 +153,10 @@ class Reader(io.RawIOBase):
         data = self._ahead[at : at + size]
         self._position += len(data)
         return data
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError("the reader is closed")
 
     def _fetch_bytes(self, size: int) -> bytes:
         """Return bytes at the position, from one block; none at the present end of the file."""

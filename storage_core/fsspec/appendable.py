@@ -83,7 +83,9 @@ class AppendableFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec 
         return below if detail else [info["name"] for info in below]
 
     def info(self, path: str, **kwargs: Any) -> Info:  # noqa: ARG002 - fsspec's signature
-        """Return the description of a file or directory; the size of an open file is what was flushed.
+        """Return the description of a file or directory.
+
+        The size of an open file is what was flushed, None if its volumes do not tell.
 
         Raises:
             FileNotFoundError: It does not exist.
@@ -181,13 +183,9 @@ class AppendableFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec 
         return _Input(self.files.open(path))
 
     def _info(self, path: str, status: FileStatus) -> Info:
-        size = status.length_bytes
-        if status.is_open:
-            with self.files.open(path) as reader:
-                size = reader.seek(0, io.SEEK_END)
         return {
             "name": path,
-            "size": size,
+            "size": self.files.readable_bytes(path) if status.is_open else status.length_bytes,
             "type": "directory" if status.is_directory else "file",
             "is_open": status.is_open,
             "changed_s": status.changed_s,

@@ -102,7 +102,7 @@ class VolumeMap(Forkable, Mapping[VolumeId, Volume]):
         if not chosen:
             raise StoreUnavailableError(
                 f"none of {len(urls)} registered volumes answers; nothing was changed; "
-                "`lockgate volumes list` says why: start their servers, or correct the token or the certificates"
+                "`lockgate volumes list` says why: start their servers, or correct token or certificates"
             )
         return tuple(chosen)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lockgate.fsspec import AppendableFileSystem
 from lockgate.storage_core.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -122,6 +124,9 @@ def test_the_file_of_a_killed_process_is_recovered_by_another(
             True,
         )
         assert run("files", "truncate", "/a.log", "3").exit_code == LeaseHeldError.exit_code
+        assert document(run("files", "stat", "/a.log", "--json"))["length_bytes"] == 7
+        assert re.search(r"length +7 B", run("files", "stat", "/a.log").stdout)
+        assert re.search(r"a.log +7 B +open", run("files", "list").stdout)
         assert run("files", "cat", "/a.log").stdout == "flushed"
         writing.kill()
     assert run("files", "cat", "/a.log").stdout == "flushed"
@@ -158,6 +163,8 @@ def test_a_recovery_waits_for_no_volume_that_is_named_as_lost(
     volume.rename(settings.home_dir / "gone")
     threading.Event().wait(0.6)
 
+    assert "or more" in run("files", "stat", "/a.log").stdout
+    assert AppendableFileSystem().info("/a.log")["size"] is None
     waits = run("files", "recover", "/a.log")
     assert waits.exit_code == StoreUnavailableError.exit_code
     assert name in waits.output

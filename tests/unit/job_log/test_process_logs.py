@@ -192,15 +192,18 @@ def test_a_volume_that_does_not_answer_delays_no_commit(
 
 
 def test_the_end_of_a_process_waits_for_a_volume_only_so_long(
-    logged: Settings, destination: str, monkeypatch: pytest.MonkeyPatch
+    logged: Settings, destination: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     held = held_thread(monkeypatch)
     committed_job(destination, logged)
     began_s = time.monotonic()
     process_logs.close_job_logs(0.1)
     assert time.monotonic() - began_s < 5
+    assert "may lack its last lines" in caplog.text
+    caplog.clear()
     held.release()
     process_logs.close_job_logs()
+    assert caplog.text == ""
 
 
 def test_a_file_is_closed_and_the_volume_given_up_after_some_idle_time(

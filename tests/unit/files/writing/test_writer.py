@@ -279,6 +279,18 @@ def test_a_reader_raises_where_restarted_members_alone_cannot_tell_the_length(sc
         scene.reader()
 
 
+@pytest.mark.parametrize(
+    "call", [Reader.read, Reader.tell, Reader.peek, Reader.readline, lambda reader: reader.seek(0)]
+)
+def test_a_closed_reader_is_not_used(scene: Scene, call: Callable[[Reader], object]) -> None:
+    with scene.writer() as writer:
+        writer.write(b"one")
+    with scene.reader() as reader:
+        assert reader.read(1) == b"o"
+    with pytest.raises(ValueError, match="closed"):
+        call(reader)
+
+
 def test_a_reader_seeks(scene: Scene) -> None:
     with scene.writer(block_bytes=3) as writer:
         writer.write(b"0123456789")
