@@ -167,7 +167,7 @@ def _write(journal: Journal, ops: Sequence[Op]) -> list[Any]:
 
 def _write_replica(folder: Path, record: BlockRecord) -> None:
     header = Header(VERSION, record.block, record.stamp, ReplicaState.SEALED, len(DATA))
-    for suffix, data in ((".log", pack_frame_head(VERSION, 0, DATA) + DATA), (".head", pack_header(header))):
+    for suffix, data in ((".log", pack_frame_head(header, 0, DATA) + DATA), (".head", pack_header(header))):
         with (folder / f"{record.block:020d}{suffix}").open("wb", buffering=0) as file:
             file.write(data)
 

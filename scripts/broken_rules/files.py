@@ -110,13 +110,34 @@ MUTANTS: Final = (
         "tests/unit/files/replicas/test_left_over.py::test_a_replica_that_changes_between_the_passes_is_kept",
     ),
     Mutant(
+        "delete-what-a-block-without-members-has",
+        "a replica is kept while its block has no good member",
+        [Edit("storage_core/files/replicas/replica_check.py", "return bool(record.members)", "return True")],
+        "tests/unit/files/replicas/test_lost_volumes.py::"
+        "test_the_only_replicas_of_blocks_whose_volumes_were_all_declared_lost_are_kept_and_taken_back",
+    ),
+    Mutant(
+        "close-an-open-file-without-its-lost-volume",
+        "bytes that only a lost volume may have are given up by its name only",
+        [Edit("storage_core/files/reseal.py", "missed <= set(given_up)", "missed <= set(lost)")],
+        "tests/unit/files/replicas/test_lost_volumes.py::"
+        "test_flushed_bytes_that_only_a_lost_volume_has_are_given_up_by_name_only",
+    ),
+    Mutant(
+        "let-a-fork-close-the-file-of-its-parent",
+        "a close in a fork leaves the file to the parent",
+        [Edit("storage_core/files/writing/writer.py", "if not self._guard.is_this:", "if False:")],
+        "tests/unit/files/test_forks.py::"
+        "test_a_fork_that_leaves_the_block_of_a_writer_closes_nothing_of_its_parent",
+    ),
+    Mutant(
         "delete-the-only-bytes",
         "a replica is kept while a member of its block has no good one",
         [
             Edit(
                 "storage_core/files/replicas/replica_check.py",
-                "for member in () if record is None else record.members:",
-                "for member in () if record is None else record.members[:0]:",
+                "return replica if record is None or self._has_good_members(record) else None",
+                "return replica",
             )
         ],
         "tests/unit/files/replicas/test_left_over.py::"

@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import Final
 from weakref import WeakSet
 
-from lockgate.storage_core.errors import ConflictError, InvalidInputError, StoreUnavailableError
+from lockgate.storage_core.errors import (
+    ConflictError,
+    InvalidInputError,
+    MalformedRecordError,
+    StoreUnavailableError,
+)
 from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, ReplicaState
 from lockgate.storage_core.files.volumes.replica_format import (
@@ -68,7 +73,7 @@ class LocalReplica:
     def load(cls, path: Path, disk: Disk) -> LocalReplica | None:
         """Load a replica that an earlier process left; one that was being written is suspect."""
         try:
-            header = parse_header(path.with_suffix(".head").read_bytes(), str(path))
+            header = _read_header(path)
         except FileNotFoundError:
             return None
         replica = cls(path, disk, header)
@@ -81,7 +86,7 @@ class LocalReplica:
     def look(cls, path: Path, disk: Disk) -> LocalReplica | None:
         """Read a replica that another process owns, and change nothing."""
         try:
-            header = parse_header(path.with_suffix(".head").read_bytes(), str(path))
+            header = _read_header(path)
         except FileNotFoundError:
             return None
         replica = cls(path, disk, header)
@@ -95,7 +100,7 @@ class LocalReplica:
     def outline(cls, path: Path) -> Replica | None:
         """Return a sealed replica by its header and the size of its log; None if more must be read."""
         try:
-            header = parse_header(path.with_suffix(".head").read_bytes(), str(path))
+            header = _read_header(path)
         except FileNotFoundError:
             return None
         length = header.length_bytes
@@ -109,7 +114,7 @@ class LocalReplica:
 
     def _read_log(self) -> None:
         log = self._path.with_suffix(".log").read_bytes()
-        for offset, size, position in frames(self.header.version, log):
+        for offset, size, position in frames(self.header, log):
             extend(self._extents, offset, size, position)
             self._end = position + FRAME.size + size
 
@@ -224,7 +229,7 @@ class LocalReplica:
             if self._is_torn and os.fstat(log).st_size > self._end:
                 self._disk.truncate(log, self._end)
             self._is_torn = True
-            head = pack_frame_head(self.header.version, offset, data)
+            head = pack_frame_head(self.header, offset, data)
             if len(data) < _LARGE_BYTES:
                 self._disk.write(log, head + data, self._end)
             else:
@@ -283,7 +288,7 @@ class LocalReplica:
         else:
             head = os.pread(log, FRAME.size, extent.position)
             data = os.pread(log, size, extent.position + FRAME.size)
-        check_frame(self.header.version, head, data, extent, self.name)
+        check_frame(self.header, head, data, extent, self.name)
         return data
 
 
@@ -309,6 +314,16 @@ class _OpenLog:
     def __exit__(self, *_: object) -> None:
         if self._kept is None:
             os.close(self._opened)
+
+
+def _read_header(path: Path) -> Header:
+    """Read the header of a replica; one of another block is damaged: its files were renamed."""
+    header = parse_header(path.with_suffix(".head").read_bytes(), str(path))
+    if str(header.block) != path.name.lstrip("0"):
+        raise MalformedRecordError(
+            f"{path}: the replica's header is that of block {header.block}; it is not served"
+        )
+    return header
 
 
 def _log_bytes(path: Path) -> int:

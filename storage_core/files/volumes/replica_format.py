@@ -1,11 +1,13 @@
 """The two files of a replica: a header that is replaced, and a log of frames that is only appended to.
 
-A frame has its offset, its length and a checksum over these and its bytes. A frame at an offset below the end
-takes the place of all bytes from there on, so a trim is one more frame, without bytes: a crash leaves the
-bytes before or after it, and never cuts below. The log ends before the first frame whose checksum fails.
+A frame has its offset, its length and a checksum over its block, these and its bytes. A frame at an offset
+below the end takes the place of all bytes from there on, so a trim is one more frame, without bytes: a crash
+leaves the bytes before or after it, and never cuts below. The log ends before the first frame whose checksum
+fails.
 
-Version 2 has CRC-32C in its header and in all of its frames, version 1 CRC-32. Version 0 is version 1 without
-a stamp, which counts as `(0, 0)`.
+Version 3 has CRC-32C in its header and in all of its frames. Version 2 is version 3 without the block in the
+checksums of frames, so that a log with the name of another one is not noticed. Version 1 is version 2 with
+CRC-32, and version 0 is version 1 without a stamp, which counts as `(0, 0)`.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState
 from lockgate.storage_core.stamp import Stamp
 
 MAGIC: Final = b"LGRP"
-CHECKSUMS: Final[Mapping[int, Checksum]] = {0: zlib.crc32, 1: zlib.crc32, 2: crc32c}
+CHECKSUMS: Final[Mapping[int, Checksum]] = {0: zlib.crc32, 1: zlib.crc32, 2: crc32c, 3: crc32c}
 """Checksum of each version of a replica."""
-VERSION: Final = 2 if HAS_CRC32C else 1
+VERSION: Final = 3 if HAS_CRC32C else 1
 """Version of a new replica; one that is there keeps its own, for its frames have their checksums."""
 _STATES: Final = tuple(ReplicaState)
 _START: Final = struct.Struct(">4sI")
@@ -32,6 +34,9 @@ _V1: Final = struct.Struct(">4sIQQQBQ")
 _CRC: Final = struct.Struct(">I")
 FRAME: Final = struct.Struct(">QII")
 _PLACE: Final = struct.Struct(">QI")
+_PLACE_IN_BLOCK: Final = struct.Struct(">QQI")
+_BLOCK_IN_FRAMES: Final = 3
+"""First version whose frames have the block in their checksums."""
 
 
 class Header(NamedTuple):
@@ -100,26 +105,26 @@ def parse_header(data: bytes, name: str) -> Header:
     return Header(version, BlockId(block), Stamp(epoch, sequence), _STATES[state], length)
 
 
-def pack_frame_head(version: int, offset: int, data: bytes) -> bytes:
+def pack_frame_head(header: Header, offset: int, data: bytes) -> bytes:
     """Return the part of a frame before its data; a frame without data trims the replica to the offset."""
-    return FRAME.pack(offset, len(data), _checksum(version, offset, data))
+    return FRAME.pack(offset, len(data), _checksum(header, offset, data))
 
 
-def frames(version: int, log: bytes) -> Iterator[tuple[int, int, int]]:
+def frames(header: Header, log: bytes) -> Iterator[tuple[int, int, int]]:
     """Yield offset, size and position of each intact frame, up to the first one that is not."""
     view = memoryview(log)
     position = end = 0
     while len(log) - position >= FRAME.size:
         offset, size, checksum = FRAME.unpack_from(log, position)
         data = view[position + FRAME.size : position + FRAME.size + size]
-        if len(data) < size or offset > end or checksum != _checksum(version, offset, data):
+        if len(data) < size or offset > end or checksum != _checksum(header, offset, data):
             return
         yield offset, size, position
         position, end = position + FRAME.size + size, offset + size
 
 
 def check_frame(
-    version: int, head: bytes | memoryview, data: bytes | memoryview, extent: Extent, name: str
+    header: Header, head: bytes | memoryview, data: bytes | memoryview, extent: Extent, name: str
 ) -> None:
     """Compare the head and the bytes of a frame that were read for an extent.
 
@@ -127,7 +132,7 @@ def check_frame(
         MalformedRecordError: The frame is damaged.
     """
     offset, size = extent.frame_offset, extent.frame_size
-    if len(data) < size or head != FRAME.pack(offset, size, _checksum(version, offset, data)):
+    if len(data) < size or head != FRAME.pack(offset, size, _checksum(header, offset, data)):
         raise MalformedRecordError(f"{name}: the checksum at byte {extent.offset} does not hold")
 
 
@@ -141,6 +146,10 @@ def extend(extents: list[Extent], offset: int, size: int, position: int) -> None
         extents.append(Extent(offset, size, position, offset, size))
 
 
-def _checksum(version: int, offset: int, data: bytes | memoryview) -> int:
-    checksum = CHECKSUMS[version]
-    return checksum(data, checksum(_PLACE.pack(offset, len(data)), 0))
+def _checksum(header: Header, offset: int, data: bytes | memoryview) -> int:
+    checksum = CHECKSUMS[header.version]
+    if header.version < _BLOCK_IN_FRAMES:
+        place = _PLACE.pack(offset, len(data))
+    else:
+        place = _PLACE_IN_BLOCK.pack(header.block, offset, len(data))
+    return checksum(data, checksum(place, 0))

@@ -14,6 +14,7 @@ from lockgate.storage_core.files.namespace.registered_volumes import RegisterVol
 from lockgate.storage_core.files.namespace.rows import Block
 from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState
+from lockgate.storage_core.files.volumes.replica_format import VERSION
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
 from lockgate.storage_core.files.volumes.view import VolumeView
 from lockgate.storage_core.settings import Settings
@@ -34,15 +35,15 @@ def _head(folder: Path, block: int) -> int:
     return int.from_bytes((folder / f"{block:020d}.head").read_bytes()[4:8], "big")
 
 
-@pytest.fixture
-def older(tmp_path: Path) -> Path:
-    """Return a directory with a sealed replica of version 1."""
+@pytest.fixture(params=[1, 2])
+def older(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """Return a directory with a sealed replica of an older version."""
     with LocalVolume(tmp_path) as volume:
         volume.create(B, S1)
         volume.append(B, S1, 0, b"abc")
         volume.append(B, S1, 3, b"defg")
         volume.finish(B, S1, 7, ReplicaState.SEALED)
-    make_older(tmp_path, 7)
+    make_older(tmp_path, 7, request.param)
     return tmp_path
 
 
@@ -63,7 +64,7 @@ def test_an_older_replica_is_read_appended_and_cut_and_keeps_its_checksums(older
     with LocalVolume(older) as volume:
         assert volume.read(B, S3, 0, 99) == b"abcd"
         assert [one.length_bytes for one in volume.replicas(None, 9)] == [4, 0]
-    assert (_head(older, 7), _head(older, 8)) == (1, 2)
+    assert _head(older, 7) < _head(older, 8) == VERSION
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -124,7 +125,7 @@ def test_a_file_with_members_of_both_versions_is_appended_cut_recovered_and_veri
     assert done.length_bytes == 21
     *_, last = world.rows(Block)
     versions = [_head(folder, last.block) for folder in world.folders]
-    assert sorted(versions) == [1, 2, 2]
+    assert sorted(versions) == [1, VERSION, VERSION]
     for at in range(3):  # each member alone has the same bytes
         name = world.names[at]
         alone = Files(world.journal, {name: world.volumes[name]}, Settings())
@@ -146,7 +147,7 @@ def test_damage_of_an_older_member_and_of_a_new_one_is_quarantined_and_copied_as
     for volume in world.volumes:
         world.journal.apply(RegisterVolume(volume=volume, url=f"https://{volume}.example"))
     assert {one.why_not for one in world.process().upkeep.re_replicate()} == {""}
-    assert (_head(world.folders[0], first), _head(world.folders[1], second)) == (2, 2)
+    assert (_head(world.folders[0], first), _head(world.folders[1], second)) == (VERSION, VERSION)
     assert [one.findings for one in verify(world).values()] == [[], [], []]
 
 

@@ -8,6 +8,7 @@ import os
 import struct
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -19,6 +20,7 @@ from lockgate.storage_core.errors import (
     MalformedRecordError,
     NotAppliedError,
     RecordVersionError,
+    StaleReplicaError,
     StoreUnavailableError,
 )
 from lockgate.storage_core.files.volumes import disk as disk_calls
@@ -31,7 +33,7 @@ from lockgate.storage_core.stamp import Stamp
 from tests.support.commit.destination import Crash
 from tests.support.files.older_replicas import make_older, older_head
 
-B = BlockId(7)
+B, OTHER = BlockId(7), BlockId(8)
 S1, S2 = Stamp(1, 1), Stamp(1, 2)
 HEAD, LOG = f"{7:020d}.head", f"{7:020d}.log"
 CALLS = ("write", "truncate", "sync", "replace", "unlink")
@@ -214,9 +216,9 @@ def test_version_0_has_the_stamp_0_0_and_is_upgraded_in_place(tmp_path: Path) ->
 
 def test_a_version_from_the_future_is_refused_and_unchanged(tmp_path: Path) -> None:
     _written(tmp_path).close()
-    future = older_head(3, b"?")
+    future = older_head(9, b"?")
     (tmp_path / HEAD).write_bytes(future)
-    with LocalVolume(tmp_path) as volume, pytest.raises(RecordVersionError, match="version 3"):
+    with LocalVolume(tmp_path) as volume, pytest.raises(RecordVersionError, match="version 9"):
         volume.stat(B)
     assert (tmp_path / HEAD).read_bytes() == future
 
@@ -246,8 +248,8 @@ def test_after_a_restart_replicas_are_listed_as_they_are_loaded(tmp_path: Path) 
 
 def test_replicas_of_a_newer_program_are_not_listed_as_damaged(tmp_path: Path) -> None:
     _written(tmp_path).close()
-    (tmp_path / HEAD).write_bytes(older_head(3, b"?"))
-    with LocalVolume(tmp_path) as volume, pytest.raises(RecordVersionError, match="version 3"):
+    (tmp_path / HEAD).write_bytes(older_head(9, b"?"))
+    with LocalVolume(tmp_path) as volume, pytest.raises(RecordVersionError, match="version 9"):
         volume.replicas(None, 1)
 
 
@@ -349,6 +351,26 @@ def test_a_replica_that_someone_removed_is_not_listed_any_more(tmp_path: Path, s
         assert [one.length_bytes for one in volume.replicas(None, 9) if one.stamp == S1] == []
         with pytest.raises(NotAppliedError):
             volume.read(B, S1, 0, 3)
+
+
+@pytest.mark.parametrize("suffix", [".head", ".log"])
+def test_the_files_of_another_block_are_never_served(tmp_path: Path, suffix: str) -> None:
+    with _written(tmp_path) as volume:
+        volume.finish(B, S1, 3, ReplicaState.SEALED)
+        volume.create(OTHER, S1)
+        volume.append(OTHER, S1, 0, b"xyz")
+        volume.finish(OTHER, S1, 3, ReplicaState.SEALED)
+    for one in (B, OTHER):
+        (tmp_path / f"{one:020d}{suffix}").rename(tmp_path / f"{one}")
+    for one, name in ((B, OTHER), (OTHER, B)):
+        (tmp_path / f"{one}").rename(tmp_path / f"{name:020d}{suffix}")
+    with LocalVolume(tmp_path) as volume:
+        for one in (B, OTHER):
+            for there in (volume, VolumeView(tmp_path, volume.id)):
+                found = b""
+                with suppress(NotAppliedError, StaleReplicaError):
+                    found = there.read(one, S1, 0, 3)
+                assert found == b"", "it is shorter than the journal says, which a reader notices"
 
 
 def test_large_frames_are_read_from_any_byte_and_checked(tmp_path: Path) -> None:
