@@ -55,7 +55,15 @@ def append(
     path: FilePath,
     *,
     source: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="Append this file; default: standard input.")
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            help="Append this file; default: standard input.",
+        ),
     ] = None,
     create: Annotated[
         bool, typer.Option("--create", help="Create what is missing: the file, its directories.")

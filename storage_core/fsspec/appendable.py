@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from fsspec.core import has_magic  # type: ignore[import-untyped]  # fsspec has no types
 from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]  # fsspec has no types
 from fsspec.utils import stringify_path  # type: ignore[import-untyped]  # fsspec has no types
 
@@ -128,6 +129,8 @@ class AppendableFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec 
 
     def rmdir(self, path: str) -> None:
         """Delete an empty directory."""
+        if self.info(path)["type"] != "directory":
+            raise NotADirectoryError(f"{path} is a file; nothing was deleted")
         self._delete(path)
 
     def rm_file(self, path: str) -> None:
@@ -135,19 +138,63 @@ class AppendableFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec 
         self._delete(path)
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:  # noqa: ARG002
-        """Delete files, or directories with what is below them, each in one step."""
+        """Delete files, or directories with what is below them, each in one step.
+
+        What is no name is a pattern, such as `/logs/*.log`.
+        """
         for one in path if isinstance(path, list) else [path]:
-            self._delete(one, recursive=recursive)
+            is_pattern = has_magic(one) and not self.exists(one)
+            for named in self.expand_path(one) if is_pattern else [one]:
+                self._delete(named, recursive=recursive)
 
     def mv(self, path1: str, path2: str, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Move a file or directory in one step; an open file keeps its writer."""
-        self.files.rename(self._strip_protocol(path1), self._strip_protocol(path2))
+        try:
+            self.files.rename(self._strip_protocol(path1), self._strip_protocol(path2))
+        except ObjectNotFoundError as error:
+            raise FileNotFoundError(str(error)) from None
+        except AlreadyExistsError as error:
+            raise FileExistsError(str(error)) from None
+        except ConflictError as error:
+            raise OSError(str(error)) from None
 
     def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:  # noqa: ARG002
-        """Copy a file to a new one."""
+        """Copy a file to a new one, or make the directory that one of a copied tree becomes."""
+        if self.isdir(path1):
+            self.makedirs(path2, exist_ok=True)
+            return
         with self.open(path1, "rb") as source, self.open(path2, "wb") as target:
             while chunk := source.read(self.blocksize):
                 target.write(chunk)
+
+    def touch(self, path: str, truncate: bool = True, **kwargs: Any) -> None:  # noqa: ARG002
+        """Create an empty file, or cut one that is there."""
+        path = self._strip_protocol(path)
+        if not self.exists(path):
+            self._open(path, "xb").close()
+        elif truncate:
+            self.files.truncate(path, 0)
+
+    def open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        cache_options: dict[str, Any] | None = None,
+        compression: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Open a file; see fsspec.
+
+        Raises:
+            InvalidInputError: A file is to be written compressed: the compressor would not close it.
+        """
+        if compression is not None and "r" not in mode:
+            raise InvalidInputError(
+                f"open {path} with compression={compression!r}: nothing was opened; use fsspec.open(URL, "
+                f"{mode!r}, compression={compression!r}), which closes the file, too"
+            )
+        return super().open(path, mode, block_size, cache_options, compression, **kwargs)
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -160,12 +207,17 @@ class AppendableFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec 
         path: str,
         mode: str = "rb",
         block_size: int | None = None,  # noqa: ARG002 - a reader reads ahead by itself
-        autocommit: bool = True,  # noqa: ARG002 - a flush is durable
+        autocommit: bool = True,
         cache_options: dict[str, Any] | None = None,  # noqa: ARG002
         **kwargs: Any,  # noqa: ARG002
     ) -> _Input | FileWriter:
         if mode == "rb":
             return self._input(path)
+        if not autocommit:
+            raise InvalidInputError(
+                f"open {path} in a transaction: nothing was opened; a flush is durable and cannot be taken "
+                "back, so write outside of a transaction"
+            )
         try:
             if mode == "ab":
                 return self.files.append(path) if self.exists(path) else self.files.create(path)

@@ -273,6 +273,12 @@ def test_a_path_that_names_nothing_is_an_error(
     assert run("files", *arguments).exit_code == code
 
 
+def test_a_source_that_cannot_be_read_creates_nothing(run: Run, tmp_path: Path) -> None:
+    for source in (tmp_path, tmp_path / "none"):
+        assert run("files", "append", "/a.log", "--create", "--from", str(source)).exit_code == 2
+    assert run("files", "list").stdout == "/ is empty\n"
+
+
 def test_an_append_to_a_file_that_is_missing_names_the_option_that_creates_it(run: Run) -> None:
     assert (
         "/none/a.log does not exist; nothing was changed; add --create"

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from fsspec.core import OpenFile
 from pyarrow.fs import FSSpecHandler, PyFileSystem
 
 from lockgate.fsspec import AppendableFileSystem
@@ -114,6 +115,50 @@ def test_bad_calls_are_refused_and_nothing_is_changed(fs: AppendableFileSystem) 
     with pytest.raises(IsADirectoryError):
         fs.open("/")
     assert fs.cat("/a") == b"a"
+
+
+def test_files_are_touched_copied_and_deleted_by_pattern(fs: AppendableFileSystem) -> None:
+    fs.makedirs("/logs/day")
+    fs.pipe("/logs/day/a.log", b"one")
+    fs.touch("/logs/b.log")
+    fs.touch("/logs/day/a.log", truncate=False)
+    fs.cp("/logs", "/copy", recursive=True)
+    assert {path: fs.cat(path) for path in fs.find("/copy")} == {
+        "/copy/day/a.log": b"one",
+        "/copy/b.log": b"",
+    }
+    fs.touch("/logs/day/a.log")
+    assert fs.cat("/logs/day/a.log") == b""
+    fs.pipe("/copy/a1.log", b"another")
+    fs.pipe("/copy/a[1].log", b"a name, no pattern")
+    fs.rm("/copy/a[1].log")
+    assert fs.cat("/copy/a1.log") == b"another"
+    fs.rm(["/copy/*.log", "/copy/day/?.log"])
+    assert fs.find("/copy") == []
+
+
+def test_what_would_lose_bytes_is_refused(fs: AppendableFileSystem) -> None:
+    fs.pipe("/a.log", b"one")
+    with pytest.raises(NotADirectoryError):
+        fs.rmdir("/a.log")
+    with pytest.raises(InvalidInputError, match=r"use fsspec\.open"):
+        fs.open("/a.gz", "wb", compression="gzip")
+    with pytest.raises(InvalidInputError, match="outside of a transaction"), fs.transaction:
+        fs.open("/b.log", "wb")
+    with pytest.raises(FileNotFoundError):
+        fs.mv("/none", "/b.log")
+    fs.pipe("/c.log", b"two")
+    with pytest.raises(FileExistsError):
+        fs.mv("/a.log", "/c.log")
+    fs.mkdir("/d")
+    with pytest.raises(OSError, match="inside it"):
+        fs.mv("/d", "/d/e")
+    assert fs.find("/") == ["/a.log", "/c.log"]
+    assert fs.cat("/a.log") == b"one"
+    with OpenFile(fs, "/a.gz", "wb", compression="gzip") as file:
+        file.write(b"packed")
+    with fs.open("/a.gz", compression="gzip") as file:
+        assert file.read() == b"packed"
 
 
 def test_the_files_of_the_settings_journal_are_opened_by_the_first_call(tmp_path: Path) -> None:
