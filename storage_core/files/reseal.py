@@ -66,9 +66,9 @@ def reseal(
         answers,
         floor_bytes=stamped.length_bytes,
         target_bytes=stamped.target_bytes,
-        has_all_answers=missed <= set(lost),
+        has_all_answers=missed.keys() <= set(lost),
     )
-    if chosen is None and not answers and missed <= set(given_up) and stamped.length_bytes == 0:
+    if chosen is None and not answers and missed.keys() <= set(given_up) and stamped.length_bytes == 0:
         chosen = ChosenLength(0, ())  # its writer died before it created a replica, or nobody has its bytes
     if chosen is None:
         raise StoreUnavailableError(_waits(stamped, answers, missed))
@@ -91,15 +91,15 @@ class _Reseal:
         self._stamped = stamped
         self._stamp = stamp
 
-    def fence(self) -> tuple[dict[VolumeId, Answer], set[VolumeId]]:
-        """Fence all members; return what they answered, and those that gave no answer."""
+    def fence(self) -> tuple[dict[VolumeId, Answer], dict[VolumeId, str]]:
+        """Fence all members; return what they answered, and why others gave no answer."""
         answers: dict[VolumeId, Answer] = {}
-        missed: set[VolumeId] = set()
+        missed: dict[VolumeId, str] = {}
         for volume in self._stamped.members:
             try:
                 answer = self._fence(volume)
-            except (NotAppliedError, OutcomeUnknownError):
-                missed.add(volume)
+            except (NotAppliedError, OutcomeUnknownError) as error:
+                missed[volume] = str(error)
             else:
                 if answer is not None:
                     answers[volume] = answer
@@ -166,14 +166,20 @@ def commit(blocks: Blocks, wanted: BlockRecord) -> BlockRecord:
         return found if found == wanted else _at("commit", write)
 
 
-def _waits(stamped: BlockRecord, answers: Mapping[VolumeId, Answer], missed: Collection[VolumeId]) -> str:
+def _waits(stamped: BlockRecord, answers: Mapping[VolumeId, Answer], missed: Mapping[VolumeId, str]) -> str:
     said = ", ".join(
         f"{volume}: {answer.state}, {answer.length_bytes} bytes" for volume, answer in answers.items()
     )
+    why = ", ".join(f"{volume} ({error})" for volume, error in sorted(missed.items()))
+    effect = (
+        "nothing was committed"
+        if stamped.target_bytes is None
+        else f"that it is cut to {stamped.target_bytes} bytes is decided, and carried out by the next call"
+    )
     return (
         f"block {stamped.block}: the answers of its members ({said or 'none'}) do not tell its length; "
-        f"no answer from {', '.join(sorted(missed)) or 'none'}; nothing was committed; bring these volumes "
-        "back, or give up what only they have: `lockgate files recover PATH --lost VOLUME`"
+        f"no answer from {why or 'none'}; {effect}; bring these volumes back; if they will not return, give "
+        "up what only they have: `lockgate files recover PATH --lost VOLUME`"
     )
 
 

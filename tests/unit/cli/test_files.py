@@ -242,6 +242,30 @@ def test_a_volume_with_a_header_that_cannot_be_read_stops_no_new_file(
     assert run("files", "cat", "/b.log").stdout == source.read_text()
 
 
+def test_a_change_of_a_file_whose_volume_another_process_owns_says_so(settings: Settings, run: Run) -> None:
+    def refused(*arguments: str) -> str:
+        command = [sys.executable, "-c", MAIN, "files", *arguments]
+        done = subprocess.run(command, input="x", capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == StoreUnavailableError.exit_code
+        return done.stderr
+
+    with open_files(settings, writes=True) as files:
+        for path in ("/a.log", "/b.log"):
+            with files.create(path) as writer:
+                writer.write(b"0123456789")
+        append = refused("append", "/a.log")
+        assert "belongs to another process of this machine" in append
+        assert "nothing was committed" in append
+        assert "cut to 2 bytes is decided, and carried out by the next call" in refused(
+            "truncate", "/b.log", "2"
+        )
+        for path in ("/a.log", "/b.log"):
+            with files.append(path) as writer:
+                writer.write(b"X")
+    assert run("files", "cat", "/a.log").stdout == "0123456789X"
+    assert run("files", "cat", "/b.log").stdout == "01X"
+
+
 def test_each_process_that_writes_has_a_volume_of_its_own(settings: Settings) -> None:
     with open_files(settings, writes=True) as one, open_files(settings, writes=True) as two:
         first, second = one.create("/1"), two.create("/2")
