@@ -94,7 +94,8 @@ def test_restarted_volumes_alone_wait_for_the_member_that_is_out_of_reach(scene:
     scene.volumes[A].restart(damaged_to=2)
     scene.volumes[B].restart(damaged_to=3)
     scene.volumes[C].is_up = False
-    with pytest.raises(StoreUnavailableError, match=r"no answer from c \(.*out of reach\); nothing was committed; bring these"):
+    said = r"no answer from c \(.*out of reach\); nothing was committed; bring these"
+    with pytest.raises(StoreUnavailableError, match=said):
         scene.reseal()
     assert scene.journal.commits == []
     scene.volumes[C].is_up = True
