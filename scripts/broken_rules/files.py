@@ -119,7 +119,11 @@ MUTANTS: Final = (
     Mutant(
         "close-an-open-file-without-its-lost-volume",
         "bytes that only a lost volume may have are given up by its name only",
-        [Edit("storage_core/files/reseal.py", "missed <= set(given_up)", "missed <= set(lost)")],
+        [
+            Edit(
+                "storage_core/files/reseal.py", "missed.keys() <= set(given_up)", "missed.keys() <= set(lost)"
+            )
+        ],
         "tests/unit/files/replicas/test_lost_volumes.py::"
         "test_flushed_bytes_that_only_a_lost_volume_has_are_given_up_by_name_only",
     ),
