@@ -189,11 +189,11 @@ def delete(
 ) -> None:
     """Delete a file or a directory; without --yes only show it. `lockgate files clean` frees its space."""
     with _open(writes=True) as files:
-        found = files.status(path)
+        found, length = _with_length(files, path, files.status(path))
         is_empty = not found.is_directory or not files.list(path)
         if yes:
             files.delete(path, recursive=recursive)
-    what = "directory" if found.is_directory else f"file of {byte_size(found.length_bytes)}"
+    what = "directory" if found.is_directory else f"file of {length}"
     if not is_empty:
         what += " that is not empty"
     needed = "--yes" if is_empty or recursive else "-r --yes"

@@ -16,6 +16,7 @@ import math
 import random
 import weakref
 from collections.abc import Callable, Collection, Mapping
+from operator import index
 from typing import Literal
 
 from lockgate.storage_core.errors import (
@@ -165,6 +166,12 @@ class Files:
             StoreUnavailableError: Too few members answered. The file is cut by the next call, `append` or
                 recovery.
         """
+        try:
+            length_bytes = int(index(length_bytes))  # an entry with another number could not be read back
+        except TypeError:
+            raise InvalidInputError(
+                f"{path}: a length of {length_bytes!r} is no number of bytes; nothing was changed"
+            ) from None
         with self._journal.reading() as reading:
             inode = file_at(reading, path)
             length = sum(record.length_bytes for record in blocks_of(reading, inode))
@@ -233,7 +240,7 @@ class Files:
             ConflictError: The directory is not empty, and `recursive` is False.
         """
         parse_path(path)
-        written = self._journal.apply(Delete(path=path, recursive=recursive))
+        written = self._journal.apply(Delete(path=path, recursive=bool(recursive)))
         deleted: Deleted = written.result
         FAILPOINTS.hit("delete.entry.after")
         if deleted.kind == "file":

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 from lockgate.storage_core.errors import (
+    InvalidInputError,
     StoreUnavailableError,
 )
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
@@ -37,6 +41,21 @@ def test_a_file_without_reachable_volumes_is_an_error(world: FileWorld) -> None:
     world.volumes.clear()
     with pytest.raises(StoreUnavailableError, match="no volume of appendable files can be reached"):
         files.create("/a.log").write(b"x" * 9)
+
+
+@pytest.mark.parametrize("length", [5.0, 0.5, "5", None])
+def test_a_length_that_is_no_whole_number_is_refused(world: FileWorld, length: Any) -> None:
+    files = world.process()
+    world.write(files, "/a.log")
+    before = world.entries()
+    with pytest.raises(InvalidInputError, match="no number of bytes; nothing was changed"):
+        files.truncate("/a.log", length)
+    assert world.entries() == before
+    files.truncate("/a.log", np.int64(5))
+    assert files.open("/a.log").read() == TEXT[:5]
+    truthy: Any = 1
+    files.delete("/a.log", recursive=truthy)
+    assert world.journals.verify().findings == ()
 
 
 def test_a_renewal_between_the_end_of_the_lease_and_that_of_the_writer_is_no_error(
