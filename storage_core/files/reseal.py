@@ -69,7 +69,7 @@ def reseal(
         has_all_answers=missed.keys() <= set(lost),
     )
     if chosen is None and not answers and missed.keys() <= set(given_up) and stamped.length_bytes == 0:
-        chosen = ChosenLength(0, ())  # its writer died before it created a replica, or nobody has its bytes
+        chosen = ChosenLength(0, ())  # no member has a replica, or its bytes are given up
     if chosen is None:
         raise StoreUnavailableError(_waits(stamped, answers, missed))
     keeps = tuple(volume for volume in chosen.members if volume not in without) or chosen.members
