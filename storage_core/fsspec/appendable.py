@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from fsspec.core import has_magic  # type: ignore[import-untyped]  # fsspec has no types
+from fsspec.core import get_compression, has_magic  # type: ignore[import-untyped]  # fsspec has no types
 from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]  # fsspec has no types
 from fsspec.utils import stringify_path  # type: ignore[import-untyped]  # fsspec has no types
 
@@ -189,6 +189,7 @@ class AppendableFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec 
         Raises:
             InvalidInputError: A file is to be written compressed: the compressor would not close it.
         """
+        compression = get_compression(self._strip_protocol(path), compression)
         if compression is not None and "r" not in mode:
             raise InvalidInputError(
                 f"open {path} with compression={compression!r}: nothing was opened; use fsspec.open(URL, "

@@ -155,6 +155,9 @@ def test_what_would_lose_bytes_is_refused(fs: AppendableFileSystem) -> None:
         fs.mv("/d", "/d/e")
     assert fs.find("/") == ["/a.log", "/c.log"]
     assert fs.cat("/a.log") == b"one"
+    with fs.open("/plain.log", "wb", compression="infer") as file:
+        file.write(b"not packed")
+    assert fs.cat("/plain.log") == b"not packed"
     with OpenFile(fs, "/a.gz", "wb", compression="gzip") as file:
         file.write(b"packed")
     with fs.open("/a.gz", compression="gzip") as file:
