@@ -32,6 +32,7 @@ from lockgate.storage_core.journal.write.retry import tries
 from lockgate.storage_core.journal.write.transaction import write
 from lockgate.storage_core.journal.write.validation import check_values
 from lockgate.storage_core.stamp import Stamp
+from lockgate.storage_core.uninterrupted import UNINTERRUPTED
 
 MAIN: Final = "main"
 """Name of a deployment's first journal."""
@@ -125,7 +126,7 @@ class Journal(Forkable):
         for attempt in tries():
             with attempt:
                 try:
-                    outcomes = self._group.submit(mutations)
+                    outcomes = UNINTERRUPTED.run(lambda: self._group.submit(mutations))
                 except OutcomeUnknownError as error:
                     unknown = error
                     raise

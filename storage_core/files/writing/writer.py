@@ -6,6 +6,7 @@ import io
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from lockgate.storage_core.errors import InvalidInputError
@@ -14,6 +15,8 @@ from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
 from lockgate.storage_core.files.writing.pipeline import Pipeline
 from lockgate.storage_core.forks import ForkGuard
+from lockgate.storage_core.stores.gathered_bytes import SMALL_BYTES
+from lockgate.storage_core.uninterrupted import UNINTERRUPTED
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -55,8 +58,8 @@ class Writer(io.BufferedIOBase):
         self._volumes = volumes
         self._block_bytes = block_bytes
         self._guard = ForkGuard("the writer of a file", remedy="write in that process, or a file of your own")
-        self._lock = threading.RLock()
-        self._is_in_call = False
+        self._lock = threading.Lock()
+        self._in_call: int | None = None
         self._threads = ThreadPoolExecutor(thread_name_prefix="lockgate-pipeline")
         self._pipeline: Pipeline | None = None
         self._has_ended = False
@@ -77,7 +80,8 @@ class Writer(io.BufferedIOBase):
 
     def tell(self) -> int:
         """Return the length of the file, with the bytes that were not sent yet."""
-        return self._in_turn(self._tell)
+        self._guard.check()
+        return self._alone(self._tell)
 
     def _tell(self) -> int:
         self._check_open()
@@ -90,7 +94,25 @@ class Writer(io.BufferedIOBase):
             FencedError: Another process writes the file now.
             StoreUnavailableError: No member could be kept; the bytes are kept, and the next call tries again.
         """
-        return self._in_turn(lambda: self._write(data))
+        view = memoryview(data).cast("B")
+        self._guard.check()
+        if len(view) < SMALL_BYTES and self._alone(partial(self._gather, view)):
+            return len(view)
+        return self._in_turn(partial(self._write, data))
+
+    def _gather(self, data: memoryview) -> bool:
+        """Keep bytes if none is to be sent now: in one step, which an interrupt cannot cut in two."""
+        self._check_open()
+        pipeline, size = self._pipeline, len(data)
+        if (
+            pipeline is None
+            or pipeline.length_bytes + size > self._block_bytes
+            or pipeline.unflushed_bytes + size >= KEPT_BYTES
+            or pipeline.unsent_bytes + size >= SEND_BYTES
+        ):
+            return False
+        pipeline.append(data)
+        return True
 
     def _write(self, data: ReadableBuffer) -> int:
         self._check_open()
@@ -163,13 +185,20 @@ class Writer(io.BufferedIOBase):
             raise ValueError("the writer is closed")
 
     def _in_turn(self, call: Callable[[], T]) -> T:
-        """Make a call that no other one is beside."""
+        """Make a call that no other one is beside, and that no signal handler interrupts."""
         self._guard.check()
+        self._check_turn()
+        return UNINTERRUPTED.run(partial(self._alone, call))
+
+    def _alone(self, call: Callable[[], T]) -> T:
+        self._check_turn()
         with self._lock:
-            if self._is_in_call:
-                raise RuntimeError("a signal handler or a destructor used the writer within one of its calls")
-            self._is_in_call = True
+            self._in_call = threading.get_ident()
             try:
                 return call()
             finally:
-                self._is_in_call = False
+                self._in_call = None
+
+    def _check_turn(self) -> None:
+        if self._in_call == threading.get_ident():
+            raise RuntimeError("a signal handler or a destructor used the writer within one of its calls")

@@ -33,6 +33,7 @@ from lockgate.storage_core.journal.leases.renewal import renew
 from lockgate.storage_core.journal.write.retry import tries
 from lockgate.storage_core.lease_watch import LEASE_WATCH
 from lockgate.storage_core.stamp import Stamp
+from lockgate.storage_core.uninterrupted import UNINTERRUPTED
 
 
 class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +109,7 @@ class Leases:
         """
         for attempt in tries():
             with attempt:
-                alive = self._renewed(holder, held)
+                alive = UNINTERRUPTED.run(lambda: self._renewed(holder, held))
         lost = [resource for resource in held if resource not in alive]
         return {resource: fenced(resource, held[resource], self._row(resource)) for resource in lost}
 
