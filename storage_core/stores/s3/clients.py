@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from urllib.parse import urlsplit
 
 import boto3
 import botocore.session
@@ -217,6 +218,8 @@ def has_crt() -> bool:
 
 def _client(session: boto3.Session, connection: _Connection, region: str, *, tries: int) -> S3Client:
     endpoint = endpoint_of(connection)
+    if endpoint is not None:
+        _check_endpoint(endpoint)
     path_style = endpoint is not None if connection.s3_path_style is None else connection.s3_path_style
     config = Config(
         connect_timeout=min(_CONNECT_TIMEOUT_S, connection.s3_timeout_s),
@@ -232,6 +235,18 @@ def _client(session: boto3.Session, connection: _Connection, region: str, *, tri
     if not connection.s3_anonymous:
         client.meta.events.register_first("before-sign.s3", partial(_check_credentials, session))
     return client
+
+
+def _check_endpoint(endpoint: str) -> None:
+    """Check an endpoint here: botocore does so at each call, and then it is not known what was sent.
+
+    Raises:
+        ValueError: It is not a URL of a server.
+    """
+    parts = urlsplit(endpoint)  # a port that is none is a ValueError, too
+    is_server = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    if not is_server or parts.query or parts.fragment:
+        raise ValueError(f"the endpoint {endpoint} is not http://HOST:PORT or https://HOST:PORT")
 
 
 def _check_credentials(session: boto3.Session, **_: Any) -> None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from lockgate.storage_core.stores.protocol import PAGE, ObjectInfo, UploadInfo
+from lockgate.storage_core.stores.s3.clients import Clients
 from lockgate.storage_core.stores.s3.request_policy import RequestPolicy
 from lockgate.storage_core.stores.s3.whole_answer import CutAnswerError
 
 if TYPE_CHECKING:
     from types_boto3_s3.type_defs import (
-        ListMultipartUploadsOutputTypeDef,
         ListMultipartUploadsRequestTypeDef,
         ListObjectsV2OutputTypeDef,
         ListObjectsV2RequestTypeDef,
     )
+
+_SAME_PAGE: Final = "its next page is the same page again"
 
 
 def object_pages(
@@ -33,7 +36,9 @@ def object_pages(
         answer, page = requests.read(
             "ListObjectsV2",
             prefix,
-            lambda clients: _page(requests, clients.repeating.list_objects_v2(**request)),
+            lambda clients: _page(
+                requests, clients.repeating.list_objects_v2(**request), request.get("ContinuationToken")
+            ),
         )
         if page:
             yield page
@@ -43,10 +48,12 @@ def object_pages(
 
 
 def _page(
-    requests: RequestPolicy, answer: ListObjectsV2OutputTypeDef
+    requests: RequestPolicy, answer: ListObjectsV2OutputTypeDef, asked: str | None
 ) -> tuple[ListObjectsV2OutputTypeDef, list[ObjectInfo]]:
     """Return the answer to a listing, and what it lists."""
     _check_next(answer, "NextContinuationToken")
+    if answer.get("IsTruncated") and answer["NextContinuationToken"] == asked:
+        raise CutAnswerError(error=_SAME_PAGE)
     return answer, [
         ObjectInfo(
             key=found["Key"].removeprefix(requests.prefix),
@@ -62,39 +69,37 @@ def _page(
 
 def upload_pages(requests: RequestPolicy, prefix: str, *, after: str) -> Iterator[Sequence[UploadInfo]]:
     """Send ListMultipartUploads, one request for each page; see `Store.upload_pages`."""
-    request: ListMultipartUploadsRequestTypeDef = {
+    first: ListMultipartUploadsRequestTypeDef = {
         "Bucket": requests.bucket,
         "Prefix": requests.prefix + prefix,
     }
+    request = first.copy()
     if after:
         request["KeyMarker"] = requests.prefix + after
     while True:
-        answer, found = requests.read(
+        found, following = requests.read(
             "ListMultipartUploads",
             prefix,
-            lambda clients: _uploads(requests, clients.repeating.list_multipart_uploads(**request), after),
+            partial(_uploads, requests, request, after),
         )
-        # S3 returns sorted uploads; some look-alikes do not.
-        found.sort(key=lambda upload: (upload.key, upload.begun_s))
-        if not answer.get("IsTruncated"):  # rclone omits it if it is false
-            yield found
+        yield found
+        if following is None:
             return
-        # A page may end between two uploads of one key. The next request starts after the previous key,
-        # because some look-alikes refuse UploadIdMarker, and skip the key's other uploads without it.
-        complete = [upload for upload in found if upload.key != found[-1].key]
-        if complete:
-            request.pop("UploadIdMarker", None)
-            request["KeyMarker"] = requests.prefix + complete[-1].key
-        else:
-            request["KeyMarker"] = answer["NextKeyMarker"]
-            request["UploadIdMarker"] = answer["NextUploadIdMarker"]
-        yield complete or found
+        request = {**first, **following}
+
+
+class _Markers(TypedDict, total=False):
+    """Where a page of uploads begins."""
+
+    KeyMarker: str
+    UploadIdMarker: str
 
 
 def _uploads(
-    requests: RequestPolicy, answer: ListMultipartUploadsOutputTypeDef, after: str
-) -> tuple[ListMultipartUploadsOutputTypeDef, list[UploadInfo]]:
-    """Return the answer to a listing of uploads, and what it lists behind a key."""
+    requests: RequestPolicy, request: ListMultipartUploadsRequestTypeDef, after: str, clients: Clients
+) -> tuple[list[UploadInfo], _Markers | None]:
+    """Return what the answer to a request lists behind a key, and where the next page begins."""
+    answer = clients.repeating.list_multipart_uploads(**request)
     found = [
         UploadInfo(
             key=upload["Key"].removeprefix(requests.prefix),
@@ -105,9 +110,21 @@ def _uploads(
     ]
     # Some look-alikes begin with the marker's own key.
     found = [upload for upload in found if upload.key > after]
-    if not found or all(upload.key == found[0].key for upload in found):
+    # S3 returns sorted uploads; some look-alikes do not.
+    found.sort(key=lambda upload: (upload.key, upload.begun_s))
+    if not answer.get("IsTruncated"):  # rclone omits it if it is false
+        return found, None
+    # A page may end between two uploads of one key. The next request starts after the previous key,
+    # because some look-alikes refuse UploadIdMarker, and skip the key's other uploads without it.
+    complete = [upload for upload in found if upload.key != found[-1].key]
+    if complete:
+        following = _Markers(KeyMarker=requests.prefix + complete[-1].key)
+    else:
         _check_next(answer, "NextKeyMarker", "NextUploadIdMarker")
-    return answer, found
+        following = _Markers(KeyMarker=answer["NextKeyMarker"], UploadIdMarker=answer["NextUploadIdMarker"])
+    if following == {name: at for name, at in request.items() if name in _Markers.__annotations__}:
+        raise CutAnswerError(error=_SAME_PAGE)
+    return complete or found, following
 
 
 def _check_next(answer: Mapping[str, Any], *markers: str) -> None:

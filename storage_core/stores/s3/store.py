@@ -41,6 +41,7 @@ from lockgate.storage_core.stores.s3.errors import is_code, scrubbed
 from lockgate.storage_core.stores.s3.lifecycle import rule_problem
 from lockgate.storage_core.stores.s3.listings import object_pages, upload_pages
 from lockgate.storage_core.stores.s3.request_policy import RequestPolicy
+from lockgate.storage_core.stores.s3.whole_answer import CutAnswerError, check_range
 
 if TYPE_CHECKING:
     from types_boto3_s3.type_defs import (
@@ -130,6 +131,7 @@ class S3Store:
             try:
                 answer = clients.repeating.get_object(**request)
                 data = answer["Body"].read()
+                check_range(answer, len(data), start, length, is_range="Range" in request)
                 ignored = "Range" in request and answer["ResponseMetadata"]["HTTPStatusCode"] == 200
                 return data[start:][:length] if ignored else data
             except ClientError as error:
@@ -219,12 +221,13 @@ class S3Store:
                 UploadId=upload_id,
                 PartNumber=number,
                 Body=data,
-                ChecksumCRC32=_crc32(data),
+                ChecksumCRC32=(sent := _crc32(data)),
             )
-        # A store that keeps no checksums returns none, and refuses a completion that contains one.
-        return Part(
-            number=number, size=len(data), etag=answer["ETag"], checksum=answer.get("ChecksumCRC32") or None
-        )
+            # A store that keeps no checksums returns none, and refuses a completion that contains one.
+            checksum = answer.get("ChecksumCRC32") or None
+            if checksum not in {None, sent}:
+                raise CutAnswerError(error="it names another checksum than the part's")
+            return Part(number=number, size=len(data), etag=answer["ETag"], checksum=checksum)
 
     def copy_part(
         self,
@@ -248,9 +251,8 @@ class S3Store:
                 CopySource={"Bucket": self.bucket, "Key": self._requests.key(source)},
                 CopySourceRange=f"bytes={start}-{start + length - 1}",
             )["CopyPartResult"]
-        return Part(
-            number=number, size=length, etag=answer["ETag"], checksum=answer.get("ChecksumCRC32") or None
-        )
+            checksum = answer.get("ChecksumCRC32") or None
+            return Part(number=number, size=length, etag=answer["ETag"], checksum=checksum)
 
     def seal_upload(self, key: str, upload_id: str, token: Token, parts: Sequence[Part]) -> PendingUpload:
         """Return the record of the parts, which S3 has already made durable; see `Store.seal_upload`."""

@@ -6,22 +6,29 @@ ends behind the head for an empty body. An empty listing or a missing error woul
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Set
 from typing import Any, Final
 
 from botocore.exceptions import HTTPClientError
 
-_DOCUMENTS: Final = frozenset(
-    {
-        "CompleteMultipartUpload",
-        "CreateMultipartUpload",
-        "DeleteObjects",
-        "ListMultipartUploads",
-        "ListObjectsV2",
-        "ListParts",
-    }
+_ROOTS: Final[Mapping[str, Set[bytes]]] = {
+    "CompleteMultipartUpload": {b"CompleteMultipartUploadResult"},
+    "CreateMultipartUpload": {b"InitiateMultipartUploadResult"},
+    "DeleteObjects": {b"DeleteResult"},
+    "ListMultipartUploads": {b"ListMultipartUploadsResult"},
+    "ListObjectsV2": {b"ListBucketResult"},
+    "ListParts": {b"ListPartsResult", b"ListPartsResponse"},  # moto names the second
+    "UploadPartCopy": {b"CopyPartResult"},
+}
+"""Root of the document in an operation's successful answer; a parser refuses a document that is cut.
+
+Another one, such as the page of a proxy, has no listed objects and no errors, and would be believed.
+"""
+
+_ROOT: Final = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>)?\s*(?:<!--.*?-->\s*)*<(?:\w+:)?(\w+)[\s/>]", re.DOTALL
 )
-"""Operations whose successful answer holds an XML document; a parser refuses one that is cut."""
 
 _HEADERS: Final = {
     "HeadObject": ("content-length", "etag", "last-modified"),
@@ -29,6 +36,8 @@ _HEADERS: Final = {
     "UploadPart": ("etag",),
 }
 """Headers that a successful answer has, in lower case."""
+
+_RANGE: Final = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 _BODILESS: Final = frozenset({204, 304})
 
@@ -72,8 +81,39 @@ def check_whole(
     etag = headers.get("etag", "")
     if etag.startswith('"') and (len(etag) < 2 or not etag.endswith('"')):
         raise CutAnswerError(error="its ETag is not complete")
-    if operation in _DOCUMENTS and body is not None and not body.strip():
-        raise CutAnswerError(error="it holds no document")
+    if body is not None and (roots := _ROOTS.get(operation)):
+        found = _ROOT.match(body)
+        if found is None or found[1] not in {*roots, b"Error"}:
+            raise CutAnswerError(error="its document is not one of S3 for this call")
+
+
+def check_range(
+    answer: Mapping[str, Any], size: int, start: int, length: int | None, *, is_range: bool
+) -> None:
+    """Check that the answer to a get holds the bytes that were asked for.
+
+    Args:
+        answer: boto3's answer.
+        size: Length of its body.
+        start: Offset of the first byte that was asked for.
+        length: Number of bytes that were asked for; None for all to the end.
+        is_range: Whether the request named a range.
+
+    Raises:
+        CutAnswerError: It holds others.
+    """
+    parsed = answer["ResponseMetadata"]
+    if parsed["HTTPStatusCode"] != 206:
+        return
+    named = _RANGE.fullmatch(parsed["HTTPHeaders"].get("content-range", ""))
+    if named is None or not is_range:
+        raise CutAnswerError(
+            error="it holds a part of the object and does not say which, or none was asked for"
+        )
+    first, last, total = (int(number) for number in named.groups())
+    end = total if length is None else min(start + length, total)
+    if (first, last + 1, size) != (start, end, end - start):
+        raise CutAnswerError(error=f"it holds bytes {first} to {last}, which are not those asked for")
 
 
 def before_parse(operation_model: Any, response_dict: Mapping[str, Any], **_: Any) -> None:

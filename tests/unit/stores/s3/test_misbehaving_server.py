@@ -5,6 +5,7 @@ No client believes a cut answer, and none raises errors of its libraries.
 
 from __future__ import annotations
 
+import base64
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -12,7 +13,12 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from lockgate.storage_core.errors import LockgateError, OutcomeUnknownError, StoreUnavailableError
+from lockgate.storage_core.errors import (
+    InvalidInputError,
+    LockgateError,
+    OutcomeUnknownError,
+    StoreUnavailableError,
+)
 from lockgate.storage_core.ids import Token
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import Store, open_store
@@ -255,3 +261,162 @@ def test_an_answer_that_does_not_come_is_silence(server: RudeServer, settings: S
     finally:
         over.set()
         server.wait()
+
+
+FOREIGN: Final = {
+    "page of a proxy": b"<html><body>log in</body></html>",
+    "another listing": b"<ListAllMyBucketsResult></ListAllMyBucketsResult>",
+    "document type": b"<!DOCTYPE html><ListBucketResult></ListBucketResult>",
+    "text": b"welcome",
+}
+WITH_DOCUMENT: Final = (
+    "begin",
+    "complete",
+    "list",
+    "list uploads",
+    "delete many",
+    "copy part",
+    "upload bytes",
+)
+
+
+@pytest.mark.parametrize("body", FOREIGN.values(), ids=FOREIGN)
+@pytest.mark.parametrize("name", WITH_DOCUMENT)
+def test_a_document_that_is_none_of_s3_is_no_answer(
+    server: RudeServer, settings: Settings, name: str, body: bytes
+) -> None:
+    made = {
+        **CALLS,
+        "copy part": Call(lambda store: store.copy_part("k", "u", 1, 0, source="s", start=0, length=4), b""),
+        "upload bytes": Call(lambda store: store.upload_bytes("k", "u"), b"", changes=False),
+    }[name]
+    server.manners = [sends(_answer(DATE, body), keeps=True)]
+    with pytest.raises(OutcomeUnknownError if made.changes else StoreUnavailableError):
+        made.make(open_store("s3://lake", settings))
+
+
+@pytest.mark.parametrize("inner", [b"", b"<LastModified>2026-11-22T10:00:00.000Z</LastModified>"])
+def test_a_copied_part_without_an_etag_has_an_unknown_outcome(
+    server: RudeServer, settings: Settings, inner: bytes
+) -> None:
+    server.manners = [sends(_document(b"CopyPartResult", inner), keeps=True)]
+    with pytest.raises(OutcomeUnknownError, match="UploadPartCopy"):
+        open_store("s3://lake", settings).copy_part("k", "u", 1, 0, source="s", start=0, length=4)
+
+
+@pytest.mark.parametrize(
+    ("start", "length", "named"),
+    [
+        (5, 3, b"bytes 0-2/10"),
+        (5, 3, b"bytes 5-6/10"),
+        (5, 3, b"bytes 5-8/10"),
+        (5, 3, b"bytes 5-7"),
+        (5, None, b"bytes 5-7/10"),
+        (0, None, b"bytes 0-2/10"),
+    ],
+)
+def test_other_bytes_than_those_asked_for_are_not_returned(
+    server: RudeServer, settings: Settings, start: int, length: int | None, named: bytes
+) -> None:
+    text = b"HTTP/1.1 206 Partial Content\r\n%bContent-Range: %b\r\nContent-Length: 3\r\n\r\nabc" % (
+        OBJECT,
+        named,
+    )
+    server.manners = [sends(text, keeps=True)]
+    with pytest.raises(StoreUnavailableError):
+        open_store("s3://lake", settings).get("k", start=start, length=length)
+
+
+@pytest.mark.parametrize(
+    ("start", "length", "named"),
+    [(5, 3, b"bytes 5-7/10"), (7, 30, b"bytes 7-9/10"), (7, None, b"bytes 7-9/10")],
+)
+def test_the_bytes_asked_for_are_returned(
+    server: RudeServer, settings: Settings, start: int, length: int | None, named: bytes
+) -> None:
+    text = b"HTTP/1.1 206 Partial Content\r\n%bContent-Range: %b\r\nContent-Length: 3\r\n\r\nabc"
+    server.manners = [sends(text % (OBJECT, named), keeps=True)]
+    assert open_store("s3://lake", settings).get("k", start=start, length=length) == b"abc"
+
+
+@pytest.mark.parametrize(
+    ("call", "root", "inner"),
+    [
+        (
+            lambda store: store.pages(),
+            b"ListBucketResult",
+            b"<IsTruncated>true</IsTruncated><NextContinuationToken>same</NextContinuationToken>",
+        ),
+        (
+            lambda store: store.upload_pages(),
+            b"ListMultipartUploadsResult",
+            b"<IsTruncated>true</IsTruncated><NextKeyMarker>k</NextKeyMarker>"
+            b"<NextUploadIdMarker>u</NextUploadIdMarker>" + UPLOAD,
+        ),
+        (
+            lambda store: store.upload_pages(),
+            b"ListMultipartUploadsResult",
+            b"<IsTruncated>true</IsTruncated>" + UPLOAD + UPLOAD.replace(b">k<", b">l<"),
+        ),
+    ],
+    ids=["objects", "uploads of one key", "uploads"],
+)
+def test_a_listing_that_repeats_its_page_ends(
+    server: RudeServer,
+    settings: Settings,
+    call: Callable[[Store], Iterator[object]],
+    root: bytes,
+    inner: bytes,
+) -> None:
+    server.manners = [sends(_document(root, inner), keeps=True)] * 3
+    with pytest.raises(StoreUnavailableError, match="same page"):
+        list(call(open_store("s3://lake", settings)))
+
+
+@pytest.mark.parametrize("name", ["put", "create", "part", "delete", "abort"])
+def test_an_error_inside_a_200_has_an_unknown_outcome(
+    server: RudeServer, settings: Settings, name: str
+) -> None:
+    body = b"<Error><Code>InternalError</Code><Message>no</Message></Error>"
+    server.manners = [sends(_answer(OBJECT, body), keeps=True)]
+    with pytest.raises(OutcomeUnknownError):
+        CALLS[name].make(open_store("s3://lake", settings))
+
+
+@pytest.mark.parametrize(
+    ("name", "bytes_"), [("crc32", 4), ("crc32c", 4), ("crc64nvme", 8), ("sha1", 20), ("sha256", 32)]
+)
+def test_a_body_that_differs_from_its_checksum_is_not_returned(
+    server: RudeServer, settings: Settings, name: str, bytes_: int
+) -> None:
+    header = b"x-amz-checksum-%b: %b\r\n" % (name.encode(), base64.b64encode(bytes(bytes_)))
+    server.manners = [sends(_answer(OBJECT + header, b"data"), keeps=True)]
+    with pytest.raises(StoreUnavailableError):
+        open_store("s3://lake", settings).get("k")
+
+
+def test_a_part_with_another_checksum_than_it_was_sent_with_has_an_unknown_outcome(
+    server: RudeServer, settings: Settings
+) -> None:
+    header = b"x-amz-checksum-crc32: AAAAAA==\r\n"
+    server.manners = [sends(_answer(OBJECT + header), keeps=True)]
+    with pytest.raises(OutcomeUnknownError, match="checksum"):
+        CALLS["part"].make(open_store("s3://lake", settings))
+
+
+def test_a_redirect_that_names_no_region_is_a_refusal(server: RudeServer, settings: Settings) -> None:
+    moved = b"HTTP/1.1 301 Moved Permanently\r\nContent-Length: 0\r\n\r\n"
+    server.manners = [sends(moved, keeps=True)] * 300
+    with pytest.raises(InvalidInputError, match="LOCKGATE_S3_REGION"):
+        CALLS["create"].make(open_store("s3://lake", settings))
+    server.manners = []
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["ftp://x/", "http://127.0.0.1:99999", "http://host?x=1", "http://host#x", "http://", "host:9000"],
+)
+def test_an_endpoint_that_is_none_is_invalid(settings: Settings, endpoint: str) -> None:
+    given = settings.model_copy(update={"s3_endpoint_url": endpoint})
+    with pytest.raises(InvalidInputError, match="LOCKGATE_S3_ENDPOINT_URL"):
+        open_store("s3://lake", given).put("k", b"data")

@@ -97,7 +97,8 @@ def test_frequent_calls_are_sent_by_crt_and_listings_by_boto3(
 def test_boto3_reads_large_ranges_but_not_records_of_a_limited_length(
     server: RudeServer, open_at: Callable[..., Store], start: int, length: int | None, *, by_boto3: bool
 ) -> None:
-    server.manners = [answer("206 Partial Content", b"data", headers=OBJECT)]
+    named = b"%bContent-Range: bytes %d-%d/%d\r\n" % (OBJECT, start, start + 3, start + 4)
+    server.manners = [answer("206 Partial Content", b"data", headers=named)]
     assert open_at().get("k", start=start, length=length) == b"data"
     assert (b"boto3" in server.seen[0][1].lower()) is by_boto3
 
