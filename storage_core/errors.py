@@ -116,6 +116,8 @@ class AlreadyExistsError(NotAppliedError):
     back and compare its owner token before concluding anything.
     """
 
+    exit_code = 8
+
 
 class StaleReplicaError(NotAppliedError):
     """A volume's replica has another stamp than the reader asked for; read another member's."""

@@ -100,11 +100,12 @@ def tail(
 ) -> None:
     """Write the end of a file to standard output."""
     with _open(writes=False) as files, files.open(path) as reader:
+        inode = files.status(path).inode
         end = reader.seek(0, 2)
         reader.seek(max(0, end - size))
         _copy(reader)
         while follow:
-            is_open = files.status(path).is_open  # before the read: what was flushed before the close is read
+            is_open = files.is_open(inode)  # before the read: what was flushed before the close is read
             try:
                 _copy(reader)
             except StoreUnavailableError:  # between the end of a writer and the recovery of its file

@@ -21,7 +21,7 @@ _ANY: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - recognised, not b
 def serve(
     *,
     volume: Annotated[
-        list[Path],
+        list[str],
         typer.Option("--volume", metavar="DIR", help="Directory of a volume; made if missing."),
     ],
     host: Host = "127.0.0.1",
@@ -64,6 +64,10 @@ def serve(
             f"the volume server needs {error.name}: run `pip install 'lockgate[blobs]'`; nothing was started"
         ) from None
 
+    if not all(volume):
+        raise InvalidInputError(
+            "--volume '': it names no directory; nothing was started; is a variable of the shell empty?"
+        )
     check_tls(tls_cert, tls_key)
     if host in _ANY and not url:
         raise InvalidInputError(
@@ -81,7 +85,7 @@ def serve(
         )
     with (
         listen(host, port, allow_remote=token_file is not None) as bound,
-        owned_volumes(volume, journal.identity) as owned,
+        owned_volumes([Path(folder) for folder in volume], journal.identity) as owned,
     ):
         reached = url.rstrip("/") or url_of(host, bound.getsockname()[1], is_tls=tls is not None)
         register_urls(journal, dict.fromkeys(owned, reached))

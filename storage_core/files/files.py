@@ -38,6 +38,7 @@ from lockgate.storage_core.files.namespace.queries import (
     blocks_of,
     check_registered,
     file_at,
+    is_open,
     listing,
     status,
     whole_file,
@@ -55,9 +56,9 @@ from lockgate.storage_core.files.writing.writer import BLOCK_BYTES, Writer
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Journal, Leases
 from lockgate.storage_core.journal.leases.renewer import Renewer
+from lockgate.storage_core.journal.uninterrupted import UNINTERRUPTED
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
-from lockgate.storage_core.uninterrupted import UNINTERRUPTED
 
 T = TypeVar("T")
 
@@ -273,6 +274,15 @@ class Files:
         """
         with self._journal.reading() as reading:
             return status(reading, path)
+
+    def is_open(self, inode: int) -> bool:
+        """Return whether a file, whatever its path now, has a writer or one that ended without closing it.
+
+        Raises:
+            ObjectNotFoundError: It was deleted.
+        """
+        with self._journal.reading() as reading:
+            return is_open(reading, inode)
 
     def readable_bytes(self, path: str) -> int | None:
         """Return how many bytes of a file can be read now: those that were flushed, also while it is written.

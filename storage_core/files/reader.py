@@ -7,7 +7,8 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, NamedTuple
+from operator import index
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.errors import (
@@ -91,10 +92,15 @@ class Reader(io.RawIOBase):
             InvalidInputError: The position would be negative, or `whence` is unknown.
         """
         self._check_open()
+        offset = index(offset)
         if whence == io.SEEK_END:
             self._fetch()
         bases = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._length()}
-        if whence not in bases or bases[whence] + offset < 0:
+        if whence not in bases:
+            raise InvalidInputError(
+                f"seek({offset}, {whence!r}): whence is 0, 1 or 2: start, position or end"
+            )
+        if bases[whence] + offset < 0:
             raise InvalidInputError(f"seek({offset}, {whence}): give a position that is not negative")
         self._position = bases[whence] + offset
         return self._position
@@ -113,7 +119,8 @@ class Reader(io.RawIOBase):
         Raises:
             StoreUnavailableError: No member could serve the bytes; the position is unchanged.
         """
-        left = math.inf if size is None or size < 0 else size
+        self._check_open()
+        left = math.inf if size is None or index(size) < 0 else size
         begin, found = self._position, []
         try:
             while left and (data := self._take(int(min(left, READ_BYTES)))):
@@ -138,6 +145,14 @@ class Reader(io.RawIOBase):
         data = self._take(PEEKED_BYTES)
         self._position -= len(data)
         return data
+
+    def write(self, data: object, /) -> NoReturn:  # noqa: ARG002 - of the standard library's interface
+        """Raise `io.UnsupportedOperation`, as each reader of the standard library does."""
+        raise io.UnsupportedOperation("write: this is a reader; `Files.append` returns a writer")
+
+    def __reduce__(self) -> NoReturn:
+        """Raise `TypeError`: a reader has connections, which no copy and no other process can use."""
+        raise TypeError("a reader cannot be copied or pickled: give its path, and open it there")
 
     def _take(self, size: int) -> bytes:
         """Return the next bytes, from those that were read ahead if they are there."""
@@ -166,9 +181,9 @@ class Reader(io.RawIOBase):
         for _ in range(FETCHES):
             if not size or self._position >= self._length():
                 return b""
-            index = bisect_right(self._ends, self._position)
-            part = self._parts[index]
-            offset = self._position - (self._ends[index] - part.length_bytes)
+            number = bisect_right(self._ends, self._position)
+            part = self._parts[number]
+            offset = self._position - (self._ends[number] - part.length_bytes)
             wanted = min(size, part.length_bytes - offset)
             for volume in part.members:
                 try:

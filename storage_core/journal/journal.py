@@ -24,6 +24,7 @@ from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.read.same_journal import Known, refuse_other_state
 from lockgate.storage_core.journal.read.seen_stamps import SeenStamps
 from lockgate.storage_core.journal.read.snapshot_read import Reading, Status
+from lockgate.storage_core.journal.uninterrupted import UNINTERRUPTED
 from lockgate.storage_core.journal.write.acknowledged_head import AcknowledgedHead
 from lockgate.storage_core.journal.write.group_commit import GroupCommit
 from lockgate.storage_core.journal.write.mutation import Mutation, Refused, WriteOutcome, Written
@@ -32,7 +33,6 @@ from lockgate.storage_core.journal.write.retry import tries
 from lockgate.storage_core.journal.write.transaction import write
 from lockgate.storage_core.journal.write.validation import check_values
 from lockgate.storage_core.stamp import Stamp
-from lockgate.storage_core.uninterrupted import UNINTERRUPTED
 
 MAIN: Final = "main"
 """Name of a deployment's first journal."""

@@ -15,8 +15,8 @@ from lockgate.storage_core.errors import LeaseHeldError
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.files.writing.writer import Writer
+from lockgate.storage_core.journal.uninterrupted import UNINTERRUPTED
 from lockgate.storage_core.settings import Settings
-from lockgate.storage_core.uninterrupted import UNINTERRUPTED
 from tests.support.soak import rounds
 
 pytestmark = [

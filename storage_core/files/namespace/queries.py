@@ -73,7 +73,7 @@ def file_at(reading: Reading, path: str) -> int:
     names = parse_path(path)
     found = existing(resolve(reading, names), names)
     if found.kind is not InodeKind.FILE:
-        raise ConflictError(f"{path} is a directory, not a file; nothing was changed")
+        raise ConflictError(f"{path} is a directory, not a file; nothing was changed; name a file in it")
     return found.inode
 
 
@@ -100,6 +100,18 @@ def blocks_of(reading: Reading, file: int) -> tuple[BlockRecord, ...]:
     """Return the blocks of a file in their order; `DETACHED`: those that truncates have cut off."""
     rows = sorted(reading.where(Block, {"file": file}), key=lambda row: row.ordinal)
     return tuple(records(reading, rows))
+
+
+def is_open(reading: Reading, inode: int) -> bool:
+    """Return whether a file has a writer, or one that ended without closing it; see `FileStatus.is_open`.
+
+    Raises:
+        ObjectNotFoundError: It was deleted.
+    """
+    row = reading.get(File, inode)
+    if row is None or not path_of(reading, inode):
+        raise ObjectNotFoundError(f"file {inode} was deleted; nothing more is read")
+    return row.state is FileState.OPEN
 
 
 def whole_file(reading: Reading, file: int) -> tuple[BlockRecord, ...]:

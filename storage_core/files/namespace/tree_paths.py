@@ -63,7 +63,8 @@ def directory(tree: Names, names: tuple[str, ...]) -> int:
         found = tree.get(Inode, inode, name)
         if found is None:
             raise ObjectNotFoundError(
-                f"the directory {shown(names[:depth])} does not exist; nothing was changed; make it first"
+                f"the directory {shown(names[:depth])} does not exist; nothing was changed; check the path, "
+                "or make it first"
             )
         if found.kind is not InodeKind.DIRECTORY:
             raise ConflictError(f"{shown(names[:depth])} is a file, not a directory; nothing was changed")

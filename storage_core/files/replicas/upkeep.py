@@ -166,21 +166,20 @@ class ReplicaUpkeep:
             dry_run: Only count what it is a member of.
 
         Raises:
-            ObjectNotFoundError: The volume is not registered.
+            InvalidInputError: The volume is not registered.
         """
+        self._check_registered(volume)
         if not dry_run:
             declare_lost(self._journal, volume, is_lost=True)
-        else:
-            with self._journal.reading() as reading:
-                check_registered(reading, [volume])
         return drop_lost(self._journal, volume, dry_run=dry_run)
 
     def declare_found(self, volume: VolumeId) -> None:
         """Use a volume again that was declared lost; the next report lets its good replicas be served.
 
         Raises:
-            ObjectNotFoundError: The volume is not registered.
+            InvalidInputError: The volume is not registered.
         """
+        self._check_registered(volume)
         declare_lost(self._journal, volume, is_lost=False)
 
     def take_back(self, volume: VolumeId) -> int:
@@ -206,9 +205,12 @@ class ReplicaUpkeep:
             ConflictError: It is a member of blocks.
             InvalidInputError: It is not registered.
         """
+        self._check_registered(volume)
+        self._journal.apply(ForgetVolume(volume=volume))
+
+    def _check_registered(self, volume: VolumeId) -> None:
         with self._journal.reading() as reading:
             check_registered(reading, [volume])
-        self._journal.apply(ForgetVolume(volume=volume))
 
     def drop_lost(self) -> list[LostVolume]:
         """Drop the volumes that were declared lost from blocks that were sealed since; see `drop_lost`."""

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.files.blocks import Blocks
@@ -15,8 +15,8 @@ from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
 from lockgate.storage_core.files.writing.pipeline import Pipeline
 from lockgate.storage_core.forks import ForkGuard
+from lockgate.storage_core.journal.uninterrupted import UNINTERRUPTED
 from lockgate.storage_core.stores.gathered_bytes import SMALL_BYTES
-from lockgate.storage_core.uninterrupted import UNINTERRUPTED
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -167,6 +167,10 @@ class Writer(io.BufferedIOBase):
             self._has_ended = True  # `io` flushes once more, when the lease is given back
             self._threads.shutdown()
             super().close()
+
+    def __reduce__(self) -> NoReturn:
+        """Raise `TypeError`: a file has one writer, which no copy and no other process can use."""
+        raise TypeError("a writer cannot be copied or pickled: close it, and open the file there")
 
     def __del__(self) -> None:
         """Leave a file that was not closed to the recovery of its lease: an error may be why."""

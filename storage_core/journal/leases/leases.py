@@ -30,10 +30,10 @@ from lockgate.storage_core.journal.entries.leases import (
 from lockgate.storage_core.journal.entries.rows import Lease, Standing
 from lockgate.storage_core.journal.journal import Journal
 from lockgate.storage_core.journal.leases.renewal import renew
+from lockgate.storage_core.journal.uninterrupted import UNINTERRUPTED
 from lockgate.storage_core.journal.write.retry import tries
 from lockgate.storage_core.lease_watch import LEASE_WATCH
 from lockgate.storage_core.stamp import Stamp
-from lockgate.storage_core.uninterrupted import UNINTERRUPTED
 
 
 class LeaseView(msgspec.Struct, frozen=True, kw_only=True):

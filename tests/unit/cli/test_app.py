@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,11 @@ def test_version_is_the_version_of_the_distribution(run: Run) -> None:
 
     assert run("version").stdout == f"lockgate {version('lockgate')}\n"
     assert document(run("version", "--json")) == {"version": version("lockgate")}
+
+
+def test_the_command_line_is_a_module_too() -> None:
+    done = subprocess.run([sys.executable, "-m", "lockgate", "--version"], capture_output=True, check=True)
+    assert done.stdout.strip().decode() == f"lockgate {version('lockgate')}"
 
 
 def test_version_is_an_option_too(run: Run) -> None:

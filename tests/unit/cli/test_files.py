@@ -78,6 +78,24 @@ def test_an_empty_file_is_created_once_with_its_directories(run: Run) -> None:
     assert run("files", "list").stdout.count("/") == 1, "a directory of a path that is refused was made"
 
 
+def test_a_file_is_followed_to_its_end_after_it_was_renamed(settings: Settings) -> None:
+    with open_files(settings, writes=True) as files, files.create("/a.log") as writer:
+        writer.write(b"one\n")
+        writer.flush()
+        command = [sys.executable, "-c", MAIN, "files", "tail", "/a.log", "-f"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as follower:
+            assert follower.stdout is not None
+            assert follower.stdout.readline() == b"one\n"
+            files.rename("/a.log", "/b.log")
+            files.create("/a.log").close()
+            writer.write(b"two\n")
+            writer.flush()
+            assert follower.stdout.readline() == b"two\n"
+            writer.close()
+            assert follower.stdout.read() == b""
+        assert follower.returncode == 0
+
+
 def test_a_file_is_followed_while_another_process_writes_it(settings: Settings) -> None:
     with open_files(settings, writes=True) as files:
         writer = files.create("/a.log")
@@ -407,6 +425,6 @@ def test_a_volume_is_declared_lost_found_and_forgotten(run: Run, source: Path) -
     assert run("volumes", "forget", name).exit_code == ConflictError.exit_code
     assert run("volumes", "found", name).exit_code == 0
     assert run("files", "cat", "/a.log").stdout == source.read_text()
-    assert run("volumes", "lost", "none", "--yes").exit_code == ObjectNotFoundError.exit_code
-    unknown = run("volumes", "forget", "none")
-    assert (unknown.exit_code, "no volume none" in unknown.output) == (InvalidInputError.exit_code, True)
+    for command in (("lost", "none"), ("lost", "none", "--yes"), ("found", "none"), ("forget", "none")):
+        unknown = run("volumes", *command)
+        assert (unknown.exit_code, "no volume none" in unknown.output) == (InvalidInputError.exit_code, True)

@@ -40,6 +40,8 @@ def test_bad_options_start_nothing(
 
 def test_a_volume_is_needed(run: Run) -> None:
     assert run("volume-server").exit_code == 2
+    unset = run("volume-server", "--volume", "")
+    assert (unset.exit_code, "names no directory" in unset.stderr) == (2, True)
 
 
 def test_a_volume_of_another_process_and_a_port_in_use_are_refused(run: Run, tmp_path: Path) -> None:

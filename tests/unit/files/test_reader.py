@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import io
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableError
 from lockgate.storage_core.files.reader import AHEAD_BYTES, Reader
 from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import BlockId, VolumeId
@@ -115,3 +117,25 @@ def test_bytes_that_were_flushed_later_are_read_behind_those_read_ahead() -> Non
     assert reader.read(100) == b"two three"
     assert reader.read(100) == b""
     writer.close()
+
+
+def test_a_reader_refuses_what_the_standard_librarys_readers_refuse(
+    scene: tuple[CountingVolume, Reader],
+) -> None:
+    _, reader = scene
+    with pytest.raises(io.UnsupportedOperation):
+        reader.write(b"x")
+    for call in (lambda: reader.seek(1.5), lambda: reader.read(1.5)):  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            call()
+    with pytest.raises(InvalidInputError, match="whence is 0, 1 or 2"):
+        reader.seek(0, 5)
+    with pytest.raises(InvalidInputError, match="not negative"):
+        reader.seek(-1)
+    assert reader.tell() == 0
+    for copied in (copy.copy, pickle.dumps):
+        with pytest.raises(TypeError, match="cannot be copied or pickled"):
+            copied(reader)
+    reader.close()
+    with pytest.raises(ValueError, match="closed"):
+        reader.read(0)

@@ -27,11 +27,19 @@ def owned_volumes(folders: Sequence[Path], journal: str) -> Iterator[Mapping[Vol
 
     Raises:
         ConflictError: Another process owns one of them, or it is of another journal.
-        InvalidInputError: Two directories have the same volume.
+        InvalidInputError: A directory is a file, is named twice, or has the same volume as another.
     """
     owned: dict[VolumeId, LocalVolume] = {}
+    seen: list[Path] = []
     with ExitStack() as stack:
         for folder in folders:
+            if folder.exists() and not folder.is_dir():
+                raise InvalidInputError(
+                    f"{folder} is a file; nothing was started; name the directory of a volume, or a new one"
+                )
+            if any(folder.resolve() == other.resolve() for other in seen):
+                raise InvalidInputError(f"{folder} is named twice; nothing was started; name it once")
+            seen.append(folder)
             with translated("open", str(folder), changes=False):
                 volume = stack.enter_context(LocalVolume(folder))
                 _claim(folder, journal)

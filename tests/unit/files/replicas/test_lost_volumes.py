@@ -11,7 +11,6 @@ from lockgate.storage_core.errors import (
     ConflictError,
     FencedError,
     InvalidInputError,
-    ObjectNotFoundError,
     StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
@@ -260,8 +259,9 @@ def test_a_lost_volume_holds_no_block_back_that_was_deleted_or_cut_off_before(wo
 
 def test_unknown_volumes_and_members_of_volumes_in_use_are_refused(world: MemoryWorld) -> None:
     first, *_ = world.blocks()
-    with pytest.raises(ObjectNotFoundError, match="not registered"):
-        world.files.upkeep.declare_lost(VolumeId("none"))
+    for declare in (world.files.upkeep.declare_lost, world.files.upkeep.declare_found):
+        with pytest.raises(InvalidInputError, match="no volume none"):
+            declare(VolumeId("none"))
     with pytest.raises(ConflictError, match="stays registered"):
         world.files.upkeep.forget(GONE)
     with world.journal.reading() as reading:

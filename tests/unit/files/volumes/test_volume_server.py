@@ -365,6 +365,11 @@ def test_a_served_volume_belongs_to_one_process_and_one_journal(tmp_path: Path) 
         (tmp_path / "copy" / name).write_bytes((folders[0] / name).read_bytes())
     with pytest.raises(InvalidInputError, match="is a copy of another volume"):
         owned_volumes([*folders, tmp_path / "copy"], "journal-1").__enter__()
+    with pytest.raises(InvalidInputError, match="is named twice"):
+        owned_volumes([*folders, tmp_path / "c" / ".." / "a"], "journal-1").__enter__()
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidInputError, match="is a file"):
+        owned_volumes([*folders, tmp_path / "file"], "journal-1").__enter__()
 
 
 def test_a_damaged_replica_is_set_aside_and_discarded(remote: RemoteVolume, local: LocalVolume) -> None:
