@@ -15,7 +15,7 @@ from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
 from lockgate.storage_core.files.writing.pipeline import Pipeline
 from lockgate.storage_core.forks import ForkGuard
-from lockgate.storage_core.journal.uninterrupted import UNINTERRUPTED
+from lockgate.storage_core.journal.uninterrupted import UNINTERRUPTED, run_brief
 from lockgate.storage_core.stores.gathered_bytes import SMALL_BYTES
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ class Writer(io.BufferedIOBase):
         self._guard.check()
         if len(view) < SMALL_BYTES and self._alone(partial(self._gather, view)):
             return len(view)
-        return self._in_turn(partial(self._write, data))
+        fits = self._pipeline is not None and self._pipeline.length_bytes + len(view) <= self._block_bytes
+        return self._in_turn(partial(self._write, data), is_brief=fits)
 
     def _gather(self, data: memoryview) -> bool:
         """Keep bytes if none is to be sent now: in one step, which an interrupt cannot cut in two."""
@@ -132,7 +133,7 @@ class Writer(io.BufferedIOBase):
     def flush(self) -> None:
         """Make all bytes durable on all members; raises as `write` does."""
         if not self._has_ended:
-            self._in_turn(self._flush)
+            self._in_turn(self._flush, is_brief=True)
 
     def _flush(self) -> None:
         if self._has_ended:
@@ -188,11 +189,17 @@ class Writer(io.BufferedIOBase):
         if self._has_ended:
             raise ValueError("the writer is closed")
 
-    def _in_turn(self, call: Callable[[], T]) -> T:
-        """Make a call that no other one is beside, and that no signal handler interrupts."""
+    def _in_turn(self, call: Callable[[], T], *, is_brief: bool = False) -> T:
+        """Make a call that no other one is beside, and that no signal handler interrupts.
+
+        Args:
+            call: The call.
+            is_brief: Whether it only waits for members, which is brief if these are disks of this machine.
+        """
         self._guard.check()
         self._check_turn()
-        return UNINTERRUPTED.run(partial(self._alone, call))
+        run = run_brief if is_brief and self._pipeline and self._pipeline.is_near else UNINTERRUPTED.run
+        return run(partial(self._alone, call))
 
     def _alone(self, call: Callable[[], T]) -> T:
         self._check_turn()
