@@ -330,6 +330,10 @@ class Store(Protocol):
         """
 
 
+_NO_CHARACTERS: Final = "\ufffe\uffff"
+"""XML cannot hold these: a server lists another key in place of one that has them."""
+
+
 def check_key(key: str) -> str:
     """Return the key if it is valid in every store.
 
@@ -348,7 +352,8 @@ def check_key(key: str) -> str:
         if segment in {"", ".", ".."}:
             raise InvalidInputError(f"key {key[:80]!r}: segment {segment!r} could leave the destination")
         if "\\" in segment or (
-            not is_plain and any(unicodedata.category(c) in {"Cc", "Cs"} for c in segment)
+            not is_plain
+            and any(c in _NO_CHARACTERS or unicodedata.category(c) in {"Cc", "Cs"} for c in segment)
         ):
             raise InvalidInputError(f"key {key[:80]!r}: has a backslash or a control character")
     return key

@@ -101,7 +101,8 @@ class TestObjects:
         assert store.get(key) == b"data"
 
     @pytest.mark.parametrize(
-        "key", ["", "/a", "a/", "a//b", "../a", "a/../b", "a/./b", "a\\b", "a\nb", "e\u0301"]
+        "key",
+        ["", "/a", "a/", "a//b", "../a", "a/../b", "a/./b", "a\\b", "a\nb", "e\u0301", "a\ufffeb", "\uffff"],
     )
     def test_a_name_that_could_leave_the_destination_is_refused(self, store: Store, key: str) -> None:
         calls: list[Callable[[], object]] = [

@@ -326,7 +326,10 @@ class Transport:
             return Answer.of(status, error.headers or (), error.body or b"")
         name = error.name if isinstance(error, AwsCrtError) else ""
         if name == "AWS_ERROR_CRT_CALLBACK_EXCEPTION":
-            raise UnreadableAnswerError(error=str(error))
+            raise UnreadableAnswerError(
+                error="the answer has a header that is not UTF-8, which AWS CRT cannot hand over; set "
+                "LOCKGATE_S3_CLIENT=boto3"
+            )
         if name in _REFUSALS:
             status, code, is_certain = _REFUSALS[name]
             if not (is_certain or self._knows_server):
