@@ -135,6 +135,31 @@ MUTANTS: Final = (
         "test_a_fork_that_leaves_the_block_of_a_writer_closes_nothing_of_its_parent",
     ),
     Mutant(
+        "let-an-interrupt-cut-the-call-of-a-writer",
+        "no exception of a signal handler cuts a call of a writer in two",
+        [
+            Edit(
+                "storage_core/files/writing/writer.py",
+                "return run(partial(self._alone, call))",
+                "return self._alone(call)",
+            )
+        ],
+        "tests/unit/files/writing/test_interrupts.py::"
+        "test_an_interrupt_at_each_line_leaves_a_piece_once_or_out",
+    ),
+    Mutant(
+        "believe-a-page-of-a-proxy",
+        "a document whose root is none of S3's for this call is no answer",
+        [
+            Edit(
+                "storage_core/stores/s3/whole_answer.py",
+                'if found is None or found[1] not in {*roots, b"Error"}:',
+                "if not body.strip():",
+            )
+        ],
+        "tests/unit/stores/s3/test_misbehaving_server.py::test_a_document_that_is_none_of_s3_is_no_answer",
+    ),
+    Mutant(
         "delete-the-only-bytes",
         "a replica is kept while a member of its block has no good one",
         [

@@ -12,6 +12,7 @@ disk the handlers are held back instead, and run after it.
 from __future__ import annotations
 
 import signal
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -19,7 +20,7 @@ from contextvars import Context, copy_context
 from functools import partial
 from threading import current_thread, main_thread
 from types import FrameType
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from lockgate.storage_core.forks import FORKS, Forkable
 
@@ -52,7 +53,14 @@ class Uninterrupted(Forkable):
 
     def after_fork_in_child(self) -> None:
         """Begin with no thread: those of the parent do not exist here."""
+        self._newest: weakref.ref[Future[Any]] | None = None  # weak: its result is the caller's
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="lockgate-uninterrupted")
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call is under way, such as one whose wait was interrupted."""
+        newest = None if self._newest is None else self._newest()
+        return newest is None or newest.done()
 
     def run(self, call: Callable[[], T], *, unwanted: Callable[[T], object] | None = None) -> T:
         """Make a call and return its result; it sees the caller's context.
@@ -63,9 +71,10 @@ class Uninterrupted(Forkable):
         """
         if current_thread() is not main_thread():
             return call()
-        result: Future[T] = Future()
+        result = Future[T]()
+        self._newest = weakref.ref(result)
         try:
-            self._threads.submit(_make, call, copy_context(), result)
+            self._threads.submit(_make, [(call, copy_context(), result)])
         except RuntimeError:  # Python is ending: its executors take no more calls
             return call()
         except BaseException:
@@ -76,26 +85,29 @@ class Uninterrupted(Forkable):
         except BaseException:
             _give_up(result, unwanted)
             raise
+        finally:
+            del result  # an error has this frame in its traceback: a reference cycle
 
-
-def run_brief(call: Callable[[], T]) -> T:
-    """Make a call that takes no longer than a disk, and return its result; signal handlers run after it."""
-    if current_thread() is not main_thread():
-        return call()
-    came: list[tuple[int, FrameType | None]] = []
-    handlers: dict[int, Callable[[int, FrameType | None], object]] = {}
-    try:
-        for number in _HELD:
-            handler = signal.getsignal(number)
-            if callable(handler):
-                handlers[number] = handler
-                signal.signal(number, lambda number, frame: came.append((number, frame)))
-        return call()
-    finally:
-        _restore(dict(handlers))
-        with ExitStack() as each:  # all of them also if one raises
-            for number, frame in reversed(came):
-                each.callback(handlers[number], number, frame)
+    def run_brief(self, call: Callable[[], T]) -> T:
+        """Make a call that only waits for a disk, and return its result; signal handlers run after it."""
+        if current_thread() is not main_thread():
+            return call()
+        if not self.is_idle:
+            return self.run(call)  # it comes after the one that is under way
+        came: list[tuple[int, FrameType | None]] = []
+        handlers: dict[int, Callable[[int, FrameType | None], object]] = {}
+        try:
+            for number in _HELD:
+                handler = signal.getsignal(number)
+                if callable(handler):
+                    handlers[number] = handler
+                    signal.signal(number, lambda number, frame: came.append((number, frame)))
+            return call()
+        finally:
+            _restore(dict(handlers))
+            with ExitStack() as each:  # all of them also if one raises
+                for number, frame in reversed(came):
+                    each.callback(handlers[number], number, frame)
 
 
 def _restore(handlers: dict[int, Callable[[int, FrameType | None], object]]) -> None:
@@ -112,11 +124,14 @@ def _restore(handlers: dict[int, Callable[[int, FrameType | None], object]]) -> 
         raise raised
 
 
-def _make(call: Callable[[], T], context: Context, result: Future[T]) -> None:
+def _make(made: list[tuple[Callable[[], T], Context, Future[T]]]) -> None:
+    call, context, result = made.pop()  # an error's traceback leads to this list: a reference cycle
     try:
         result.set_result(context.run(call))
     except BaseException as error:  # noqa: BLE001 - raised by the caller
         result.set_exception(error)
+    finally:
+        del call, context, result
 
 
 def _give_up(result: Future[T], unwanted: Callable[[T], object] | None) -> None:

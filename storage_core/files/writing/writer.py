@@ -15,7 +15,7 @@ from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
 from lockgate.storage_core.files.writing.pipeline import Pipeline
 from lockgate.storage_core.forks import ForkGuard
-from lockgate.storage_core.journal.uninterrupted import UNINTERRUPTED, run_brief
+from lockgate.storage_core.journal.uninterrupted import UNINTERRUPTED
 from lockgate.storage_core.stores.gathered_bytes import SMALL_BYTES
 
 if TYPE_CHECKING:
@@ -96,7 +96,8 @@ class Writer(io.BufferedIOBase):
         """
         view = memoryview(data).cast("B")
         self._guard.check()
-        if len(view) < SMALL_BYTES and self._alone(partial(self._gather, view)):
+        is_small = len(view) < SMALL_BYTES and UNINTERRUPTED.is_idle
+        if is_small and self._alone(partial(self._gather, view)):
             return len(view)
         fits = self._pipeline is not None and self._pipeline.length_bytes + len(view) <= self._block_bytes
         return self._in_turn(partial(self._write, data), is_brief=fits)
@@ -198,7 +199,8 @@ class Writer(io.BufferedIOBase):
         """
         self._guard.check()
         self._check_turn()
-        run = run_brief if is_brief and self._pipeline and self._pipeline.is_near else UNINTERRUPTED.run
+        is_brief = is_brief and self._pipeline is not None and self._pipeline.is_near
+        run = UNINTERRUPTED.run_brief if is_brief else UNINTERRUPTED.run
         return run(partial(self._alone, call))
 
     def _alone(self, call: Callable[[], T]) -> T:
@@ -211,5 +213,5 @@ class Writer(io.BufferedIOBase):
                 self._in_call = None
 
     def _check_turn(self) -> None:
-        if self._in_call == threading.get_ident():
+        if self._lock.locked() and self._in_call == threading.get_ident():
             raise RuntimeError("a signal handler or a destructor used the writer within one of its calls")

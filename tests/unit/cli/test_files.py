@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.files.home_files import open_files
+from lockgate.storage_core.files.writing.writer import Writer
 from lockgate.storage_core.settings import Settings
 from tests.support.cli import Run, document
 
@@ -78,14 +81,22 @@ def test_an_empty_file_is_created_once_with_its_directories(run: Run) -> None:
     assert run("files", "list").stdout.count("/") == 1, "a directory of a path that is refused was made"
 
 
+@contextmanager
+def following(writer: Writer) -> Iterator[subprocess.Popen[bytes]]:
+    """Start `files tail -f` of the file that is being written, which has printed its first line."""
+    writer.write(b"one\n")
+    writer.flush()
+    command = [sys.executable, "-c", MAIN, "files", "tail", "/a.log", "-f"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as follower:
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == b"one\n"
+        yield follower
+
+
 def test_a_file_is_followed_to_its_end_after_it_was_renamed(settings: Settings) -> None:
     with open_files(settings, writes=True) as files, files.create("/a.log") as writer:
-        writer.write(b"one\n")
-        writer.flush()
-        command = [sys.executable, "-c", MAIN, "files", "tail", "/a.log", "-f"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as follower:
+        with following(writer) as follower:
             assert follower.stdout is not None
-            assert follower.stdout.readline() == b"one\n"
             files.rename("/a.log", "/b.log")
             files.create("/a.log").close()
             writer.write(b"two\n")
@@ -99,12 +110,8 @@ def test_a_file_is_followed_to_its_end_after_it_was_renamed(settings: Settings) 
 def test_a_file_is_followed_while_another_process_writes_it(settings: Settings) -> None:
     with open_files(settings, writes=True) as files:
         writer = files.create("/a.log")
-        writer.write(b"one\n")
-        writer.flush()
-        command = [sys.executable, "-c", MAIN, "files", "tail", "/a.log", "-f"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as follower:
+        with following(writer) as follower:
             assert follower.stdout is not None
-            assert follower.stdout.readline() == b"one\n"
             writer.write(b"two\n")
             writer.flush()
             assert follower.stdout.readline() == b"two\n"

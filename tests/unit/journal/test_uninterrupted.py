@@ -6,12 +6,14 @@ import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 
 from lockgate.storage_core.failpoints import current_step, step
-from lockgate.storage_core.journal.uninterrupted import Uninterrupted, run_brief
+from lockgate.storage_core.journal.uninterrupted import Uninterrupted
 
 
 class Interrupted(BaseException):
@@ -46,8 +48,10 @@ def test_a_call_goes_on_after_its_wait_was_interrupted_and_comes_before_the_next
     with pytest.raises(Interrupted):
         calls.run(slow)
     assert not done
+    assert not calls.is_idle
     may_end.set()
-    assert calls.run(lambda: list(done)) == ["slow"]
+    assert calls.run_brief(lambda: list(done)) == ["slow"]
+    assert calls.is_idle
 
 
 def test_the_result_of_an_interrupted_wait_is_given_to_whoever_closes_it() -> None:
@@ -90,11 +94,32 @@ def test_handlers_run_after_a_brief_call_and_are_set_as_before(handler: Callable
         return 1
 
     with pytest.raises(Interrupted):
-        run_brief(call)
+        Uninterrupted().run_brief(call)
     assert done == [1]
     assert sorted(CAME) == sorted([signal.SIGUSR1, signal.SIGALRM])
     assert signal.getsignal(signal.SIGUSR1) is signal.getsignal(signal.SIGALRM) is handler
-    assert run_brief(lambda: 5) == 5
+    assert Uninterrupted().run_brief(lambda: 5) == 5
     with pytest.raises(ZeroDivisionError):
-        run_brief(lambda: 1 // 0)
+        Uninterrupted().run_brief(lambda: 1 // 0)
     assert signal.getsignal(signal.SIGUSR1) is handler
+
+
+def test_a_result_and_an_error_are_kept_by_nobody_but_the_caller() -> None:
+    class Result:
+        """Something whose end matters."""
+
+    def fail() -> None:
+        local = Result()
+        kept.append(weakref.ref(local))
+        raise LookupError
+
+    calls, kept = Uninterrupted(), list[weakref.ref[Result]]()
+    result = calls.run(Result)
+    kept.append(weakref.ref(result))
+    with suppress(LookupError):
+        calls.run(fail)
+    del result
+    deadline_s = time.monotonic() + 10
+    while any(one() for one in kept) and time.monotonic() < deadline_s:
+        time.sleep(0.001)  # the thread lets go of its last call a moment after the caller has the result
+    assert [one() for one in kept] == [None, None]
