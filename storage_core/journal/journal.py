@@ -24,7 +24,6 @@ from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.read.same_journal import Known, refuse_other_state
 from lockgate.storage_core.journal.read.seen_stamps import SeenStamps
 from lockgate.storage_core.journal.read.snapshot_read import Reading, Status
-from lockgate.storage_core.journal.uninterrupted import UNINTERRUPTED
 from lockgate.storage_core.journal.write.acknowledged_head import AcknowledgedHead
 from lockgate.storage_core.journal.write.group_commit import GroupCommit
 from lockgate.storage_core.journal.write.mutation import Mutation, Refused, WriteOutcome, Written
@@ -126,7 +125,7 @@ class Journal(Forkable):
         for attempt in tries():
             with attempt:
                 try:
-                    outcomes = UNINTERRUPTED.run(lambda: self._group.submit(mutations))
+                    outcomes = self._group.submit(mutations)
                 except OutcomeUnknownError as error:
                     unknown = error
                     raise

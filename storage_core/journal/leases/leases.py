@@ -30,7 +30,6 @@ from lockgate.storage_core.journal.entries.leases import (
 from lockgate.storage_core.journal.entries.rows import Lease, Standing
 from lockgate.storage_core.journal.journal import Journal
 from lockgate.storage_core.journal.leases.renewal import renew
-from lockgate.storage_core.journal.uninterrupted import UNINTERRUPTED
 from lockgate.storage_core.journal.write.retry import tries
 from lockgate.storage_core.lease_watch import LEASE_WATCH
 from lockgate.storage_core.stamp import Stamp
@@ -109,7 +108,7 @@ class Leases:
         """
         for attempt in tries():
             with attempt:
-                alive = UNINTERRUPTED.run(lambda: self._renewed(holder, held))
+                alive = self._renewed(holder, held)
         lost = [resource for resource in held if resource not in alive]
         return {resource: fenced(resource, held[resource], self._row(resource)) for resource in lost}
 

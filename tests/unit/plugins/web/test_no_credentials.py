@@ -47,8 +47,8 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "S3 by CRT": ({"s3_endpoint_url": f"http://me:{SECRET}@{REFUSED}", "s3_client": "crt"}, DESTINATION),
     "S3 by boto3": ({"s3_endpoint_url": f"http://me:{SECRET}@{REFUSED}", "s3_client": "boto3"}, DESTINATION),
     "S3's host": ({"s3_endpoint_url": f"http://me:{SECRET}@a host"}, "Invalid endpoint"),
-    "S3's scheme": ({"s3_endpoint_url": f"me:{SECRET}@host"}, "Invalid endpoint"),
-    "S3's slash": ({"s3_endpoint_url": f"http://me:a/{SECRET}@host"}, "not a valid URI"),
+    "S3's scheme": ({"s3_endpoint_url": f"me:{SECRET}@host"}, "is not http://HOST"),
+    "S3's slash": ({"s3_endpoint_url": f"http://me:a/{SECRET}@host"}, "LOCKGATE_S3_ENDPOINT_URL"),
     "S3's at sign": ({"s3_endpoint_url": f"http://me:a@{SECRET}@a host"}, "Invalid endpoint"),
 }
 """Settings with a password, and what an answer says about what they name."""
