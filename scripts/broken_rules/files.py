@@ -135,19 +135,6 @@ MUTANTS: Final = (
         "test_a_fork_that_leaves_the_block_of_a_writer_closes_nothing_of_its_parent",
     ),
     Mutant(
-        "let-an-interrupt-cut-the-call-of-a-writer",
-        "no exception of a signal handler cuts a call of a writer in two",
-        [
-            Edit(
-                "storage_core/files/writing/writer.py",
-                "return run(partial(self._alone, call))",
-                "return self._alone(call)",
-            )
-        ],
-        "tests/unit/files/writing/test_interrupts.py::"
-        "test_an_interrupt_at_each_line_leaves_a_piece_once_or_out",
-    ),
-    Mutant(
         "believe-a-page-of-a-proxy",
         "a document whose root is none of S3's for this call is no answer",
         [

@@ -17,7 +17,7 @@ import random
 import weakref
 from collections.abc import Callable, Collection, Mapping
 from operator import index
-from typing import Literal, TypeVar
+from typing import Literal
 
 from lockgate.storage_core.errors import (
     AlreadyExistsError,
@@ -56,11 +56,8 @@ from lockgate.storage_core.files.writing.writer import BLOCK_BYTES, Writer
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Journal, Leases
 from lockgate.storage_core.journal.leases.renewer import Renewer
-from lockgate.storage_core.journal.uninterrupted import UNINTERRUPTED
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
-
-T = TypeVar("T")
 
 
 class FileWriter(Writer):
@@ -78,9 +75,13 @@ class FileWriter(Writer):
     def _check_lease(self) -> None:
         self._renewer.check(self._resource, math.inf)
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Seal the last block, close the file and end its lease.
+
+        After an error the lease lapses, and a recovery closes the file.
+        """
         try:
-            super()._close()
+            super().close()
         finally:
             self._dropped()
 
@@ -133,7 +134,7 @@ class Files:
             AlreadyExistsError: The path exists.
             ObjectNotFoundError: Its directory does not exist.
         """
-        return self._writer(path, "create")
+        return self._writer(self._open(path, "create"))
 
     def append(self, path: str) -> FileWriter:
         """Open a file at its end. One whose writer's lease has lapsed is recovered first.
@@ -145,7 +146,7 @@ class Files:
             LeaseHeldError: Another writer has it, or one that ended less than the lease's limit ago.
             StoreUnavailableError: Too few members of its last block answered.
         """
-        return self._or_recovered(path, lambda: self._writer(path, "append"))
+        return self._writer(self._open(path, "append"))
 
     def open(self, path: str) -> Reader:
         """Return a reader of a file; it follows a file that is being written.
@@ -178,9 +179,6 @@ class Files:
         if self.recovery.recover(inode) is not None:
             length = self.status(path).length_bytes
         _check_length(path, length_bytes, length)
-        self._or_recovered(path, lambda: UNINTERRUPTED.run(lambda: self._cut(path, length_bytes)))
-
-    def _cut(self, path: str, length_bytes: int) -> None:
         opened = self._open(path, "append")
         blocks = self._blocks(opened)
         try:
@@ -335,25 +333,17 @@ class Files:
             path=path, mode=mode, holder=self._renewer.holder, soft_s=self._soft_s, hard_s=self._hard_s
         )
         began_s = self._journal.clock.monotonic_s()
-        opened: Opened = self._journal.apply(op).result
-        self._renewer.keep(file_resource(opened.inode), opened.stamp, since_s=began_s)
-        return opened
-
-    def _or_recovered(self, path: str, call: Callable[[], T]) -> T:
-        """Make a call that takes a file's lease, after a recovery if an ended writer has it."""
         try:
-            return call()
+            opened: Opened = self._journal.apply(op).result
         except LeaseHeldError:
             with self._journal.reading() as reading:
                 inode = file_at(reading, path)
             self.recovery.recover(inode)
-            return call()
+            opened = self._journal.apply(op).result
+        self._renewer.keep(file_resource(opened.inode), opened.stamp, since_s=began_s)
+        return opened
 
-    def _writer(self, path: str, mode: Literal["create", "append"]) -> FileWriter:
-        return UNINTERRUPTED.run(lambda: self._opened(path, mode), unwanted=FileWriter.close)
-
-    def _opened(self, path: str, mode: Literal["create", "append"]) -> FileWriter:
-        opened = self._open(path, mode)
+    def _writer(self, opened: Opened) -> FileWriter:
         blocks = self._blocks(opened)
         try:
             return FileWriter(blocks, self._volumes, self._renewer, self._block_bytes)

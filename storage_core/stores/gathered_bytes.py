@@ -17,22 +17,19 @@ class GatheredBytes:
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         self._small = bytearray()
-        self._pieces_size = 0
+        self._size = 0
 
     def __len__(self) -> int:
-        return self._pieces_size + len(self._small)
+        return self._size
 
     def add(self, data: bytes | memoryview) -> None:
-        """Add a piece; a `memoryview` is one of bytes, and copied.
-
-        A small one is added in one step, which an interrupt cannot cut in two.
-        """
+        """Add a piece; a `memoryview` is one of bytes, and copied."""
         if len(data) < SMALL_BYTES:
             self._small += data
-            return
-        self._end_small()
-        self._pieces.append(data if isinstance(data, bytes) else bytes(data))
-        self._pieces_size += len(data)
+        else:
+            self._end_small()
+            self._pieces.append(data if isinstance(data, bytes) else bytes(data))
+        self._size += len(data)
 
     def joined(self) -> bytes:
         """Return all bytes; of one piece without a copy."""
@@ -49,10 +46,9 @@ class GatheredBytes:
 
     def clear(self) -> None:
         """Drop all bytes."""
-        self._pieces, self._small, self._pieces_size = [], bytearray(), 0
+        self._pieces, self._small, self._size = [], bytearray(), 0
 
     def _end_small(self) -> None:
         if self._small:
             self._pieces.append(bytes(self._small))
-            self._pieces_size += len(self._small)
             self._small = bytearray()

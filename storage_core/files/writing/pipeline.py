@@ -20,7 +20,6 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, Blocks, known_volume
 from lockgate.storage_core.files.reseal import commit, reseal
-from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, Volume, VolumeId
 from lockgate.storage_core.files.writing.unflushed_bytes import UnflushedBytes
 from lockgate.storage_core.stamp import Stamp
@@ -68,8 +67,6 @@ class Pipeline:
         self._unflushed = UnflushedBytes(record.length_bytes)
         self._failed: set[VolumeId] = set()
         self._is_whole = True
-        self._members: tuple[VolumeId, ...] | None = None
-        self._are_near = False
 
     def create(self) -> None:
         """Create the replicas of a block that was just added."""
@@ -90,16 +87,6 @@ class Pipeline:
     def unflushed_bytes(self) -> int:
         """Return the number of bytes that are kept here until they are durable."""
         return self._unflushed.end - self._unflushed.begin
-
-    @property
-    def is_near(self) -> bool:
-        """Return whether all members have all bytes that were sent, and are on disks of this machine."""
-        if self._members != self.record.members:
-            self._members = self.record.members
-            self._are_near = all(
-                isinstance(self._volumes.get(volume), LocalVolume) for volume in self._members
-            )
-        return self._is_whole and self._are_near
 
     def append(self, data: bytes | memoryview) -> None:
         """Take bytes; `send` and `flush` bring them to the members."""

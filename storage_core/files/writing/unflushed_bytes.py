@@ -11,21 +11,18 @@ class UnflushedBytes:
     Attributes:
         begin: Offset of the first one in the block.
         sent: Offset of the first one that the members have not received.
+        end: Offset after the last one.
     """
 
     def __init__(self, begin: int) -> None:
-        self.begin = self.sent = begin
+        self.begin = self.sent = self.end = begin
         self._sent: list[bytes] = []
         self._unsent = GatheredBytes()
-
-    @property
-    def end(self) -> int:
-        """Offset after the last one."""
-        return self.sent + len(self._unsent)
 
     def add(self, data: bytes | memoryview) -> None:
         """Add bytes at the end."""
         self._unsent.add(data)
+        self.end += len(data)
 
     def unsent(self) -> bytes:
         """Return the bytes that the members have not received."""
@@ -33,9 +30,8 @@ class UnflushedBytes:
 
     def mark_sent(self) -> None:
         """Note that all members have all bytes."""
-        data = self._unsent.take()
-        self._sent.append(data)
-        self.sent += len(data)
+        self._sent.append(self._unsent.take())
+        self.sent = self.end
 
     def send_from(self, offset: int) -> None:
         """Note that the members have what is before an offset, and no more."""
@@ -47,6 +43,6 @@ class UnflushedBytes:
 
     def mark_flushed(self) -> None:
         """Drop all bytes, which are durable."""
-        self.begin = self.sent = self.end
         self._sent = []
         self._unsent.clear()
+        self.begin = self.sent = self.end

@@ -6,7 +6,6 @@ import io
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from lockgate.storage_core.errors import InvalidInputError
@@ -15,8 +14,6 @@ from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
 from lockgate.storage_core.files.writing.pipeline import Pipeline
 from lockgate.storage_core.forks import ForkGuard
-from lockgate.storage_core.journal.uninterrupted import UNINTERRUPTED
-from lockgate.storage_core.stores.gathered_bytes import SMALL_BYTES
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -58,8 +55,8 @@ class Writer(io.BufferedIOBase):
         self._volumes = volumes
         self._block_bytes = block_bytes
         self._guard = ForkGuard("the writer of a file", remedy="write in that process, or a file of your own")
-        self._lock = threading.Lock()
-        self._in_call: int | None = None
+        self._lock = threading.RLock()
+        self._is_in_call = False
         self._threads = ThreadPoolExecutor(thread_name_prefix="lockgate-pipeline")
         self._pipeline: Pipeline | None = None
         self._has_ended = False
@@ -80,8 +77,7 @@ class Writer(io.BufferedIOBase):
 
     def tell(self) -> int:
         """Return the length of the file, with the bytes that were not sent yet."""
-        self._guard.check()
-        return self._alone(self._tell)
+        return self._in_turn(self._tell)
 
     def _tell(self) -> int:
         self._check_open()
@@ -94,27 +90,7 @@ class Writer(io.BufferedIOBase):
             FencedError: Another process writes the file now.
             StoreUnavailableError: No member could be kept; the bytes are kept, and the next call tries again.
         """
-        view = memoryview(data).cast("B")
-        self._guard.check()
-        is_small = len(view) < SMALL_BYTES and UNINTERRUPTED.is_idle
-        if is_small and self._alone(partial(self._gather, view)):
-            return len(view)
-        fits = self._pipeline is not None and self._pipeline.length_bytes + len(view) <= self._block_bytes
-        return self._in_turn(partial(self._write, data), is_brief=fits)
-
-    def _gather(self, data: memoryview) -> bool:
-        """Keep bytes if none is to be sent now: in one step, which an interrupt cannot cut in two."""
-        self._check_open()
-        pipeline, size = self._pipeline, len(data)
-        if (
-            pipeline is None
-            or pipeline.length_bytes + size > self._block_bytes
-            or pipeline.unflushed_bytes + size >= KEPT_BYTES
-            or pipeline.unsent_bytes + size >= SEND_BYTES
-        ):
-            return False
-        pipeline.append(data)
-        return True
+        return self._in_turn(lambda: self._write(data))
 
     def _write(self, data: ReadableBuffer) -> int:
         self._check_open()
@@ -134,7 +110,7 @@ class Writer(io.BufferedIOBase):
     def flush(self) -> None:
         """Make all bytes durable on all members; raises as `write` does."""
         if not self._has_ended:
-            self._in_turn(self._flush, is_brief=True)
+            self._in_turn(self._flush)
 
     def _flush(self) -> None:
         if self._has_ended:
@@ -190,28 +166,14 @@ class Writer(io.BufferedIOBase):
         if self._has_ended:
             raise ValueError("the writer is closed")
 
-    def _in_turn(self, call: Callable[[], T], *, is_brief: bool = False) -> T:
-        """Make a call that no other one is beside, and that no signal handler interrupts.
-
-        Args:
-            call: The call.
-            is_brief: Whether it only waits for members, which is brief if these are disks of this machine.
-        """
+    def _in_turn(self, call: Callable[[], T]) -> T:
+        """Make a call that no other one is beside."""
         self._guard.check()
-        self._check_turn()
-        is_brief = is_brief and self._pipeline is not None and self._pipeline.is_near
-        run = UNINTERRUPTED.run_brief if is_brief else UNINTERRUPTED.run
-        return run(partial(self._alone, call))
-
-    def _alone(self, call: Callable[[], T]) -> T:
-        self._check_turn()
         with self._lock:
-            self._in_call = threading.get_ident()
+            if self._is_in_call:
+                raise RuntimeError("a signal handler or a destructor used the writer within one of its calls")
+            self._is_in_call = True
             try:
                 return call()
             finally:
-                self._in_call = None
-
-    def _check_turn(self) -> None:
-        if self._lock.locked() and self._in_call == threading.get_ident():
-            raise RuntimeError("a signal handler or a destructor used the writer within one of its calls")
+                self._is_in_call = False

@@ -163,14 +163,9 @@ def translated(request: RequestInfo) -> Iterator[None]:
         raise _error_from_response(request, error) from None
     except (BotoCoreError, ResponseParserError, HTTPError, HTTPException) as error:
         raise _error_from_transport(request, error) from None
-    except RecursionError:  # botocore asks for the region of a bucket, and that request is redirected, too
-        raise InvalidInputError(
-            f"{request}: S3 redirects to another region and does not name it{request.no_effect}; set "
-            "LOCKGATE_S3_REGION to the bucket's region, and check the endpoint"
-        ) from None
-    except LookupError as error:
+    except KeyError as error:
         raise _error_from_transport(request, HTTPClientError(error=f"the answer has no {error}")) from None
-    except (OSError, RuntimeError, TypeError, ValueError) as error:
+    except (LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
         # Of an answer that cannot be read, or of credentials that cannot be refreshed.
         odd = HTTPClientError(error=f"the call failed oddly: {error!r}")
         raise _error_from_transport(request, odd) from None

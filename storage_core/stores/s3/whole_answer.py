@@ -14,21 +14,22 @@ from botocore.exceptions import HTTPClientError
 
 _ROOTS: Final[Mapping[str, Set[bytes]]] = {
     "CompleteMultipartUpload": {b"CompleteMultipartUploadResult"},
-    "CreateMultipartUpload": {b"InitiateMultipartUploadResult"},
+    "CreateMultipartUpload": {
+        b"InitiateMultipartUploadResult",
+        b"InitiateMultipartUpload",
+    },  # rclone: the second
     "DeleteObjects": {b"DeleteResult"},
     "ListMultipartUploads": {b"ListMultipartUploadsResult"},
     "ListObjectsV2": {b"ListBucketResult"},
     "ListParts": {b"ListPartsResult", b"ListPartsResponse"},  # moto names the second
-    "UploadPartCopy": {b"CopyPartResult"},
+    "UploadPartCopy": {b"CopyPartResult", b"CopyObjectResult"},  # older Versity: the second
 }
 """Root of the document in an operation's successful answer; a parser refuses a document that is cut.
 
 Another one, such as the page of a proxy, has no listed objects and no errors, and would be believed.
 """
 
-_ROOT: Final = re.compile(
-    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>)?\s*(?:<!--.*?-->\s*)*<(?:\w+:)?(\w+)[\s/>]", re.DOTALL
-)
+_ROOT: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>)?\s*<(?:\w+:)?(\w+)[\s/>]", re.DOTALL)
 
 _HEADERS: Final = {
     "HeadObject": ("content-length", "etag", "last-modified"),

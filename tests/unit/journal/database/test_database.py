@@ -129,7 +129,7 @@ def test_a_commit_that_never_gets_an_answer_has_an_unknown_outcome(journal: Jour
 def test_a_retry_that_was_not_applied_does_not_hide_that_the_first_try_may_have_been(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     with open_journal(f"sqlite:///{path}", busy_s=QUICK) as journal:
-        other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        other = sqlite3.connect(path, isolation_level=None)
 
         @event.listens_for(journal.database._engine, "commit")
         def _commit(connection: Connection) -> None:

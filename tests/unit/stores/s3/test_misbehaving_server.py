@@ -404,14 +404,6 @@ def test_a_part_with_another_checksum_than_it_was_sent_with_has_an_unknown_outco
         CALLS["part"].make(open_store("s3://lake", settings))
 
 
-def test_a_redirect_that_names_no_region_is_a_refusal(server: RudeServer, settings: Settings) -> None:
-    moved = b"HTTP/1.1 301 Moved Permanently\r\nContent-Length: 0\r\n\r\n"
-    server.manners = [sends(moved, keeps=True)] * 300
-    with pytest.raises(InvalidInputError, match="LOCKGATE_S3_REGION"):
-        CALLS["create"].make(open_store("s3://lake", settings))
-    server.manners = []
-
-
 @pytest.mark.parametrize(
     "endpoint",
     ["ftp://x/", "http://127.0.0.1:99999", "http://host?x=1", "http://host#x", "http://", "host:9000"],
