@@ -177,6 +177,14 @@ def _same(result: U) -> U:
     return result
 
 
+def start(thread: Thread) -> None:
+    """Start a thread as `Thread.start`, which may raise another error in place of a signal handler's."""
+    try:
+        thread.start()
+    except (KeyError, RuntimeError) as error:
+        raise error.__context__ or error from None
+
+
 def raise_error(error: BaseException) -> NoReturn:
     """Raise an error that was caught before, and keep no reference to it."""
     try:

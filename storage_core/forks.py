@@ -25,7 +25,6 @@ import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -47,6 +46,17 @@ class Forkable(ABC):
         """Reset the state in a child, where the parent's threads and the locks they held are gone."""
 
 
+class _Transaction:
+    """An open SQLite transaction.
+
+    Attributes:
+        thread: The thread that opened it.
+    """
+
+    def __init__(self, thread: int) -> None:
+        self.thread = thread
+
+
 class Forks:
     """The fork hooks of a process.
 
@@ -63,31 +73,36 @@ class Forks:
 
     def register(self, forkable: Forkable) -> None:
         """Call the object's hooks at every fork from now on."""
-        with self._changed:
+        with self._lock:
             self._forkables.add(forkable)
 
     @contextmanager
     def sqlite_transaction(self) -> Iterator[None]:
         """Mark an open SQLite transaction. Blocks during a fork, except in a thread that has one open."""
-        changed, thread = self._changed, threading.get_ident()
-        with changed:
-            changed.wait_for(lambda: not self._is_forking or self._open[thread])
-            self._open[thread] += 1
+        lock, thread = self._lock, threading.get_ident()
+        transaction = _Transaction(thread)
         try:
+            with lock:
+                self._changed.wait_for(lambda: not self._is_forking or thread in self._threads())
+                self._open.add(transaction)
             yield
         finally:
-            if changed is self._changed:  # it differs in a child
-                with changed:
-                    self._open -= Counter([thread])
-                    changed.notify_all()
+            if lock is self._lock:  # it differs in a child
+                with lock:
+                    self._open.discard(transaction)
+                    self._changed.notify_all()
+
+    def _threads(self) -> set[int]:
+        """Return the threads that have an SQLite transaction open."""
+        return {transaction.thread for transaction in self._open}
 
     def before(self) -> None:
         """Wait for open transactions, then call `before_fork` of all objects. Keeps the lock."""
         thread = threading.get_ident()
-        self._changed.acquire()
+        self._lock.acquire()
         self._changed.wait_for(lambda: not self._is_forking)  # another thread may be forking
         self._is_forking = True
-        self._changed.wait_for(lambda: self._open.keys() <= {thread}, PATIENCE_S)
+        self._changed.wait_for(lambda: self._threads() <= {thread}, PATIENCE_S)
         self._was_quiet = not self._open
         self._collects = gc.isenabled()
         gc.disable()  # until the child has frozen what it inherits
@@ -100,7 +115,7 @@ class Forks:
             gc.enable()
         self._is_forking = False
         self._changed.notify_all()
-        self._changed.release()
+        self._lock.release()
 
     def after_in_child(self) -> None:
         """Call `after_fork_in_child` of all objects, and never collect what was inherited."""
@@ -113,8 +128,9 @@ class Forks:
             forkable.after_fork_in_child()
 
     def _reset(self) -> None:
-        self._changed = threading.Condition()
-        self._open: Counter[int] = Counter()
+        self._lock = threading.RLock()  # entered itself: a signal handler that raises can leave a `with` of a
+        self._changed = threading.Condition(self._lock)  # condition with the lock taken
+        self._open: set[_Transaction] = set()
         self._is_forking = False
 
 

@@ -71,8 +71,15 @@ class Blocks(Protocol):
     def record(self, block: BlockId) -> BlockRecord:
         """Return a block as it is now."""
 
+    @property
+    def is_adding(self) -> bool:
+        """Return whether a block was asked for and has had no commit: the next `add` returns it."""
+
     def add(self) -> BlockRecord:
-        """Add an empty block at the end of the file: its stamp is the entry's, its members are chosen."""
+        """Add an empty block at the end of the file: its stamp is the entry's, its members are chosen.
+
+        Until it is committed, each call returns it: the caller may have been interrupted.
+        """
 
     def stamp(self, block: BlockId, target_bytes: int | None) -> BlockRecord:
         """Begin a reseal: a pending stamp, and the target of a truncate unless one stands.

@@ -160,8 +160,8 @@ class FileRecovery:
             detail=view.lease.detail,
             seen=view.lease,
         )
-        self._renewer.keep(view.lease.resource, stamp, since_s=began_s)
         try:
+            self._renewer.keep(view.lease.resource, stamp, since_s=began_s)
             blocks = JournalBlocks(self._journal, inode, stamp, choose=tuple)
             length = sum(
                 record.length_bytes

@@ -69,7 +69,8 @@ class FileWriter(Writer):
         """Open the end of the file; see `Writer`."""
         self._renewer = renewer
         self._resource = blocks.resource
-        self._dropped = weakref.finalize(self, renewer.drop, blocks.resource)
+        self._lease = blocks.lease
+        self._dropped = weakref.finalize(self, renewer.drop, blocks.resource, blocks.lease)
         super().__init__(blocks, volumes, block_bytes=block_bytes)
 
     def _check_lease(self) -> None:
@@ -83,7 +84,8 @@ class FileWriter(Writer):
         try:
             super().close()
         finally:
-            self._dropped()
+            self._renewer.drop(self._resource, self._lease)
+            self._dropped.detach()
 
 
 class Files:
@@ -134,7 +136,7 @@ class Files:
             AlreadyExistsError: The path exists.
             ObjectNotFoundError: Its directory does not exist.
         """
-        return self._writer(self._open(path, "create"))
+        return self._writer(path, "create")
 
     def append(self, path: str) -> FileWriter:
         """Open a file at its end. One whose writer's lease has lapsed is recovered first.
@@ -146,7 +148,7 @@ class Files:
             LeaseHeldError: Another writer has it, or one that ended less than the lease's limit ago.
             StoreUnavailableError: Too few members of its last block answered.
         """
-        return self._writer(self._open(path, "append"))
+        return self._writer(path, "append")
 
     def open(self, path: str) -> Reader:
         """Return a reader of a file; it follows a file that is being written.
@@ -180,8 +182,9 @@ class Files:
             length = self.status(path).length_bytes
         _check_length(path, length_bytes, length)
         opened = self._open(path, "append")
-        blocks = self._blocks(opened)
+        resource = file_resource(opened.inode)
         try:
+            blocks = self._blocks(opened)
             records = settle(blocks, self._volumes)
             _check_length(path, length_bytes, sum(record.length_bytes for record in records))
             start = 0
@@ -196,10 +199,10 @@ class Files:
             FAILPOINTS.hit("truncate.close.before")
             blocks.close()
         except (NotAppliedError, OutcomeUnknownError):
-            give_back(self._leases, blocks.resource, opened.stamp)
+            give_back(self._leases, resource, opened.stamp)
             raise
         finally:
-            self._renewer.drop(blocks.resource)
+            self._renewer.drop(resource)
 
     def make_directory(self, path: str, *, parents: bool = False) -> None:
         """Make a directory.
@@ -340,16 +343,21 @@ class Files:
                 inode = file_at(reading, path)
             self.recovery.recover(inode)
             opened = self._journal.apply(op).result
-        self._renewer.keep(file_resource(opened.inode), opened.stamp, since_s=began_s)
+        try:
+            self._renewer.keep(file_resource(opened.inode), opened.stamp, since_s=began_s)
+        except BaseException:
+            self._renewer.drop(file_resource(opened.inode))
+            raise
         return opened
 
-    def _writer(self, opened: Opened) -> FileWriter:
-        blocks = self._blocks(opened)
+    def _writer(self, path: str, mode: Literal["create", "append"]) -> FileWriter:
+        opened = self._open(path, mode)
         try:
-            return FileWriter(blocks, self._volumes, self._renewer, self._block_bytes)
+            return FileWriter(self._blocks(opened), self._volumes, self._renewer, self._block_bytes)
         except BaseException:
-            self._renewer.drop(blocks.resource)
-            give_back(self._leases, blocks.resource, opened.stamp)
+            resource = file_resource(opened.inode)
+            self._renewer.drop(resource)
+            give_back(self._leases, resource, opened.stamp)
             raise
 
     def _blocks(self, opened: Opened) -> JournalBlocks:

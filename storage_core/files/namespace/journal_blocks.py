@@ -18,6 +18,10 @@ from lockgate.storage_core.stamp import Stamp
 class JournalBlocks:
     """`Blocks` of one file.
 
+    Attributes:
+        resource: Resource of the file's lease.
+        lease: Stamp of the lease.
+
     Args:
         journal: The journal.
         file: Inode of the file.
@@ -30,7 +34,7 @@ class JournalBlocks:
     ) -> None:
         self._journal = journal
         self._file = file
-        self._lease = lease
+        self.lease = lease
         self._choose = choose
         self._adding: Mutation | None = None
         self.resource = file_resource(file)
@@ -45,21 +49,26 @@ class JournalBlocks:
         with self._journal.reading() as reading:
             return block_of(reading, block)
 
+    @property
+    def is_adding(self) -> bool:
+        """Return whether a block was asked for and has had no commit."""
+        return self._adding is not None
+
     def add(self) -> BlockRecord:
-        """Add an empty block at the end of the file; after an error the next call asks for the same one."""
+        """Add an empty block at the end of the file; until it is committed, each call returns it."""
         if self._adding is None:
-            op = AddBlock(resource=self.resource, stamp=self._lease, members=self._choose())
+            op = AddBlock(resource=self.resource, stamp=self.lease, members=self._choose())
             self._adding = Mutation(op=op)
         (outcome,) = self._journal.write([self._adding])
-        self._adding = None
         if isinstance(outcome, Refused):
+            self._adding = None
             raise outcome.error
         added: BlockRecord = outcome.result
         return added
 
     def stamp(self, block: BlockId, target_bytes: int | None) -> BlockRecord:
         """Begin a reseal: a pending stamp, and the target of a truncate unless one stands."""
-        op = StampBlock(resource=self.resource, stamp=self._lease, block=block, target_bytes=target_bytes)
+        op = StampBlock(resource=self.resource, stamp=self.lease, block=block, target_bytes=target_bytes)
         stamped: BlockRecord = self._journal.apply(op).result
         return stamped
 
@@ -73,9 +82,10 @@ class JournalBlocks:
         state: ReplicaState,
     ) -> BlockRecord:
         """Commit a reseal or a close."""
+        self._adding = None
         op = CommitBlock(
             resource=self.resource,
-            stamp=self._lease,
+            stamp=self.lease,
             block=block,
             generation=stamp,
             length_bytes=length_bytes,
@@ -87,4 +97,4 @@ class JournalBlocks:
 
     def close(self) -> None:
         """Close the file, whose blocks are sealed, and end its lease."""
-        self._journal.apply(CloseFile(resource=self.resource, stamp=self._lease))
+        self._journal.apply(CloseFile(resource=self.resource, stamp=self.lease))

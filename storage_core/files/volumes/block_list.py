@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -30,8 +30,10 @@ class BlockList:
         return page(self._blocks, block, limit)
 
     def add(self, block: BlockId) -> None:
-        """Add a block."""
-        insort(self._blocks, block)
+        """Add a block, unless it is there."""
+        at = bisect_left(self._blocks, block)
+        if self._blocks[at : at + 1] != [block]:
+            self._blocks.insert(at, block)
 
     def remove(self, block: BlockId) -> None:
         """Remove a block."""

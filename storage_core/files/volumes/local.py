@@ -105,10 +105,10 @@ class LocalVolume:
         with self._locks[block], translated("create", self._name(block), changes=True):
             found = self._loaded(block)
             if found is None:
-                self._replicas[block] = LocalReplica.create(self._path(block), self._disk, block, stamp)
                 with self._listing:
                     if self._blocks is not None:
                         self._blocks.add(block)
+                self._replicas[block] = LocalReplica.create(self._path(block), self._disk, block, stamp)
             return self._at(block, stamp).view()
 
     def append(self, block: BlockId, stamp: Stamp, offset: int, data: bytes) -> int:
@@ -180,7 +180,7 @@ class LocalVolume:
         """Set a damaged replica aside; one that is newer than the stamp stays."""
         with self._locks[block], translated("quarantine", self._name(block), changes=True):
             try:
-                found = self._replicas.get(block) or LocalReplica.load(self._path(block), self._disk)
+                found = self._loaded(block)
             except RecordVersionError:
                 raise
             except (MalformedRecordError, FileNotFoundError):
@@ -238,6 +238,9 @@ class LocalVolume:
 
     def _loaded(self, block: BlockId) -> LocalReplica | None:
         found = self._replicas.get(block)
+        if found is not None and found.is_in_doubt:
+            self._replicas.pop(block).release()
+            found = None
         if found is None and (found := LocalReplica.load(self._path(block), self._disk)):
             self._replicas[block] = found
         return found

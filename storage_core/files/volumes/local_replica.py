@@ -53,8 +53,17 @@ class LocalReplica:
         self._end = 0  # of the log, in bytes
         self._durable = 0
         self._sync_failed = False
-        self._is_torn = True  # unless this process knows better
+        self._has_tail = True  # unless this process knows better
         self._kept: int | None = None
+        self._is_changing = False
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Return whether a signal handler cut a change short: the disk may differ from what is known here.
+
+        Then the replica is to be loaded again, unless a sync has failed: the log shows nothing of that.
+        """
+        return self._is_changing and not self._sync_failed
 
     @classmethod
     def create(cls, path: Path, disk: Disk, block: BlockId, stamp: Stamp) -> LocalReplica:
@@ -194,6 +203,7 @@ class LocalReplica:
 
         Its log is emptied before: a crash then leaves one that takes no space.
         """
+        self._is_changing, self._sync_failed = True, False  # for good: a part of it is loaded again
         with suppress(FileNotFoundError), self._log(os.O_RDWR) as log:
             self._disk.truncate(log, 0)
         self._disk.unlink(self._path.with_suffix(".head"))
@@ -205,8 +215,10 @@ class LocalReplica:
         """Close the log, if it was kept open."""
         kept, self._kept = self._kept, None
         if kept is not None:
-            _open_logs.discard(self)
-            os.close(kept)
+            try:
+                _open_logs.discard(self)
+            finally:
+                os.close(kept)
 
     def __del__(self) -> None:
         """Close the log of a volume that was not closed."""
@@ -214,8 +226,13 @@ class LocalReplica:
 
     def _store(self, header: Header) -> None:
         self.release()
-        self._disk.store(self._path.with_suffix(".head"), pack_header(header))
-        self.header = header
+        self._is_changing = True
+        try:
+            self._disk.store(self._path.with_suffix(".head"), pack_header(header))
+        except OSError as error:
+            self._is_changing = _is_of_handler(error)
+            raise
+        self.header, self._is_changing = header, False
 
     def _log(self, mode: int) -> _OpenLog:
         return _OpenLog(self._log_name, mode, self._kept)
@@ -225,27 +242,36 @@ class LocalReplica:
         if self._kept is None and self.header.state is ReplicaState.WRITING and len(_open_logs) < _KEPT_OPEN:
             self._kept = os.open(self._log_name, os.O_RDWR | os.O_CLOEXEC)
             _open_logs.add(self)
-        with self._log(os.O_RDWR) as log:
-            if self._is_torn and os.fstat(log).st_size > self._end:
-                self._disk.truncate(log, self._end)
-            self._is_torn = True
-            head = pack_frame_head(self.header, offset, data)
-            if len(data) < _LARGE_BYTES:
-                self._disk.write(log, head + data, self._end)
-            else:
-                self._disk.write(log, head, self._end)
-                self._disk.write(log, data, self._end + FRAME.size)
-                self._disk.begin_sync(log, self._end, FRAME.size + len(data))
-            self._is_torn = False
+        self._is_changing = True
+        try:
+            with self._log(os.O_RDWR) as log:
+                self._write_frame(log, offset, data)
+        except OSError as error:
+            self._has_tail, self._is_changing = True, _is_of_handler(error)
+            raise
         extend(self._extents, offset, len(data), self._end)
         self._end += FRAME.size + len(data)
         self._durable = min(self._durable, offset)
+        self._has_tail = self._is_changing = False
+
+    def _write_frame(self, log: int, offset: int, data: bytes) -> None:
+        if self._has_tail and os.fstat(log).st_size > self._end:
+            self._disk.truncate(log, self._end)
+        head = pack_frame_head(self.header, offset, data)
+        if len(data) < _LARGE_BYTES:
+            self._disk.write(log, head + data, self._end)
+        else:
+            self._disk.write(log, head, self._end)
+            self._disk.write(log, data, self._end + FRAME.size)
+            self._disk.begin_sync(log, self._end, FRAME.size + len(data))
 
     def _sync(self) -> None:
         try:
             with self._log(os.O_RDWR) as log:
                 self._disk.sync(log)
-        except OSError:
+        except OSError as error:
+            if _is_of_handler(error):
+                raise
             self._sync_failed = True
             suspect = self.header._replace(state=ReplicaState.SUSPECT, length_bytes=self._durable)
             extend(self._extents, self._durable, 0, 0)
@@ -314,6 +340,11 @@ class _OpenLog:
     def __exit__(self, *_: object) -> None:
         if self._kept is None:
             os.close(self._opened)
+
+
+def _is_of_handler(error: OSError) -> bool:
+    """Return whether a signal handler has raised it, such as the `TimeoutError` of a time limit."""
+    return error.errno is None
 
 
 def _read_header(path: Path) -> Header:

@@ -2,47 +2,72 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from lockgate.storage_core.stores.gathered_bytes import GatheredBytes
+
+
+class _Kept(NamedTuple):
+    """The state; it is replaced as a whole, so that no interrupt leaves a part of a change.
+
+    Attributes:
+        begin: Offset of the first byte in the block.
+        sent_pieces: What the members have received.
+        sent: Offset after it.
+        unsent: What they have not.
+    """
+
+    begin: int
+    sent_pieces: tuple[bytes, ...]
+    sent: int
+    unsent: GatheredBytes
 
 
 class UnflushedBytes:
     """Bytes that are kept to be sent, or sent again.
 
-    Attributes:
-        begin: Offset of the first one in the block.
-        sent: Offset of the first one that the members have not received.
-        end: Offset after the last one.
+    A signal handler that raises leaves a call done or not begun.
     """
 
     def __init__(self, begin: int) -> None:
-        self.begin = self.sent = self.end = begin
-        self._sent: list[bytes] = []
-        self._unsent = GatheredBytes()
+        self._kept = _Kept(begin, (), begin, GatheredBytes())
+
+    @property
+    def begin(self) -> int:
+        """Return the offset of the first byte in the block."""
+        return self._kept.begin
+
+    @property
+    def sent(self) -> int:
+        """Return the offset of the first byte that the members have not received."""
+        return self._kept.sent
+
+    @property
+    def end(self) -> int:
+        """Return the offset after the last byte."""
+        return self._kept.sent + len(self._kept.unsent)
 
     def add(self, data: bytes | memoryview) -> None:
         """Add bytes at the end."""
-        self._unsent.add(data)
-        self.end += len(data)
+        self._kept.unsent.add(data)
 
     def unsent(self) -> bytes:
         """Return the bytes that the members have not received."""
-        return self._unsent.joined()
+        return self._kept.unsent.joined()
 
     def mark_sent(self) -> None:
         """Note that all members have all bytes."""
-        self._sent.append(self._unsent.take())
-        self.sent = self.end
+        kept = self._kept
+        self._kept = _Kept(kept.begin, (*kept.sent_pieces, kept.unsent.joined()), self.end, GatheredBytes())
 
     def send_from(self, offset: int) -> None:
         """Note that the members have what is before an offset, and no more."""
-        kept = b"".join([*self._sent, self._unsent.take()])
-        at = offset - self.begin
-        self._sent = [kept[:at]]
-        self._unsent.add(kept[at:])
-        self.sent = offset
+        begin, sent, _, rest = self._kept
+        data = b"".join([*sent, rest.joined()])
+        unsent = GatheredBytes()
+        unsent.add(data[offset - begin :])
+        self._kept = _Kept(begin, (data[: offset - begin],), offset, unsent)
 
     def mark_flushed(self) -> None:
         """Drop all bytes, which are durable."""
-        self._sent = []
-        self._unsent.clear()
-        self.begin = self.sent = self.end
+        self._kept = _Kept(self.end, (), self.end, GatheredBytes())

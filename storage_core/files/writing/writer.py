@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.files.blocks import Blocks
 from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
+from lockgate.storage_core.files.writing.member_calls import MemberCalls
 from lockgate.storage_core.files.writing.pipeline import Pipeline
 from lockgate.storage_core.forks import ForkGuard
 
@@ -33,6 +33,10 @@ class Writer(io.BufferedIOBase):
     The file's lease is held by the caller. A process that takes it over fences this writer: its next
     flush raises `FencedError`. Threads may share a writer. A fork may not: there each write and flush raises
     `FencedError`, and a close leaves the file to the parent.
+
+    A signal handler that raises, as at Ctrl-C or a time limit, may cut a call short. The writer goes on: the
+    bytes of a `write` that was cut short are in the file once or not at all, of more than fit into the block
+    maybe the first ones; all others are there once. A file whose `close` was cut short is left to recovery.
     """
 
     def __init__(
@@ -57,7 +61,7 @@ class Writer(io.BufferedIOBase):
         self._guard = ForkGuard("the writer of a file", remedy="write in that process, or a file of your own")
         self._lock = threading.RLock()
         self._is_in_call = False
-        self._threads = ThreadPoolExecutor(thread_name_prefix="lockgate-pipeline")
+        self._calls = MemberCalls()
         self._pipeline: Pipeline | None = None
         self._has_ended = False
         records = blocks.records()
@@ -69,7 +73,7 @@ class Writer(io.BufferedIOBase):
             last = reseal(blocks, volumes, last.block, ends=ReplicaState.WRITING)
             self._before_bytes -= records[-1].length_bytes
             if last.members:
-                self._pipeline = Pipeline(blocks, volumes, last, self._threads)
+                self._pipeline = Pipeline(blocks, volumes, last, self._calls)
 
     def writable(self) -> bool:
         """Return True."""
@@ -137,13 +141,13 @@ class Writer(io.BufferedIOBase):
         if self._has_ended:
             return
         try:
-            if self._pipeline is not None:
-                self._pipeline.close()
+            if self._pipeline is not None or self._blocks.is_adding:
+                self._last_block().close()
             self._blocks.close()
         finally:
             self._pipeline = None
             self._has_ended = True  # `io` flushes once more, when the lease is given back
-            self._threads.shutdown()
+            self._calls.end()
             super().close()
 
     def __reduce__(self) -> NoReturn:
@@ -155,10 +159,13 @@ class Writer(io.BufferedIOBase):
 
     def _with_room(self) -> Pipeline:
         if self._pipeline is not None and self._pipeline.length_bytes >= self._block_bytes:
-            self._before_bytes += self._pipeline.close().length_bytes
-            self._pipeline = None
+            sealed = self._pipeline.close()
+            self._before_bytes, self._pipeline = self._before_bytes + sealed.length_bytes, None
+        return self._last_block()
+
+    def _last_block(self) -> Pipeline:
         if self._pipeline is None:
-            self._pipeline = Pipeline(self._blocks, self._volumes, self._blocks.add(), self._threads)
+            self._pipeline = Pipeline(self._blocks, self._volumes, self._blocks.add(), self._calls)
             self._pipeline.create()
         return self._pipeline
 
@@ -172,8 +179,8 @@ class Writer(io.BufferedIOBase):
         with self._lock:
             if self._is_in_call:
                 raise RuntimeError("a signal handler or a destructor used the writer within one of its calls")
-            self._is_in_call = True
             try:
+                self._is_in_call = True
                 return call()
             finally:
                 self._is_in_call = False

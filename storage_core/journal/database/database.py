@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sqlalchemy import BigInteger, Connection, Double, Engine, bindparam, func, literal, literal_column
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, TimeoutError  # noqa: A004 - of a pool
+from sqlalchemy.exc import ArgumentError, DBAPIError, StatementError, TimeoutError  # noqa: A004 - of a pool
 from sqlalchemy.sql.elements import ColumnElement
 
 from lockgate.storage_core.clock import Clock, SystemClock
@@ -22,6 +22,7 @@ from lockgate.storage_core.errors import (
     FencedError,
     InvalidInputError,
     JournalUnavailableError,
+    LockgateError,
     OutcomeUnknownError,
     StateLostError,
 )
@@ -184,12 +185,16 @@ class Database(Forkable):
                     yield connection
                     self._refuse_in_child(process)
                     end(connection)
+                except (LockgateError, DBAPIError):
+                    raise
+                except BaseException:
+                    self._invalidate(connection, process)  # interrupted, so its state is unknown
+                    raise
                 finally:
-                    if os.getpid() == process:
-                        connection.close()
-                    else:
-                        leave_to_parent(connection)
-            except (DBAPIError, TimeoutError, UnicodeDecodeError) as error:
+                    self._close(connection, process)
+            except (StatementError, TimeoutError, UnicodeDecodeError) as error:
+                if isinstance(error, StatementError) and not isinstance(error, DBAPIError):
+                    raise error.orig or error from None  # of a signal handler, such as a time limit
                 if self.had_tables and lacks_table(error):
                     raise StateLostError(
                         f"journal {self.name}: its tables are gone, the database was replaced under this "
@@ -197,6 +202,20 @@ class Database(Forkable):
                         "`lockgate journal restore`"
                     ) from error
                 raise to_lockgate_error(self.name, error, passed, self.damaged(error)) from error
+
+    def _close(self, connection: Connection, process: int) -> None:
+        try:
+            if os.getpid() == process:
+                connection.close()
+            else:
+                leave_to_parent(connection)
+        except BaseException:
+            self._invalidate(connection, process)  # a connection is in a cycle, and would stay open
+            raise
+
+    def _invalidate(self, connection: Connection, process: int) -> None:
+        if os.getpid() == process and not connection.closed:
+            connection.invalidate()
 
     def _commit(self, connection: Connection) -> None:
         try:
@@ -209,9 +228,6 @@ class Database(Forkable):
                 f"journal {self.name}: the commit got no answer ({driver_message(error)}); it may have been "
                 "applied; the same request id asks again without doing it twice"
             ) from error
-        except BaseException:
-            connection.invalidate()  # interrupted, so the state of the connection is unknown
-            raise
 
     def _refuse_in_child(self, process: int) -> None:
         if os.getpid() != process:

@@ -114,6 +114,8 @@ def _driver(connection: Connection) -> Iterator[psycopg.Connection[Row]]:
     try:
         yield driver
     except psycopg.Error as error:
+        if driver.pgconn.pipeline_status and error.__context__ is not None:
+            raise error.__context__ from None  # a signal handler's, who cut short the end of the pipeline
         is_lost = driver.closed
         if is_lost:
             connection.invalidate(error)

@@ -111,10 +111,12 @@ class WriterQueue(Forkable):
             yield file
         finally:
             if file is not None and file in self._files:  # a fork has closed its copy
-                self._files.discard(file)
-                with suppress(OSError):
-                    _lock(file, fcntl.F_UNLCK, _Place(0, 0))  # closing is not enough: a fork may have a copy
-                os.close(file)
+                try:
+                    self._files.discard(file)
+                    with suppress(OSError):
+                        _lock(file, fcntl.F_UNLCK, _Place(0, 0))  # a fork may have a copy, which stays open
+                finally:
+                    os.close(file)
 
     def _wait(self, file: int, place: _Place) -> int | None:
         """Wait until no place before this one is locked, or only those that do not move."""

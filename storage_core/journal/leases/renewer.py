@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from lockgate.storage_core.clock import Clock, SystemClock
+from lockgate.storage_core.concurrency import start
 from lockgate.storage_core.errors import FencedError, LockgateError
 from lockgate.storage_core.forks import FORKS, Forkable
 from lockgate.storage_core.stamp import Stamp
@@ -67,16 +68,25 @@ class Renewer(Forkable):
             self._renewed_s[resource] = since_s
             self._lost.pop(resource, None)
             if self._thread is None:
-                self._ended = threading.Event()
-                self._thread = threading.Thread(
-                    target=self._renew_often, args=(self._ended,), name=RENEWER, daemon=True
-                )
-                self._thread.start()
+                self._ended = ended = threading.Event()
+                thread = threading.Thread(target=self._renew_often, args=(ended,), name=RENEWER, daemon=True)
+                try:
+                    start(thread)
+                    self._thread = thread
+                except BaseException:
+                    ended.set()  # interrupted: it may run
+                    raise
 
-    def drop(self, resource: str) -> None:
-        """Stop renewing a lease; the thread ends with the last one."""
+    def drop(self, resource: str, stamp: Stamp | None = None) -> None:
+        """Stop renewing a lease; the thread ends with the last one.
+
+        Args:
+            resource: Its resource.
+            stamp: Leave a lease that was taken with another stamp.
+        """
         with self._changing:
-            self._held.pop(resource, None)
+            if stamp in {None, self._held.get(resource)}:
+                self._held.pop(resource, None)
             ended = None if self._held else self._thread
             if ended is not None:
                 self._ended.set()

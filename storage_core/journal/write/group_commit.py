@@ -12,9 +12,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
+from traceback import clear_frames
 from typing import Final
 
-from lockgate.storage_core.errors import OutcomeUnknownError
+from lockgate.storage_core.errors import LockgateError, OutcomeUnknownError
 from lockgate.storage_core.journal.write.mutation import Mutation, WriteOutcome
 
 LARGEST: Final = 512
@@ -62,7 +63,8 @@ class GroupCommit:
                 mine.wait()  # until it is done or becomes leader
             if not mine.is_done:
                 self._lead(mine)
-        except BaseException:
+        except BaseException as error:
+            clear_frames(error.__traceback__)  # else the transaction would stay open for as long as the error
             try:
                 self._leave(mine)
             finally:
@@ -76,7 +78,7 @@ class GroupCommit:
             outcomes = iter(self._write([mutation for member in mine.group for mutation in member.mutations]))
             for member in mine.group:
                 member.outcomes = list(islice(outcomes, len(member.mutations)))
-        except Exception as error:  # noqa: BLE001 - each of the group raises it
+        except LockgateError as error:
             for member in mine.group:
                 member.error = error
         self._hand_over(mine)
@@ -127,7 +129,7 @@ class _Waiting:
     def __init__(self, mutations: Sequence[Mutation]) -> None:
         self.mutations = mutations
         self.outcomes: list[WriteOutcome] | None = None
-        self.error: Exception | None = None
+        self.error: LockgateError | None = None
         self.group: list[_Waiting] = []
         self._woken = threading.Lock()
         self._woken.acquire()

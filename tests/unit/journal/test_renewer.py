@@ -85,6 +85,18 @@ def test_one_thread_renews_all_leases_and_ends_with_the_last(renewer: Renewer, l
     assert threads() == before + 1
 
 
+def test_a_lease_that_was_taken_again_is_not_dropped_by_its_former_stamp(
+    renewer: Renewer, leases: Leases
+) -> None:
+    former = keep(renewer, leases, "a")
+    newer = keep(renewer, leases, "a")
+    renewer.drop("a", former)
+    renewer.check("a", EVERY_S)
+    renewer.drop("a", newer)
+    with pytest.raises(FencedError):
+        renewer.check("a", EVERY_S)
+
+
 def test_the_thread_renews_all_kept_leases(journal_url: str) -> None:
     clock = SteppedClock()
     with open_journal(journal_url, clock=clock) as journal:

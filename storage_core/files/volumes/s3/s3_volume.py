@@ -14,6 +14,7 @@ from lockgate.storage_core.errors import (
     ConflictError,
     FencedError,
     InvalidInputError,
+    LockgateError,
     MalformedRecordError,
     NotAppliedError,
     ObjectNotFoundError,
@@ -110,6 +111,7 @@ class S3Volume:
         self._logs: dict[BlockId, SegmentLog] = {}
         self._gathered: dict[BlockId, _Gathered] = {}
         self._unsure: set[BlockId] = set()
+        self._in_call: set[BlockId] = set()
         self._locks: defaultdict[BlockId, threading.RLock] = defaultdict(threading.RLock)
         self._pieces = StoredPieces(store)
         self.id = self._found_id() or (None if volume else self._made_id()) or VolumeId("none")
@@ -324,15 +326,27 @@ class S3Volume:
 
     @contextmanager
     def _locked(self, call: str, block: BlockId, *, refreshes: bool = True) -> Iterator[SegmentLog]:
-        """Lock a replica in this process, and load what other processes have created since."""
+        """Lock a replica in this process, and load what other processes have created since.
+
+        A call that a signal handler cuts short may leave a log that differs from the store's: it is loaded
+        again.
+        """
         with self._locks[block], step(f"volume-{call}"):
+            if block in self._in_call:
+                self._logs.pop(block, None)
+            self._in_call.add(block)
             log = self._logs.get(block)
             if log is None:
                 log = load(self._store, block)
             elif refreshes:
                 log = self._refreshed(log)
             self._logs[block] = log
-            yield log
+            try:
+                yield log
+            except LockgateError:
+                self._in_call.discard(block)
+                raise
+            self._in_call.discard(block)
 
     def _refreshed(self, log: SegmentLog) -> SegmentLog:
         stamp = log.stamp

@@ -181,11 +181,12 @@ def test_a_failed_transaction_raises_for_all_its_callers_and_for_no_others() -> 
     assert len(transactions.groups) == 3
 
 
-def test_callers_written_by_an_interrupted_thread_get_an_unknown_outcome() -> None:
-    with first_one_held(errors={1: KeyboardInterrupt()}) as (_, group, callers):
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), TimeoutError("of a signal handler")])
+def test_callers_written_by_an_interrupted_thread_get_an_unknown_outcome(error: BaseException) -> None:
+    with first_one_held(errors={1: error}) as (_, group, callers):
         callers.submit(names(1, "leader"), queued=waits(group, 1))
         callers.submit(names(1, "follower"), queued=waits(group, 2))
-    assert isinstance(callers.results["leader-0"], KeyboardInterrupt)
+    assert callers.results["leader-0"] is error
     assert isinstance(callers.results["follower-0"], OutcomeUnknownError)
     assert group.submit([named("next")]), "the group goes on"
 

@@ -1,0 +1,114 @@
+"""An interrupt at each line of a write and a flush leaves the piece in the file once, or out of it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from lockgate.storage_core.files.reader import Reader
+from lockgate.storage_core.files.volumes.local import LocalVolume
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
+from lockgate.storage_core.files.writing.writer import Writer
+from lockgate.storage_core.stores.gathered_bytes import SMALL_BYTES
+from lockgate.storage_core.stores.local.store import LocalStore
+from tests.support.files.memory_blocks import MemoryBlocks, MemoryJournal
+from tests.support.files.memory_volume import MemoryVolume
+
+# An interrupt that meets a destructor is lost, as everywhere in Python.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+MOST_LINES = 5000
+BUCKET_STRIDE = 37
+"""Lines between two interrupts where a bucket is written, which has many more of them."""
+NOWHERE_BETWEEN = {"_in_turn"}
+"""Functions whose own lines have no call or jump between them, where alone Python runs signal handlers."""
+
+
+class Interrupted(BaseException):
+    """Raised by the handler, as `KeyboardInterrupt` is by Python's."""
+
+
+class InterruptAt:
+    """Sends this process a signal at one line of Lockgate that the main thread runs."""
+
+    def __init__(self, line: int) -> None:
+        self.left = line
+
+    def __call__(self, frame: FrameType, event: str, arg: object) -> InterruptAt | None:
+        code = frame.f_code
+        if "storage_core" not in code.co_filename or code.co_name in NOWHERE_BETWEEN:
+            return None
+        if event == "line":
+            self.left -= 1
+            if self.left == 0:
+                signal.raise_signal(signal.SIGUSR1)
+        return self
+
+
+@pytest.fixture(autouse=True, params=[Interrupted, TimeoutError])
+def interrupted(request: pytest.FixtureRequest) -> Iterator[type[BaseException]]:
+    def interrupt(number: int, frame: object) -> None:
+        raise request.param
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    yield request.param
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.fixture(params=["disk", "elsewhere", "bucket", "disk and bucket"])
+def volumes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[VolumeId, Volume]]:
+    with ExitStack() as stack:
+        opened: dict[VolumeId, Volume] = {}
+        if request.param == "elsewhere":
+            opened[VolumeId("a")] = MemoryVolume(VolumeId("a"))
+        if "disk" in request.param:
+            opened[VolumeId("b")] = stack.enter_context(LocalVolume(tmp_path / "disk"))
+        if "bucket" in request.param:
+            opened[VolumeId("c")] = S3Volume(LocalStore(tmp_path / "bucket"))
+        yield opened
+
+
+def is_bucket(volumes: dict[VolumeId, Volume]) -> bool:
+    return any(isinstance(volume, S3Volume) for volume in volumes.values())
+
+
+@pytest.mark.parametrize("size", [10, SMALL_BYTES])
+def test_an_interrupt_at_each_line_leaves_a_piece_once_or_out(
+    volumes: dict[VolumeId, Volume], interrupted: type[BaseException], size: int
+) -> None:
+    journal = MemoryJournal(tuple(volumes))
+    writer = Writer(MemoryBlocks(journal, "writer"), volumes, block_bytes=3 * size)
+    written, count = b"", 0
+    for line in range(1, MOST_LINES, BUCKET_STRIDE if is_bucket(volumes) else 1):
+        piece = (b"%d " % line).ljust(size, b"x")
+        at, is_done = InterruptAt(line), False
+        former = sys.gettrace()
+        with suppress(interrupted):
+            try:
+                sys.settrace(at)
+                writer.write(piece)
+                writer.flush()
+                is_done = True
+            finally:
+                sys.settrace(former)
+        count += not is_done
+        writer.flush()
+        with Reader(lambda: tuple(journal.rows.values()), volumes) as reader:
+            reader.seek(len(written))
+            found = reader.read()
+        assert found in (b"", piece), f"line {line}"
+        written += found
+        if at.left > 0:
+            break
+    writer.close()
+    assert at.left > 0
+    assert count > 10
+    with Reader(lambda: tuple(journal.rows.values()), volumes) as reader:
+        assert reader.read() == written
