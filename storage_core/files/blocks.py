@@ -81,6 +81,9 @@ class Blocks(Protocol):
         Until it is committed, each call returns it: the caller may have been interrupted.
         """
 
+    def check_held(self) -> None:
+        """Raise `FencedError` if another holder has the lease, or the file was deleted."""
+
     def stamp(self, block: BlockId, target_bytes: int | None) -> BlockRecord:
         """Begin a reseal: a pending stamp, and the target of a truncate unless one stands.
 

@@ -12,6 +12,8 @@ from lockgate.storage_core.files.namespace.queries import blocks_of
 from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, VolumeId
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Journal, Mutation, Refused
+from lockgate.storage_core.journal.entries.leases import check_held
+from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.stamp import Stamp
 
 
@@ -65,6 +67,12 @@ class JournalBlocks:
             raise outcome.error
         added: BlockRecord = outcome.result
         return added
+
+    def check_held(self) -> None:
+        """Raise `FencedError` if another holder has the lease, or the file was deleted."""
+        with self._journal.reading() as reading:
+            lease = reading.get(Lease, self.resource)
+        check_held(self.resource, self.lease, lease)
 
     def stamp(self, block: BlockId, target_bytes: int | None) -> BlockRecord:
         """Begin a reseal: a pending stamp, and the target of a truncate unless one stands."""

@@ -71,9 +71,19 @@ class Pipeline:
         self._is_whole = True
 
     def create(self) -> None:
-        """Create the replicas of a block that was just added."""
+        """Create the replicas of a block that was just added.
+
+        A process that took the file over before they were there could fence none of them. So the lease is
+        read after their creation; who takes it later finds them.
+
+        Raises:
+            FencedError: Another process has taken the file over, or deleted it.
+        """
         block, stamp = self.record.block, self.record.stamp
-        self._try("create", lambda volume: volume.create(block, stamp))
+        is_whole = self._try("create", lambda volume: volume.create(block, stamp))
+        self._is_whole = False
+        self._blocks.check_held()
+        self._is_whole = is_whole
 
     @property
     def length_bytes(self) -> int:

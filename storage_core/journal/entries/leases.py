@@ -291,7 +291,15 @@ def held(state: State, resource: str, stamp: Stamp) -> Lease:
     Raises:
         FencedError: It was taken with a newer stamp, or freed.
     """
-    lease = state.get(Lease, resource)
+    return check_held(resource, stamp, state.get(Lease, resource))
+
+
+def check_held(resource: str, stamp: Stamp, lease: Lease | None) -> Lease:
+    """Return a lease if a caller's stamp still holds it.
+
+    Raises:
+        FencedError: It was taken with a newer stamp, or freed, or does not exist.
+    """
     if lease is None or lease.stamp != stamp or lease.standing is Standing.FREE:
         raise FencedError(fenced(resource, stamp, lease))
     return lease

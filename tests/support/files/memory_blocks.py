@@ -100,6 +100,9 @@ class MemoryBlocks:
             raise OutcomeUnknownError("commit: the answer was lost on purpose")
         return row
 
+    def check_held(self) -> None:
+        self._check()
+
     def close(self) -> None:
         self._check()
         if any(row.state is not ReplicaState.SEALED for row in self.journal.rows.values()):

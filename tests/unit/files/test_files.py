@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from lockgate.storage_core.errors import (
+    FencedError,
     InvalidInputError,
     StoreUnavailableError,
 )
+from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
 from lockgate.storage_core.journal.entries.rows import Lease
 from tests.support.files.file_world import TEXT, FileWorld
@@ -76,3 +78,30 @@ def test_a_renewal_between_the_end_of_the_lease_and_that_of_the_writer_is_no_err
     with files.append("/a.log") as writer:
         writer.write(b"more")
     assert files.open("/a.log").read() == TEXT + b"more"
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_writer_that_is_paused_before_its_block_has_replicas_acknowledges_nothing(
+    world: FileWorld, is_deleted: bool
+) -> None:
+    paused, other = world.process(), world.process()
+    writer = paused.create("/a.log")
+
+    def take_over(point: str) -> None:
+        if point == "pipeline.create.before":
+            FAILPOINTS.observer = None
+            paused.close()  # it renews nothing while it is paused
+            world.lapse(other)
+            if is_deleted:
+                other.delete("/a.log")
+            else:
+                with other.append("/a.log") as new:
+                    new.write(b"new")
+
+    FAILPOINTS.observer = take_over
+    with pytest.raises(FencedError, match="the lease taken with stamp"):
+        writer.write(b"old")
+    with pytest.raises(FencedError):
+        writer.flush()
+    if not is_deleted:
+        assert other.open("/a.log").read() == b"new"
