@@ -135,6 +135,43 @@ MUTANTS: Final = (
         "test_a_fork_that_leaves_the_block_of_a_writer_closes_nothing_of_its_parent",
     ),
     Mutant(
+        "write-a-block-of-another-writer",
+        "a writer reads its lease after it has created replicas, which no takeover could fence before",
+        [
+            Edit(
+                "storage_core/files/writing/pipeline.py",
+                "        self._blocks.check_held()\n",
+                "",
+            )
+        ],
+        "tests/unit/files/test_files.py::"
+        "test_a_writer_that_is_paused_before_its_block_has_replicas_acknowledges_nothing",
+    ),
+    Mutant(
+        "trust-an-interrupted-replica",
+        "a replica whose change did not end is loaded again from its disk",
+        [
+            Edit(
+                "storage_core/files/volumes/local_replica.py",
+                "return self._is_changing and not self._sync_failed",
+                "return False",
+            )
+        ],
+        "tests/unit/files/writing/test_interrupts.py",
+    ),
+    Mutant(
+        "go-on-after-an-interrupt",
+        "a pipeline whose call did not end is resealed before its next call",
+        [
+            Edit(
+                "storage_core/files/writing/pipeline.py",
+                "self._is_whole, self._failed = False, set()  # until all have answered",
+                "self._failed = set()",
+            )
+        ],
+        "tests/unit/files/writing/test_interrupts.py",
+    ),
+    Mutant(
         "believe-a-page-of-a-proxy",
         "a document whose root is none of S3's for this call is no answer",
         [
