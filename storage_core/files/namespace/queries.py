@@ -172,6 +172,24 @@ def path_of(reading: Reading, inode: int) -> str:
     return shown(tuple(names[::-1]))
 
 
+def undeleted(reading: Reading, rows: Sequence[Block]) -> list[Block]:
+    """Return the blocks without those of deleted files and those that truncates have cut off.
+
+    Args:
+        reading: State of the journal.
+        rows: At most a page of blocks. Their files are looked up in one query for each level of the tree.
+    """
+    above = {row.file: row.file for row in rows}
+    kept: set[int] = set()
+    while above:
+        found = reading.within(Inode, ("inode",), [(at,) for at in sorted(set(above.values()))])
+        parents = {row.inode: row.parent for row in found}
+        above = {file: parents.get(at, DETACHED) for file, at in above.items()}
+        kept.update(file for file, at in above.items() if at == ROOT)
+        above = {file: at for file, at in above.items() if at not in (ROOT, DETACHED)}
+    return [row for row in rows if row.file in kept]
+
+
 def check_registered(reading: Reading, volumes: Collection[VolumeId]) -> None:
     """Refuse names that are no volumes, such as misspelt ones.
 

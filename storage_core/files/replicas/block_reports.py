@@ -3,7 +3,7 @@
 A batch lists all replicas of a volume in a range of blocks, so what it lacks there may be lost; what is
 outside the range is not judged, so a batch that is missing never means that something was deleted. Batches
 may come twice, late and in any order: what differs is read once more, the volume before the journal, and
-then journaled by compare-and-swap. What is confirmed is no entry.
+then journaled by compare-and-swap. What is confirmed is no entry. Blocks of deleted files are not judged.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS, step
 from lockgate.storage_core.files.blocks import BlockRecord, Fault, known_volume
-from lockgate.storage_core.files.namespace.queries import PAGE, records
+from lockgate.storage_core.files.namespace.queries import PAGE, records, undeleted
 from lockgate.storage_core.files.namespace.rows import Block, Member, ReportedVolume
 from lockgate.storage_core.files.replicas.replica_bytes import stat_replica
 from lockgate.storage_core.files.replicas.replica_check import (
@@ -138,7 +138,9 @@ class BlockReports:
         if not differing:
             return
         with self._journal.reading() as reading:
-            found = list(records(reading, reading.find(Block, [(one.block,) for one in differing])))
+            rows = reading.find(Block, [(one.block,) for one in differing])
+            # A removal deletes the replicas before the rows: what a deleted file lacks is no loss.
+            found = list(records(reading, undeleted(reading, rows)))
         history = read_history(self._journal)
         faults = [(record, _fault(record, report.volume, listed, history)) for record in found]
         FAILPOINTS.hit("report.mark.before")

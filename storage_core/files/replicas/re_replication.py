@@ -13,8 +13,8 @@ import msgspec
 
 from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError
 from lockgate.storage_core.files.blocks import BlockRecord, Fault, known_volume
-from lockgate.storage_core.files.namespace.queries import PAGE, block, records
-from lockgate.storage_core.files.namespace.rows import DETACHED, Block
+from lockgate.storage_core.files.namespace.queries import PAGE, block, records, undeleted
+from lockgate.storage_core.files.namespace.rows import Block
 from lockgate.storage_core.files.replicas.block_copy import FAILS, STOPS, BlockCopier
 from lockgate.storage_core.files.volumes.protocol import BlockId, Volume, VolumeId
 from lockgate.storage_core.journal import Journal
@@ -91,8 +91,9 @@ class ReReplication:
         while True:
             with self._journal.reading() as reading:
                 rows = reading.where(Block, {}, limit=PAGE, after=after)
-                page = list(records(reading, [row for row in rows if row.file != DETACHED]))
-            yield from (record for record in page if self._lacks(record))
+                lacking = {one.block: one for one in records(reading, rows) if self._lacks(one)}
+                kept = undeleted(reading, [row for row in rows if row.block in lacking])
+            yield from (lacking[BlockId(row.block)] for row in kept)
             if len(rows) < PAGE:
                 return
             after = (rows[-1].block,)

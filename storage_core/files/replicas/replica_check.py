@@ -1,14 +1,15 @@
 """Check of replicas: what the volumes have, compared with the journal. It changes nothing.
 
 Both are read in pages, in the order of blocks. What differs is read once more, the volume before the journal,
-so a block that is changed or removed meanwhile is not reported.
+so a block that is changed or removed meanwhile is not reported. Members of blocks of deleted files are not
+judged, because a removal deletes their replicas first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -45,6 +46,10 @@ class Problem(StrEnum):
     """Its stamp is not of this journal's history, as after a restore: an operator must decide."""
     UNREACHABLE = "unreachable"
     """The volume does not answer."""
+
+
+OF_MEMBERS: Final = frozenset({Problem.LOST, Problem.STALE, Problem.CORRUPT})
+"""Problems of the members of a block; they do not matter once its file was deleted."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,7 +189,10 @@ class ReplicaCheck:
         """Yield the blocks that a lost volume was the last good member of."""
         detail = "the volume was declared lost, and no other member has a good replica"
         for one in drop_lost(self._journal, volume, dry_run=True).without:
-            yield Finding(volume=volume, block=one.block, path=one.path, problem=Problem.LOST, detail=detail)
+            if one.path:
+                yield Finding(
+                    volume=volume, block=one.block, path=one.path, problem=Problem.LOST, detail=detail
+                )
 
     def _of_path(self) -> Iterator[tuple[BlockRecord | None, VolumeId, Replica | None]]:
         with self._journal.reading() as reading:
@@ -282,8 +290,8 @@ class ReplicaCheck:
             path = "" if row is None else path_of(reading, row.file)
         self._history = read_history(self._journal)
         problem = None if volume in self._unreachable else self._problem(record, volume, replica)
-        if problem is None:
-            return None
+        if problem is None or (row is not None and not path and problem[0] in OF_MEMBERS):
+            return None  # nothing is wrong, or its file was deleted: a removal deletes replicas before rows
         return Finding(volume=volume, block=block, path=path, problem=problem[0], detail=problem[1])
 
     def _problem(

@@ -144,6 +144,8 @@ class Verification:
                 if row is None or list(records(reading, [row])) != [record]:
                     return  # it has changed meanwhile: the next verification sees it
                 path = path_of(reading, row.file)
+            if fault is not None and not path:
+                return  # its file was deleted: a removal deletes the replicas before the rows
             done.findings.append(
                 Finding(volume=done.volume, block=record.block, path=path, problem=found[0], detail=found[1])
             )

@@ -69,6 +69,8 @@ def test_a_lost_volume_is_dropped_and_its_blocks_are_copied_or_named(
         world.files.open("/single.log").read()
     findings = list(world.files.check().findings())
     assert [(one.problem, one.path) for one in findings] == [(Problem.LOST, "/single.log")] * 3
+    world.files.delete("/single.log")
+    assert world.problems() == set()
     assert world.journals.verify().findings == ()
 
 

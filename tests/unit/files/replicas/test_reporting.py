@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
 from lockgate.storage_core.errors import SafeModeError
+from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
 from lockgate.storage_core.files.namespace.rows import ReportedVolume
 from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.maintenance import maintenance
 from lockgate.storage_core.settings import Settings
+from tests.support.commit.destination import Crash
 from tests.support.files.file_world import TEXT
 from tests.support.files.memory_world import NAMES, MemoryWorld
 from tests.support.journal.checkpoints import JournalWorld
@@ -95,6 +98,58 @@ def test_disks_that_are_gone_hold_copies_back_until_an_operator_accepts_it(world
     world.volumes[NAMES[0]].stored.update(kept)
     world.files.upkeep.report()
     assert world.files.open("/single.log").read() == TEXT
+
+
+def test_replicas_that_a_removal_has_deleted_are_no_loss_while_it_runs_and_after_it_died(
+    world: MemoryWorld,
+) -> None:
+    world.files.make_directory("/logs")
+    world.files.rename("/b.log", "/logs/b.log")
+    world.files.truncate("/a.log", 3)
+    for path in ("/logs", "/single.log"):
+        world.files.delete(path, recursive=True)
+    seen: list[object] = []
+
+    def look(point: str, *, dies: bool) -> None:
+        if point == "removal.replicas.after":
+            FAILPOINTS.observer = None
+            seen.extend(
+                (report.differences, report.only_ones, verified.findings, verified.only_ones)
+                for report, verified in zip(
+                    world.files.upkeep.report(), world.files.upkeep.verify(), strict=True
+                )
+            )
+            seen.extend(world.files.check().findings())
+            FAILPOINTS.observer = partial(look, dies=True)
+            if dies:
+                raise Crash(point)
+
+    FAILPOINTS.observer = partial(look, dies=False)
+    with pytest.raises(Crash):
+        world.files.remove_deleted()
+    FAILPOINTS.observer = None
+
+    assert seen == [(0, 0, [], 0)] * 6
+    assert world.faults() == {}
+    assert world.files.remove_deleted().kept_blocks == 0
+    assert len(world.blocks()) == 1
+    assert world.problems() == set()
+
+
+def test_a_report_frees_removals_that_lost_replicas_of_deleted_files_hold_back(world: MemoryWorld) -> None:
+    for volume in world.volumes.values():
+        volume.stored.clear()
+    world.files.upkeep.report()
+    for path in ("/a.log", "/b.log", "/single.log"):
+        world.files.delete(path)
+    with pytest.raises(SafeModeError, match="7 of 7 blocks"):
+        world.files.remove_deleted()
+
+    assert {one.only_ones for one in world.files.upkeep.report()} == {0}
+    assert world.problems() == set()
+    assert list(world.files.upkeep.re_replicate()) == []
+    assert world.files.remove_deleted().blocks == 7
+    assert world.blocks() == []
 
 
 def test_volumes_of_a_home_and_a_share_of_zero_are_not_waited_for(journals: JournalWorld) -> None:
