@@ -27,7 +27,7 @@ class Removed(msgspec.Struct, kw_only=True):
     """What a removal has done, or would do.
 
     Attributes:
-        files: Files and directories removed from the journal.
+        files: Files and directories removed from the journal. Two removals at once may both count one.
         blocks: Blocks removed with their replicas.
         kept_blocks: Blocks with a replica on a volume that did not answer; a later removal tries again.
     """
@@ -111,9 +111,10 @@ class _Removal:
             after = (page[-1].block,)
             gone = tuple(one.block for one in page if self._dry_run or self._delete(one, newest))
             FAILPOINTS.hit("removal.replicas.after")
+            removed = len(gone)
             if gone and not self._dry_run:
-                self._journal.apply(RemoveBlocks(blocks=gone))
-            self.removed.blocks += len(gone)
+                removed = self._journal.apply(RemoveBlocks(blocks=gone)).result
+            self.removed.blocks += removed
             self.removed.kept_blocks += len(page) - len(gone)
             is_whole = is_whole and len(gone) == len(page)
 

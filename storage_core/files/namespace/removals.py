@@ -31,8 +31,9 @@ class DetachNames(Op, frozen=True, tag="detach-names"):
 
     def fold(self, state: State, moment: Moment) -> int:  # noqa: ARG002 - of the base
         """Detach the names and return their number."""
-        refuse_attached(state, self.inode)
         found = [row for name in self.names if (row := state.get(Inode, self.inode, name)) is not None]
+        if found:  # else another process has removed the directory, too
+            refuse_attached(state, self.inode)
         for row in found:
             detach(state, row)
         return len(found)

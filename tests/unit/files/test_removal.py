@@ -13,8 +13,10 @@ from lockgate.storage_core.errors import (
     SafeModeError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.files.namespace.removals import RemoveBlocks
-from lockgate.storage_core.files.namespace.rows import Block, File, Inode, Member
+from lockgate.storage_core.files.namespace.removals import DetachNames, RemoveBlocks
+from lockgate.storage_core.files.namespace.rows import ROOT, Block, File, Inode, Member
+from lockgate.storage_core.files.removal import Removed
+from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.safe_mode import add_operators_reason
 from tests.support.commit.destination import Crash
@@ -84,6 +86,47 @@ def test_a_removal_that_dies_at_any_step_is_continued(world: FileWorld) -> None:
         if not died:
             assert die_at > 8
             return
+
+
+def test_two_removals_at_once_both_succeed_and_count_each_block_once(
+    world: FileWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = world.process()
+    apply = world.journal.apply
+    for other_at in itertools.count():
+        files.make_directory("/logs/deep", parents=True)
+        for path in ("/logs/a.log", "/logs/deep/b.log", "/c.log"):
+            world.write(files, path, b"x")
+        files.delete("/logs", recursive=True)
+        files.delete("/c.log")
+        entries = itertools.count()
+        done: list[Removed] = []
+
+        def after_another_removal(
+            op: Op, other_at: int = other_at, entries: Iterator[int] = entries, done: list[Removed] = done
+        ) -> object:
+            if next(entries) == other_at:
+                done.append(files.remove_deleted())
+            return apply(op)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(world.journal, "apply", after_another_removal)
+            done.append(files.remove_deleted())
+        assert sum(one.blocks for one in done) == 3
+        assert world.rows(Inode) == world.rows(Block) == []
+        if len(done) == 1:
+            assert other_at > 8
+            return
+
+
+def test_names_of_a_directory_that_was_not_deleted_stay(world: FileWorld) -> None:
+    files = world.process()
+    files.make_directory("/logs")
+    made = files.status("/logs").inode
+    world.write(files, "/logs/a.log")
+    for inode, name in ((made, "a.log"), (ROOT, "logs")):
+        with pytest.raises(ConflictError, match=f"{inode} was not deleted"):
+            world.journal.apply(DetachNames(inode=inode, names=(name,)))
 
 
 def test_blocks_on_a_volume_that_does_not_answer_are_kept_for_the_next_removal(world: FileWorld) -> None:
