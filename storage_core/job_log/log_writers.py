@@ -114,6 +114,7 @@ class LogWriters:
             lines: Lines of any jobs, in their order.
             lost: Numbers of lines that did not fit into the queue.
         """
+        self._losses.lines.update(lost)  # adds them; a job without a line here names them with its next one
         jobs: dict[tuple[int, JobId, ShortId], list[Queued]] = {}
         for line in lines:
             jobs.setdefault((id(line.settings), line.job.job_id, line.job.short_id), []).append(line)
@@ -123,7 +124,6 @@ class LogWriters:
                 self._places[job.place] = _PlaceWriters(
                     queued[0].settings, queued[0].clock, self._losses.lines
                 )
-            self._losses.lines[job] += lost.get(job, 0)
             why_not = self._places[job.place].append(job, [line.event for line in queued])
             if not why_not:
                 self._losses.warned.discard(job.place)
@@ -219,9 +219,7 @@ class _PlaceWriters:
             return  # its leases are in another journal, and so is its log
         log = self._logs.get(job) or self._open(files, job, events[0].role)
         log.used_s = self._used_s
-        if self._lost[job]:
-            missing = JobEvent(at_s=events[0].at_s, event="lines lost", role=log.role, lines=self._lost[job])
-            self._write(log, missing)
+        self._write_lost(log, job, events[0].at_s)
         for event in events:
             self._write(log, event)
         log.writer.flush()
@@ -245,12 +243,19 @@ class _PlaceWriters:
         line = msgspec.json.encode(msgspec.structs.replace(event, process=self._process))
         log.writer.write(line + b"\n")
 
+    def _write_lost(self, log: _OpenLog, job: JobKey, at_s: float) -> None:
+        if lost := self._lost[job]:
+            self._write(log, JobEvent(at_s=at_s, event="lines lost", role=log.role, lines=lost))
+
     def _close_log(self, job: JobKey) -> None:
         """Close a file; one that fails is left to the recovery of its lease, with all flushed lines."""
         log = self._logs.pop(job)
         with suppress(LockgateError, RuntimeError, ValueError):
-            self._write(log, JobEvent(at_s=self._clock.now_s(), event="closed", role=log.role))
+            at_s = self._clock.now_s()
+            self._write_lost(log, job, at_s)
+            self._write(log, JobEvent(at_s=at_s, event="closed", role=log.role))
             log.writer.close()
+            self._lost.pop(job, None)
 
     def _recover_left_open(self, now_s: float) -> bool:
         """Close the files of recovered jobs whose processes were killed; return whether some are waited for.
