@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from importlib.metadata import entry_points, version
 from typing import Annotated, Any, Final
 
@@ -18,9 +19,11 @@ from lockgate.storage_core.cli.render import (
     JSON_FLAG,
     JsonFlag,
     exit_code,
+    open_null,
     print_error,
     print_json,
     print_line,
+    standard_output,
 )
 from lockgate.storage_core.cli.volumes import commands as volumes
 
@@ -116,4 +119,10 @@ def build() -> typer.Typer:
 
 def main() -> None:
     """Run `lockgate` with this process's arguments."""
-    build()()
+    sys.stdout = sys.stdout or open_null()  # None: the caller has closed it, as `>&-` does
+    sys.stderr = sys.stderr or open_null()
+    try:
+        build()()
+    finally:
+        with standard_output():
+            sys.stdout.flush()

@@ -21,6 +21,7 @@ from lockgate.storage_core.cli.render import (
     print_json_list,
     print_line,
     print_table,
+    standard_output,
 )
 from lockgate.storage_core.cli.volumes.upkeep import WRONG_REPLICAS
 from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError, StoreUnavailableError
@@ -374,8 +375,9 @@ def _pieces(source: Path | None) -> Iterator[bytes]:
 
 def _copy(reader: Reader) -> None:
     while data := reader.read(READ_BYTES):
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        with standard_output():
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
 
 
 def _fields(found: Any) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import msgspec
 import typer
@@ -40,10 +42,35 @@ JOB_HELP: Final = (
 Destination = Annotated[str, typer.Argument(metavar="DEST", help=DESTINATION_HELP)]
 
 
+@contextmanager
+def standard_output() -> Iterator[None]:
+    """End the process with exit code 1 if standard output fails; silently if its reader has ended."""
+    try:
+        yield
+    except OSError as error:
+        sys.stdout = open_null()  # what is buffered would fail once more at the end of the process
+        if not isinstance(error, BrokenPipeError):
+            sys.stderr.write(
+                f"error: standard output: {error.strerror}; the output is incomplete, and what the command "
+                "changed stays; free space, or send the output elsewhere\n"
+            )
+        sys.exit(1)
+
+
+def open_null() -> TextIO:
+    """Return a stream that drops what is written to it."""
+    return Path(os.devnull).open("w", encoding="utf-8")
+
+
+def _write(text: str) -> None:
+    with standard_output():
+        sys.stdout.write(text)
+
+
 def print_json(document: Any) -> None:
     """Print records, or lists and dicts of them, as one document to standard output."""
     text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
-    sys.stdout.write(f"{text}\n")
+    _write(f"{text}\n")
 
 
 def print_json_list(items: Iterable[Any], head: Mapping[str, Any] | None = None, name: str = "") -> None:
@@ -63,18 +90,18 @@ def print_json_list(items: Iterable[Any], head: Mapping[str, Any] | None = None,
         fields = msgspec.json.format(msgspec.json.encode(head), indent=2).decode()
         start = f'{fields.rstrip("}").rstrip()},\n  "{name}": ['
     inner, close = ("    ", "  ]\n}") if head is not None else ("  ", "]")
-    sys.stdout.write(start)
+    _write(start)
     separator = "\n"
     while record is not None:
         text = msgspec.json.format(msgspec.json.encode(record), indent=2).decode()
-        sys.stdout.write(f"{separator}{indent(text, inner)}")
+        _write(f"{separator}{indent(text, inner)}")
         separator, record = ",\n", next(records, None)
-    sys.stdout.write(f"{close.lstrip()}\n" if separator == "\n" else f"\n{close}\n")
+    _write(f"{close.lstrip()}\n" if separator == "\n" else f"\n{close}\n")
 
 
 def print_line(text: str) -> None:
     """Print one line of text."""
-    sys.stdout.write(f"{printable(text)}\n")
+    _write(f"{printable(text)}\n")
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:
@@ -91,7 +118,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, emp
     for row in rows:
         # Text, so that a name such as `[red]` is not interpreted as markup.
         table.add_row(*(Text(_cell(value)) for value in row))
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else WIDE).print(table)
+    with standard_output():
+        Console(file=sys.stdout, width=None if sys.stdout.isatty() else WIDE).print(table)
 
 
 def print_fields(fields: Sequence[tuple[str, object]]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from lockgate.storage_core.cli.render import JOB_HELP, JsonFlag, print_json, print_line
+from lockgate.storage_core.cli.render import JOB_HELP, JsonFlag, print_json, print_line, standard_output
 
 if TYPE_CHECKING:
     from lockgate.storage_core.commit.job_events import JobEvent
@@ -69,7 +69,8 @@ def _print(events: Iterable[JobEvent], *, json: bool) -> None:
             continue
         at = datetime.fromtimestamp(event.at_s, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
         print_line(f"{at}Z  {event.role} {event.process}  {event.text}")
-    sys.stdout.flush()
+    with standard_output():
+        sys.stdout.flush()
 
 
 def _print_states(log: MergedLog) -> None:

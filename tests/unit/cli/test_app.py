@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from lockgate.storage_core.cli.app import build
 from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.settings import Settings
 from tests.support.cli import Run, committed_job, document, open_written_job
 
@@ -62,6 +64,39 @@ def test_an_unexpected_error_is_one_line_unless_debugging(
 
     monkeypatch.setenv("LOCKGATE_DEBUG", "1")
     assert isinstance(run("jobs", "list", destination).exception, KeyError)
+
+
+FULL = "error: standard output: No space left on device; "
+
+
+@pytest.mark.parametrize("command", ["cat", "stat"])
+@pytest.mark.parametrize(
+    ("redirection", "unbuffered", "exit_code", "error"),
+    [
+        (">&-", "", 0, ""),
+        ("2>&-", "", 0, ""),
+        (">/dev/full", "", 1, FULL),
+        (">/dev/full", "1", 1, FULL),
+        ("| true", "", 1, ""),
+    ],
+)
+def test_an_output_that_is_closed_or_full_gives_one_line_at_most(  # noqa: PLR0917 - parameters
+    command: str, redirection: str, unbuffered: str, exit_code: int, error: str, tmp_path: Path
+) -> None:
+    with open_files(Settings(home=tmp_path), writes=True) as files, files.create("/a.log") as writer:
+        writer.write(b"line\n" * 400_000)
+
+    ended = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {sys.executable} -m lockgate files {command} /a.log {redirection}"],
+        env={**os.environ, "LOCKGATE_HOME": str(tmp_path), "PYTHONUNBUFFERED": unbuffered},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ended.returncode == exit_code
+    assert ended.stderr.startswith(error)
+    assert ended.stderr.count("\n") == bool(error)
 
 
 def test_names_that_look_like_markup_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
