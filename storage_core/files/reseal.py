@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from lockgate.storage_core.errors import (
+    LockgateError,
     NotAppliedError,
     ObjectNotFoundError,
     OutcomeUnknownError,
@@ -21,7 +22,13 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, Blocks, known_volume
 from lockgate.storage_core.files.length import Answer, ChosenLength, choose_length
-from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import (
+    BlockId,
+    NotOwnerError,
+    ReplicaState,
+    Volume,
+    VolumeId,
+)
 from lockgate.storage_core.stamp import Stamp
 
 T = TypeVar("T")
@@ -48,7 +55,8 @@ def reseal(
         target_bytes: Length to truncate it to; a target that is journaled already stays.
         without: Members that failed their writer: they are dropped if another one can stay.
         lost: Members that an operator has named as lost: the reseal does not wait for them.
-        given_up: Those of them whose bytes are given up, if no other member has any.
+        given_up: Those of them whose bytes are given up, if no other member has any. A volume of this machine
+            that another process owns is neither lost nor given up: its bytes are there.
 
     Returns:
         The committed block.
@@ -62,13 +70,15 @@ def reseal(
     stamp = stamped.newest
     run = _Reseal(volumes, stamped, stamp)
     answers, missed = run.fence()
+    here = _owned_elsewhere(missed)
+    lost, given_up = set(lost) - here, set(given_up) - here
     chosen = choose_length(
         answers,
         floor_bytes=stamped.length_bytes,
         target_bytes=stamped.target_bytes,
-        has_all_answers=missed.keys() <= set(lost),
+        has_all_answers=missed.keys() <= lost,
     )
-    if chosen is None and not answers and missed.keys() <= set(given_up) and stamped.length_bytes == 0:
+    if chosen is None and not answers and missed.keys() <= given_up and stamped.length_bytes == 0:
         chosen = ChosenLength(0, ())  # no member has a replica, or its bytes are given up
     if chosen is None:
         raise StoreUnavailableError(_waits(stamped, answers, missed))
@@ -91,15 +101,15 @@ class _Reseal:
         self._stamped = stamped
         self._stamp = stamp
 
-    def fence(self) -> tuple[dict[VolumeId, Answer], dict[VolumeId, str]]:
+    def fence(self) -> tuple[dict[VolumeId, Answer], dict[VolumeId, LockgateError]]:
         """Fence all members; return what they answered, and why others gave no answer."""
         answers: dict[VolumeId, Answer] = {}
-        missed: dict[VolumeId, str] = {}
+        missed: dict[VolumeId, LockgateError] = {}
         for volume in self._stamped.members:
             try:
                 answer = self._fence(volume)
             except (NotAppliedError, OutcomeUnknownError) as error:
-                missed[volume] = str(error)
+                missed[volume] = error
             else:
                 if answer is not None:
                     answers[volume] = answer
@@ -166,7 +176,13 @@ def commit(blocks: Blocks, wanted: BlockRecord) -> BlockRecord:
         return found if found == wanted else _at("commit", write)
 
 
-def _waits(stamped: BlockRecord, answers: Mapping[VolumeId, Answer], missed: Mapping[VolumeId, str]) -> str:
+def _owned_elsewhere(missed: Mapping[VolumeId, LockgateError]) -> set[VolumeId]:
+    return {volume for volume, error in missed.items() if isinstance(error, NotOwnerError)}
+
+
+def _waits(
+    stamped: BlockRecord, answers: Mapping[VolumeId, Answer], missed: Mapping[VolumeId, LockgateError]
+) -> str:
     said = ", ".join(
         f"{volume}: {answer.state}, {answer.length_bytes} bytes" for volume, answer in answers.items()
     )
@@ -176,10 +192,20 @@ def _waits(stamped: BlockRecord, answers: Mapping[VolumeId, Answer], missed: Map
         if stamped.target_bytes is None
         else f"that it is cut to {stamped.target_bytes} bytes is decided, and carried out by the next call"
     )
+    remedies = []
+    if here := _owned_elsewhere(missed):
+        remedies.append(
+            f"{', '.join(sorted(here))}: the bytes are on this machine and are not given up: end the process "
+            "that has the volume, then try again"
+        )
+    if missed.keys() != here or not here:
+        remedies.append(
+            "bring these volumes back; if they will not return, give up what only they have: "
+            "`lockgate files recover PATH --lost VOLUME`"
+        )
     return (
         f"block {stamped.block}: the answers of its members ({said or 'none'}) do not tell its length; "
-        f"no answer from {why or 'none'}; {effect}; bring these volumes back; if they will not return, give "
-        "up what only they have: `lockgate files recover PATH --lost VOLUME`"
+        f"no answer from {why or 'none'}; {effect}; {'; '.join(remedies)}"
     )
 
 

@@ -1,8 +1,9 @@
-"""The volumes below this machine's home directory: each owned by one process, read by all.
+"""The volumes below this machine's home directory: each changed by one process, read by all.
 
-A process that writes owns one of them: the first that is free and has no file to recover, or a new one. So
-there are as many as processes have written at once. A volume whose owner has ended is free for the recovery
-of its files.
+A process that writes new files owns one of them: the first that is free and has no file to recover, or a new
+one. So there are as many as processes have written at once. It also owns each volume in which it has changed
+a replica: by an append, a recovery, a truncate or a deletion. It keeps them until it ends: another process
+could take a volume between two appends to one file. A read takes none.
 """
 
 from __future__ import annotations
@@ -10,11 +11,17 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
-from lockgate.storage_core.errors import ConflictError, MalformedRecordError, RecordVersionError
+from lockgate.storage_core.errors import (
+    ConflictError,
+    MalformedRecordError,
+    RecordVersionError,
+    StoreUnavailableError,
+)
 from lockgate.storage_core.files.volumes.local import LocalVolume
-from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import NotOwnerError, ReplicaState, Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica_format import parse_header
 from lockgate.storage_core.files.volumes.view import VolumeView
 from lockgate.storage_core.forks import FORKS, Forkable
@@ -55,19 +62,16 @@ class HomeVolumes(Forkable, Mapping[VolumeId, Volume]):
             return (self._own,)
 
     def __getitem__(self, volume: VolumeId) -> Volume:
-        """Return a volume: its owner's calls, or those of a reader if another process owns it."""
+        """Return a volume; this process takes it by the first call that changes it."""
         with self._opening:
             if volume in self._opened:
                 return self._opened[volume]
-            if volume in self._views and not self._owns:
+            if volume in self._views and self._views[volume].exists():
                 return self._views[volume]
             folder = self._folders()[volume]
-            if self._owns:
-                try:
-                    return self._open(folder)
-                except ConflictError:
-                    pass  # another process owns it
-            return self._views.setdefault(volume, VolumeView(folder, volume))
+            own = partial(self._take, folder, volume) if self._owns else None
+            self._views[volume] = VolumeView(folder, volume, own)
+            return self._views[volume]
 
     def __iter__(self) -> Iterator[VolumeId]:
         """Yield the ids of all volumes."""
@@ -87,6 +91,23 @@ class HomeVolumes(Forkable, Mapping[VolumeId, Volume]):
     def _folders(self) -> dict[VolumeId, Path]:
         return {VolumeId(path.read_text()): path.parent for path in sorted(self._folder.glob("*/volume.id"))}
 
+    def _take(self, folder: Path, volume: VolumeId) -> LocalVolume:
+        with self._opening:
+            if volume in self._opened:
+                return self._opened[volume]
+            if not (folder / "volume.id").exists():
+                raise StoreUnavailableError(
+                    f"volume {volume} is not in {folder} any more; nothing was changed; bring it back"
+                )
+            try:
+                return self._open(folder)
+            except ConflictError:
+                owner = (folder / "owner.lock").read_text().strip() or "unknown"
+                raise NotOwnerError(
+                    f"volume {volume} belongs to another process of this machine, with pid {owner}; nothing "
+                    "was changed; try again when that process has ended"
+                ) from None
+
     def _open_free(self) -> LocalVolume:
         for volume in self._opened.values():
             return volume
@@ -102,6 +123,7 @@ class HomeVolumes(Forkable, Mapping[VolumeId, Volume]):
     def _open(self, folder: Path) -> LocalVolume:
         volume = LocalVolume(folder)
         self._opened[volume.id] = volume
+        self._views.pop(volume.id, None)
         return volume
 
 

@@ -7,7 +7,7 @@ from typing import Final, NewType, Protocol
 
 import msgspec
 
-from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableError
 from lockgate.storage_core.stamp import Stamp
 
 BlockId = NewType("BlockId", int)
@@ -17,6 +17,10 @@ VolumeId = NewType("VolumeId", str)
 
 UNLIMITED_BYTES: Final = 2**60
 """Free space of a volume without a limit of its own."""
+
+
+class NotOwnerError(StoreUnavailableError):
+    """The volume is on this machine and can be read, but this process may not change it; nothing is lost."""
 
 
 class ReplicaState(StrEnum):

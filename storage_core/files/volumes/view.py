@@ -1,23 +1,25 @@
-"""Replicas of a volume that another process owns, as this process reads them from the directory.
+"""Replicas of a volume that this process does not own, as it reads them from the directory.
 
-It shows bytes that the owner has written, also the last ones that are not synced yet: they are in the
+It shows bytes that an owner has written, also the last ones that are not synced yet: they are in the
 system's cache, so a crash of the owner keeps them, and a crash of the machine may not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
-from lockgate.storage_core.errors import StaleReplicaError, StoreUnavailableError
+from lockgate.storage_core.errors import StaleReplicaError
 from lockgate.storage_core.files.volumes.block_list import blocks_in, listed, page, usage_of
 from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.files.volumes.local_replica import LocalReplica
 from lockgate.storage_core.files.volumes.protocol import (
     BlockId,
+    NotOwnerError,
     Replica,
     ReplicaState,
     Usage,
+    Volume,
     VolumeId,
 )
 from lockgate.storage_core.files.volumes.quarantine import Quarantine
@@ -37,16 +39,18 @@ def _version_of(path: Path) -> _Version | None:
 
 
 class VolumeView:
-    """A `Volume` that can only be read.
+    """A `Volume` that is read from its directory; the calls that change it are its owner's.
 
     Args:
         folder: Its directory.
         volume: Its id.
+        own: Takes the volume for this process and returns it; by default the volume can only be read.
     """
 
-    def __init__(self, folder: Path, volume: VolumeId) -> None:
+    def __init__(self, folder: Path, volume: VolumeId, own: Callable[[], Volume] | None = None) -> None:
         self._folder = folder
         self.id = volume
+        self._own = own or self._refuse
         self._disk = Disk()
         self._seen: dict[BlockId, tuple[_Version, LocalReplica]] = {}
 
@@ -83,46 +87,50 @@ class VolumeView:
         with translated("usage", str(self._folder), changes=False):
             return usage_of(self._folder)
 
-    def create(self, block: BlockId, stamp: Stamp) -> Replica:  # noqa: ARG002 - of the protocol
-        """Refuse."""
-        self._refuse()
+    def create(self, block: BlockId, stamp: Stamp) -> Replica:
+        """Take the volume, and create an empty replica."""
+        return self._own().create(block, stamp)
 
-    def append(self, block: BlockId, stamp: Stamp, offset: int, data: bytes) -> int:  # noqa: ARG002
-        """Refuse."""
-        self._refuse()
+    def append(self, block: BlockId, stamp: Stamp, offset: int, data: bytes) -> int:
+        """Take the volume, and append bytes."""
+        return self._own().append(block, stamp, offset, data)
 
-    def flush(self, block: BlockId, stamp: Stamp) -> int:  # noqa: ARG002 - of the protocol
-        """Refuse."""
-        self._refuse()
+    def flush(self, block: BlockId, stamp: Stamp) -> int:
+        """Take the volume, and make all received bytes durable."""
+        return self._own().flush(block, stamp)
 
-    def fence(self, block: BlockId, stamp: Stamp) -> Replica:  # noqa: ARG002 - of the protocol
-        """Refuse."""
-        self._refuse()
+    def fence(self, block: BlockId, stamp: Stamp) -> Replica:
+        """Take the volume, and refuse older stamps."""
+        return self._own().fence(block, stamp)
 
-    def trim(self, block: BlockId, stamp: Stamp, length_bytes: int) -> Replica:  # noqa: ARG002
-        """Refuse."""
-        self._refuse()
+    def trim(self, block: BlockId, stamp: Stamp, length_bytes: int) -> Replica:
+        """Take the volume, and cut a replica."""
+        return self._own().trim(block, stamp, length_bytes)
 
-    def finish(self, block: BlockId, stamp: Stamp, length_bytes: int, state: ReplicaState) -> Replica:  # noqa: ARG002
-        """Refuse."""
-        self._refuse()
+    def finish(self, block: BlockId, stamp: Stamp, length_bytes: int, state: ReplicaState) -> Replica:
+        """Take the volume, and seal a replica or open it to appends."""
+        return self._own().finish(block, stamp, length_bytes, state)
 
-    def delete(self, block: BlockId, stamp: Stamp) -> bool:  # noqa: ARG002 - of the protocol
-        """Refuse."""
-        self._refuse()
+    def delete(self, block: BlockId, stamp: Stamp) -> bool:
+        """Take the volume, and delete a replica."""
+        return self._own().delete(block, stamp)
 
-    def quarantine(self, block: BlockId, stamp: Stamp) -> bool:  # noqa: ARG002 - of the protocol
-        """Refuse."""
-        self._refuse()
+    def quarantine(self, block: BlockId, stamp: Stamp) -> bool:
+        """Take the volume, and set a replica aside."""
+        return self._own().quarantine(block, stamp)
 
     def quarantined(self, after: BlockId | None, limit: int) -> tuple[BlockId, ...]:
         """Return the blocks of the next replicas that are set aside."""
         with translated("quarantined", str(self._folder), changes=False):
             return tuple(Quarantine(self._folder, self._disk).blocks(after, limit))
 
-    def discard(self, block: BlockId) -> bool:  # noqa: ARG002 - of the protocol
-        """Refuse."""
-        self._refuse()
+    def discard(self, block: BlockId) -> bool:
+        """Take the volume, and delete a replica that is set aside."""
+        return self._own().discard(block)
+
+    def exists(self) -> bool:
+        """Return whether the volume is in its directory."""
+        return (self._folder / "volume.id").exists()
 
     def _load(self, block: BlockId) -> LocalReplica | None:
         path = self._folder / f"{block:020d}"
@@ -135,8 +143,8 @@ class VolumeView:
             self._seen[block] = version, found
         return found
 
-    def _refuse(self) -> NoReturn:
-        raise StoreUnavailableError(
-            f"volume {self.id} belongs to another process of this machine; nothing was changed; try again "
-            "when that process has ended"
+    def _refuse(self) -> Volume:
+        raise NotOwnerError(
+            f"volume {self.id} is open in this process to be read only; nothing was changed; open the files "
+            "with writes=True"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -254,6 +255,38 @@ def test_a_volume_with_a_file_to_recover_is_left_to_the_recovery(settings: Setti
     with open_files(settings, writes=True) as files, files.create("/b.log") as other:
         other.write(b"x")
     assert len(list((settings.home_dir / "volumes").iterdir())) == 2
+
+
+def test_a_process_that_reads_a_file_does_not_keep_another_from_its_recovery(
+    run: Run, settings: Settings, monkeypatch: pytest.MonkeyPatch, source: Path
+) -> None:
+    for name, value in {"RENEW": "0.1", "SOFT": "0.2", "HARD": "0.5"}.items():
+        monkeypatch.setenv(f"LOCKGATE_LEASE_{name}_S", value)
+    monkeypatch.setenv("LOCKGATE_COMMIT_WINDOW_S", "0.3")
+    with open_files(Settings(), writes=True) as ended:
+        for path in ("/a.log", "/b.log", "/c.log"):
+            writer = ended.create(path)
+            writer.write(b"flushed")
+            writer.flush()
+    (name,) = (path.read_text() for path in (settings.home_dir / "volumes").glob("*/volume.id"))
+    notebook = AppendableFileSystem()
+    assert notebook.cat("/a.log") == notebook.cat("/b.log") == b"flushed"
+    threading.Event().wait(0.6)
+    assert "/a.log" in run("files", "recover", "/a.log").output
+    assert run("files", "append", "/b.log", "--from", str(source)).exit_code == 0
+    assert notebook.cat("/b.log") == b"flushedone\ntwo\n"
+
+    with notebook.open("/a.log", "ab") as log:
+        log.write(b", more")
+    owned = run("files", "recover", "/c.log", "--lost", name)
+    assert owned.exit_code == StoreUnavailableError.exit_code
+    assert f"with pid {os.getpid()}" in owned.output
+    assert "not given up: end the process" in owned.output
+    assert "--lost" not in owned.output
+    notebook.close()
+    threading.Event().wait(0.6)
+    assert run("files", "recover", "/c.log").exit_code == 0
+    assert run("files", "cat", "/c.log").stdout == "flushed"
 
 
 @pytest.mark.parametrize("head", [b"damaged", b"LGRP" + bytes([0, 0, 0, 99])])

@@ -12,7 +12,14 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.length import Answer, choose_length
 from lockgate.storage_core.files.reseal import reseal
-from lockgate.storage_core.files.volumes.protocol import ReplicaState, VolumeId
+from lockgate.storage_core.files.volumes.protocol import (
+    BlockId,
+    NotOwnerError,
+    Replica,
+    ReplicaState,
+    VolumeId,
+)
+from lockgate.storage_core.stamp import Stamp
 from tests.model.files.choice import choose
 from tests.model.files.rules import World
 from tests.model.files.state import NO_TARGET, Block, Kind, Seen
@@ -139,6 +146,29 @@ def test_a_block_with_an_unreachable_member_and_no_replica_elsewhere_waits(scene
     scene.volumes[C].is_up = False
 
     with pytest.raises(StoreUnavailableError, match="no answer from c"):
+        scene.reseal()
+
+
+class OwnedElsewhere(MemoryVolume):
+    """A volume of this machine that another process has."""
+
+    def fence(self, block: BlockId, stamp: Stamp) -> Replica:
+        raise NotOwnerError("it belongs to another process, with pid 7")
+
+
+def test_the_bytes_of_a_volume_that_another_process_has_are_not_given_up(scene: Scene) -> None:
+    scene.volumes[A].stored.clear()
+    scene.volumes[B].stored.clear()
+    scene.volumes[C] = OwnedElsewhere(stored=scene.volumes[C].stored)
+
+    for named in ((), (C,)):
+        with pytest.raises(StoreUnavailableError, match=r"pid 7.*not given up: end the process") as refused:
+            scene.reseal(lost=named, given_up=named)
+        assert "--lost" not in str(refused.value)
+    assert scene.journal.rows[scene.block].members == (A, B, C)
+
+    scene.volumes[B].is_up = False
+    with pytest.raises(StoreUnavailableError, match=r"c: the bytes are on .*--lost"):
         scene.reseal()
 
 
