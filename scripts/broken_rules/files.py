@@ -119,13 +119,35 @@ MUTANTS: Final = (
     Mutant(
         "close-an-open-file-without-its-lost-volume",
         "bytes that only a lost volume may have are given up by its name only",
-        [
-            Edit(
-                "storage_core/files/reseal.py", "missed.keys() <= set(given_up)", "missed.keys() <= set(lost)"
-            )
-        ],
+        [Edit("storage_core/files/reseal.py", "missed.keys() <= given_up", "missed.keys() <= lost")],
         "tests/unit/files/replicas/test_lost_volumes.py::"
         "test_flushed_bytes_that_only_a_lost_volume_has_are_given_up_by_name_only",
+    ),
+    Mutant(
+        "give-up-a-volume-that-another-process-owns",
+        "bytes of a volume of this machine are not given up because another process owns it",
+        [
+            Edit(
+                "storage_core/files/reseal.py",
+                "set(lost) - here, set(given_up) - here",
+                "set(lost), set(given_up)",
+            )
+        ],
+        f"{TESTS}test_reseal.py::test_the_bytes_of_a_volume_that_another_process_has_are_not_given_up",
+    ),
+    Mutant(
+        "own-a-volume-that-is-only-read",
+        "a process that only reads a volume leaves it to those that change it",
+        [
+            Edit(
+                "storage_core/files/volumes/home.py",
+                "            self._views[volume] = VolumeView(folder, volume, own)\n",
+                "            if own:\n                return own()\n"
+                "            self._views[volume] = VolumeView(folder, volume, own)\n",
+            )
+        ],
+        "tests/unit/files/volumes/test_home_volumes.py::"
+        "test_a_process_that_only_reads_a_volume_leaves_it_to_the_one_that_recovers_its_files",
     ),
     Mutant(
         "let-a-fork-close-the-file-of-its-parent",
