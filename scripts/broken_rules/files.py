@@ -150,6 +150,19 @@ MUTANTS: Final = (
         "test_a_process_that_only_reads_a_volume_leaves_it_to_the_one_that_recovers_its_files",
     ),
     Mutant(
+        "forget-a-replica-that-is-being-cut",
+        "memory forgets a replica only if a load finds it as it is",
+        [
+            Edit(
+                "storage_core/files/volumes/local_replica.py",
+                "is_sealed and self.header.length_bytes == self.length_bytes == self._durable",
+                "is_sealed",
+            )
+        ],
+        "tests/unit/files/volumes/test_local_volume.py::"
+        "test_a_sealed_replica_that_is_being_cut_stays_in_memory",
+    ),
+    Mutant(
         "let-a-fork-close-the-file-of-its-parent",
         "a close in a fork leaves the file to the parent",
         [Edit("storage_core/files/writing/writer.py", "if not self._guard.is_this:", "if False:")],

@@ -52,6 +52,7 @@ class HomeVolumes(Forkable, Mapping[VolumeId, Volume]):
         for volume in self._opened.values():
             volume.leave_to_parent()
         self._opened = {}
+        self._views = {}  # a thread of the parent may have had one of their locks
         self._own = None
 
     def own(self) -> tuple[VolumeId, ...]:

@@ -18,7 +18,7 @@ from lockgate.storage_core.errors import (
     StaleReplicaError,
 )
 from lockgate.storage_core.file_locks import try_lock_exclusive
-from lockgate.storage_core.files.volumes.block_list import BlockList, listed, usage_of
+from lockgate.storage_core.files.volumes.block_list import BlockList, RecentReplicas, listed, usage_of
 from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.files.volumes.local_replica import LocalReplica
 from lockgate.storage_core.files.volumes.protocol import (
@@ -53,6 +53,7 @@ class LocalVolume:
         self._disk = disk or Disk()
         self._quarantine = Quarantine(folder, self._disk)
         self._replicas: dict[BlockId, LocalReplica] = {}
+        self._recent = RecentReplicas()
         self._locks: defaultdict[BlockId, threading.Lock] = defaultdict(threading.Lock)
         self._blocks: BlockList | None = None
         self._listing = threading.Lock()
@@ -161,6 +162,7 @@ class LocalVolume:
         with self._locks[block], translated("finish", self._name(block), changes=True):
             replica = self._at(block, stamp)
             replica.finish(length_bytes, state)
+            self._note(replica)
             return replica.view()
 
     def delete(self, block: BlockId, stamp: Stamp) -> bool:
@@ -243,7 +245,26 @@ class LocalVolume:
             found = None
         if found is None and (found := LocalReplica.load(self._path(block), self._disk)):
             self._replicas[block] = found
+        if found is not None:
+            self._note(found)
         return found
+
+    def _note(self, replica: LocalReplica) -> None:
+        """Note the use of a replica; its block is locked."""
+        if replica.is_stored:
+            self._recent.use(replica, self._forget)
+
+    def _forget(self, block: BlockId) -> bool:
+        """Drop a replica from memory, unless it is in use."""
+        lock = self._locks[block]
+        if not lock.acquire(blocking=False):
+            return False
+        try:
+            if (found := self._replicas.get(block)) is not None and found.is_stored:
+                del self._replicas[block]
+        finally:
+            lock.release()
+        return True
 
     def _at(self, block: BlockId, stamp: Stamp) -> LocalReplica:
         found = self._loaded(block)

@@ -143,6 +143,17 @@ class LocalReplica:
         """Return the number of bytes received."""
         return self._extents[-1].offset + self._extents[-1].size if self._extents else 0
 
+    @property
+    def frame_count(self) -> int:
+        """Return the number of frames that are known."""
+        return len(self._extents)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the replica is sealed with all its bytes: a load finds it as it is."""
+        is_sealed = self.header.state is ReplicaState.SEALED
+        return is_sealed and self.header.length_bytes == self.length_bytes == self._durable
+
     def view(self) -> Replica:
         """Return the replica as the protocol has it."""
         header = self.header

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lockgate.storage_core.errors import StaleReplicaError
-from lockgate.storage_core.files.volumes.block_list import blocks_in, listed, page, usage_of
+from lockgate.storage_core.files.volumes.block_list import RecentReplicas, blocks_in, listed, page, usage_of
 from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.files.volumes.local_replica import LocalReplica
 from lockgate.storage_core.files.volumes.protocol import (
@@ -53,6 +53,7 @@ class VolumeView:
         self._own = own or self._refuse
         self._disk = Disk()
         self._seen: dict[BlockId, tuple[_Version, LocalReplica]] = {}
+        self._recent = RecentReplicas()
 
     def read(self, block: BlockId, stamp: Stamp, offset: int, size: int) -> bytes:
         """Return bytes whose checksums hold; fewer than `size` only at their end."""
@@ -137,11 +138,17 @@ class VolumeView:
         version = _version_of(path)
         before = self._seen.get(block)
         if version is not None and before is not None and before[0] == version:
+            self._recent.use(before[1], self._forget)
             return before[1]
         found = LocalReplica.look(path, self._disk)
         if version is not None and found is not None:
             self._seen[block] = version, found
+            self._recent.use(found, self._forget)
         return found
+
+    def _forget(self, block: BlockId) -> bool:
+        self._seen.pop(block, None)
+        return True
 
     def _refuse(self) -> Volume:
         raise NotOwnerError(
