@@ -15,7 +15,7 @@ from botocore.exceptions import IncompleteReadError, ResponseStreamingError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 from urllib3.exceptions import HTTPError
 
-from lockgate.storage_core.errors import AccessDeniedError, OutcomeUnknownError, StoreUnavailableError
+from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError, UploadGoneError
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores.protocol import check_key, check_listed_key
 from lockgate.storage_core.stores.s3.clients import Clients, clients_for
@@ -98,16 +98,20 @@ class RequestPolicy:
         Raises:
             OutcomeUnknownError: The last attempt was refused, and an earlier one got no answer.
         """
+        info = self._info(operation, key, changes=True)
         clients = self._clients()
         clients.lost_tries.seen = False
         try:
-            with translated(self._info(operation, key, changes=True)):
+            with translated(info):
                 yield clients
-        except (StoreUnavailableError, AccessDeniedError) as error:
+        except UploadGoneError:
+            raise  # whatever an earlier try did: it is certain that the upload is not open
+        except NotAppliedError as error:
             if not clients.lost_tries.seen:
                 raise
             raise OutcomeUnknownError(
-                f"{error}; but an earlier try got no answer: it may have been applied; nothing was deleted"
+                f"{info}: an earlier try got no answer: it may have been applied; nothing was deleted; "
+                f"let recovery read {info.url} back; answer to the last try: {error}"
             ) from None
 
     def _clients(self) -> Clients:

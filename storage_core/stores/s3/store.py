@@ -7,7 +7,7 @@ import copy
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -165,19 +165,15 @@ class S3Store:
     def delete(self, key: str, *, if_version: str | None = None) -> None:
         """Send DeleteObject, with `If-Match` for a version; see `Store.delete`."""
         if if_version is None:
-            with self._requests.repeating("DeleteObject", key) as clients:
+            with self._requests.repeating("DeleteObject", key) as clients, _missing_allowed():
                 clients.repeating.delete_object(Bucket=self.bucket, Key=self._requests.listed_key(key))
             return
         if not self.capabilities.conditional_delete:
             raise self._unsupported("delete only a given version", key)
-        with self._requests.once("DeleteObject", key) as clients:
-            try:
-                clients.single.delete_object(
-                    Bucket=self.bucket, Key=self._requests.listed_key(key), IfMatch=_quoted(if_version)
-                )
-            except ClientError as error:
-                if not is_code(error, "NoSuchKey", "404"):
-                    raise
+        with self._requests.once("DeleteObject", key) as clients, _missing_allowed():
+            clients.single.delete_object(
+                Bucket=self.bucket, Key=self._requests.listed_key(key), IfMatch=_quoted(if_version)
+            )
 
     def delete_many(self, keys: Sequence[str]) -> list[DeleteFailure]:
         """Send DeleteObjects, with up to 1,000 keys in each request; see `Store.delete_many`."""
@@ -407,6 +403,16 @@ class S3Store:
             f"{self.url}/{key}: this store is not known to {what}; nothing was changed; "
             "see `lockgate store check`"
         )
+
+
+@contextmanager
+def _missing_allowed() -> Iterator[None]:
+    """Take the error of a delete that found no object for success; AWS reports it for a version only."""
+    try:
+        yield
+    except ClientError as error:
+        if not is_code(error, "NoSuchKey", "404"):
+            raise
 
 
 def _object_info(key: str, size: int, answer: Mapping[str, Any], *, token: Token | None = None) -> ObjectInfo:

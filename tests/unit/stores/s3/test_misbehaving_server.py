@@ -18,12 +18,21 @@ from lockgate.storage_core.errors import (
     LockgateError,
     OutcomeUnknownError,
     StoreUnavailableError,
+    UploadGoneError,
 )
 from lockgate.storage_core.ids import Token
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import Store, open_store
 from lockgate.storage_core.stores.protocol import Part, PendingUpload
-from tests.support.s3.misbehaving_server import Manner, RudeServer, refusal, rude_server, sends
+from tests.support.s3.misbehaving_server import (
+    Manner,
+    RudeServer,
+    answer,
+    hangs_up,
+    refusal,
+    rude_server,
+    sends,
+)
 from tests.support.soak import rounds
 
 pytestmark = pytest.mark.slow
@@ -412,3 +421,41 @@ def test_an_endpoint_that_is_none_is_invalid(settings: Settings, endpoint: str) 
     given = settings.model_copy(update={"s3_endpoint_url": endpoint})
     with pytest.raises(InvalidInputError, match="LOCKGATE_S3_ENDPOINT_URL"):
         open_store("s3://lake", given).put("k", b"data")
+
+
+REFUSED: Final = {
+    "400": refusal("400 Bad Request", "KMS.DisabledException"),
+    "403": refusal("403 Forbidden", "AccessDenied"),
+    "404": refusal("404 Not Found", "NoSuchBucket"),
+    "405": refusal("405 Method Not Allowed", "MethodNotAllowed"),
+    "409": refusal("409 Conflict", "InvalidBucketState"),
+    "412": refusal("412 Precondition Failed", "PreconditionFailed"),
+    "413": sends(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n", keeps=True),
+}
+LOST: Final = {"502": answer("502 Bad Gateway", b""), "cut": hangs_up}
+
+
+@pytest.mark.parametrize("lost", LOST)
+@pytest.mark.parametrize(
+    ("name", "refused"),  # each of both, and not every pair: boto3 limits the retries of a client
+    [("put", refused) for refused in REFUSED]
+    + [(name, "404") for name in ("part", "begin", "delete", "abort", "delete many")],
+)
+def test_a_refusal_after_a_lost_try_leaves_the_outcome_unknown(
+    server: RudeServer, settings: Settings, name: str, refused: str, lost: str
+) -> None:
+    store = open_store("s3://lake", settings.model_copy(update={"s3_max_attempts": 2}))
+    server.manners = [LOST[lost], REFUSED[refused]]
+    with pytest.raises(OutcomeUnknownError, match=r"an earlier try got no answer.*answer to the last try"):
+        CALLS[name].make(store)
+
+
+@pytest.mark.parametrize("lost", LOST)
+def test_what_a_lost_try_cannot_change_is_certain(server: RudeServer, settings: Settings, lost: str) -> None:
+    store = open_store("s3://lake", settings.model_copy(update={"s3_max_attempts": 2}))
+    for name, code in {"delete": "NoSuchKey", "abort": "NoSuchUpload"}.items():
+        server.manners = [LOST[lost], refusal("404 Not Found", code)]
+        CALLS[name].make(store)
+    server.manners = [LOST[lost], refusal("404 Not Found", "NoSuchUpload")]
+    with pytest.raises(UploadGoneError):
+        CALLS["part"].make(store)
