@@ -76,6 +76,13 @@ def _upload_after_abort(bucket: Bucket) -> str:
     return outcome_of(bucket.client.upload_part, **gone, PartNumber=1, Body=b"late")
 
 
+def _copy_a_missing_object(bucket: Bucket) -> str:
+    upload_id = bucket.client.create_multipart_upload(**bucket.at())["UploadId"]
+    source = bucket.at("missing")
+    copied = {**bucket.at(), "UploadId": upload_id, "PartNumber": 1, "CopySource": source}
+    return outcome_of(bucket.client.upload_part_copy, **copied)
+
+
 def _list_two_uploads_one_a_page(bucket: Bucket) -> str:
     for key in "ab":
         bucket.uploaded(key)
@@ -115,6 +122,7 @@ DIFFERENCES: Final[dict[str, Difference]] = {
     "completing an upload twice": Difference(_complete_twice, s3="404 NoSuchUpload", moto="done"),
     "completing an aborted upload": Difference(_complete_after_abort, s3="404 NoSuchUpload", moto="500 500"),
     "a part for an aborted upload": Difference(_upload_after_abort, s3="404 NoSuchUpload", moto="500 500"),
+    "a part from a missing object": Difference(_copy_a_missing_object, s3="404 NoSuchKey", moto="404 404"),
     "two uploads in pages of one": Difference(_list_two_uploads_one_a_page, s3="1, more", moto="2, no more"),
     "when an upload was begun": Difference(_ask_when_an_upload_was_begun, s3="just now", moto="in 2010"),
 }

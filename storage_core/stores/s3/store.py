@@ -411,7 +411,7 @@ def _missing_allowed() -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        if not is_code(error, "NoSuchKey", "404"):
+        if not is_code(error, "NoSuchKey"):
             raise
 
 

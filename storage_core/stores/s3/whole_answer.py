@@ -1,4 +1,4 @@
-"""Whole answer: check that an answer of S3 arrived completely, before it is believed.
+"""Whole answer: check that an answer is one of S3, and arrived completely, before it is believed.
 
 HTTP libraries of Python take a connection that ends within the head for the end of the head, and one that
 ends behind the head for an empty body. An empty listing or a missing error would be believed.
@@ -13,11 +13,13 @@ from typing import Any, Final
 from botocore.exceptions import HTTPClientError
 
 _ROOTS: Final[Mapping[str, Set[bytes]]] = {
+    "AbortMultipartUpload": {b"AbortMultipartUploadResult", b"AbortMultipartUploadOutput"},
     "CompleteMultipartUpload": {b"CompleteMultipartUploadResult"},
     "CreateMultipartUpload": {
         b"InitiateMultipartUploadResult",
         b"InitiateMultipartUpload",
     },  # rclone: the second
+    "DeleteObject": {b"DeleteObjectResult", b"DeleteObjectOutput"},
     "DeleteObjects": {b"DeleteResult"},
     "ListMultipartUploads": {b"ListMultipartUploadsResult"},
     "ListObjectsV2": {b"ListBucketResult"},
@@ -31,7 +33,13 @@ Another one, such as the page of a proxy, has no listed objects and no errors, a
 
 _ROOT: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>)?\s*<(?:\w+:)?(\w+)[\s/>]", re.DOTALL)
 
+_EMPTY: Final = frozenset({"AbortMultipartUpload", "DeleteObject"})
+"""Operations whose successful answer may lack the document; that of AWS does."""
+
+_CODE: Final = re.compile(rb"<(?:\w+:)?Code>\s*[^\s<]")
+
 _HEADERS: Final = {
+    "GetObject": ("etag", "last-modified"),
     "HeadObject": ("content-length", "etag", "last-modified"),
     "PutObject": ("etag",),
     "UploadPart": ("etag",),
@@ -44,15 +52,15 @@ _BODILESS: Final = frozenset({204, 304})
 
 
 class CutAnswerError(HTTPClientError):
-    """An answer that did not arrive completely. It is no answer: its outcome is unknown."""
+    """An answer that was cut, or is not one of S3. It is no answer: its outcome is unknown."""
 
-    fmt = "The answer was cut: {error}"
+    fmt = "The answer was cut, or is not one of S3: {error}"
 
 
 def check_whole(
     operation: str, status: int, headers: Mapping[str, str], body: bytes | None, *, has_body: bool = True
 ) -> None:
-    """Check length, headers and document of an answer.
+    """Check length, headers and document of an answer, and that a page is not taken for one.
 
     Args:
         operation: S3's name of the operation.
@@ -74,18 +82,31 @@ def check_whole(
         raise CutAnswerError(error="it names no length")
     if measured and body is not None and length is not None and length != str(len(body)):
         raise CutAnswerError(error=f"{len(body)} of {length} bytes arrived")
-    if status >= 300:
-        return
+    if status == 404 and has_body and not _is_error(body or b""):
+        raise CutAnswerError(error="a 404 without an error of S3 does not say what is missing")
+    if status < 300:
+        _check_success(operation, status, headers, body)
+
+
+def _check_success(operation: str, status: int, headers: Mapping[str, str], body: bytes | None) -> None:
+    if operation == "GetObject" and status not in {200, 206}:
+        raise CutAnswerError(error=f"a status of {status} brings no object")
     for name in _HEADERS.get(operation, ()):
         if name not in headers:
             raise CutAnswerError(error=f"it has no {name}")
     etag = headers.get("etag", "")
     if etag.startswith('"') and (len(etag) < 2 or not etag.endswith('"')):
         raise CutAnswerError(error="its ETag is not complete")
-    if body is not None and (roots := _ROOTS.get(operation)):
+    if body is not None and (roots := _ROOTS.get(operation)) and (body or operation not in _EMPTY):
         found = _ROOT.match(body)
         if found is None or found[1] not in {*roots, b"Error"}:
             raise CutAnswerError(error="its document is not one of S3 for this call")
+
+
+def _is_error(body: bytes) -> bool:
+    """Return whether a document is an error of S3 with a code."""
+    found = _ROOT.match(body)
+    return found is not None and found[1] == b"Error" and _CODE.search(body) is not None
 
 
 def check_range(

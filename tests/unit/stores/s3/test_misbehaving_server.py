@@ -11,11 +11,13 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+import msgspec
 import pytest
 
 from lockgate.storage_core.errors import (
     InvalidInputError,
     LockgateError,
+    ObjectNotFoundError,
     OutcomeUnknownError,
     StoreUnavailableError,
     UploadGoneError,
@@ -23,6 +25,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.ids import Token
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import Store, open_store
+from lockgate.storage_core.stores.probe import with_capabilities
 from lockgate.storage_core.stores.protocol import Part, PendingUpload
 from tests.support.s3.misbehaving_server import (
     Manner,
@@ -459,3 +462,75 @@ def test_what_a_lost_try_cannot_change_is_certain(server: RudeServer, settings: 
     server.manners = [LOST[lost], refusal("404 Not Found", "NoSuchUpload")]
     with pytest.raises(UploadGoneError):
         CALLS["part"].make(store)
+
+
+PAGES: Final = {
+    **FOREIGN,
+    "ingress": b"default backend - 404",
+    "nothing": b"",
+    "error without a code": b"<Error><Message>no</Message></Error>",
+}
+
+
+def _conditional_delete(store: Store) -> None:
+    able = msgspec.structs.replace(store.capabilities, conditional_delete=True)
+    with_capabilities(store, able).delete("k", if_version="v")
+
+
+MORE_CALLS: Final = {**CALLS, "conditional delete": Call(_conditional_delete, GONE)}
+
+
+@pytest.mark.parametrize("name", ["get", "delete", "abort", "conditional delete"])
+@pytest.mark.parametrize("page", FOREIGN)
+def test_a_page_is_no_object_and_no_success(
+    server: RudeServer, settings: Settings, page: str, name: str
+) -> None:
+    server.manners = [sends(_answer(DATE, FOREIGN[page]), keeps=True)]
+    with pytest.raises(StoreUnavailableError if name == "get" else OutcomeUnknownError):
+        MORE_CALLS[name].make(open_store("s3://lake", settings))
+
+
+@pytest.mark.parametrize("name", ["get", "put", "delete", "abort", "part", "list", "conditional delete"])
+@pytest.mark.parametrize("page", PAGES)
+def test_a_404_that_is_not_of_s3_does_not_mean_that_something_is_absent(
+    server: RudeServer, settings: Settings, page: str, name: str
+) -> None:
+    server.manners = [answer("404 Not Found", PAGES[page])]
+    call = MORE_CALLS[name]
+    with pytest.raises(OutcomeUnknownError if call.changes else StoreUnavailableError):
+        call.make(open_store("s3://lake", settings))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"<Error><Code>NoSuchKey</Code></Error>",
+        b'<?xml version="1.0"?>\n<e:Error xmlns:e="u"><e:Message/><e:Code>\nOwnCode</e:Code></e:Error>',
+    ],
+)
+def test_a_404_with_a_code_means_that_the_object_is_absent(
+    server: RudeServer, settings: Settings, text: bytes
+) -> None:
+    server.manners = [answer("404 Not Found", text)]
+    with pytest.raises(ObjectNotFoundError):
+        open_store("s3://lake", settings).get("k")
+
+
+@pytest.mark.parametrize("status", [b"202 Accepted", b"204 No Content"])
+def test_a_success_without_an_object_is_no_object(
+    server: RudeServer, settings: Settings, status: bytes
+) -> None:
+    length = b"" if status.startswith(b"204") else b"Content-Length: 0\r\n"
+    server.manners = [sends(b"HTTP/1.1 %b\r\n%b%b\r\n" % (status, OBJECT, length), keeps=True)]
+    with pytest.raises(StoreUnavailableError, match=f"a status of {status[:3].decode()}"):
+        open_store("s3://lake", settings).get("k")
+
+
+@pytest.mark.parametrize("name", ["delete", "abort"])
+@pytest.mark.parametrize("body", [b"", b"<{}Result/>"])
+def test_a_success_that_says_nothing_else_is_believed(
+    server: RudeServer, settings: Settings, name: str, body: bytes
+) -> None:
+    operation = {"delete": b"DeleteObject", "abort": b"AbortMultipartUpload"}[name]
+    server.manners = [sends(_answer(DATE, body.replace(b"{}", operation)), keeps=True)]
+    CALLS[name].make(open_store("s3://lake", settings))

@@ -147,13 +147,18 @@ class TestHowOftenACallIsSent:
         assert len(script.requests) == 2
 
     def test_a_truncated_body_is_fetched_again(self, store: S3Store, script: Script) -> None:
-        script.answers = [Answer(body="01234", cut_short=True), Answer(body="0123456789")]
+        headers = {"ETag": '"v"', "Last-Modified": "Sat, 21 Nov 2026 12:00:00 GMT"}
+        script.answers = [
+            Answer(body="01234", headers=headers, cut_short=True),
+            Answer(body="0123456789", headers=headers),
+        ]
 
         assert store.get("a") == b"0123456789"
         assert len(script.requests) == 2
 
     def test_a_body_truncated_on_every_try_is_refused(self, store: S3Store, script: Script) -> None:
-        script.answers = [Answer(body="01234", cut_short=True)]
+        headers = {"ETag": '"v"', "Last-Modified": "Sat, 21 Nov 2026 12:00:00 GMT"}
+        script.answers = [Answer(body="01234", headers=headers, cut_short=True)]
 
         with pytest.raises(StoreUnavailableError, match="GetObject s3://lake/sales/a"):
             store.get("a")
