@@ -19,11 +19,12 @@ import botocore.session
 from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.credentials import CredentialProvider, CredentialResolver, Credentials
-from botocore.exceptions import BotoCoreError, ClientError, PartialCredentialsError, ProfileNotFound
+from botocore.exceptions import BotoCoreError, ClientError, ProfileNotFound
 from botocore.httpsession import get_cert_path
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores.s3.credentials import read_credentials
 from lockgate.storage_core.stores.s3.errors import NEVER_SENT, is_outcome_unknown, scrubbed
 from lockgate.storage_core.stores.s3.timestamp import timestamp
 from lockgate.storage_core.stores.s3.whole_answer import before_parse
@@ -250,18 +251,8 @@ def _check_endpoint(endpoint: str) -> None:
 
 
 def _check_credentials(session: boto3.Session, **_: Any) -> None:
-    """Handle botocore's `before-sign` event: CRT, which signs for botocore too, does not name an empty key.
-
-    Raises:
-        PartialCredentialsError: A key of the credentials is empty.
-    """
-    credentials = session.get_credentials()
-    if credentials is None:
-        return
-    now = credentials.get_frozen_credentials()
-    for name in ("access_key", "secret_key"):
-        if not getattr(now, name):
-            raise PartialCredentialsError(provider=credentials.method, cred_var=name)
+    """Handle botocore's `before-sign` event: a signer does not check credentials or name an empty key."""
+    read_credentials(session.get_credentials)
 
 
 def _first_set(variables: tuple[str, ...]) -> str | None:

@@ -60,7 +60,7 @@ _PERMISSIONS: Final = {
     "PutObject": "s3:PutObject",
     "UploadPart": "s3:PutObject",
 }
-_NO_CREDENTIALS: Final = (
+NO_CREDENTIALS: Final = (
     NoCredentialsError,
     PartialCredentialsError,
     CredentialRetrievalError,
@@ -111,6 +111,7 @@ _CONCURRENT: Final = frozenset({"ConditionalRequestConflict", "OperationAborted"
 """Codes of a 409 that another request caused. Others, such as `ObjectParentIsFile`, are definite refusals."""
 _THROTTLED: Final = frozenset({"SlowDown", "ServiceUnavailable", "Throttling", "RequestLimitExceeded"})
 _SECRETS: Final = (
+    (re.compile(r"(?s)(Invalid header value ).*"), r"\1<hidden>"),
     # A user and a password in a URL. They may hold a slash or an at sign; the URL may lack its scheme.
     (re.compile(r"(?<=//)[^/\s]+@"), ""),
     (re.compile(r"(?<=//)[^/\s:@]+:(?!\d+/)[^\s@]*@"), ""),
@@ -227,7 +228,7 @@ def _precondition(request: RequestInfo, message: str) -> LockgateError:
 
 def _error_from_transport(request: RequestInfo, error: Exception) -> LockgateError:
     message = f"{request}: {scrubbed(error)}"
-    if isinstance(error, _NO_CREDENTIALS):
+    if isinstance(error, NO_CREDENTIALS):
         return AccessDeniedError(
             f"{message}{request.no_effect}; set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )

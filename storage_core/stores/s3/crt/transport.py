@@ -34,14 +34,13 @@ from awscrt.s3 import (
     S3RetryMode,
     create_default_s3_signing_config,
 )
-from botocore.credentials import Credentials, ReadOnlyCredentials
+from botocore.credentials import Credentials
 from botocore.exceptions import (
     BotoCoreError,
     ConnectionClosedError,
     CredentialRetrievalError,
     EndpointConnectionError,
     HTTPClientError,
-    NoCredentialsError,
     ProxyConnectionError,
     ReadTimeoutError,
     SSLError,
@@ -50,6 +49,7 @@ from botocore.exceptions import (
 from lockgate.storage_core.concurrency import raise_error
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.forks import FORKS, Forkable, leave_to_parent
+from lockgate.storage_core.stores.s3.credentials import read_credentials
 from lockgate.storage_core.stores.s3.crt.answer import Answer
 from lockgate.storage_core.stores.s3.crt.endpoint import Endpoint
 from lockgate.storage_core.stores.s3.crt.operation import Message
@@ -213,7 +213,7 @@ class Connections(Forkable):
         CRT keeps credentials that cannot change. For others it asks Python at each request.
         """
         if self._signer is None:
-            now = self._read()
+            now = read_credentials(self._credentials)
             if type(self._credentials()) is Credentials:
                 fixed = AwsCredentialsProvider.new_static(now.access_key, now.secret_key, now.token or None)
                 self._signer = fixed, _none_needed
@@ -224,23 +224,8 @@ class Connections(Forkable):
 
     def _refresh(self) -> None:
         """Refresh credentials that expire, in the thread that gets the error: CRT's only reads them."""
-        now = self._read()
+        now = read_credentials(self._credentials)
         self._current.credentials = AwsCredentials(now.access_key, now.secret_key, now.token or None)
-
-    def _read(self) -> ReadOnlyCredentials:
-        """Return the credentials as they are now, which boto3 refreshes if they expire.
-
-        Raises:
-            CredentialRetrievalError: They cannot be read or refreshed.
-            NoCredentialsError: There are none.
-        """
-        try:
-            credentials = self._credentials()
-            if credentials is None:
-                raise NoCredentialsError
-            return credentials.get_frozen_credentials()
-        except (OSError, RuntimeError) as error:
-            raise CredentialRetrievalError(provider="boto3", error_msg=error) from None
 
 
 def _none_needed() -> None:

@@ -9,12 +9,15 @@ import base64
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 import msgspec
 import pytest
+from botocore.credentials import RefreshableCredentials
 
 from lockgate.storage_core.errors import (
+    AccessDeniedError,
     InvalidInputError,
     LockgateError,
     ObjectNotFoundError,
@@ -27,6 +30,7 @@ from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import Store, open_store
 from lockgate.storage_core.stores.probe import with_capabilities
 from lockgate.storage_core.stores.protocol import Part, PendingUpload
+from lockgate.storage_core.stores.s3.errors import scrubbed
 from tests.support.s3.misbehaving_server import (
     Manner,
     RudeServer,
@@ -534,3 +538,53 @@ def test_a_success_that_says_nothing_else_is_believed(
     operation = {"delete": b"DeleteObject", "abort": b"AbortMultipartUpload"}[name]
     server.manners = [sends(_answer(DATE, body.replace(b"{}", operation)), keeps=True)]
     CALLS[name].make(open_store("s3://lake", settings))
+
+
+NAMES: Final = {
+    "AWS_ACCESS_KEY_ID": "access key",
+    "AWS_SECRET_ACCESS_KEY": "secret key",
+    "AWS_SESSION_TOKEN": "session token",
+}
+
+
+@pytest.mark.parametrize(
+    "value", ["s3cr3t\n", "s3cr3t\r\nX-Evil: 1", "s3cr3t\t", "s3cr3t\x85", "s3cr3t\udcff"]
+)
+@pytest.mark.parametrize("variable", NAMES)
+def test_credentials_that_no_header_can_hold_are_named_and_not_sent(
+    server: RudeServer, settings: Settings, monkeypatch: pytest.MonkeyPatch, variable: str, end: str
+) -> None:
+    monkeypatch.setenv(variable, f"s3cr3t{end}")
+    store = open_store("s3://lake", settings)
+    sent = len(server.seen)
+    for name in ("put", "get", "delete many"):
+        with pytest.raises(AccessDeniedError, match=rf"the {NAMES[variable]} .*line break") as refused:
+            CALLS[name].make(store)
+        assert "s3cr3t" not in str(refused.value)
+    assert len(server.seen) == sent
+
+
+def test_refreshed_credentials_that_no_header_can_hold_are_not_sent(
+    server: RudeServer, settings: Settings
+) -> None:
+    tokens = iter(["good"] * 9)
+
+    def read() -> dict[str, str]:
+        soon = (datetime.now(UTC) + timedelta(seconds=5)).isoformat()
+        token = next(tokens, "s3cr3t\n")
+        return {"access_key": "a", "secret_key": "s", "token": token, "expiry_time": soon}
+
+    source = RefreshableCredentials.create_from_metadata(read(), read, "a test")
+    store = open_store("s3://lake", settings.with_s3_credentials(lambda: source))
+    server.manners = [sends(_answer(OBJECT), keeps=True)]
+    store.put("k", b"data")
+    tokens = iter([])
+    sent = len(server.seen)
+    with pytest.raises(AccessDeniedError, match=r"the session token .*line break") as refused:
+        store.put("k", b"data")
+    assert "s3cr3t" not in str(refused.value)
+    assert len(server.seen) == sent
+
+
+def test_a_header_that_a_library_refuses_is_not_shown() -> None:
+    assert scrubbed(ValueError("Invalid header value b'FwoG\\nAB'")) == "Invalid header value <hidden>"

@@ -477,12 +477,14 @@ def test_certificates_that_cannot_be_read_are_named(
 
 
 @pytest.mark.parametrize("raised", [RuntimeError("still expired"), OSError("no such file")])
-def test_no_error_of_a_refresh_in_boto3_leaves_the_store(
+def test_an_error_of_a_refresh_in_boto3_is_an_error_of_access(
     open_at: Callable[..., Store], monkeypatch: pytest.MonkeyPatch, raised: Exception
 ) -> None:
     monkeypatch.setattr(Credentials, "get_frozen_credentials", Mock(side_effect=raised))
-    with pytest.raises(StoreUnavailableError, match=str(raised)):
+    with pytest.raises(AccessDeniedError, match=str(raised)):
         list(open_at(s3_region="sa-east-1").pages())
+    with pytest.raises(AccessDeniedError, match=str(raised)):
+        open_at(s3_region="sa-east-1").delete_many(["k"])
 
 
 @pytest.mark.parametrize("raised", [RuntimeError("still expired"), OSError("no such file")])
