@@ -547,9 +547,7 @@ NAMES: Final = {
 }
 
 
-@pytest.mark.parametrize(
-    "value", ["s3cr3t\n", "s3cr3t\r\nX-Evil: 1", "s3cr3t\t", "s3cr3t\x85", "s3cr3t\udcff"]
-)
+@pytest.mark.parametrize("end", ["\n", "\r\nX-Evil: 1", "\t", "\x85", "\udcff"])
 @pytest.mark.parametrize("variable", NAMES)
 def test_credentials_that_no_header_can_hold_are_named_and_not_sent(
     server: RudeServer, settings: Settings, monkeypatch: pytest.MonkeyPatch, variable: str, end: str
