@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ReadTimeoutError
 
 from lockgate.storage_core.errors import (
     InvalidInputError,
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         CompletedPartTypeDef,
         CompleteMultipartUploadRequestTypeDef,
         CreateMultipartUploadRequestTypeDef,
+        GetObjectOutputTypeDef,
         GetObjectRequestTypeDef,
         PutObjectRequestTypeDef,
     )
@@ -130,7 +131,7 @@ class S3Store:
         def call(clients: Clients) -> bytes:
             try:
                 answer = clients.repeating.get_object(**request)
-                data = answer["Body"].read()
+                data = _body(answer)
                 check_range(answer, len(data), start, length, is_range="Range" in request)
                 ignored = "Range" in request and answer["ResponseMetadata"]["HTTPStatusCode"] == 200
                 return data[start:][:length] if ignored else data
@@ -421,6 +422,14 @@ def _object_info(key: str, size: int, answer: Mapping[str, Any], *, token: Token
     return ObjectInfo(
         key=key, size=size, version=answer["ETag"].strip('"'), modified_s=modified_s, token=token
     )
+
+
+def _body(answer: GetObjectOutputTypeDef) -> bytes:
+    """Return the body; if it stalls, that is a cut answer: boto3 repeats only until an answer has begun."""
+    try:
+        return answer["Body"].read()
+    except ReadTimeoutError as error:
+        raise CutAnswerError(error=error) from None
 
 
 @lru_cache(maxsize=16)

@@ -586,3 +586,21 @@ def test_refreshed_credentials_that_no_header_can_hold_are_not_sent(
 
 def test_a_header_that_a_library_refuses_is_not_shown() -> None:
     assert scrubbed(ValueError("Invalid header value b'FwoG\\nAB'")) == "Invalid header value <hidden>"
+
+
+def test_a_body_that_stalls_is_read_again(server: RudeServer, settings: Settings) -> None:
+    over = threading.Event()
+    whole = _answer(OBJECT, b"data" * 100)
+
+    def stalls(connection: socket.socket) -> bool:
+        connection.sendall(whole[:-100])
+        over.wait(20)
+        return False
+
+    patient = settings.model_copy(update={"s3_timeout_s": 0.5, "s3_max_attempts": 2})
+    server.manners = [stalls, sends(whole, keeps=True)]
+    try:
+        assert open_store("s3://lake", patient).get("k") == b"data" * 100
+    finally:
+        over.set()
+        server.wait()
