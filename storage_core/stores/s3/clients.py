@@ -25,7 +25,12 @@ from botocore.httpsession import get_cert_path
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores.s3.credentials import read_credentials
-from lockgate.storage_core.stores.s3.errors import NEVER_SENT, is_outcome_unknown, scrubbed
+from lockgate.storage_core.stores.s3.errors import (
+    NEVER_SENT,
+    NO_CREDENTIALS,
+    is_outcome_unknown,
+    scrubbed,
+)
 from lockgate.storage_core.stores.s3.timestamp import timestamp
 from lockgate.storage_core.stores.s3.whole_answer import before_parse
 
@@ -129,6 +134,7 @@ def clients_for(settings: Settings) -> Clients:
     """Return this process's clients. A forked child creates new ones, because sockets cannot be shared.
 
     Raises:
+        BotoCoreError: The credentials cannot be read; one of `read_credentials`.
         InvalidInputError: The profile does not exist, or the endpoint is not a URL.
     """
     environment = tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_")))
@@ -157,6 +163,8 @@ def _clients(connection: _Connection, _process_id: int, _environment: tuple[tupl
         raise InvalidInputError(
             f"S3: {scrubbed(error)}; set LOCKGATE_S3_PROFILE to a profile of the AWS configuration"
         ) from None
+    except (*NEVER_SENT, *NO_CREDENTIALS):
+        raise
     except (ValueError, BotoCoreError) as error:
         raise InvalidInputError(
             f"S3: {scrubbed(error)}; check LOCKGATE_S3_ENDPOINT_URL, AWS_ENDPOINT_URL and the region"
@@ -171,6 +179,8 @@ def _new_clients(connection: _Connection) -> Clients:
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=timestamp)
     session = boto3.Session(botocore_session=core)
     region = region_of(connection, session.region_name)
+    if not connection.s3_anonymous:
+        read_credentials(session.get_credentials)  # boto3's clients get them, too, and do not say what failed
     repeating = _client(session, connection, region, tries=connection.s3_max_attempts)
     single = _client(session, connection, region, tries=1)
     lost = LostTries()

@@ -99,7 +99,8 @@ class RequestPolicy:
             OutcomeUnknownError: The last attempt was refused, and an earlier one got no answer.
         """
         info = self._info(operation, key, changes=True)
-        clients = self._clients()
+        with translated(info):
+            clients = self._clients()
         clients.lost_tries.seen = False
         try:
             with translated(info):

@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
@@ -604,3 +605,30 @@ def test_a_body_that_stalls_is_read_again(server: RudeServer, settings: Settings
     finally:
         over.set()
         server.wait()
+
+
+PROGRAMS: Final = {
+    "a list": "echo '[]'",
+    "a key that is a number": """echo '{"Version": 1, "AccessKeyId": 5, "SecretAccessKey": "s3cr3t"}'""",
+    "text": "echo junk",
+    "a failure": "exit 3",
+    "not executable": "",
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_for_credentials_that_fails_is_an_error_of_access(
+    server: RudeServer, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    path = tmp_path / "program"
+    path.write_text(f"#!/bin/sh\n{PROGRAMS[program]}\n")
+    path.chmod(0o755 if PROGRAMS[program] else 0o644)
+    (tmp_path / "config").write_text(f"[profile p]\ncredential_process = {path}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    store = open_store("s3://lake", settings.model_copy(update={"s3_profile": "p"}))
+    sent = len(server.seen)
+    for name in ("put", "create", "get", "delete", "delete many"):
+        with pytest.raises(AccessDeniedError, match="AWS_PROFILE") as refused:
+            CALLS[name].make(store)
+        assert "s3cr3t" not in str(refused.value)
+    assert len(server.seen) == sent
