@@ -20,6 +20,7 @@ from botocore.exceptions import (
     CredentialRetrievalError,
     EndpointConnectionError,
     HTTPClientError,
+    InvalidRegionError,
     NoCredentialsError,
     ParamValidationError,
     PartialCredentialsError,
@@ -72,6 +73,8 @@ _DENIED: Final = (
     AccessDeniedError,
     "{effect}; check the credentials, and that they allow {permission} on it",
 )
+_EXPIRED: Final = (AccessDeniedError, "{effect}; the credentials have expired: get new ones")
+_CLOCK: Final = (AccessDeniedError, "{effect}; set this machine's clock, which differs from that of S3")
 _ELSEWHERE: Final = (
     InvalidInputError,
     "{effect}; the bucket is in another region: set LOCKGATE_S3_REGION to it",
@@ -87,10 +90,13 @@ _REFUSALS: Final[dict[str, tuple[type[LockgateError], str]]] = {
     "404": (ObjectNotFoundError, ": there is no such object{effect}; check the key"),
     "403": _DENIED,
     "AccessDenied": _DENIED,
-    "ExpiredToken": _DENIED,
+    "ExpiredToken": _EXPIRED,
     "InvalidAccessKeyId": _DENIED,
     "InvalidToken": _DENIED,
+    "RequestExpired": _CLOCK,
+    "RequestTimeTooSkewed": _CLOCK,
     "SignatureDoesNotMatch": _DENIED,
+    "TokenRefreshRequired": _EXPIRED,
     "XAdminUserNotFound": _DENIED,  # Versity's code, with status 404, for an unknown access key
     "301": _ELSEWHERE,
     "307": _ELSEWHERE,
@@ -232,6 +238,8 @@ def _error_from_transport(request: RequestInfo, error: Exception) -> LockgateErr
         return AccessDeniedError(
             f"{message}{request.no_effect}; set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
+    if isinstance(error, InvalidRegionError):  # of a redirect, which S3 sends in place of applying a request
+        return _refusal(request, message, _ELSEWHERE)
     if isinstance(error, ParamValidationError):
         return InvalidInputError(f"{message}{request.no_effect}")
     untrusted = isinstance(error, SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error)

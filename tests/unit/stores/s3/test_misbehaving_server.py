@@ -632,3 +632,15 @@ def test_a_program_for_credentials_that_fails_is_an_error_of_access(
             CALLS[name].make(store)
         assert "s3cr3t" not in str(refused.value)
     assert len(server.seen) == sent
+
+
+@pytest.mark.parametrize("name", ["put", "create", "get", "delete"])
+@pytest.mark.parametrize("region", ["evil.example.com/", "eu-west-1#"])
+def test_a_redirect_to_an_impossible_region_is_a_refusal(
+    server: RudeServer, settings: Settings, region: str, name: str
+) -> None:
+    headers = b"x-amz-bucket-region: %b\r\n" % region.encode()
+    body = b"<Error><Code>PermanentRedirect</Code><Message>no</Message></Error>"
+    server.manners = [answer("301 Moved Permanently", body, headers=headers)] * 2
+    with pytest.raises(InvalidInputError, match="set LOCKGATE_S3_REGION"):
+        CALLS[name].make(open_store("s3://lake", settings))
