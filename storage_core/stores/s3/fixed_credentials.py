@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from botocore.credentials import Credentials
+from botocore.exceptions import BotoCoreError, NoCredentialsError
 from botocore.session import Session
 
-from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.errors import AccessDeniedError, InvalidInputError
 from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores.s3.credentials import read_credentials
+from lockgate.storage_core.stores.s3.errors import scrubbed
 
 
 @dataclass(frozen=True)
@@ -29,20 +32,26 @@ class FixedCredentials:
         None if they do neither, so that each program looks for them itself.
 
         Raises:
+            AccessDeniedError: They cannot be read.
             InvalidInputError: There are none where they are looked up.
         """
         profile = settings.s3_profile or os.environ.get("AWS_PROFILE")
         if settings.s3_credentials is None and profile is None:
             return None
         source: Callable[[], Any] = settings.s3_credentials or Session(profile=profile).get_credentials
-        found = source()
-        if found is None:
+        try:
+            now: Any = read_credentials(source)
+        except NoCredentialsError:
             raise InvalidInputError(
                 "S3: the connection or the profile has no credentials, and none were found in the "
                 "environment or the machine's role; nothing was sent; add a key or a role"
-            )
-        frozen = found.get_frozen_credentials()
-        return cls(frozen.access_key, frozen.secret_key, frozen.token or None)
+            ) from None
+        except BotoCoreError as error:
+            raise AccessDeniedError(
+                f"S3: {scrubbed(error)}; nothing was sent; correct the credentials of the connection or the "
+                "profile"
+            ) from None
+        return cls(now.access_key, now.secret_key, now.token or None)
 
     def __call__(self) -> Credentials:
         """Return them as botocore's."""
