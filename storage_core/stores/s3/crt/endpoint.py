@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from contextlib import suppress
@@ -81,7 +82,7 @@ def _endpoint(client: S3Client, bucket: str) -> Endpoint | None:
         client.head_object(Bucket=bucket, Key=_KEY)
     url = urlsplit(seen[0].url)
     # botocore's proxies have a key for each variable that ends in `_proxy`, and it uses that of the scheme.
-    if get_environ_proxies(seen[0].url).get(url.scheme):
+    if get_environ_proxies(seen[0].url).get(url.scheme) or _crt_takes_proxy(url.scheme, url.hostname or ""):
         return None
     headers: Any = seen[0].headers
     signature = headers.get("Authorization", "")
@@ -89,3 +90,22 @@ def _endpoint(client: S3Client, bucket: str) -> Endpoint | None:
     if signature and scope is None:
         return None
     return Endpoint(url.scheme, url.netloc, url.path.removesuffix(f"/{_KEY}"), scope and scope[1])
+
+
+def _crt_takes_proxy(scheme: str, host: str) -> bool:
+    """Return whether CRT's S3 client would go to a proxy, which it takes from the environment by itself.
+
+    It differs from botocore: an empty variable in lower case does not hide that in upper case, and NO_PROXY
+    has no ports and no parts of an address.
+    """
+    if not _set_in_either_case(f"{scheme}_proxy"):
+        return False
+    excluded = _set_in_either_case("no_proxy")
+    names = [name.strip().lower() for name in excluded.split(",")]
+    # A name whose last character is a digit is an address.
+    domains = tuple(f".{name.strip('.')}" for name in names if name.strip(".") and not name[-1].isdigit())
+    return not (excluded == "*" or host in names or f".{host}".endswith(domains))
+
+
+def _set_in_either_case(variable: str) -> str:
+    return os.environ.get(variable) or os.environ.get(variable.upper(), "")

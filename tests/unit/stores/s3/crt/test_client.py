@@ -433,6 +433,33 @@ def test_crt_sends_what_no_proxy_of_the_environment_is_for(
     assert b"boto3" not in head.lower()
 
 
+@pytest.mark.parametrize(
+    ("variables", "by_boto3"),
+    [
+        ({"NO_PROXY": "elsewhere, 127.0.0.1"}, False),
+        ({"NO_PROXY": "*"}, False),
+        ({"NO_PROXY": "127.0.0.1:{port}"}, True),
+        ({"NO_PROXY": ".0.0.1"}, True),
+        ({"http_proxy": ""}, True),
+    ],
+)
+def test_boto3_sends_what_crt_would_send_to_a_proxy_against_no_proxy(
+    server: RudeServer,
+    open_at: Callable[..., Store],
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    *,
+    by_boto3: bool,
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value.format(port=server.endpoint.rpartition(":")[2]))
+    server.manners = [DATA]
+    monkeypatch.setenv("AWS_IGNORED", f"new clients {variables}")
+    assert open_at().get("k") == b"data"
+    assert (b"boto3" in server.seen[0][1].lower()) is by_boto3
+
+
 def _get_in_child(url: str) -> None:
     clients._clients.cache_clear()  # what the parent made is garbage here, and stays
     gc.collect()
