@@ -29,12 +29,14 @@ class Endpoint(NamedTuple):
         host: Host of the URL, with its port unless that is the scheme's.
         path: Path before the key, without a trailing slash.
         region: Region of the signature; None for requests without one.
+        signs_data: Whether the signature covers data, too; it always covers a document.
     """
 
     scheme: str
     host: str
     path: str
     region: str | None
+    signs_data: bool = False
 
 
 class Endpoints:
@@ -89,7 +91,15 @@ def _endpoint(client: S3Client, bucket: str) -> Endpoint | None:
     scope = _SCOPE.fullmatch(signature if isinstance(signature, str) else signature.decode())
     if signature and scope is None:
         return None
-    return Endpoint(url.scheme, url.netloc, url.path.removesuffix(f"/{_KEY}"), scope and scope[1])
+    config: Any = client.meta.config
+    wanted = (config.s3 or {}).get("payload_signing_enabled")
+    return Endpoint(
+        url.scheme,
+        url.netloc,
+        url.path.removesuffix(f"/{_KEY}"),
+        scope and scope[1],
+        signs_data=url.scheme == "http" if wanted is None else wanted,
+    )
 
 
 def _crt_takes_proxy(scheme: str, host: str) -> bool:

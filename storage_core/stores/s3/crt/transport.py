@@ -11,11 +11,20 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from hashlib import sha256
 from io import BytesIO
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from awscrt.auth import AwsCredentials, AwsCredentialsProvider
+from awscrt.auth import (
+    AwsCredentials,
+    AwsCredentialsProvider,
+    AwsSignatureType,
+    AwsSignedBodyHeaderType,
+    AwsSignedBodyValue,
+    AwsSigningAlgorithm,
+    AwsSigningConfig,
+)
 from awscrt.exceptions import AwsCrtError
 from awscrt.http import HttpHeaders, HttpRequest
 from awscrt.io import (
@@ -32,7 +41,6 @@ from awscrt.s3 import (
     S3ResponseError,
     S3RetryConfig,
     S3RetryMode,
-    create_default_s3_signing_config,
 )
 from botocore.credentials import Credentials
 from botocore.exceptions import (
@@ -160,6 +168,7 @@ class Connections(Forkable):
             endpoint,
             client,
             refresh,
+            signing=None if signer is None else partial(_signing, endpoint, signer),
             patience_s=self.patience_s,
             knows_server=is_s3 and self._knows_server,
         )
@@ -179,7 +188,7 @@ class Connections(Forkable):
             tls = self._context().new_connection_options()
             tls.set_server_name(urlsplit(f"//{endpoint.host}").hostname)
         if signer is not None:
-            signing = create_default_s3_signing_config(region=endpoint.region, credential_provider=signer)
+            signing = _signing(endpoint, signer, AwsSignedBodyValue.UNSIGNED_PAYLOAD)
         client = S3Client(
             bootstrap=self._bootstrap,
             region=endpoint.region or "us-east-1",
@@ -232,6 +241,21 @@ def _none_needed() -> None:
     """Refresh no credentials."""
 
 
+def _signing(endpoint: Endpoint, signer: AwsCredentialsProvider, body: str) -> AwsSigningConfig:
+    """Return how a request is signed, with the digest of its body or what stands for it."""
+    return AwsSigningConfig(
+        algorithm=AwsSigningAlgorithm.V4,
+        signature_type=AwsSignatureType.HTTP_REQUEST_HEADERS,
+        credentials_provider=signer,
+        region=endpoint.region,
+        service="s3",
+        use_double_uri_encode=False,
+        should_normalize_uri_path=False,
+        signed_body_value=body,
+        signed_body_header_type=AwsSignedBodyHeaderType.X_AMZ_CONTENT_SHA_256,
+    )
+
+
 class Transport:
     """Sends requests to one endpoint. Thread-safe.
 
@@ -239,6 +263,7 @@ class Transport:
         endpoint: Where to; CRT keeps the endpoint of a client's first request.
         client: CRT's client for this endpoint.
         refresh: Called before each request: refreshes credentials that expire, or raises boto3's error.
+        signing: Returns how a body with a digest is signed; None if requests are not signed.
         patience_s: Limit for an answer to a request without a body.
         knows_server: Whether only S3 itself can answer here.
     """
@@ -249,12 +274,14 @@ class Transport:
         client: S3Client,
         refresh: Callable[[], None],
         *,
+        signing: Callable[[str], AwsSigningConfig] | None,
         patience_s: float,
         knows_server: bool,
     ) -> None:
         self._endpoint = endpoint
         self._client = client
         self._refresh = refresh
+        self._signing = signing
         self._patience_s = patience_s
         self._knows_server = knows_server
 
@@ -285,6 +312,7 @@ class Transport:
                 type=S3RequestType.DEFAULT,
                 operation_name=_UNCHECKED,
                 request=HttpRequest(message.method, path, headers, body),
+                signing_config=self._signed(message),
                 on_headers=exchange.on_headers,
                 on_body=exchange.on_body,
                 on_done=exchange.on_done,
@@ -303,6 +331,13 @@ class Transport:
             return exchange.answer()
 
         return answer
+
+    def _signed(self, message: Message) -> AwsSigningConfig | None:
+        """Return the signature that covers the body; None if the client's does not need to."""
+        is_document = message.body and message.method != "PUT"
+        if self._signing is None or not (is_document or self._endpoint.signs_data):
+            return None
+        return self._signing(sha256(message.body).hexdigest())
 
     def _answered_with(self, path: str, error: Exception) -> Answer:
         """Return the answer behind an error of CRT's, or raise botocore's error for it."""

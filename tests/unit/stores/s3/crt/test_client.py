@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from unittest.mock import Mock, create_autospec
@@ -113,6 +114,35 @@ def test_boto3_sends_every_call_where_crt_is_not_wanted_or_not_there(
     server.manners = [DATA]
     assert store.get("k") == b"data"
     assert b"Boto3" in server.seen[0][1]
+
+
+@pytest.mark.parametrize("client", ["crt", "boto3"])
+def test_the_signature_covers_each_body_that_is_sent_in_clear_text(
+    server: RudeServer, open_at: Callable[..., Store], client: str
+) -> None:
+    store = open_at(s3_client=client)
+    store.create("k", b"")
+    part = store.put_part("k", "u", 1, 0, b"data")
+    store.complete_upload(store.seal_upload("k", "u", Token("t" * 20), [part]))
+    assert len(server.seen) == 3
+    for _, head, body in server.seen:
+        assert b"x-amz-content-sha256: " + sha256(body).hexdigest().encode() in head.lower()
+
+
+def test_the_signature_over_tls_covers_documents_and_not_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, key = certify(tmp_path, "server")
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    with rude_server(tls) as server:
+        store = open_store("s3://lake", Settings(s3_endpoint_url=server.endpoint))
+        part = store.put_part("k", "u", 1, 0, b"data")
+        store.complete_upload(store.seal_upload("k", "u", Token("t" * 20), [part]))
+        (_, data, _), (_, document, body) = server.seen
+    assert b"x-amz-content-sha256: unsigned-payload" in data.lower()
+    assert b"x-amz-content-sha256: " + sha256(body).hexdigest().encode() in document.lower()
 
 
 def test_a_session_token_is_sent(
@@ -363,7 +393,7 @@ def test_an_answer_without_its_result_leaves_the_outcome_unknown(
 def test_a_path_begins_with_a_slash_in_each_kind_of_address(below: str, path: str, expected: str) -> None:
     client = create_autospec(S3Client, instance=True)
     endpoint = Endpoint("https", "lake.s3.amazonaws.com", below, None)
-    transport = Transport(endpoint, client, lambda: None, patience_s=1, knows_server=True)
+    transport = Transport(endpoint, client, lambda: None, signing=None, patience_s=1, knows_server=True)
     transport.send(Message("GET", path, (), b""), lambda _: None)
     assert client.make_request.call_args.kwargs["request"].path == expected
 

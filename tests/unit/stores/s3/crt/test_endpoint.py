@@ -16,7 +16,7 @@ CONFIGURATIONS: dict[str, tuple[str, dict[str, Any], Endpoint | None]] = {
     "path style": (
         "lake",
         {"endpoint_url": "http://127.0.0.1:9000", "config": Config(**PATH_STYLE)},
-        Endpoint("http", "127.0.0.1:9000", "/lake", "eu-west-3"),
+        Endpoint("http", "127.0.0.1:9000", "/lake", "eu-west-3", signs_data=True),
     ),
     "endpoint below a path": (
         "lake",
@@ -26,9 +26,14 @@ CONFIGURATIONS: dict[str, tuple[str, dict[str, Any], Endpoint | None]] = {
     "IPv6": (
         "lake",
         {"endpoint_url": "http://[::1]:9000", "config": Config(**PATH_STYLE)},
-        Endpoint("http", "[::1]:9000", "/lake", "eu-west-3"),
+        Endpoint("http", "[::1]:9000", "/lake", "eu-west-3", signs_data=True),
     ),
     "AWS": ("lake", {}, Endpoint("https", "lake.s3.eu-west-3.amazonaws.com", "", "eu-west-3")),
+    "signed data": (
+        "lake",
+        {"config": Config(s3={"payload_signing_enabled": True})},
+        Endpoint("https", "lake.s3.eu-west-3.amazonaws.com", "", "eu-west-3", signs_data=True),
+    ),
     "a bucket with dots": (
         "la.ke",
         {},
