@@ -61,6 +61,7 @@ from lockgate.storage_core.stores.s3.credentials import read_credentials
 from lockgate.storage_core.stores.s3.crt.answer import Answer
 from lockgate.storage_core.stores.s3.crt.endpoint import Endpoint
 from lockgate.storage_core.stores.s3.crt.operation import Message
+from lockgate.storage_core.stores.s3.crt.reach import reach
 
 _UNCHECKED: Final = "GetObject"
 """Operation name given to CRT: under any other it looks for errors in answers with status 200, and then does
@@ -82,6 +83,10 @@ _AWS: Final = re.compile(
 )
 _NEVER_SENT: Final = "AWS_IO_DNS_|AWS_IO_SOCKET_(CONNECTION_REFUSED|INVALID_ADDRESS)"
 """Errors that only a connection that is being made can have."""
+
+_LOST: Final = "AWS_IO_SOCKET_(TIMEOUT|NO_ROUTE_TO_HOST)"
+"""Errors that a connection that is being made can have, and one on which a part of a request was sent, when
+the kernel finds that nothing is acknowledged any more (tried with TCP_USER_TIMEOUT). So they prove nothing."""
 
 _NOT_TRUSTED: Final = "AWS_IO_TLS_.*(CERTIFICATE|HOST_NAME|NEGOTIATION)"
 MONITORED_S: Final = 30.0
@@ -168,6 +173,7 @@ class Connections(Forkable):
             endpoint,
             client,
             refresh,
+            reached=partial(reach, endpoint, ca_file=self._ca_file, timeout_s=self._connect_timeout_s),
             signing=None if signer is None else partial(_signing, endpoint, signer),
             patience_s=self.patience_s,
             knows_server=is_s3 and self._knows_server,
@@ -263,6 +269,8 @@ class Transport:
         endpoint: Where to; CRT keeps the endpoint of a client's first request.
         client: CRT's client for this endpoint.
         refresh: Called before each request: refreshes credentials that expire, or raises boto3's error.
+        reached: Called before the first request, and before one that follows a lost connection; raises
+            boto3's error if there is no connection to the server.
         signing: Returns how a body with a digest is signed; None if requests are not signed.
         patience_s: Limit for an answer to a request without a body.
         knows_server: Whether only S3 itself can answer here.
@@ -274,6 +282,7 @@ class Transport:
         client: S3Client,
         refresh: Callable[[], None],
         *,
+        reached: Callable[[], None],
         signing: Callable[[str], AwsSigningConfig] | None,
         patience_s: float,
         knows_server: bool,
@@ -281,6 +290,8 @@ class Transport:
         self._endpoint = endpoint
         self._client = client
         self._refresh = refresh
+        self._reached = reached
+        self._is_reached = False
         self._signing = signing
         self._patience_s = patience_s
         self._knows_server = knows_server
@@ -299,6 +310,9 @@ class Transport:
             BotoCoreError: The request was not sent; `ended` is not called.
         """
         self._refresh()
+        if not self._is_reached:
+            self._reached()
+            self._is_reached = True
         headers = HttpHeaders([("Host", self._endpoint.host), *message.headers])
         if message.body or message.method in {"PUT", "POST"}:
             headers.add("Content-Length", str(len(message.body)))
@@ -357,6 +371,8 @@ class Transport:
                 status, code = 503, "ServerOrProxyUnavailable"
             body = f"<Error><Code>{code}</Code><Message>{name}</Message></Error>".encode()
             return Answer(status, {"content-length": str(len(body))}, body)
+        if re.match(_LOST, name):
+            self._is_reached = False
         raise _silence(name, str(error), self._url(path))
 
     def _url(self, path: str) -> str:

@@ -7,10 +7,12 @@ import gc
 import multiprocessing
 import os
 import re
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from itertools import count
@@ -21,7 +23,7 @@ import pytest
 from awscrt.exceptions import AwsCrtError
 from awscrt.s3 import S3Client
 from botocore.credentials import Credentials, RefreshableCredentials
-from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
+from botocore.exceptions import EndpointConnectionError, HTTPClientError, ReadTimeoutError
 
 from lockgate.storage_core.errors import (
     AccessDeniedError,
@@ -47,6 +49,7 @@ pytestmark = pytest.mark.slow
 
 OBJECT = b'ETag: "0123"\r\nLast-Modified: Sun, 22 Nov 2026 10:00:00 GMT\r\n'
 DATA = answer(body=b"data", headers=OBJECT)
+REACH = "lockgate.storage_core.stores.s3.crt.transport.reach"
 DONE = answer(body=b"", headers=OBJECT)
 MOVED = sends(
     b"HTTP/1.1 301 Moved Permanently\r\nx-amz-bucket-region: eu-west-3\r\nContent-Length: 0\r\n\r\n",
@@ -314,6 +317,7 @@ def test_a_refusal_whose_answer_crt_hides_is_believed_of_s3_only(
         error=AwsCrtError(0, f"AWS_ERROR_S3_{hidden}", "hidden")
     )
     monkeypatch.setattr(Connections, "_client", lambda self, endpoint, signer: client)
+    monkeypatch.setattr(REACH, lambda endpoint, **_: None)
     connections = Connections(
         lambda: None, ca_file="", knows_server=knows_server, connect_timeout_s=1, timeout_s=1, parallelism=1
     )
@@ -325,9 +329,12 @@ def test_a_refusal_whose_answer_crt_hides_is_believed_of_s3_only(
     assert is_outcome_unknown(answered.status, error_of(answered)["Code"]) is not is_refusal
 
 
-def network_of(monkeypatch: pytest.MonkeyPatch, client: Mock) -> Network:
+def network_of(
+    monkeypatch: pytest.MonkeyPatch, client: Mock, reached: Callable[..., None] = lambda *_, **__: None
+) -> Network:
     """Return a network with one slot, whose requests a mock of CRT's client takes."""
     monkeypatch.setattr(Connections, "_client", lambda self, endpoint, signer: client)
+    monkeypatch.setattr(REACH, reached)
     connections = Connections(
         lambda: None, ca_file="", knows_server=False, connect_timeout_s=0.05, timeout_s=0.05, parallelism=1
     )
@@ -371,6 +378,33 @@ def test_a_request_without_an_answer_is_given_up_once_and_frees_its_slot(
     assert not taken.is_alive()
 
 
+def test_a_server_that_takes_no_connection_has_changed_nothing(open_at: Callable[..., Store]) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as waiting:
+        for _ in range(8):
+            waiting.enter_context(client := socket.socket()).setblocking(False)
+            client.connect_ex(full.getsockname())
+        store = open_at(s3_endpoint_url=f"http://127.0.0.1:{full.getsockname()[1]}", s3_timeout_s=1)
+        with pytest.raises(StoreUnavailableError, match=r"Connect timeout .* nothing was changed"):
+            store.create("k", b"data")
+
+
+def test_after_a_lost_connection_the_server_is_reached_again_before_a_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = Mock(S3Client)
+    client.make_request.side_effect = lambda on_done, **_: on_done(
+        error=AwsCrtError(0, "AWS_IO_SOCKET_TIMEOUT", "a part of the request may have arrived")
+    )
+    reached = Mock(side_effect=[None, EndpointConnectionError(endpoint_url="http://127.0.0.1:1")])
+    network, message = network_of(monkeypatch, client, reached), Message("PUT", "/k", (), b"")
+    place = Endpoint("http", "127.0.0.1:1", "", None)
+    with pytest.raises(HTTPClientError, match="a part of the request may have arrived"):
+        network.send(place, message)()
+    with pytest.raises(EndpointConnectionError):
+        network.send(place, message)
+    assert client.make_request.call_count == 1
+
+
 def test_an_answer_without_its_result_leaves_the_outcome_unknown(
     server: RudeServer, open_at: Callable[..., Store]
 ) -> None:
@@ -393,7 +427,9 @@ def test_an_answer_without_its_result_leaves_the_outcome_unknown(
 def test_a_path_begins_with_a_slash_in_each_kind_of_address(below: str, path: str, expected: str) -> None:
     client = create_autospec(S3Client, instance=True)
     endpoint = Endpoint("https", "lake.s3.amazonaws.com", below, None)
-    transport = Transport(endpoint, client, lambda: None, signing=None, patience_s=1, knows_server=True)
+    transport = Transport(
+        endpoint, client, lambda: None, reached=lambda: None, signing=None, patience_s=1, knows_server=True
+    )
     transport.send(Message("GET", path, (), b""), lambda _: None)
     assert client.make_request.call_args.kwargs["request"].path == expected
 
@@ -422,10 +458,9 @@ def test_a_server_with_an_unknown_certificate_is_refused_and_one_with_a_known_is
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate, key)
     with rude_server(tls) as server:
-        settings = Settings(s3_endpoint_url=server.endpoint, s3_max_attempts=1)
-        # CRT's TLS library waits for 10 to 30 s before it reports a failed handshake.
-        with pytest.raises(StoreUnavailableError):
-            open_store("s3://lake", settings.model_copy(update={"s3_timeout_s": 1.0})).get("k")
+        settings = Settings(s3_endpoint_url=server.endpoint)
+        with pytest.raises(StoreUnavailableError, match=r"certificate verify failed.*nothing was changed"):
+            open_store("s3://lake", settings).put("k", b"data")
         assert server.seen == []
         monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
         server.manners = [DATA]
