@@ -1,9 +1,11 @@
-"""Reach: connect to a server before CRT does, for errors that CRT reports late or not clearly."""
+"""Reach: try what CRT needs before it does, for errors that it reports late or not clearly, or dies of."""
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -14,6 +16,19 @@ if TYPE_CHECKING:
     from lockgate.storage_core.stores.s3.crt.endpoint import Endpoint
 
 _PORTS: Final = {"http": 80, "https": 443}
+_DESCRIPTORS: Final = 32 + 4 * (os.cpu_count() or 1)
+"""Ten were taken with two processors."""
+
+
+def need_descriptors() -> None:
+    """Check that CRT can start its threads: where one gets no file descriptors, CRT ends the process.
+
+    Raises:
+        OSError: Too few are free.
+    """
+    with ExitStack() as sockets:
+        for _ in range(_DESCRIPTORS):
+            sockets.enter_context(socket.socket())
 
 
 def reach(endpoint: Endpoint, *, ca_file: str, timeout_s: float) -> None:

@@ -61,7 +61,7 @@ from lockgate.storage_core.stores.s3.credentials import read_credentials
 from lockgate.storage_core.stores.s3.crt.answer import Answer
 from lockgate.storage_core.stores.s3.crt.endpoint import Endpoint
 from lockgate.storage_core.stores.s3.crt.operation import Message
-from lockgate.storage_core.stores.s3.crt.reach import reach
+from lockgate.storage_core.stores.s3.crt.reach import need_descriptors, reach
 
 _UNCHECKED: Final = "GetObject"
 """Operation name given to CRT: under any other it looks for errors in answers with status 200, and then does
@@ -81,7 +81,9 @@ _CRT_ERRORS: Final = (AwsCrtError, RuntimeError)
 _AWS: Final = re.compile(
     r"(.+\.)?s3(-accesspoint)?(-fips)?(-accelerate)?(\.dualstack)?(\.[a-z0-9-]+)?\.amazonaws\.com(\.cn)?"
 )
-_NEVER_SENT: Final = "AWS_IO_DNS_|AWS_IO_SOCKET_(CONNECTION_REFUSED|INVALID_ADDRESS)"
+_NEVER_SENT: Final = (
+    "AWS_IO_DNS_|AWS_IO_SOCKET_(CONNECTION_REFUSED|INVALID_ADDRESS)|AWS_ERROR_MAX_FDS_EXCEEDED"
+)
 """Errors that only a connection that is being made can have."""
 
 _LOST: Final = "AWS_IO_SOCKET_(TIMEOUT|NO_ROUTE_TO_HOST)"
@@ -166,8 +168,8 @@ class Connections(Forkable):
         try:
             signer, refresh = (None, _none_needed) if endpoint.region is None else self._signing()
             client = self._client(endpoint, signer)
-        except _CRT_ERRORS as error:
-            raise EndpointConnectionError(endpoint_url=endpoint.host, error=error) from None
+        except (OSError, *_CRT_ERRORS) as error:
+            raise EndpointConnectionError(endpoint_url=f"{endpoint.host} ({error})", error=error) from None
         is_s3 = endpoint.scheme == "https" and _AWS.fullmatch(endpoint.host) is not None
         return Transport(
             endpoint,
@@ -185,6 +187,7 @@ class Connections(Forkable):
             leave_to_parent(part)
 
     def _client(self, endpoint: Endpoint, signer: AwsCredentialsProvider | None) -> S3Client:
+        need_descriptors()
         if self._bootstrap is None:
             threads = EventLoopGroup(1)
             self._bootstrap = ClientBootstrap(threads, DefaultHostResolver(threads))

@@ -7,6 +7,7 @@ import gc
 import multiprocessing
 import os
 import re
+import resource
 import socket
 import ssl
 import threading
@@ -403,6 +404,34 @@ def test_after_a_lost_connection_the_server_is_reached_again_before_a_request(
     with pytest.raises(EndpointConnectionError):
         network.send(place, message)
     assert client.make_request.call_count == 1
+
+
+def test_a_request_for_which_there_is_no_descriptor_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Mock(S3Client)
+    client.make_request.side_effect = lambda on_done, **_: on_done(
+        error=AwsCrtError(0, "AWS_ERROR_MAX_FDS_EXCEEDED", "no descriptor")
+    )
+    network = network_of(monkeypatch, client)
+    with pytest.raises(EndpointConnectionError):
+        network.send(Endpoint("http", "127.0.0.1:1", "", None), Message("PUT", "/k", (), b""))()
+
+
+def _create_with_few_descriptors(url: str) -> None:
+    taken = len(list(Path("/dev/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (taken + 5, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    try:
+        open_store("s3://lake", Settings(s3_endpoint_url=url, s3_timeout_s=5)).create("k", b"data")
+    except StoreUnavailableError as error:
+        os._exit(0 if "nothing was changed" in str(error) else 1)
+
+
+def test_a_process_that_is_out_of_descriptors_at_its_first_call_goes_on(server: RudeServer) -> None:
+    child = multiprocessing.get_context("spawn").Process(
+        target=_create_with_few_descriptors, args=[server.endpoint]
+    )
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
 
 
 def test_an_answer_without_its_result_leaves_the_outcome_unknown(
