@@ -6,6 +6,7 @@ Frequent calls are sent by AWS CRT where it is installed (`crt.client`), all oth
 from __future__ import annotations
 
 import os
+import ssl
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,8 +27,8 @@ from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores.s3.credentials import read_credentials
 from lockgate.storage_core.stores.s3.errors import (
-    NEVER_SENT,
     NO_CREDENTIALS,
+    is_never_sent,
     is_outcome_unknown,
     scrubbed,
 )
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 _CONNECT_TIMEOUT_S: Final = 10.0
 _ENDPOINT_VARIABLES: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _REGION_VARIABLES: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_ANY_CA_BUNDLE: Final = "REQUESTS_CA_BUNDLE"
+"""What botocore takes where neither AWS_CA_BUNDLE nor the profile names trusted certificates."""
 
 
 class _Connection(NamedTuple):
@@ -91,7 +94,7 @@ class LostTries(threading.local):
         if response is not None:
             status = response[1].get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             self.seen = self.seen or is_outcome_unknown(status, response[1].get("Error", {}).get("Code", ""))
-        if caught_exception is not None and not isinstance(caught_exception, NEVER_SENT):
+        if caught_exception is not None and not is_never_sent(caught_exception):
             self.seen = True
 
     def note_error(self, error: BaseException) -> None:
@@ -135,9 +138,11 @@ def clients_for(settings: Settings) -> Clients:
 
     Raises:
         BotoCoreError: The credentials cannot be read; one of `read_credentials`.
-        InvalidInputError: The profile does not exist, or the endpoint is not a URL.
+        InvalidInputError: The profile does not exist, the endpoint is not a URL, or the trusted certificates
+            cannot be read.
     """
-    environment = tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_")))
+    names = (name for name in os.environ if name.startswith("AWS_") or name == _ANY_CA_BUNDLE)
+    environment = tuple((name, os.environ[name]) for name in sorted(names))
     connection = _Connection._make(getattr(settings, name) for name in _Connection._fields)
     with _lock:
         return _clients(connection, os.getpid(), environment)
@@ -177,6 +182,9 @@ def _new_clients(connection: _Connection) -> Clients:
         given = GivenCredentials(connection.s3_credentials)
         core.register_component("credential_provider", CredentialResolver([given]))
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=timestamp)
+    bundle: Any = core.get_config_variable("ca_bundle") or os.environ.get(_ANY_CA_BUNDLE)
+    if bundle and (endpoint_of(connection) or "https:").startswith("https:"):
+        _check_bundle(bundle)
     session = boto3.Session(botocore_session=core)
     region = region_of(connection, session.region_name)
     if not connection.s3_anonymous:
@@ -193,7 +201,6 @@ def _new_clients(connection: _Connection) -> Clients:
     if connection.s3_timeout_s > MONITORED_S:
         return Clients(repeating, single, lost_tries=lost)
 
-    bundle = core.get_config_variable("ca_bundle")
     connections = Connections(
         cache(session.get_credentials),
         ca_file=str(get_cert_path(bundle or True)),
@@ -258,6 +265,21 @@ def _check_endpoint(endpoint: str) -> None:
     is_server = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
     if not is_server or parts.query or parts.fragment:
         raise ValueError(f"the endpoint {endpoint} is not http://HOST:PORT or https://HOST:PORT")
+
+
+def _check_bundle(path: str) -> None:
+    """Check trusted certificates here: boto3 reads them at each connection, and its error is like a call's.
+
+    Raises:
+        InvalidInputError: They cannot be read.
+    """
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except OSError as error:
+        raise InvalidInputError(
+            f"S3: the certificates in {path} cannot be read ({error}); nothing was sent; check AWS_CA_BUNDLE, "
+            f"the profile's ca_bundle and {_ANY_CA_BUNDLE}"
+        ) from None
 
 
 def _check_credentials(session: boto3.Session, **_: Any) -> None:

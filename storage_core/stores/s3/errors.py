@@ -68,7 +68,9 @@ NO_CREDENTIALS: Final = (
     TokenRetrievalError,
     UnauthorizedSSOTokenError,
 )
-NEVER_SENT: Final = (EndpointConnectionError, ConnectTimeoutError, ProxyConnectionError)
+_NO_CONNECTION: Final = (EndpointConnectionError, ConnectTimeoutError, ProxyConnectionError)
+_NOT_TRUSTED: Final = ("CERTIFICATE_VERIFY_FAILED", "doesn't match", "subjectAltName")
+"""Parts of the errors of `ssl` and urllib3 for a certificate."""
 _DENIED: Final = (
     AccessDeniedError,
     "{effect}; check the credentials, and that they allow {permission} on it",
@@ -191,6 +193,15 @@ def is_code(error: ClientError, *codes: str) -> bool:
     return _code(error) in codes
 
 
+def is_never_sent(error: Exception) -> bool:
+    """Return whether an error shows that its request was not sent."""
+    return isinstance(error, _NO_CONNECTION) or _is_not_trusted(error)
+
+
+def _is_not_trusted(error: Exception) -> bool:
+    return isinstance(error, SSLError) and any(text in str(error) for text in _NOT_TRUSTED)
+
+
 def is_outcome_unknown(status: int, code: str) -> bool:
     """Return whether a response leaves open whether the request was applied.
 
@@ -242,8 +253,12 @@ def _error_from_transport(request: RequestInfo, error: Exception) -> LockgateErr
         return _refusal(request, message, _ELSEWHERE)
     if isinstance(error, ParamValidationError):
         return InvalidInputError(f"{message}{request.no_effect}")
-    untrusted = isinstance(error, SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error)
-    if isinstance(error, NEVER_SENT) or untrusted:
+    if _is_not_trusted(error):
+        return StoreUnavailableError(
+            f"{message}{request.no_effect}; check the server's certificate, and that AWS_CA_BUNDLE names a "
+            "file with that of its authority, then try again"
+        )
+    if is_never_sent(error):
         return StoreUnavailableError(
             f"{message}{request.no_effect}; check the endpoint (AWS_ENDPOINT_URL) and the network, then try "
             "again"

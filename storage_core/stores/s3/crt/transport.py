@@ -88,7 +88,7 @@ _NEVER_SENT: Final = (
 
 _LOST: Final = "AWS_IO_SOCKET_(TIMEOUT|NO_ROUTE_TO_HOST)"
 """Errors that a connection that is being made can have, and one on which a part of a request was sent, when
-the kernel finds that nothing is acknowledged any more (tried with TCP_USER_TIMEOUT). So they prove nothing."""
+nothing is acknowledged any more (tried with TCP_USER_TIMEOUT). So they do not show whether it was sent."""
 
 _NOT_TRUSTED: Final = "AWS_IO_TLS_.*(CERTIFICATE|HOST_NAME|NEGOTIATION)"
 MONITORED_S: Final = 30.0

@@ -62,7 +62,7 @@ MOVED = sends(
 def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    for name in ("AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_CA_BUNDLE"):
+    for name in ("AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -134,17 +134,13 @@ def test_the_signature_covers_each_body_that_is_sent_in_clear_text(
 
 
 def test_the_signature_over_tls_covers_documents_and_not_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tls_server: RudeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    certificate, key = certify(tmp_path, "server")
-    monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(certificate, key)
-    with rude_server(tls) as server:
-        store = open_store("s3://lake", Settings(s3_endpoint_url=server.endpoint))
-        part = store.put_part("k", "u", 1, 0, b"data")
-        store.complete_upload(store.seal_upload("k", "u", Token("t" * 20), [part]))
-        (_, data, _), (_, document, body) = server.seen
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "server.pem"))
+    store = open_store("s3://lake", Settings(s3_endpoint_url=tls_server.endpoint))
+    part = store.put_part("k", "u", 1, 0, b"data")
+    store.complete_upload(store.seal_upload("k", "u", Token("t" * 20), [part]))
+    (_, data, _), (_, document, body) = tls_server.seen
     assert b"x-amz-content-sha256: unsigned-payload" in data.lower()
     assert b"x-amz-content-sha256: " + sha256(body).hexdigest().encode() in document.lower()
 
@@ -480,20 +476,44 @@ def test_a_body_that_differs_from_its_checksum_is_read_again(
         open_at(s3_max_attempts=2).get("k")
 
 
-def test_a_server_with_an_unknown_certificate_is_refused_and_one_with_a_known_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    certificate, key = certify(tmp_path, "server")
+@pytest.fixture
+def tls_server(tmp_path: Path) -> Iterator[RudeServer]:
+    """Serve with the certificate `server.pem` in the test's folder, for 127.0.0.1."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(certificate, key)
+    tls.load_cert_chain(*certify(tmp_path, "server"))
     with rude_server(tls) as server:
-        settings = Settings(s3_endpoint_url=server.endpoint)
-        with pytest.raises(StoreUnavailableError, match=r"certificate verify failed.*nothing was changed"):
-            open_store("s3://lake", settings).put("k", b"data")
-        assert server.seen == []
-        monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
-        server.manners = [DATA]
-        assert open_store("s3://lake", settings).get("k") == b"data"
+        yield server
+
+
+@pytest.mark.parametrize("client", ["crt", "boto3"])
+@pytest.mark.parametrize("wrong", ["issuer", "host"])
+def test_a_server_whose_certificate_is_not_trusted_gets_no_request(
+    tls_server: RudeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str, client: str
+) -> None:
+    url = tls_server.endpoint
+    if wrong == "host":
+        url = url.replace("127.0.0.1", "localhost")
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "server.pem"))
+    store = open_store("s3://lake", Settings(s3_endpoint_url=url, s3_client=client))
+    for change in (store.put, store.create):
+        with pytest.raises(
+            StoreUnavailableError, match=r"SSL validation .*; nothing was changed; .*AWS_CA_BUNDLE"
+        ):
+            change("k", b"data")
+    assert tls_server.seen == []
+
+
+@pytest.mark.parametrize("variable", ["AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"])
+def test_a_server_with_a_certificate_of_the_bundle_is_trusted(
+    tls_server: RudeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    store, settings = "s3://lake", Settings(s3_endpoint_url=tls_server.endpoint)
+    with pytest.raises(StoreUnavailableError):
+        open_store(store, settings).get("k")
+    monkeypatch.setenv(variable, str(tmp_path / "server.pem"))
+    tls_server.manners = [DATA]
+    assert open_store(store, settings).get("k") == b"data"
+    assert b"CRTS3NativeClient" in tls_server.seen[0][1]
 
 
 @pytest.mark.parametrize("secret", ["", "user:p%40ss@"])
@@ -588,13 +608,21 @@ def test_threads_that_begin_together_share_clients(open_at: Callable[..., Store]
         assert len(set(map(id, threads.map(begin, range(8))))) == 1
 
 
+@pytest.mark.parametrize("client", ["crt", "boto3"])
+@pytest.mark.parametrize("text", ["", "no certificate", None])
 def test_certificates_that_cannot_be_read_are_named(
-    open_at: Callable[..., Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_at: Callable[..., Store],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str | None,
+    client: str,
 ) -> None:
-    (tmp_path / "ca.pem").write_text("no certificate")
+    if text is not None:
+        (tmp_path / "ca.pem").write_text(text)
     monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "ca.pem"))
+    store = open_at(s3_endpoint_url="https://127.0.0.1:1", s3_client=client)
     with pytest.raises(InvalidInputError, match=r"ca.pem cannot be read .*; check AWS_CA_BUNDLE"):
-        open_at(s3_endpoint_url="https://127.0.0.1:1").get("k")
+        store.create("k", b"data")
 
 
 @pytest.mark.parametrize("raised", [RuntimeError("still expired"), OSError("no such file")])
