@@ -277,8 +277,8 @@ def _check_bundle(path: str) -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
     except OSError as error:
         raise InvalidInputError(
-            f"S3: the certificates in {path} cannot be read ({error}); nothing was sent; check AWS_CA_BUNDLE, "
-            f"the profile's ca_bundle and {_ANY_CA_BUNDLE}"
+            f"S3: the certificates in {path} cannot be read ({error}); nothing was sent; check "
+            f"AWS_CA_BUNDLE, the profile's ca_bundle and {_ANY_CA_BUNDLE}"
         ) from None
 
 

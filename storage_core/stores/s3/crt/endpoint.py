@@ -95,7 +95,7 @@ def _endpoint(client: S3Client, bucket: str) -> Endpoint | None:
     wanted = (config.s3 or {}).get("payload_signing_enabled")
     return Endpoint(
         url.scheme,
-        url.netloc,
+        url.netloc.rpartition("@")[2],
         url.path.removesuffix(f"/{_KEY}"),
         scope and scope[1],
         signs_data=url.scheme == "http" if wanted is None else wanted,

@@ -23,6 +23,11 @@ CONFIGURATIONS: dict[str, tuple[str, dict[str, Any], Endpoint | None]] = {
         {"endpoint_url": "https://gate.example:8443/s3", "config": Config(**PATH_STYLE)},
         Endpoint("https", "gate.example:8443", "/s3/lake", "eu-west-3"),
     ),
+    "a user in the endpoint": (
+        "lake",
+        {"endpoint_url": "https://user:secret@gate.example:8443", "config": Config(**PATH_STYLE)},
+        Endpoint("https", "gate.example:8443", "/lake", "eu-west-3"),
+    ),
     "IPv6": (
         "lake",
         {"endpoint_url": "http://[::1]:9000", "config": Config(**PATH_STYLE)},
