@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock, create_autospec
 
 import pytest
@@ -488,7 +489,7 @@ def tls_server(tmp_path: Path) -> Iterator[RudeServer]:
 @pytest.mark.parametrize("client", ["crt", "boto3"])
 @pytest.mark.parametrize("wrong", ["issuer", "host"])
 def test_a_server_whose_certificate_is_not_trusted_gets_no_request(
-    tls_server: RudeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str, client: str
+    tls_server: RudeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str, client: Any
 ) -> None:
     url = tls_server.endpoint
     if wrong == "host":
