@@ -27,6 +27,7 @@ from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores.s3.credentials import read_credentials
 from lockgate.storage_core.stores.s3.errors import (
+    NO_CONNECTION,
     NO_CREDENTIALS,
     is_never_sent,
     is_outcome_unknown,
@@ -168,7 +169,7 @@ def _clients(connection: _Connection, _process_id: int, _environment: tuple[tupl
         raise InvalidInputError(
             f"S3: {scrubbed(error)}; set LOCKGATE_S3_PROFILE to a profile of the AWS configuration"
         ) from None
-    except (*NEVER_SENT, *NO_CREDENTIALS):
+    except (*NO_CONNECTION, *NO_CREDENTIALS):
         raise
     except (ValueError, BotoCoreError) as error:
         raise InvalidInputError(

@@ -10,7 +10,7 @@ from botocore.credentials import Credentials, ReadOnlyCredentials
 from botocore.exceptions import CredentialRetrievalError, NoCredentialsError, PartialCredentialsError
 
 from lockgate.storage_core.errors import LockgateError
-from lockgate.storage_core.stores.s3.errors import NEVER_SENT, NO_CREDENTIALS
+from lockgate.storage_core.stores.s3.errors import NO_CONNECTION, NO_CREDENTIALS
 
 _NAMES: Final = {"access_key": "access key", "secret_key": "secret key", "token": "session token"}
 
@@ -34,7 +34,7 @@ def read_credentials(source: Callable[[], Credentials | None]) -> ReadOnlyCreden
         if credentials is None:
             raise NoCredentialsError
         now = credentials.get_frozen_credentials()
-    except (LockgateError, *NEVER_SENT, *NO_CREDENTIALS):
+    except (LockgateError, *NO_CONNECTION, *NO_CREDENTIALS):
         raise
     except Exception as error:  # noqa: BLE001 - botocore does not check what a program or a file says
         raise CredentialRetrievalError(

@@ -68,7 +68,7 @@ NO_CREDENTIALS: Final = (
     TokenRetrievalError,
     UnauthorizedSSOTokenError,
 )
-_NO_CONNECTION: Final = (EndpointConnectionError, ConnectTimeoutError, ProxyConnectionError)
+NO_CONNECTION: Final = (EndpointConnectionError, ConnectTimeoutError, ProxyConnectionError)
 _NOT_TRUSTED: Final = ("CERTIFICATE_VERIFY_FAILED", "doesn't match", "subjectAltName")
 """Parts of the errors of `ssl` and urllib3 for a certificate."""
 _DENIED: Final = (
@@ -195,7 +195,7 @@ def is_code(error: ClientError, *codes: str) -> bool:
 
 def is_never_sent(error: Exception) -> bool:
     """Return whether an error shows that its request was not sent."""
-    return isinstance(error, _NO_CONNECTION) or _is_not_trusted(error)
+    return isinstance(error, NO_CONNECTION) or _is_not_trusted(error)
 
 
 def _is_not_trusted(error: Exception) -> bool:
@@ -253,16 +253,11 @@ def _error_from_transport(request: RequestInfo, error: Exception) -> LockgateErr
         return _refusal(request, message, _ELSEWHERE)
     if isinstance(error, ParamValidationError):
         return InvalidInputError(f"{message}{request.no_effect}")
-    if _is_not_trusted(error):
-        return StoreUnavailableError(
-            f"{message}{request.no_effect}; check the server's certificate, and that AWS_CA_BUNDLE names a "
-            "file with that of its authority, then try again"
-        )
     if is_never_sent(error):
-        return StoreUnavailableError(
-            f"{message}{request.no_effect}; check the endpoint (AWS_ENDPOINT_URL) and the network, then try "
-            "again"
-        )
+        checked = "the endpoint (AWS_ENDPOINT_URL) and the network"
+        if _is_not_trusted(error):
+            checked = "the server's certificate, and that AWS_CA_BUNDLE has that of its authority"
+        return StoreUnavailableError(f"{message}{request.no_effect}; check {checked}, then try again")
     if not request.changes:
         return StoreUnavailableError(f"{message}; try again later")
     return _unknown(request, message)
