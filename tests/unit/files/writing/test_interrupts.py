@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from linecache import getline
 from pathlib import Path
 from types import FrameType
 
@@ -47,7 +48,8 @@ class InterruptAt:
         code = frame.f_code
         if "storage_core" not in code.co_filename or code.co_name in NOWHERE_BETWEEN:
             return None
-        if event == "line":
+        # Python passes the line of a `with` once more before the exit, where it runs no handlers.
+        if event == "line" and not getline(code.co_filename, frame.f_lineno).lstrip().startswith("with "):
             self.left -= 1
             if self.left == 0:
                 signal.raise_signal(signal.SIGUSR1)
