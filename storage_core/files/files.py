@@ -182,7 +182,6 @@ class Files:
             length = self.status(path).length_bytes
         _check_length(path, length_bytes, length)
         opened = self._open(path, "append")
-        resource = file_resource(opened.inode)
         try:
             blocks = self._blocks(opened)
             records = settle(blocks, self._volumes)
@@ -199,10 +198,10 @@ class Files:
             FAILPOINTS.hit("truncate.close.before")
             blocks.close()
         except (NotAppliedError, OutcomeUnknownError):
-            give_back(self._leases, resource, opened.stamp)
+            give_back(self._leases, file_resource(opened.inode), opened.stamp)
             raise
         finally:
-            self._renewer.drop(resource)
+            self._renewer.drop(file_resource(opened.inode))
 
     def make_directory(self, path: str, *, parents: bool = False) -> None:
         """Make a directory.
@@ -346,7 +345,7 @@ class Files:
         try:
             self._renewer.keep(file_resource(opened.inode), opened.stamp, since_s=began_s)
         except BaseException:
-            self._renewer.drop(file_resource(opened.inode))
+            self._give_back(opened)
             raise
         return opened
 
@@ -355,10 +354,13 @@ class Files:
         try:
             return FileWriter(self._blocks(opened), self._volumes, self._renewer, self._block_bytes)
         except BaseException:
-            resource = file_resource(opened.inode)
-            self._renewer.drop(resource)
-            give_back(self._leases, resource, opened.stamp)
+            self._give_back(opened)
             raise
+
+    def _give_back(self, opened: Opened) -> None:
+        resource = file_resource(opened.inode)
+        self._renewer.drop(resource)
+        give_back(self._leases, resource, opened.stamp)
 
     def _blocks(self, opened: Opened) -> JournalBlocks:
         return JournalBlocks(self._journal, opened.inode, opened.stamp, self._choose)

@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-ROUNDS = rounds(40, 400)
+ROUNDS = rounds(15, 400)
 LATEST_S = 0.03
 """A round without an interrupt takes less."""
 

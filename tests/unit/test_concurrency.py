@@ -11,7 +11,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from lockgate.storage_core.concurrency import in_parallel, overlapping
+from lockgate.storage_core.concurrency import Ended, in_parallel, overlapping, start
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.settings.model import FAR_CALLS
 
@@ -271,3 +271,42 @@ main()
 """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=30, check=False)
     assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, b"ValueError: stop")
+
+
+def test_a_start_that_fails_within_an_except_raises_its_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    try:
+        raise KeyError
+    except KeyError:
+        with pytest.raises(RuntimeError, match="can't start"):
+            start(threading.Thread())
+
+
+def test_a_start_that_hides_an_interrupt_raises_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(thread: threading.Thread) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise RuntimeError("release unlocked lock")
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        start(threading.Thread())
+
+
+def test_an_end_is_waited_for_by_several_threads() -> None:
+    ended = Ended()
+    assert not ended.wait(0.01)
+    assert not ended.is_set()
+    threads = [threading.Thread(target=ended.wait) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    ended.set()
+    ended.set()
+    for thread in threads:
+        thread.join(60)
+    assert ended.is_set()
+    assert ended.wait(0)

@@ -79,8 +79,14 @@ class LocalReplica:
         return replica
 
     @classmethod
-    def load(cls, path: Path, disk: Disk) -> LocalReplica | None:
-        """Load a replica that an earlier process left; one that was being written is suspect."""
+    def load(cls, path: Path, disk: Disk, before: LocalReplica | None = None) -> LocalReplica | None:
+        """Load a replica; one that was being written is suspect.
+
+        Args:
+            path: Its files, without a suffix.
+            disk: The calls to the system.
+            before: The replica in this process, if it is in doubt; a sync that fails here is its.
+        """
         try:
             header = _read_header(path)
         except FileNotFoundError:
@@ -88,7 +94,7 @@ class LocalReplica:
         replica = cls(path, disk, header)
         if header.version == 0:
             replica._store(header._replace(version=1))
-        replica._scan()
+        replica._scan(before or replica)
         return replica
 
     @classmethod
@@ -127,15 +133,14 @@ class LocalReplica:
             extend(self._extents, offset, size, position)
             self._end = position + FRAME.size + size
 
-    def _scan(self) -> None:
+    def _scan(self, failing: LocalReplica) -> None:
         self._read_log()
         state, limit = self.header.state, self.header.length_bytes
         if state is ReplicaState.SUSPECT and limit < self.length_bytes:
             self._write(limit, b"")  # bytes after a failed sync do not come back
         if state is ReplicaState.WRITING or (state is ReplicaState.SEALED and self.length_bytes != limit):
             self.header = self.header._replace(state=ReplicaState.SUSPECT, length_bytes=self.length_bytes)
-        with self._log(os.O_RDWR) as log:
-            self._disk.sync(log)  # what was read may be in memory only
+        failing._sync_log()  # what was read may be in memory only
         self._durable = self.length_bytes
 
     @property
@@ -214,7 +219,7 @@ class LocalReplica:
 
         Its log is emptied before: a crash then leaves one that takes no space.
         """
-        self._is_changing, self._sync_failed = True, False  # for good: a part of it is loaded again
+        self._is_changing = True  # for good: a part of it is loaded again
         with suppress(FileNotFoundError), self._log(os.O_RDWR) as log:
             self._disk.truncate(log, 0)
         self._disk.unlink(self._path.with_suffix(".head"))
@@ -278,19 +283,24 @@ class LocalReplica:
 
     def _sync(self) -> None:
         try:
-            with self._log(os.O_RDWR) as log:
-                self._disk.sync(log)
-        except OSError as error:
-            if _is_of_handler(error):
-                raise
-            self._sync_failed = True
-            suspect = self.header._replace(state=ReplicaState.SUSPECT, length_bytes=self._durable)
-            extend(self._extents, self._durable, 0, 0)
-            self.header = suspect
-            with suppress(OSError):
-                self._store(suspect)
-            raise
+            self._sync_log()
+        finally:
+            if self._sync_failed:
+                suspect = self.header._replace(state=ReplicaState.SUSPECT, length_bytes=self._durable)
+                extend(self._extents, self._durable, 0, 0)
+                self.header = suspect
+                with suppress(OSError):
+                    self._store(suspect)
         self._durable = self.length_bytes
+
+    def _sync_log(self) -> None:
+        with self._log(os.O_RDWR) as log:
+            try:
+                self._disk.sync(log)
+            except OSError as error:
+                # Without a call before it: a signal handler that raises would hide the failure.
+                self._sync_failed = error.errno is not None
+                raise
 
     def _refuse_failed(self) -> None:
         if self._sync_failed:

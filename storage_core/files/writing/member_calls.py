@@ -51,9 +51,10 @@ class MemberCalls:
         After an interrupt those in other threads go on, and their outcomes are dropped.
         """
         first, *others = calls
-        self._start(len(others))
-        if not self._threads:
-            return [first(), *(call() for call in others)]
+        if len(self._threads) < len(others):
+            self._start(len(others))
+        if not others or not self._threads:
+            return [call() for call in calls]
         outcomes: SimpleQueue[tuple[int, Callable[[], T]]] = SimpleQueue()
         for number, call in enumerate(others):
             self._wanted.put(_Wanted(number, call, copy_context(), outcomes))
@@ -64,7 +65,8 @@ class MemberCalls:
     def end(self) -> None:
         """End the threads, after the calls under way."""
         self._wanted.put(None)
-        for thread in self._threads:
+        threads, self._threads = self._threads, []
+        for thread in threads:
             thread.join()
 
     def __del__(self) -> None:

@@ -147,8 +147,10 @@ class Writer(io.BufferedIOBase):
         finally:
             self._pipeline = None
             self._has_ended = True  # `io` flushes once more, when the lease is given back
-            self._calls.end()
-            super().close()
+            try:
+                self._calls.end()
+            finally:
+                super().close()
 
     def __reduce__(self) -> NoReturn:
         """Raise `TypeError`: a file has one writer, which no copy and no other process can use."""

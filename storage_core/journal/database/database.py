@@ -7,6 +7,7 @@ the timeout; READ COMMITTED and the head's row on PostgreSQL, because REPEATABLE
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -18,6 +19,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, StatementError, TimeoutErr
 from sqlalchemy.sql.elements import ColumnElement
 
 from lockgate.storage_core.clock import Clock, SystemClock
+from lockgate.storage_core.concurrency import hidden_by
 from lockgate.storage_core.errors import (
     FencedError,
     InvalidInputError,
@@ -176,7 +178,7 @@ class Database(Forkable):
                 f"journal {self.name}: this process was forked during a transaction of its parent, and "
                 "cannot use SQLite; nothing was applied; fork earlier, spawn, or use PostgreSQL"
             )
-        process = os.getpid()
+        process, outer = os.getpid(), sys.exc_info()[1]
         with FORKS.sqlite_transaction() if self.is_sqlite else nullcontext():
             try:
                 connection = self._engine.connect()
@@ -185,13 +187,17 @@ class Database(Forkable):
                     yield connection
                     self._refuse_in_child(process)
                     end(connection)
-                except (LockgateError, DBAPIError):
+                except (LockgateError, DBAPIError, GeneratorExit):
                     raise
                 except BaseException:
-                    self._invalidate(connection, process)  # interrupted, so its state is unknown
+                    self._end_interrupted(connection, process)
                     raise
                 finally:
                     self._close(connection, process)
+            except AssertionError as error:
+                if error.args:
+                    raise
+                raise hidden_by(error, outer) or error from None  # of SQLAlchemy, in place of a handler's
             except (StatementError, TimeoutError, UnicodeDecodeError) as error:
                 if isinstance(error, StatementError) and not isinstance(error, DBAPIError):
                     raise error.orig or error from None  # of a signal handler, such as a time limit
@@ -202,6 +208,13 @@ class Database(Forkable):
                         "`lockgate journal restore`"
                     ) from error
                 raise to_lockgate_error(self.name, error, passed, self.damaged(error)) from error
+
+    def _end_interrupted(self, connection: Connection, process: int) -> None:
+        """End a transaction of which SQLAlchemy may not know that it has begun."""
+        if not self.is_sqlite:
+            self._invalidate(connection, process)  # it may be between a question and its answer
+        elif os.getpid() == process and not (connection.closed or connection.invalidated):
+            connection.connection.rollback()
 
     def _close(self, connection: Connection, process: int) -> None:
         try:

@@ -22,8 +22,8 @@ LARGEST: Final = 512
 """Mutations in one transaction; more wait for the next."""
 
 _INTERRUPTED: Final = (
-    "the thread that wrote to the journal for this one, too, was interrupted: it may have been applied; the "
-    "same request id asks again without doing it twice"
+    "the thread that wrote to the journal for this one, too, was interrupted or failed: it may have been "
+    "applied; the same request id asks again without doing it twice"
 )
 
 Write = Callable[[Sequence[Mutation]], list[WriteOutcome]]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from linecache import getline
 from pathlib import Path
 from types import FrameType
 
 import pytest
 
+from lockgate.storage_core.errors import OutcomeUnknownError, StoreUnavailableError
 from lockgate.storage_core.files.reader import Reader
+from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
@@ -118,3 +121,66 @@ def test_an_interrupt_at_each_line_leaves_a_piece_once_or_out(
     assert count > 5
     with Reader(lambda: tuple(journal.rows.values()), volumes) as reader:
         assert reader.read() == written
+
+
+class FailingDisk(Disk):
+    """Fails some syncs.
+
+    Attributes:
+        fails: How many from here on fail.
+        has_failed: Whether one has.
+    """
+
+    fails = 0
+    has_failed = False
+
+    def sync(self, file: int) -> None:
+        if self.fails:
+            self.fails -= 1
+            self.has_failed = True
+            raise OSError(errno.EIO, "on purpose")
+        super().sync(file)
+
+
+@contextmanager
+def interrupted_at_call(is_due: Callable[[str], bool]) -> Iterator[None]:
+    """Interrupt the block at the first call of a function of Python for which `is_due` returns True."""
+
+    def look(frame: FrameType, event: str, arg: object) -> None:
+        if event == "call" and is_due(frame.f_code.co_name):
+            sys.setprofile(None)
+            raise Interrupted
+
+    sys.setprofile(look)
+    try:
+        with pytest.raises(Interrupted):
+            yield
+    finally:
+        sys.setprofile(None)
+
+
+@pytest.mark.parametrize("at", ["the sync that fails", "the write before it"])
+def test_no_byte_is_acknowledged_whose_sync_failed_beside_an_interrupt(tmp_path: Path, at: str) -> None:
+    disk, name = FailingDisk(), VolumeId("a")
+    journal = MemoryJournal((name,))
+    with LocalVolume(tmp_path, disk=disk) as volume:
+        writer = Writer(MemoryBlocks(journal, "writer"), {name: volume})
+        writer.write(b"flushed")
+        writer.flush()
+        writer.write(b"lost")
+        if at == "the write before it":
+            with interrupted_at_call(lambda function: function == "extend"):
+                writer.flush()
+            disk.fails = 1
+        else:
+            disk.fails = 1
+            with interrupted_at_call(lambda function: disk.has_failed):
+                writer.flush()
+        for _ in range(3):
+            with pytest.raises((StoreUnavailableError, OutcomeUnknownError)):
+                writer.flush()
+        assert disk.has_failed
+        (block,) = journal.rows
+        found = volume.stat(block)
+        assert found is not None
+        assert found.durable_bytes == len(b"flushed")
