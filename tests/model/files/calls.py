@@ -21,6 +21,14 @@ class Answer(IntEnum):
 Result = tuple[Answer, Store]
 
 
+def create(store: Store, volume: int, stamp: int) -> Result:
+    """Create an empty replica, unless there is one."""
+    replica = store.replicas[volume]
+    if not replica.is_up or replica.stamp > stamp:
+        return _refusal(replica, stamp), store
+    return Answer.DONE, put(store, volume, replica._replace(stamp=stamp, persisted=stamp, exists=True))
+
+
 def append(world: World, store: Store, volume: int, process: Process) -> Result:
     """Append the last byte that the writer has written."""
     stamp = process.stamp

@@ -25,6 +25,7 @@ from tests.model.files.state import (
 )
 
 _STEPS: Final[Mapping[Step, Callable[[World, Store, Process], Iterator[Move]]]] = {
+    Step.CREATE: writing.create,
     Step.READY: writing.ready,
     Step.APPEND: writing.append,
     Step.FLUSH: writing.flush,
@@ -151,6 +152,8 @@ def _moves_of(world: World, store: Store, index: int, process: Process) -> Itera
         yield from resealing.begin(world, world.roles[index], store)
     elif process.step is Step.STAMP:
         yield from writing.repair(world, store, process, index)
+    elif process.step is Step.CHECK:
+        yield writing.check(store, process, index)
     else:
         for text, after, then in _STEPS[process.step](world, store, process):
             is_end = then is IDLE and world.roles[index] is not Role.RECOVERER

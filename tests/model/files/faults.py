@@ -24,7 +24,7 @@ def accidents(world: World, state: State) -> Iterator[tuple[str, Store]]:
         if store.faults.absences:
             fewer = store._replace(faults=store.faults._replace(absences=store.faults.absences - 1))
             yield f"volume {volume} goes out of reach", put(fewer, volume, replica._replace(is_up=False))
-        if store.faults.restarts:
+        if store.faults.restarts and replica.exists:
             yield from _restarts(store, volume, replica)
         if store.faults.rollbacks and replica.persisted > FIRST_STAMP:
             fewer = store._replace(faults=store.faults._replace(rollbacks=store.faults.rollbacks - 1))

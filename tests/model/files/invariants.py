@@ -32,8 +32,9 @@ def broken_in(world: World, store: Store) -> Iterator[Invariant]:
     block = store.block
     every = [store.replicas[volume] for volume in volumes(block.members)]
     members = [replica for replica in every if not replica.is_damaged]
-    if not all(holds(replica, store.flushed) for replica in members):
+    if not all(holds(replica, store.flushed) for replica in members) or (store.flushed and not every):
         yield Invariant.FLUSHED_STAYS
+    members = [replica for replica in members if replica.exists]
     if any(replica.stamp < block.stamp for replica in members):
         yield Invariant.MEMBERS_AT_STAMP
     elif not block.pending:

@@ -16,6 +16,7 @@ from tests.model.files.rules import Role, Rule, World
 from tests.model.files.state import (
     GONE,
     IDLE,
+    NO_REPLICA,
     NO_TARGET,
     TAKER,
     Kind,
@@ -85,6 +86,11 @@ def fence(world: World, store: Store, process: Process) -> Iterator[Move]:
     """Fence one member and read its length, or miss it."""
     for volume in volumes(process.left):
         replica = store.replicas[volume]
+        if replica.is_up and not replica.exists:
+            absent = (*process.seen[:volume], NO_REPLICA, *process.seen[volume + 1 :])
+            left = process.left & ~(1 << volume)
+            yield f"finds no replica at volume {volume}", store, _chosen(world, store, process, left, absent)
+            continue
         answer, after = calls.fence(world, store, volume, process.stamp)
         if answer is Answer.FENCED:
             yield f"is fenced at volume {volume}", store, _stopped(process)
@@ -114,8 +120,12 @@ def _chosen(
     """Choose a length once no member is left to fence."""
     if left:
         return process._replace(left=left, seen=seen)
-    answers = {volume: one for volume, one in enumerate(seen) if one is not None}
-    choice = choose(world, store.block, answers, process.target)
+    answers = {volume: one for volume, one in enumerate(seen) if one not in (None, NO_REPLICA)}
+    absent = sum(1 << volume for volume, one in enumerate(seen) if one == NO_REPLICA)
+    if absent == process.members:
+        return process._replace(step=Step.COMMIT, left=0, members=0, length=0, seen=(), ends=Kind.SEALED)
+    block = store.block._replace(members=store.block.members & ~absent)
+    choice = choose(world, block, answers, process.target)
     if choice is None:
         return _stopped(process)
     kept = sum(1 << volume for volume in choice.members)
@@ -193,7 +203,7 @@ def commit(world: World, store: Store, process: Process) -> Iterator[Move]:
         is_closed=is_closed,
     )
     flushed = store.flushed
-    if not any(_is_intact(store, volume) for volume in volumes(block.members)):
+    if process.members and not any(_is_intact(store, volume) for volume in volumes(block.members)):
         # No member has the flushed bytes any more: what is left is what there is.
         kept = store.replicas[next(volumes(process.members))]
         flushed = kept.data[: process.length]

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from tests.model.files.state import (
+    ABSENT,
     IDLE,
     NO_TARGET,
     Block,
@@ -43,6 +44,7 @@ class Rule(StrEnum):
     TARGET_STAYS = "each later reseal uses a target that is not committed"
     FINISH_BEFORE_COMMIT = "a member is finished before it is committed"
     READ_BY_STATE = "a reader judges lengths as a reseal does"
+    LEASE_AFTER_CREATION = "a writer reads its lease after it has created replicas"
 
 
 class Role(StrEnum):
@@ -69,6 +71,7 @@ class World(NamedTuple):
         faults: How often each fault happens at most.
         length: The length of the block at first: 0 is a block that is open, otherwise it is closed.
         dropped: Rules that are not followed.
+        is_new: Whether the block has no replicas yet, which its writer creates.
     """
 
     roles: tuple[Role, ...]
@@ -78,6 +81,7 @@ class World(NamedTuple):
     faults: Faults = Faults()
     length: int = 0
     dropped: frozenset[Rule] = frozenset()
+    is_new: bool = False
 
     def follows(self, rule: Rule) -> bool:
         """Return whether the processes and volumes follow a rule."""
@@ -85,7 +89,7 @@ class World(NamedTuple):
 
     def __str__(self) -> str:
         """Describe the bounds in one line."""
-        start = f"closed, {self.length} bytes" if self.length else "open, empty"
+        start = f"closed, {self.length} bytes" if self.length else "new" if self.is_new else "open, empty"
         limits = ", ".join(f"{count} {name}" for name, count in self.faults._asdict().items() if count)
         return (
             f"{', '.join(self.roles)}; {self.volumes} volumes; {start}; "
@@ -111,6 +115,8 @@ def initial(world: World) -> State:
     if not world.length:
         replica = replica._replace(kind=Kind.WRITING)
     writer = Process(Step.READY, FIRST_STAMP, members=every, ends=Kind.WRITING)
+    if world.is_new:
+        replica, writer = ABSENT, writer._replace(step=Step.CREATE, left=every)
     processes = tuple(writer if role is Role.WRITER else IDLE for role in world.roles)
     return State(
         Store(block, (replica,) * world.volumes, replica.data, world.unwritten, world.faults), processes

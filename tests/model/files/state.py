@@ -35,6 +35,7 @@ class Replica(NamedTuple):
         is_up: Whether its volume can be reached.
         is_damaged: Whether a fault took flushed bytes from it since the last commit.
         persisted: The stamp that survives a restart.
+        exists: Whether it was created.
     """
 
     stamp: int
@@ -44,6 +45,10 @@ class Replica(NamedTuple):
     is_up: bool = True
     is_damaged: bool = False
     persisted: int = 1
+    exists: bool = True
+
+
+ABSENT: Final = Replica(0, Kind.WRITING, (), 0, persisted=0, exists=False)
 
 
 class Block(NamedTuple):
@@ -119,6 +124,8 @@ class Step(IntEnum):
     FINISH = 8
     COMMIT = 9
     GONE = 10
+    CREATE = 11
+    CHECK = 12
 
 
 class Seen(NamedTuple):
@@ -127,6 +134,9 @@ class Seen(NamedTuple):
     stamp: int
     kind: Kind
     length: int
+
+
+NO_REPLICA: Final = Seen(0, Kind.WRITING, -1)
 
 
 class Process(NamedTuple):

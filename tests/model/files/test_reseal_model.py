@@ -17,6 +17,7 @@ FLOOR = {
     "a writer, another writer and a recovery": 58_000,
     "append to a closed file": 29_000,
     "truncate, with a restart and a volume out of reach": 39_000,
+    "a new block": 37_000,
 }
 """States that the exploration must visit at least: a model that lost a step would visit fewer."""
 

@@ -26,6 +26,7 @@ FULL: Final[Mapping[str, World]] = {
     "truncate, with a restart and a volume out of reach": World(
         _CUT, faults=Faults(restarts=1, absences=1, lost=1), length=2, unwritten=0, stamps=4
     ),
+    "a new block": World(_WRITTEN, faults=Faults(restarts=1, lost=1), is_new=True),
 }
 """Explored by the tests."""
 
@@ -41,6 +42,9 @@ LARGER: Final[Mapping[str, World]] = {
         (Role.TRUNCATER, Role.APPENDER, Role.RECOVERER), faults=Faults(absences=1), length=2, stamps=4
     ),
     "three volumes": World(_WRITTEN, volumes=3, faults=Faults(restarts=1, damages=1)),
+    "a new block, and a volume out of reach": World(
+        _WRITTEN, faults=Faults(restarts=1, absences=1, lost=1), is_new=True
+    ),
 }
 """Explored by `make soak` and by `python -m tests.model.files`."""
 
@@ -71,6 +75,7 @@ DROPS: Final[Mapping[Rule, Drop]] = {
     Rule.FINISH_PERSISTS: Drop(Invariant.SEALED_ALIKE, _PLAIN),
     Rule.COMPARE_AND_SWAP: Drop(Invariant.MEMBERS_AT_STAMP, _PLAIN),
     Rule.LEASE: Drop(Invariant.LEASE_HELD, _PLAIN),
+    Rule.LEASE_AFTER_CREATION: Drop(Invariant.FLUSHED_STAYS, World(_WRITTEN, is_new=True)),
     Rule.FLUSH_ON_ALL: Drop(Invariant.FLUSHED_STAYS, _PLAIN),
     Rule.DROP_IS_JOURNALED: Drop(Invariant.FLUSHED_STAYS, _PLAIN),
     Rule.MEMBERS_ONLY: Drop(Invariant.FLUSHED_STAYS, _AWAY),

@@ -12,6 +12,30 @@ from tests.model.files.rules import Rule, World
 from tests.model.files.state import GONE, NO_TARGET, Kind, Process, Step, Store, volumes
 
 
+def create(world: World, store: Store, process: Process) -> Iterator[Move]:
+    """Create the replica of one volume."""
+    for volume in volumes(process.left):
+        answer, after = calls.create(store, volume, process.stamp)
+        if answer is not Answer.DONE:
+            yield f"fails at volume {volume}", store, process._replace(step=Step.STAMP, left=0)
+            continue
+        left = process.left & ~(1 << volume)
+        # A takeover that found no replica could fence none.
+        then = Step.CHECK if world.follows(Rule.LEASE_AFTER_CREATION) else Step.READY
+        created = process._replace(step=process.step if left else then, left=left)
+        yield f"creates the replica of volume {volume}", after, created
+        for lost, unsure in with_lost_calls(store, after):
+            failed = process._replace(step=Step.STAMP, left=0)
+            yield f"creates the replica of volume {volume}: {lost}", unsure, failed
+
+
+def check(store: Store, process: Process, index: int) -> Move:
+    """Read the lease."""
+    if store.block.holder != index:
+        return "finds its lease taken", store, GONE
+    return "holds its lease", store, process._replace(step=Step.READY)
+
+
 def ready(world: World, store: Store, process: Process) -> Iterator[Move]:
     """Decide what to do next."""
     if store.unwritten:
