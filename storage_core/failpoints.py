@@ -97,11 +97,12 @@ def parse_failpoints(text: str) -> dict[str, str]:
 @contextmanager
 def step(name: str) -> Iterator[None]:
     """Set the protocol step of all storage calls within."""
-    token = _step.set(name)
+    before = _step.get()
     try:
+        _step.set(name)  # within: an interrupt behind it must not keep the step for ever
         yield
     finally:
-        _step.reset(token)
+        _step.set(before)
 
 
 def current_step() -> str:

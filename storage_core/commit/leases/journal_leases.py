@@ -94,9 +94,9 @@ class JournalLeases:
             taken, *rest = self.journal.write([Mutation(op=take), *([] if released else record)])
             if isinstance(taken, Refused):
                 raise taken.error
-            held.keep(resource, taken.stamp, since_s=began_s)
             hold = JournalHold(held, resource, taken.stamp)
             try:
+                held.keep(resource, taken.stamp, since_s=began_s)
                 for release in released:  # other writers need not wait for all
                     (outcome,) = self.journal.write([under(release, taken.stamp)])
                     if isinstance(outcome, Refused):

@@ -84,8 +84,8 @@ def recovery_lease(
         detail="" if current is None else current.lease.detail,
         seen=None if current is None else current.lease,
     )
-    renewer.keep(resource, stamp, since_s=since_s)
     try:
+        renewer.keep(resource, stamp, since_s=since_s)
         yield partial(renewer.check, resource, 0.0)
     finally:
         renewer.drop(resource)

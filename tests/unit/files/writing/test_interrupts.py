@@ -33,8 +33,8 @@ BUCKET_STRIDE = 37
 """Lines between two interrupts where a bucket is written, which has many more of them."""
 ENDED = 3
 """Writes in a row that ended before their line."""
-NOWHERE_BETWEEN = {"_in_turn"}
-"""Functions whose own lines have no call or jump between them, where alone Python runs signal handlers."""
+NOWHERE_BETWEEN = {"_in_turn", "step"}
+"""Functions that Python leaves through `finally` without running signal handlers before."""
 
 
 class Interrupted(BaseException):
