@@ -34,6 +34,8 @@ class GatheredBytes:
 
     def joined(self) -> bytes:
         """Return all bytes; of one piece without a copy."""
+        if len(self._large) == 1 and not self._small:
+            return self._large[0]
         pieces = self._pieces()
         if len(pieces) != 1:
             pieces = [b"".join(pieces)]

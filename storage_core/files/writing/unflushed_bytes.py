@@ -48,5 +48,5 @@ class UnflushedBytes:
 
     def mark_flushed(self) -> None:
         """Drop all bytes, which are durable."""
-        end = self.end
-        self.begin, self._sent, self.sent, self._unsent = end, (), end, GatheredBytes()
+        end, unsent = self.end, GatheredBytes() if len(self._unsent) else self._unsent
+        self.begin, self._sent, self.sent, self._unsent = end, (), end, unsent
