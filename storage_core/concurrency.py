@@ -69,7 +69,7 @@ def in_parallel(
                 continue
             took_s = time.perf_counter() - began_s
             fastest_s = min(fastest_s or took_s, took_s)
-            ended.put(partial(_same, result))
+            ended.put(partial(same, result))
 
     threads: list[Thread] = []
     running = 0
@@ -173,7 +173,8 @@ def _next(wanted: SimpleQueue[tuple[T] | None], reader: Callable[[], Thread]) ->
         return item
 
 
-def _same(result: U) -> U:
+def same(result: U) -> U:
+    """Return a result: with `partial`, the counterpart of `raise_error`."""
     return result
 
 

@@ -46,17 +46,6 @@ class Forkable(ABC):
         """Reset the state in a child, where the parent's threads and the locks they held are gone."""
 
 
-class _Transaction:
-    """An open SQLite transaction.
-
-    Attributes:
-        thread: The thread that opened it.
-    """
-
-    def __init__(self, thread: int) -> None:
-        self.thread = thread
-
-
 class Forks:
     """The fork hooks of a process.
 
@@ -79,22 +68,17 @@ class Forks:
     @contextmanager
     def sqlite_transaction(self) -> Iterator[None]:
         """Mark an open SQLite transaction. Blocks during a fork, except in a thread that has one open."""
-        lock, thread = self._lock, threading.get_ident()
-        transaction = _Transaction(thread)
+        lock, thread, transaction = self._lock, threading.get_ident(), object()
         try:
             with lock:
-                self._changed.wait_for(lambda: not self._is_forking or thread in self._threads())
-                self._open.add(transaction)
+                self._changed.wait_for(lambda: not self._is_forking or thread in self._open.values())
+                self._open[transaction] = thread
             yield
         finally:
             if lock is self._lock:  # it differs in a child
                 with lock:
-                    self._open.discard(transaction)
+                    self._open.pop(transaction, None)
                     self._changed.notify_all()
-
-    def _threads(self) -> set[int]:
-        """Return the threads that have an SQLite transaction open."""
-        return {transaction.thread for transaction in self._open}
 
     def before(self) -> None:
         """Wait for open transactions, then call `before_fork` of all objects. Keeps the lock."""
@@ -102,7 +86,7 @@ class Forks:
         self._lock.acquire()
         self._changed.wait_for(lambda: not self._is_forking)  # another thread may be forking
         self._is_forking = True
-        self._changed.wait_for(lambda: self._threads() <= {thread}, PATIENCE_S)
+        self._changed.wait_for(lambda: {*self._open.values()} <= {thread}, PATIENCE_S)
         self._was_quiet = not self._open
         self._collects = gc.isenabled()
         gc.disable()  # until the child has frozen what it inherits
@@ -128,9 +112,10 @@ class Forks:
             forkable.after_fork_in_child()
 
     def _reset(self) -> None:
-        self._lock = threading.RLock()  # entered itself: a signal handler that raises can leave a `with` of a
-        self._changed = threading.Condition(self._lock)  # condition with the lock taken
-        self._open: set[_Transaction] = set()
+        # Taken by itself: a signal handler that raises can leave the `with` of a condition and the lock taken.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._open: dict[object, int] = {}  # the thread of each transaction
         self._is_forking = False
 
 

@@ -159,7 +159,7 @@ MUTANTS: Final = (
                 "is_sealed",
             )
         ],
-        "tests/unit/files/volumes/test_local_volume.py::"
+        "tests/unit/files/volumes/test_block_list.py::"
         "test_a_sealed_replica_that_is_being_cut_stays_in_memory",
     ),
     Mutant(
@@ -216,7 +216,7 @@ MUTANTS: Final = (
                 "if not body.strip():",
             )
         ],
-        "tests/unit/stores/s3/test_misbehaving_server.py::test_a_document_that_is_none_of_s3_is_no_answer",
+        "tests/unit/stores/s3/test_foreign_answers.py::test_a_document_that_is_none_of_s3_is_no_answer",
     ),
     Mutant(
         "delete-the-only-bytes",

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.errors import LeaseHeldError
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
@@ -80,12 +79,16 @@ def files(request: pytest.FixtureRequest, tmp_path: Path, journal_url: str) -> I
         yield opened
 
 
+def wait_for_lease(files: Files, path: str) -> None:
+    """Wait until the lease of a call or a writer that was interrupted has lapsed; nobody renews it."""
+    inode = files.status(path).inode
+    while left_s := files.recovery.lapses_in_s(inode):
+        time.sleep(left_s)
+
+
 def append(files: Files) -> Writer:
-    """Open the file; the lease of a call or a writer that was interrupted may have to lapse."""
-    for _ in range(3):
-        with suppress(LeaseHeldError):
-            return files.append("/a.log")
-        time.sleep(0.5)  # it is not overdue yet, so that the call does not wait for it
+    """Open the file, whose last writer may have been interrupted."""
+    wait_for_lease(files, "/a.log")
     return files.append("/a.log")
 
 
@@ -133,11 +136,8 @@ def test_an_interrupted_creation_leaves_a_file_that_a_recovery_closes(files: Fil
             log.write(b"second")
     paths = [f"/{found.name}" for found in files.list("/")]
     for path in paths:
-        for _ in range(3):
-            with suppress(LeaseHeldError):
-                files.recover(path)
-                break
-            time.sleep(0.5)
+        wait_for_lease(files, path)
+        files.recover(path)
     assert not any(found.is_open for found in files.list("/"))
     for path in paths:
         with files.open(path) as reader:

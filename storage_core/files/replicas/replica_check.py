@@ -48,7 +48,7 @@ class Problem(StrEnum):
     """The volume does not answer."""
 
 
-OF_MEMBERS: Final = frozenset({Problem.LOST, Problem.STALE, Problem.CORRUPT})
+_OF_MEMBERS: Final = frozenset({Problem.LOST, Problem.STALE, Problem.CORRUPT})
 """Problems of the members of a block; they do not matter once its file was deleted."""
 
 
@@ -290,7 +290,7 @@ class ReplicaCheck:
             path = "" if row is None else path_of(reading, row.file)
         self._history = read_history(self._journal)
         problem = None if volume in self._unreachable else self._problem(record, volume, replica)
-        if problem is None or (row is not None and not path and problem[0] in OF_MEMBERS):
+        if problem is None or (row is not None and not path and problem[0] in _OF_MEMBERS):
             return None  # nothing is wrong, or its file was deleted: a removal deletes replicas before rows
         return Finding(volume=volume, block=block, path=path, problem=problem[0], detail=problem[1])
 

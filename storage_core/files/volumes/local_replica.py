@@ -133,14 +133,18 @@ class LocalReplica:
             extend(self._extents, offset, size, position)
             self._end = position + FRAME.size + size
 
-    def _scan(self, failing: LocalReplica) -> None:
+    def _scan(self, known: LocalReplica) -> None:
         self._read_log()
         state, limit = self.header.state, self.header.length_bytes
         if state is ReplicaState.SUSPECT and limit < self.length_bytes:
             self._write(limit, b"")  # bytes after a failed sync do not come back
         if state is ReplicaState.WRITING or (state is ReplicaState.SEALED and self.length_bytes != limit):
             self.header = self.header._replace(state=ReplicaState.SUSPECT, length_bytes=self.length_bytes)
-        failing._sync_log()  # what was read may be in memory only
+        # What was read may be in memory only.
+        if known is self:
+            self._sync_log()
+        else:
+            known._sync()
         self._durable = self.length_bytes
 
     @property

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Final, NamedTuple, TypeVar
 
-from lockgate.storage_core.concurrency import raise_error, start
+from lockgate.storage_core.concurrency import raise_error, same, start
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ class MemberCalls:
 def _work(wanted: SimpleQueue[_Wanted | None]) -> None:
     while _make(wanted.get()):
         pass
-    wanted.put(None)  # for the next thread: an interrupted start may have left one that nobody knows
+    wanted.put(None)  # for the next thread, also for one that is not listed because its start was interrupted
 
 
 def _make(wanted: _Wanted | None) -> bool:
@@ -93,12 +93,8 @@ def _make(wanted: _Wanted | None) -> bool:
     if wanted is None:
         return False
     try:
-        outcome = partial(_same, wanted.context.run(wanted.call))
+        outcome = partial(same, wanted.context.run(wanted.call))
     except BaseException as error:  # noqa: BLE001 - raised by the caller
         outcome = partial(raise_error, error)
     wanted.outcomes.put((wanted.number, outcome))
     return True
-
-
-def _same(result: T) -> T:
-    return result

@@ -9,142 +9,31 @@ import base64
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-import msgspec
 import pytest
-from botocore.credentials import RefreshableCredentials
 
 from lockgate.storage_core.errors import (
-    AccessDeniedError,
     InvalidInputError,
     LockgateError,
-    ObjectNotFoundError,
     OutcomeUnknownError,
     StoreUnavailableError,
     UploadGoneError,
 )
-from lockgate.storage_core.ids import Token
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import Store, open_store
-from lockgate.storage_core.stores.probe import with_capabilities
-from lockgate.storage_core.stores.protocol import Part, PendingUpload
-from lockgate.storage_core.stores.s3.errors import scrubbed
 from tests.support.s3.misbehaving_server import (
     Manner,
     RudeServer,
     answer,
     hangs_up,
     refusal,
-    rude_server,
     sends,
 )
+from tests.support.s3.store_calls import CALLS, DATE, OBJECT, UPLOAD, document, success
 from tests.support.soak import rounds
 
 pytestmark = pytest.mark.slow
-
-TOKEN: Final = Token("t" * 32)
-PARTS: Final = (Part(number=1, size=4, etag='"e"', checksum="AAAAAA=="),)
-PENDING: Final = PendingUpload(key="k", upload_id="u", token=TOKEN, size=4, parts=PARTS)
-DATE: Final = b"Date: Sun, 22 Nov 2026 10:00:00 GMT\r\n"
-OBJECT: Final = b'%bETag: "0123456789abcdef"\r\nLast-Modified: Sun, 22 Nov 2026 10:00:00 GMT\r\n' % DATE
-
-
-class Call(NamedTuple):
-    """A call of a store, and the answer of a correct server.
-
-    Attributes:
-        changes: Whether it changes anything; a call that does not is repeated.
-        boto3: Whether boto3 sends it also where CRT is installed.
-    """
-
-    make: Callable[[Store], object]
-    answer: bytes
-    changes: bool = True
-    boto3: bool = False
-
-
-def _answer(headers: bytes, body: bytes = b"") -> bytes:
-    return b"HTTP/1.1 200 OK\r\n%bContent-Length: %d\r\n\r\n%b" % (headers, len(body), body)
-
-
-def _document(root: bytes, inner: bytes) -> bytes:
-    return _answer(DATE, b'<?xml version="1.0"?><%b>%b</%b>' % (root, inner, root))
-
-
-def _complete_ahead(store: Store) -> object:
-    sender, arrived = store.completion_sender(), threading.Event()
-    if sender is None:  # boto3 waits for each answer
-        return store.complete_upload(PENDING)
-    wait = sender.send(PENDING, if_absent=False, arrived=arrived.set)
-    try:
-        return wait()
-    finally:
-        assert arrived.wait(10)
-
-
-GONE: Final = b"HTTP/1.1 204 No Content\r\n%b\r\n" % DATE
-UPLOAD: Final = (
-    b"<Upload><Key>k</Key><UploadId>u</UploadId><Initiated>2026-11-22T10:00:00.000Z</Initiated></Upload>"
-)
-CALLS: Final = {
-    "put": Call(lambda store: store.put("k", b"data"), _answer(OBJECT)),
-    "create": Call(lambda store: store.create("k", b"data"), _answer(OBJECT)),
-    "get": Call(lambda store: store.get("k"), _answer(OBJECT, b"data"), changes=False),
-    "head": Call(lambda store: store.head("k"), _answer(OBJECT), changes=False),
-    "delete": Call(lambda store: store.delete("k"), GONE),
-    "begin": Call(
-        lambda store: store.begin_upload("k", TOKEN),
-        _document(b"InitiateMultipartUploadResult", b"<UploadId>upload</UploadId>"),
-    ),
-    "part": Call(lambda store: store.put_part("k", "u", 1, 0, b"data"), _answer(OBJECT)),
-    "complete": Call(
-        lambda store: store.complete_upload(PENDING),
-        _document(b"CompleteMultipartUploadResult", b"<ETag>&quot;0123&quot;</ETag>"),
-    ),
-    "complete ahead": Call(
-        _complete_ahead,
-        _document(b"CompleteMultipartUploadResult", b"<ETag>&quot;0123&quot;</ETag>"),
-    ),
-    "abort": Call(lambda store: store.abort_upload("k", "u"), GONE),
-    "list": Call(
-        lambda store: list(store.pages()),
-        _document(b"ListBucketResult", b"<IsTruncated>false</IsTruncated>"),
-        changes=False,
-        boto3=True,
-    ),
-    "list uploads": Call(
-        lambda store: list(store.upload_pages()),
-        _document(b"ListMultipartUploadsResult", b"<IsTruncated>false</IsTruncated>" + UPLOAD),
-        changes=False,
-    ),
-    "delete many": Call(
-        lambda store: store.delete_many(["k"]),
-        _document(b"DeleteResult", b"<Error><Key>k</Key><Code>AccessDenied</Code></Error>"),
-        boto3=True,
-    ),
-}
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RudeServer]:
-    with rude_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="module", params=["crt", "boto3"])
-def settings(request: pytest.FixtureRequest, server: RudeServer) -> Iterator[Settings]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", "test")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        yield Settings(s3_endpoint_url=server.endpoint, s3_client=request.param, s3_max_attempts=1)
-
-
-@pytest.fixture
-def store(settings: Settings) -> Store:
-    return open_store("s3://lake", settings)
 
 
 def _cut(answer: bytes, at: int, *, resets: bool) -> Manner:
@@ -235,7 +124,7 @@ LISTINGS: Final = {
 @pytest.mark.parametrize("document", LISTINGS.values(), ids=LISTINGS)
 def test_both_clients_read_the_same_uploads(server: RudeServer, store: Store, document: bytes) -> None:
     # Kept: boto3, which tries once here, may not notice in time that the last document's connection ended.
-    server.manners = [sends(_answer(DATE, document), keeps=True)]
+    server.manners = [sends(success(DATE, document), keeps=True)]
     (found,) = [upload for page in store.upload_pages() for upload in page]
     assert (found.key, found.upload_id, found.begun_s) == ("a b", "u", 1795341600.0)
 
@@ -280,43 +169,11 @@ def test_an_answer_that_does_not_come_is_silence(server: RudeServer, settings: S
         server.wait()
 
 
-FOREIGN: Final = {
-    "page of a proxy": b"<html><body>log in</body></html>",
-    "another listing": b"<ListAllMyBucketsResult></ListAllMyBucketsResult>",
-    "document type": b"<!DOCTYPE html><ListBucketResult></ListBucketResult>",
-    "text": b"welcome",
-}
-WITH_DOCUMENT: Final = (
-    "begin",
-    "complete",
-    "list",
-    "list uploads",
-    "delete many",
-    "copy part",
-    "upload bytes",
-)
-
-
-@pytest.mark.parametrize("body", FOREIGN.values(), ids=FOREIGN)
-@pytest.mark.parametrize("name", WITH_DOCUMENT)
-def test_a_document_that_is_none_of_s3_is_no_answer(
-    server: RudeServer, settings: Settings, name: str, body: bytes
-) -> None:
-    made = {
-        **CALLS,
-        "copy part": Call(lambda store: store.copy_part("k", "u", 1, 0, source="s", start=0, length=4), b""),
-        "upload bytes": Call(lambda store: store.upload_bytes("k", "u"), b"", changes=False),
-    }[name]
-    server.manners = [sends(_answer(DATE, body), keeps=True)]
-    with pytest.raises(OutcomeUnknownError if made.changes else StoreUnavailableError):
-        made.make(open_store("s3://lake", settings))
-
-
 @pytest.mark.parametrize("inner", [b"", b"<LastModified>2026-11-22T10:00:00.000Z</LastModified>"])
 def test_a_copied_part_without_an_etag_has_an_unknown_outcome(
     server: RudeServer, settings: Settings, inner: bytes
 ) -> None:
-    server.manners = [sends(_document(b"CopyPartResult", inner), keeps=True)]
+    server.manners = [sends(document(b"CopyPartResult", inner), keeps=True)]
     with pytest.raises(OutcomeUnknownError, match="UploadPartCopy"):
         open_store("s3://lake", settings).copy_part("k", "u", 1, 0, source="s", start=0, length=4)
 
@@ -385,7 +242,7 @@ def test_a_listing_that_repeats_its_page_ends(
     root: bytes,
     inner: bytes,
 ) -> None:
-    server.manners = [sends(_document(root, inner), keeps=True)] * 3
+    server.manners = [sends(document(root, inner), keeps=True)] * 3
     with pytest.raises(StoreUnavailableError, match="same page"):
         list(call(open_store("s3://lake", settings)))
 
@@ -395,7 +252,7 @@ def test_an_error_inside_a_200_has_an_unknown_outcome(
     server: RudeServer, settings: Settings, name: str
 ) -> None:
     body = b"<Error><Code>InternalError</Code><Message>no</Message></Error>"
-    server.manners = [sends(_answer(OBJECT, body), keeps=True)]
+    server.manners = [sends(success(OBJECT, body), keeps=True)]
     with pytest.raises(OutcomeUnknownError):
         CALLS[name].make(open_store("s3://lake", settings))
 
@@ -407,7 +264,7 @@ def test_a_body_that_differs_from_its_checksum_is_not_returned(
     server: RudeServer, settings: Settings, name: str, bytes_: int
 ) -> None:
     header = b"x-amz-checksum-%b: %b\r\n" % (name.encode(), base64.b64encode(bytes(bytes_)))
-    server.manners = [sends(_answer(OBJECT + header, b"data"), keeps=True)]
+    server.manners = [sends(success(OBJECT + header, b"data"), keeps=True)]
     with pytest.raises(StoreUnavailableError):
         open_store("s3://lake", settings).get("k")
 
@@ -416,7 +273,7 @@ def test_a_part_with_another_checksum_than_it_was_sent_with_has_an_unknown_outco
     server: RudeServer, settings: Settings
 ) -> None:
     header = b"x-amz-checksum-crc32: AAAAAA==\r\n"
-    server.manners = [sends(_answer(OBJECT + header), keeps=True)]
+    server.manners = [sends(success(OBJECT + header), keeps=True)]
     with pytest.raises(OutcomeUnknownError, match="checksum"):
         CALLS["part"].make(open_store("s3://lake", settings))
 
@@ -469,129 +326,9 @@ def test_what_a_lost_try_cannot_change_is_certain(server: RudeServer, settings: 
         CALLS["part"].make(store)
 
 
-PAGES: Final = {
-    **FOREIGN,
-    "ingress": b"default backend - 404",
-    "nothing": b"",
-    "error without a code": b"<Error><Message>no</Message></Error>",
-}
-
-
-def _conditional_delete(store: Store) -> None:
-    able = msgspec.structs.replace(store.capabilities, conditional_delete=True)
-    with_capabilities(store, able).delete("k", if_version="v")
-
-
-MORE_CALLS: Final = {**CALLS, "conditional delete": Call(_conditional_delete, GONE)}
-
-
-@pytest.mark.parametrize("name", ["get", "delete", "abort", "conditional delete"])
-@pytest.mark.parametrize("page", FOREIGN)
-def test_a_page_is_no_object_and_no_success(
-    server: RudeServer, settings: Settings, page: str, name: str
-) -> None:
-    server.manners = [sends(_answer(DATE, FOREIGN[page]), keeps=True)]
-    with pytest.raises(StoreUnavailableError if name == "get" else OutcomeUnknownError):
-        MORE_CALLS[name].make(open_store("s3://lake", settings))
-
-
-@pytest.mark.parametrize("name", ["get", "put", "delete", "abort", "part", "list", "conditional delete"])
-@pytest.mark.parametrize("page", PAGES)
-def test_a_404_that_is_not_of_s3_does_not_mean_that_something_is_absent(
-    server: RudeServer, settings: Settings, page: str, name: str
-) -> None:
-    server.manners = [answer("404 Not Found", PAGES[page])]
-    call = MORE_CALLS[name]
-    with pytest.raises(OutcomeUnknownError if call.changes else StoreUnavailableError):
-        call.make(open_store("s3://lake", settings))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        b"<Error><Code>NoSuchKey</Code></Error>",
-        b'<?xml version="1.0"?>\n<e:Error xmlns:e="u"><e:Message/><e:Code>\nOwnCode</e:Code></e:Error>',
-    ],
-)
-def test_a_404_with_a_code_means_that_the_object_is_absent(
-    server: RudeServer, settings: Settings, text: bytes
-) -> None:
-    server.manners = [answer("404 Not Found", text)]
-    with pytest.raises(ObjectNotFoundError):
-        open_store("s3://lake", settings).get("k")
-
-
-@pytest.mark.parametrize("status", [b"202 Accepted", b"204 No Content"])
-def test_a_success_without_an_object_is_no_object(
-    server: RudeServer, settings: Settings, status: bytes
-) -> None:
-    length = b"" if status.startswith(b"204") else b"Content-Length: 0\r\n"
-    server.manners = [sends(b"HTTP/1.1 %b\r\n%b%b\r\n" % (status, OBJECT, length), keeps=True)]
-    with pytest.raises(StoreUnavailableError, match=f"a status of {status[:3].decode()}"):
-        open_store("s3://lake", settings).get("k")
-
-
-@pytest.mark.parametrize("name", ["delete", "abort"])
-@pytest.mark.parametrize("body", [b"", b"<{}Result/>"])
-def test_a_success_that_says_nothing_else_is_believed(
-    server: RudeServer, settings: Settings, name: str, body: bytes
-) -> None:
-    operation = {"delete": b"DeleteObject", "abort": b"AbortMultipartUpload"}[name]
-    server.manners = [sends(_answer(DATE, body.replace(b"{}", operation)), keeps=True)]
-    CALLS[name].make(open_store("s3://lake", settings))
-
-
-NAMES: Final = {
-    "AWS_ACCESS_KEY_ID": "access key",
-    "AWS_SECRET_ACCESS_KEY": "secret key",
-    "AWS_SESSION_TOKEN": "session token",
-}
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\nX-Evil: 1", "\t", "\x85", "\udcff"])
-@pytest.mark.parametrize("variable", NAMES)
-def test_credentials_that_no_header_can_hold_are_named_and_not_sent(
-    server: RudeServer, settings: Settings, monkeypatch: pytest.MonkeyPatch, variable: str, end: str
-) -> None:
-    monkeypatch.setenv(variable, f"s3cr3t{end}")
-    store = open_store("s3://lake", settings)
-    sent = len(server.seen)
-    for name in ("put", "get", "delete many"):
-        with pytest.raises(AccessDeniedError, match=rf"the {NAMES[variable]} .*line break") as refused:
-            CALLS[name].make(store)
-        assert "s3cr3t" not in str(refused.value)
-    assert len(server.seen) == sent
-
-
-def test_refreshed_credentials_that_no_header_can_hold_are_not_sent(
-    server: RudeServer, settings: Settings
-) -> None:
-    tokens = iter(["good"] * 9)
-
-    def read() -> dict[str, str]:
-        soon = (datetime.now(UTC) + timedelta(seconds=5)).isoformat()
-        token = next(tokens, "s3cr3t\n")
-        return {"access_key": "a", "secret_key": "s", "token": token, "expiry_time": soon}
-
-    source = RefreshableCredentials.create_from_metadata(read(), read, "a test")
-    store = open_store("s3://lake", settings.with_s3_credentials(lambda: source))
-    server.manners = [sends(_answer(OBJECT), keeps=True)]
-    store.put("k", b"data")
-    tokens = iter([])
-    sent = len(server.seen)
-    with pytest.raises(AccessDeniedError, match=r"the session token .*line break") as refused:
-        store.put("k", b"data")
-    assert "s3cr3t" not in str(refused.value)
-    assert len(server.seen) == sent
-
-
-def test_a_header_that_a_library_refuses_is_not_shown() -> None:
-    assert scrubbed(ValueError("Invalid header value b'FwoG\\nAB'")) == "Invalid header value <hidden>"
-
-
 def test_a_body_that_stalls_is_read_again(server: RudeServer, settings: Settings) -> None:
     over = threading.Event()
-    whole = _answer(OBJECT, b"data" * 100)
+    whole = success(OBJECT, b"data" * 100)
 
     def stalls(connection: socket.socket) -> bool:
         connection.sendall(whole[:-100])
@@ -605,33 +342,6 @@ def test_a_body_that_stalls_is_read_again(server: RudeServer, settings: Settings
     finally:
         over.set()
         server.wait()
-
-
-PROGRAMS: Final = {
-    "a list": "echo '[]'",
-    "a key that is a number": """echo '{"Version": 1, "AccessKeyId": 5, "SecretAccessKey": "s3cr3t"}'""",
-    "text": "echo junk",
-    "a failure": "exit 3",
-    "not executable": "",
-}
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_a_program_for_credentials_that_fails_is_an_error_of_access(
-    server: RudeServer, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
-) -> None:
-    path = tmp_path / "program"
-    path.write_text(f"#!/bin/sh\n{PROGRAMS[program]}\n")
-    path.chmod(0o755 if PROGRAMS[program] else 0o644)
-    (tmp_path / "config").write_text(f"[profile p]\ncredential_process = {path}\n")
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    store = open_store("s3://lake", settings.model_copy(update={"s3_profile": "p"}))
-    sent = len(server.seen)
-    for name in ("put", "create", "get", "delete", "delete many"):
-        with pytest.raises(AccessDeniedError, match="AWS_PROFILE") as refused:
-            CALLS[name].make(store)
-        assert "s3cr3t" not in str(refused.value)
-    assert len(server.seen) == sent
 
 
 @pytest.mark.parametrize("name", ["put", "create", "get", "delete"])

@@ -1,4 +1,4 @@
-"""The client that sends by AWS CRT: credentials, redirects, proxies, certificates, forks, and its absence."""
+"""The client that sends by AWS CRT: credentials, redirects, proxies, forks, and its absence."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ import gc
 import multiprocessing
 import os
 import re
-import resource
-import socket
-import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock, create_autospec
 
 import pytest
@@ -44,8 +39,7 @@ from lockgate.storage_core.stores.s3.crt.endpoint import Endpoint
 from lockgate.storage_core.stores.s3.crt.operation import Message
 from lockgate.storage_core.stores.s3.crt.transport import Connections, Transport
 from lockgate.storage_core.stores.s3.errors import is_outcome_unknown
-from tests.support.blobs.certificates import certify
-from tests.support.s3.misbehaving_server import RudeServer, answer, hangs_up, refusal, rude_server, sends
+from tests.support.s3.misbehaving_server import RudeServer, answer, hangs_up, refusal, sends
 
 pytestmark = pytest.mark.slow
 
@@ -57,30 +51,6 @@ MOVED = sends(
     b"HTTP/1.1 301 Moved Permanently\r\nx-amz-bucket-region: eu-west-3\r\nContent-Length: 0\r\n\r\n",
     keeps=True,
 )
-
-
-@pytest.fixture(autouse=True)
-def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    for name in ("AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def server() -> Iterator[RudeServer]:
-    with rude_server() as server:
-        yield server
-
-
-@pytest.fixture
-def open_at(server: RudeServer) -> Callable[..., Store]:
-    def open_it(credentials: Callable[[], Credentials] | None = None, **settings: object) -> Store:
-        given = {"s3_endpoint_url": server.endpoint, "s3_region": "us-east-1", "s3_timeout_s": 5, **settings}
-        made = Settings(**given)  # type: ignore[arg-type]
-        return open_store("s3://lake", made.with_s3_credentials(credentials) if credentials else made)
-
-    return open_it
 
 
 def test_frequent_calls_are_sent_by_crt_and_listings_by_boto3(
@@ -376,16 +346,6 @@ def test_a_request_without_an_answer_is_given_up_once_and_frees_its_slot(
     assert not taken.is_alive()
 
 
-def test_a_server_that_takes_no_connection_has_changed_nothing(open_at: Callable[..., Store]) -> None:
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as waiting:
-        for _ in range(8):
-            waiting.enter_context(client := socket.socket()).setblocking(False)
-            client.connect_ex(full.getsockname())
-        store = open_at(s3_endpoint_url=f"http://127.0.0.1:{full.getsockname()[1]}", s3_timeout_s=1)
-        with pytest.raises(StoreUnavailableError, match=r"Connect timeout .* nothing was changed"):
-            store.create("k", b"data")
-
-
 def test_after_a_lost_connection_the_server_is_reached_again_before_a_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -411,24 +371,6 @@ def test_a_request_for_which_there_is_no_descriptor_is_not_sent(monkeypatch: pyt
     network = network_of(monkeypatch, client)
     with pytest.raises(EndpointConnectionError):
         network.send(Endpoint("http", "127.0.0.1:1", "", None), Message("PUT", "/k", (), b""))()
-
-
-def _create_with_few_descriptors(url: str) -> None:
-    taken = len(list(Path("/dev/fd").iterdir()))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (taken + 5, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    try:
-        open_store("s3://lake", Settings(s3_endpoint_url=url, s3_timeout_s=5)).create("k", b"data")
-    except StoreUnavailableError as error:
-        os._exit(0 if "nothing was changed" in str(error) else 1)
-
-
-def test_a_process_that_is_out_of_descriptors_at_its_first_call_goes_on(server: RudeServer) -> None:
-    child = multiprocessing.get_context("spawn").Process(
-        target=_create_with_few_descriptors, args=[server.endpoint]
-    )
-    child.start()
-    child.join(60)
-    assert child.exitcode == 0
 
 
 def test_an_answer_without_its_result_leaves_the_outcome_unknown(
@@ -475,46 +417,6 @@ def test_a_body_that_differs_from_its_checksum_is_read_again(
     server.manners = [wrong, wrong]
     with pytest.raises(StoreUnavailableError, match="checksum"):
         open_at(s3_max_attempts=2).get("k")
-
-
-@pytest.fixture
-def tls_server(tmp_path: Path) -> Iterator[RudeServer]:
-    """Serve with the certificate `server.pem` in the test's folder, for 127.0.0.1."""
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(*certify(tmp_path, "server"))
-    with rude_server(tls) as server:
-        yield server
-
-
-@pytest.mark.parametrize("client", ["crt", "boto3"])
-@pytest.mark.parametrize("wrong", ["issuer", "host"])
-def test_a_server_whose_certificate_is_not_trusted_gets_no_request(
-    tls_server: RudeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str, client: Any
-) -> None:
-    url = tls_server.endpoint
-    if wrong == "host":
-        url = url.replace("127.0.0.1", "localhost")
-        monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "server.pem"))
-    store = open_store("s3://lake", Settings(s3_endpoint_url=url, s3_client=client))
-    for change in (store.put, store.create):
-        with pytest.raises(
-            StoreUnavailableError, match=r"SSL validation .*; nothing was changed; .*AWS_CA_BUNDLE"
-        ):
-            change("k", b"data")
-    assert tls_server.seen == []
-
-
-@pytest.mark.parametrize("variable", ["AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"])
-def test_a_server_with_a_certificate_of_the_bundle_is_trusted(
-    tls_server: RudeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
-) -> None:
-    store, settings = "s3://lake", Settings(s3_endpoint_url=tls_server.endpoint)
-    with pytest.raises(StoreUnavailableError):
-        open_store(store, settings).get("k")
-    monkeypatch.setenv(variable, str(tmp_path / "server.pem"))
-    tls_server.manners = [DATA]
-    assert open_store(store, settings).get("k") == b"data"
-    assert b"CRTS3NativeClient" in tls_server.seen[0][1]
 
 
 @pytest.mark.parametrize("secret", ["", "user:p%40ss@"])
@@ -607,23 +509,6 @@ def test_threads_that_begin_together_share_clients(open_at: Callable[..., Store]
 
     with ThreadPoolExecutor(8) as threads:
         assert len(set(map(id, threads.map(begin, range(8))))) == 1
-
-
-@pytest.mark.parametrize("client", ["crt", "boto3"])
-@pytest.mark.parametrize("text", ["", "no certificate", None])
-def test_certificates_that_cannot_be_read_are_named(
-    open_at: Callable[..., Store],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    text: str | None,
-    client: str,
-) -> None:
-    if text is not None:
-        (tmp_path / "ca.pem").write_text(text)
-    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "ca.pem"))
-    store = open_at(s3_endpoint_url="https://127.0.0.1:1", s3_client=client)
-    with pytest.raises(InvalidInputError, match=r"ca.pem cannot be read .*; check AWS_CA_BUNDLE"):
-        store.create("k", b"data")
 
 
 @pytest.mark.parametrize("raised", [RuntimeError("still expired"), OSError("no such file")])
