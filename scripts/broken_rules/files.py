@@ -204,7 +204,8 @@ MUTANTS: Final = (
                 "self._failed = set()",
             )
         ],
-        "tests/unit/files/writing/test_interrupts.py",
+        "tests/unit/files/writing/test_interrupts.py::"
+        "test_an_interrupted_creation_after_a_takeover_acknowledges_nothing",
     ),
     Mutant(
         "believe-a-page-of-a-proxy",

@@ -13,7 +13,8 @@ from types import FrameType
 
 import pytest
 
-from lockgate.storage_core.errors import OutcomeUnknownError, StoreUnavailableError
+from lockgate.storage_core.errors import FencedError, OutcomeUnknownError, StoreUnavailableError
+from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.reader import Reader
 from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.files.volumes.local import LocalVolume
@@ -186,3 +187,32 @@ def test_no_byte_is_acknowledged_whose_sync_failed_beside_an_interrupt(tmp_path:
         found = volume.stat(block)
         assert found is not None
         assert found.durable_bytes == len(b"flushed")
+
+
+def test_an_interrupted_creation_after_a_takeover_acknowledges_nothing() -> None:
+    name = VolumeId("a")
+    journal, volumes = MemoryJournal((name,)), {name: MemoryVolume(name)}
+    writer = Writer(MemoryBlocks(journal, "writer"), volumes)
+
+    def act(point: str) -> None:
+        if point == "pipeline.create.before":
+            FAILPOINTS.observer = None
+            with Writer(MemoryBlocks(journal, "other"), volumes) as other:
+                other.write(b"new")
+            FAILPOINTS.observer = act
+        elif point == "pipeline.create.after":
+            FAILPOINTS.observer = None
+            raise Interrupted
+
+    FAILPOINTS.observer = act
+    try:
+        with pytest.raises(Interrupted):
+            writer.write(b"old")
+    finally:
+        FAILPOINTS.observer = None
+    writer.write(b"old")
+    for _ in range(2):
+        with pytest.raises(FencedError):
+            writer.flush()
+    with Reader(lambda: tuple(journal.rows.values()), volumes) as reader:
+        assert reader.read() == b"new"
