@@ -112,7 +112,7 @@ class Forks:
             forkable.after_fork_in_child()
 
     def _reset(self) -> None:
-        # Taken by itself: a signal handler that raises can leave the `with` of a condition, not the lock.
+        # Taken by itself: an error of a signal handler can end the `with` of a condition and keep its lock.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._open: dict[object, int] = {}  # the thread of each transaction
