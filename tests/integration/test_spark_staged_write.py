@@ -113,20 +113,21 @@ def test_a_way_that_is_not_possible_is_refused_before_a_job_begins(
 def test_files_of_a_task_are_uploaded_while_another_task_still_writes(
     spark: SparkSession, destination: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    beside: list[int] = []
-    commit = StageUploads.commit
+    written: list[int] = []
+    begin = StageUploads._begin
 
-    def noted(uploads: StageUploads, *rest: object) -> object:
-        beside.append(sum(upload.done.done() for upload in uploads._uploads.values()))
-        return commit(uploads, *rest)  # type: ignore[arg-type]
+    def noted(uploads: StageUploads, *rest: object) -> None:
+        written.append(len(list(uploads._staging.glob("_temporary/*/task_*"))))
+        begin(uploads, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(StageUploads, "commit", noted)
+    monkeypatch.setattr(StageUploads, "_begin", noted)
     rows = spark.range(2, numPartitions=2).selectExpr(
         "id", "if(id = 1, java_method('java.lang.Thread', 'sleep', 3000L), 'at once') AS text"
     )
     receipt = write(rows, destination, via="staged")
     assert receipt is not None
-    assert (receipt.rows, beside) == (2, [1])
+    assert receipt.rows == 2
+    assert written[0] == 1  # the second Spark task had not committed yet
 
 
 def test_a_stage_that_spark_gives_up_leaves_no_job_data_and_no_upload(
