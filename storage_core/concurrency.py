@@ -80,7 +80,7 @@ def in_parallel(
             if running > len(threads):
                 name = f"lockgate_{len(threads)}"
                 threads.append(Thread(target=copy_context().run, args=(work,), name=name))
-                threads[-1].start()
+                start(threads[-1])
             while running >= max(limit, min(most, int(fastest_s / CALL_S))):
                 running -= 1
                 yield ended.get()()
@@ -91,7 +91,7 @@ def in_parallel(
     finally:
         wanted.put(None)
         for thread in threads:
-            if thread.ident is not None:  # else it was interrupted while it started, and ends by itself
+            with suppress(RuntimeError):  # its start was interrupted: it ends by itself
                 thread.join()
 
 
