@@ -33,14 +33,9 @@ def owned_volumes(folders: Sequence[Path], journal: str) -> Iterator[Mapping[Vol
     seen: list[Path] = []
     with ExitStack() as stack:
         for folder in folders:
-            if folder.exists() and not folder.is_dir():
-                raise InvalidInputError(
-                    f"{folder} is a file; nothing was started; name the directory of a volume, or a new one"
-                )
-            if any(folder.resolve() == other.resolve() for other in seen):
-                raise InvalidInputError(f"{folder} is named twice; nothing was started; name it once")
-            seen.append(folder)
             with translated("open", str(folder), changes=False):
+                _check_new(folder, seen)
+                seen.append(folder)
                 volume = stack.enter_context(LocalVolume(folder))
                 _claim(folder, journal)
             if volume.id in owned:
@@ -50,6 +45,15 @@ def owned_volumes(folders: Sequence[Path], journal: str) -> Iterator[Mapping[Vol
                 )
             owned[volume.id] = volume
         yield owned
+
+
+def _check_new(folder: Path, seen: Sequence[Path]) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise InvalidInputError(
+            f"{folder} is a file; nothing was started; name the directory of a volume, or a new one"
+        )
+    if any(folder.resolve() == other.resolve() for other in seen):
+        raise InvalidInputError(f"{folder} is named twice; nothing was started; name it once")
 
 
 def _claim(folder: Path, journal: str) -> None:

@@ -370,6 +370,8 @@ def test_a_served_volume_belongs_to_one_process_and_one_journal(tmp_path: Path) 
     (tmp_path / "file").touch()
     with pytest.raises(InvalidInputError, match="is a file"):
         owned_volumes([*folders, tmp_path / "file"], "journal-1").__enter__()
+    with pytest.raises(InvalidInputError, match="too long"):
+        owned_volumes([*folders, tmp_path / ("x" * 300)], "journal-1").__enter__()
 
 
 def test_a_damaged_replica_is_set_aside_and_discarded(remote: RemoteVolume, local: LocalVolume) -> None:
