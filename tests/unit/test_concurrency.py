@@ -136,6 +136,16 @@ def test_an_interrupt_while_a_thread_starts_ends_all_of_them(monkeypatch: pytest
     assert not any(thread.is_alive() for thread in started)
 
 
+def test_an_interrupt_before_a_thread_runs_is_raised_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(thread: threading.Thread) -> None:
+        thread._ident = 1  # type: ignore[attr-defined] # what a thread does first, before it counts as started
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(in_parallel(str, range(10), 4))
+
+
 def test_no_more_threads_are_started_than_there_are_items() -> None:
     before = threading.active_count()
     barrier = threading.Barrier(3)
