@@ -35,6 +35,10 @@ _LARGE_BYTES: Final = 64 * 1024
 """Size from which the bytes of a frame are read and written apart from its head, which saves a copy, and from
 which the system begins to write them at once."""
 
+_MOST_AHEAD_BYTES: Final = 64 * 1024
+"""Most zeros that are written behind a small frame, for the next ones: a sync that does not lengthen the file
+does not wait for the journal of its file system."""
+
 _KEPT_OPEN: Final = 128
 """Logs that a process keeps open while they are written: to open one costs a third of a small flush."""
 _open_logs: Final[WeakSet[LocalReplica]] = WeakSet()
@@ -54,6 +58,7 @@ class LocalReplica:
         self._durable = 0
         self._sync_failed = False
         self._has_tail = True  # unless this process knows better
+        self._zeros_end = 0  # of the log: what is between the intact frames and this is zeros
         self._kept: int | None = None
         self._is_changing = False
 
@@ -215,6 +220,8 @@ class LocalReplica:
             raise ConflictError(
                 f"{self._path}: the replica has {self.length_bytes} bytes, not {length_bytes}"
             )
+        with self._log(os.O_RDWR) as log:
+            self._cut_tail(log)
         self._sync()
         self._store(self.header._replace(state=state, length_bytes=length_bytes))
 
@@ -275,15 +282,35 @@ class LocalReplica:
         self._has_tail = self._is_changing = False
 
     def _write_frame(self, log: int, offset: int, data: bytes) -> None:
-        if self._has_tail and os.fstat(log).st_size > self._end:
-            self._disk.truncate(log, self._end)
+        if self._has_tail:
+            self._cut_tail(log)
         head = pack_frame_head(self.header, offset, data)
         if len(data) < _LARGE_BYTES:
-            self._disk.write(log, head + data, self._end)
+            zeros = self._zeros_behind(data)
+            self._disk.write(log, head + data + zeros, self._end)
+            if zeros:
+                self._zeros_end = self._end + FRAME.size + len(data) + len(zeros)
         else:
             self._disk.write(log, head, self._end)
             self._disk.write(log, data, self._end + FRAME.size)
             self._disk.begin_sync(log, self._end, FRAME.size + len(data))
+
+    def _zeros_behind(self, data: bytes) -> bytes:
+        """Return the zeros to write behind a frame: as many as the log has bytes, if the last are used up.
+
+        None behind a trim, which must succeed on a full disk, and none that a load would take for a trim.
+        """
+        if not data or self._end + FRAME.size + len(data) <= self._zeros_end:
+            return b""
+        if not any(pack_frame_head(self.header, 0, b"")):
+            return b""
+        return bytes(min(self._end, _MOST_AHEAD_BYTES))
+
+    def _cut_tail(self, log: int) -> None:
+        """Cut what is behind the intact frames: zeros, or frames that are damaged."""
+        self._zeros_end = 0
+        if os.fstat(log).st_size > self._end:
+            self._disk.truncate(log, self._end)
 
     def _sync(self) -> None:
         try:

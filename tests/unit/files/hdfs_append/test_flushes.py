@@ -70,7 +70,7 @@ def test_a_crash_in_the_middle_of_a_partial_chunk_leaves_what_was_flushed_before
     world.stop_volumes()
     for cut, folder in enumerate(world.folders, start=1):
         log = folder / f"{record.block:020d}.log"
-        log.write_bytes(log.read_bytes()[:-cut])
+        log.write_bytes(log.read_bytes().rstrip(b"\0")[:-cut])
     world.start_volumes()
     assert world.process().open("/a.log").read() == b"abc"
     assert world.recover() == []
