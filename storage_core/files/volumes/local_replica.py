@@ -37,7 +37,7 @@ which the system begins to write them at once."""
 
 _MOST_AHEAD_BYTES: Final = 64 * 1024
 """Most zeros that are written behind a small frame, for the next ones: a sync that does not lengthen the file
-does not wait for the journal of its file system."""
+takes two thirds of the time."""
 
 _KEPT_OPEN: Final = 128
 """Logs that a process keeps open while they are written: to open one costs a third of a small flush."""
