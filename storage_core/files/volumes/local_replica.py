@@ -132,6 +132,13 @@ class LocalReplica:
         """Return whether header and log are in the directory: someone may have removed them."""
         return self._path.with_suffix(".head").exists() and _log_bytes(self._path) >= 0
 
+    def has_more(self) -> bool:
+        """Return whether its owner, another process, has begun a frame behind those that are known."""
+        if self.header.state is not ReplicaState.WRITING:
+            return False
+        with self._log(os.O_RDONLY) as log:
+            return any(os.pread(log, FRAME.size, self._end))
+
     def _read_log(self) -> None:
         log = self._path.with_suffix(".log").read_bytes()
         for offset, size, position in frames(self.header, log):

@@ -30,7 +30,10 @@ _Version = tuple[int, int, int, int]
 
 
 def _version_of(path: Path) -> _Version | None:
-    """Return what each change of a replica's header or log changes."""
+    """Return what a change of a replica's header or log changes, but maybe not a frame in place of zeros.
+
+    The times of two writes can be the same: Linux counts them in milliseconds.
+    """
     try:
         head, log = path.with_suffix(".head").stat(), path.with_suffix(".log").stat()
     except FileNotFoundError:
@@ -137,7 +140,7 @@ class VolumeView:
         path = self._folder / f"{block:020d}"
         version = _version_of(path)
         before = self._seen.get(block)
-        if version is not None and before is not None and before[0] == version:
+        if version is not None and before is not None and before[0] == version and not before[1].has_more():
             self._recent.use(before[1], self._forget)
             return before[1]
         found = LocalReplica.look(path, self._disk)

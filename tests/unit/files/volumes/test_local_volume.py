@@ -177,6 +177,24 @@ def test_small_flushes_seldom_lengthen_the_log_and_a_sealed_one_has_no_zeros(tmp
         assert volume.read(B, S1, 0, 300_001) == b"".join(pieces)
 
 
+def test_a_view_sees_a_flush_that_changes_neither_size_nor_time_of_the_log(tmp_path: Path) -> None:
+    log = tmp_path / LOG
+    with LocalVolume(tmp_path) as volume:
+        volume.create(B, S1)
+        _flush_each(volume, [b"0123456789" * 20, b"abc"])
+        view = VolumeView(tmp_path, volume.id)
+        assert view.read(B, S1, 200, 9) == b"abc"
+        before = log.stat()
+        for length, piece in enumerate([b"d", b"e"], start=204):
+            _flush_each(volume, [piece])
+            os.utime(log, ns=(before.st_atime_ns, before.st_mtime_ns))
+            assert log.stat().st_size == before.st_size
+            found = view.stat(B)
+            assert found is not None
+            assert found.length_bytes == length
+        assert view.read(B, S1, 200, 9) == b"abcde"
+
+
 @pytest.mark.parametrize("intact", range(4 + FRAME.size))
 def test_a_frame_that_a_crash_left_half_among_zeros_is_not_served(tmp_path: Path, intact: int) -> None:
     with LocalVolume(tmp_path) as volume:
