@@ -228,7 +228,7 @@ class LocalReplica:
                 f"{self._path}: the replica has {self.length_bytes} bytes, not {length_bytes}"
             )
         with self._log(os.O_RDWR) as log:
-            self._cut_tail(log)
+            self._cut_tail(log, only_zeros=True)  # intact frames may stand behind a damaged one
         self._sync()
         self._store(self.header._replace(state=state, length_bytes=length_bytes))
 
@@ -293,31 +293,39 @@ class LocalReplica:
             self._cut_tail(log)
         head = pack_frame_head(self.header, offset, data)
         if len(data) < _LARGE_BYTES:
-            zeros = self._zeros_behind(data)
-            self._disk.write(log, head + data + zeros, self._end)
-            if zeros:
-                self._zeros_end = self._end + FRAME.size + len(data) + len(zeros)
+            self._disk.write(log, head + data, self._end)
+            self._write_zeros(log, self._end + FRAME.size + len(data))
         else:
             self._disk.write(log, head, self._end)
             self._disk.write(log, data, self._end + FRAME.size)
             self._disk.begin_sync(log, self._end, FRAME.size + len(data))
 
-    def _zeros_behind(self, data: bytes) -> bytes:
-        """Return the zeros to write behind a frame: as many as the log has bytes, if the last are used up.
+    def _write_zeros(self, log: int, end: int) -> None:
+        """Write zeros behind a frame, as many as are before it, if those of an earlier one are used up.
 
-        None behind a trim, which must succeed on a full disk, and none that a load would take for a trim.
+        A disk that has no room for them has taken the frame. A block in whose log they would be a trim gets
+        none.
         """
-        if not data or self._end + FRAME.size + len(data) <= self._zeros_end:
-            return b""
-        if not any(pack_frame_head(self.header, 0, b"")):
-            return b""
-        return bytes(min(self._end, _MOST_AHEAD_BYTES))
+        if end <= self._zeros_end or not any(pack_frame_head(self.header, 0, b"")):
+            return
+        zeros = bytes(min(self._end, _MOST_AHEAD_BYTES))
+        try:
+            self._disk.write(log, zeros, end)
+        except OSError as error:
+            if _is_of_handler(error):
+                raise
+        else:
+            self._zeros_end = end + len(zeros)
 
-    def _cut_tail(self, log: int) -> None:
-        """Cut what is behind the intact frames: zeros, or frames that are damaged."""
+    def _cut_tail(self, log: int, *, only_zeros: bool = False) -> None:
+        """Cut what is behind the intact frames: zeros, and unless only those, also what is damaged."""
         self._zeros_end = 0
-        if os.fstat(log).st_size > self._end:
-            self._disk.truncate(log, self._end)
+        size = os.fstat(log).st_size - self._end
+        if size <= 0:
+            return
+        if only_zeros and (size > _MOST_AHEAD_BYTES or any(os.pread(log, size, self._end))):
+            return
+        self._disk.truncate(log, self._end)
 
     def _sync(self) -> None:
         try:

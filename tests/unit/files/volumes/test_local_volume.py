@@ -209,12 +209,31 @@ def test_a_frame_that_a_crash_left_half_among_zeros_is_not_served(tmp_path: Path
         volume.append(B, S2, 203, b"defg")
         volume.flush(B, S2)
     frame = (tmp_path / LOG).read_bytes()[end : end + 4 + FRAME.size]
-    (tmp_path / LOG).write_bytes(log[:end] + frame[:intact] + bytes(100 + 4 + FRAME.size - intact))
+    torn = frame[:intact] + bytes(100 + 4 + FRAME.size - intact)
+    (tmp_path / LOG).write_bytes(log[:end] + torn)
     with LocalVolume(tmp_path) as volume:
         assert volume.stat(B) == Replica(B, S2, ReplicaState.SUSPECT, 203, 203)
         assert volume.fence(B, S2).length_bytes == 203
         volume.finish(B, S2, 203, ReplicaState.SEALED)
-    assert (tmp_path / LOG).read_bytes() == log[:end]
+    assert (tmp_path / LOG).read_bytes() == log[:end] + (torn if any(torn) else b"")
+
+
+def test_a_frame_is_taken_by_a_disk_without_room_for_zeros(tmp_path: Path) -> None:
+    class FullDisk(Disk):
+        def write(self, file: int, data: bytes, position: int) -> None:
+            super().write(file, data[: 1000 - position], position)
+            if position + len(data) > 1000:
+                raise OSError(errno.ENOSPC, "on purpose")
+
+    with LocalVolume(tmp_path, disk=FullDisk()) as volume:
+        volume.create(B, S1)
+        _flush_each(volume, [b"x" * 400, b"y" * 300, b"z" * (300 - 3 * FRAME.size)])
+        assert (tmp_path / LOG).stat().st_size == 1000
+        with pytest.raises(StoreUnavailableError):
+            volume.append(B, S1, 1000 - 3 * FRAME.size, b"more")
+        assert volume.trim(B, S1, 1000 - 3 * FRAME.size).length_bytes == 1000 - 3 * FRAME.size
+    with LocalVolume(tmp_path) as volume:
+        assert volume.fence(B, S2).length_bytes == 1000 - 3 * FRAME.size
 
 
 def test_zeros_that_would_be_read_as_a_frame_are_not_written(
