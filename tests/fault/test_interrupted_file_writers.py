@@ -80,7 +80,7 @@ def files(request: pytest.FixtureRequest, tmp_path: Path, journal_url: str) -> I
 
 
 def wait_for_lease(files: Files, path: str) -> None:
-    """Wait until the lease of a call or a writer that was interrupted has lapsed; nobody renews it."""
+    """Wait until the lease of a call or a writer that was interrupted has lapsed: it is not renewed."""
     inode = files.status(path).inode
     while left_s := files.recovery.lapses_in_s(inode):
         time.sleep(left_s)

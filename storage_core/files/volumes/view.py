@@ -32,7 +32,7 @@ _Version = tuple[int, int, int, int]
 def _version_of(path: Path) -> _Version | None:
     """Return what a change of a replica's header or log changes, but maybe not a frame in place of zeros.
 
-    The times of two writes can be the same: Linux counts them in milliseconds.
+    The times of two writes can be the same: older kernels count them in milliseconds.
     """
     try:
         head, log = path.with_suffix(".head").stat(), path.with_suffix(".log").stat()
