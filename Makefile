@@ -46,9 +46,10 @@ format: $(READY)  ## Format the code
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-docs: $(READY)  ## Write docs/reference/operators.md and api.md from docstrings
+docs: $(READY)  ## Write the generated pages: operators, API, promises
 	@$(BIN)/python -m scripts.operators_page
 	@$(BIN)/python -m scripts.api_page
+	@$(BIN)/python -m scripts.promises_page
 
 mutants: $(READY)  ## Mutation tests: break one rule of the journal or the blobs at a time; the tests must fail
 	@$(BIN)/python -m scripts.mutants

@@ -1,4 +1,4 @@
-"""Print the figures of `docs/internals/protocol-model.md`; with the argument `traces`, its traces."""
+"""Print the figures of `docs/internals/testing.md`; with the argument `traces`, its traces."""
 
 from __future__ import annotations
 
