@@ -1,6 +1,6 @@
 """The blob server as a FastAPI application, stand-alone or mounted in another one with its access policy.
 
-Calls and statuses: docs/guides/blob-server.md. Bodies are those of `messages`, except the bytes of blobs.
+Calls and statuses: docs/guides/blobs.md. Bodies are those of `messages`, except the bytes of blobs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The volume server as an application: each call of `Volume`, for the volumes that this process owns.
 
 Arguments are in the query; bodies are bytes in pieces, complete and with a checksum before they are appended.
-Source: docs/guides/volume-server.md.
+Source: docs/guides/appendable-files.md.
 """
 
 from __future__ import annotations
