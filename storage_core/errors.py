@@ -20,7 +20,8 @@
     │   ├── StoreUnavailableError
     │   ├── UnsupportedStoreError
     │   ├── ConflictError
-    │   │   └── LeaseHeldError
+    │   │   ├── LeaseHeldError
+    │   │   └── NoTasksError
     │   ├── TurnBusyError
     │   ├── JournalUnavailableError
     │   ├── StaleRequestError
@@ -153,6 +154,10 @@ class ConflictError(NotAppliedError):
     """The destination or the job is not in a state that allows this call."""
 
     exit_code = 8
+
+
+class NoTasksError(ConflictError):
+    """No task of the job has committed; the job is undecided, and its driver may run again."""
 
 
 class TurnBusyError(NotAppliedError):

@@ -21,7 +21,7 @@ from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.decide import audit
 from lockgate.storage_core.commit.decide.decision import decide_abort
 from lockgate.storage_core.commit.decide.task_selection import newest_job_attempt
-from lockgate.storage_core.commit.job_commit import RETRYABLE_ERRORS, commit_job
+from lockgate.storage_core.commit.job_commit import RETRYABLE_ERRORS, JobCommit
 from lockgate.storage_core.commit.job_events import EventName, record_event
 from lockgate.storage_core.commit.job_summary import receipt_of
 from lockgate.storage_core.commit.leases.job_leases import LeasesByJob
@@ -344,15 +344,15 @@ class Job:
     ) -> Receipt:
         was_held = self._lease is not None
         try:
-            receipt = commit_job(
+            receipt = JobCommit(
                 self._context(complete),
                 job_attempt=self.job_attempt,
                 winners=winners,
                 may_be_empty=may_be_empty,
                 token=self._token,
                 leases=self._leases,
-                hold=self._hold_lease,
-            )
+                take_lease=self._hold_lease,
+            ).run()
         except BaseException as error:
             self._log("commit failed", detail=f"{type(error).__name__}: {error}")
             if not was_held:

@@ -6,10 +6,11 @@ Source: commit protocol, "Writing and task commit".
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 from lockgate.storage_core.commit.records.job_folder import JobFolder, claim
 from lockgate.storage_core.commit.records.task import ExpectedTask, ExpectedTasks
-from lockgate.storage_core.errors import ConflictError
+from lockgate.storage_core.errors import ConflictError, NoTasksError
 from lockgate.storage_core.ids import JobAttemptId, TaskId, check_id
 from lockgate.storage_core.stamp import Stamp
 
@@ -44,9 +45,13 @@ def expected_digest(folder: JobFolder, job_attempt: JobAttemptId, task: TaskId) 
     return next((known.input_digest for known in tasks if known.task_id == task), "")
 
 
-def refused_as_empty(folder: JobFolder) -> ConflictError:
-    """Return the error for an empty job: its driver may have died before its first task."""
-    return ConflictError(
+def refuse_empty(folder: JobFolder) -> NoReturn:
+    """Refuse to commit a job without any task: its driver may have died before its first one.
+
+    Raises:
+        NoTasksError: Always; nothing was changed.
+    """
+    raise NoTasksError(
         f"job {folder.job_id} at {folder.store.url}: no task has committed and no task list is frozen, so "
         "its driver may have died before it wrote anything; nothing was changed; run the driver again, abort "
         "the job, or publish it without data: allow_empty=True (`lockgate jobs commit --allow-empty`)"

@@ -36,7 +36,7 @@ Move = tuple[str, Store, Process]
 def begin(world: World, role: Role, store: Store) -> Iterator[Move]:
     """Open a job in order to commit it, and read its phase.
 
-    Source: `commit_job`.
+    Source: `JobCommit`.
     """
     if role.recovers:
         for job in Job:
@@ -215,7 +215,7 @@ def decide_abort(world: World, store: Store, process: Process) -> Iterator[Move]
 def fail(_world: World, store: Store, process: Process) -> Iterator[Move]:
     """Read whether the job is decided after all; if not, abort it, because its data is invalid.
 
-    Source: `commit_job`.
+    Source: `JobCommit`.
     """
     if store.folders[process.own].decision.verdict is not Verdict.NONE:
         yield "finds its job decided by another", store, follow(process.own, process.own)
@@ -224,7 +224,7 @@ def fail(_world: World, store: Store, process: Process) -> Iterator[Move]:
 
 
 def stop(world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Leave the job undecided and the turn to other processes. Source: `commit_job`, `RETRYABLE_ERRORS`."""
+    """Leave the job undecided and the turn to other processes. Source: `JobCommit`, `RETRYABLE_ERRORS`."""
     if Rule.TURN_IS_LEFT in world.dropped:
         # Without the rule, the turn is given back immediately.
         yield f"gives turn {process.turn} back", _passed(store, process.turn), IDLE

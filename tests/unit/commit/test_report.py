@@ -43,7 +43,7 @@ def test_the_report_of_a_reverted_job_names_lost_and_reverted_files(
     lost = next(upload for page in world.store.upload_pages() for upload in page if "b-" in upload.key)
     # The preflight finds the upload, then another tool aborts it.
     monkeypatch.setattr(
-        "lockgate.storage_core.commit.job_commit.check_uploads",
+        "lockgate.storage_core.commit.requests_ahead.check_uploads",
         lambda *_: world.store.abort_upload(lost.key, lost.upload_id),
     )
     with pytest.raises(JobFailedError, match="reverted"):

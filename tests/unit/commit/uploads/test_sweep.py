@@ -345,7 +345,7 @@ def test_the_second_check_after_a_revert_keeps_files_of_a_later_generation(
     (lost,) = (info for page in world.store.upload_pages("b.csv") for info in page)
     with monkeypatch.context() as patch:
         patch.setattr(
-            "lockgate.storage_core.commit.job_commit.check_uploads",
+            "lockgate.storage_core.commit.requests_ahead.check_uploads",
             lambda *_: world.store.abort_upload(lost.key, lost.upload_id),
         )
         with pytest.raises(JobFailedError, match="reverted"):
