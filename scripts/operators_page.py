@@ -45,7 +45,7 @@ GUIDES: Final[Mapping[str, str]] = {
     "lockgate_conn_id": "[connections](../guides/airflow.md#connections)",
     "mode": "[modes](committers.md#what-happens-to-existing-data)",
     "reads_s3": "[S3 sources](../guides/airflow.md#spark-its-place-and-s3-sources)",
-    "restricted": "[who can do what](../guides/trigger-rights.md#in-your-own-dags)",
+    "restricted": "[who can do what](../guides/airflow.md#restricted-operators)",
     "spark_conn_id": "[where Spark runs](../guides/airflow.md#spark-its-place-and-s3-sources)",
     "suite": "[audit](../guides/airflow.md#audit)",
 }
