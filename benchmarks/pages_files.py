@@ -27,14 +27,13 @@ from lockgate.plugins.web.app import web_app
 from lockgate.plugins.web.paging import DEFAULT_LIMIT, MAX_LIMIT
 from lockgate.plugins.web.reads import Reads
 from lockgate.storage_core.commit.destination.log import write_live_shards
-from lockgate.storage_core.commit.publish.file_report import FileReport
+from lockgate.storage_core.commit.publish.commit_context import FileReport
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.codec import digest, encode
-from lockgate.storage_core.commit.records.destination_log.live_files import LiveFile
-from lockgate.storage_core.commit.records.destination_log.outcome import Outcome, Receipt
 from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.log_records import LiveFile, Outcome, Receipt
 from lockgate.storage_core.commit.records.pending_set import PendingFile, PendingSet
-from lockgate.storage_core.commit.records.plan import AdditionShard, Decision, PlanHead
+from lockgate.storage_core.commit.records.plan_records import AdditionShard, Decision, PlanHead
 from lockgate.storage_core.commit.records.report import Ended, FileFate, Report
 from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES, shard_ref
 from lockgate.storage_core.ids import AttemptId, JobAttemptId, TaskId, Token

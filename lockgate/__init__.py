@@ -18,13 +18,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from lockgate.storage_core.commit.destination.live_read import read_live
-    from lockgate.storage_core.commit.destination.log import read_manifest
-    from lockgate.storage_core.commit.destination.manifest import Manifest
+    from lockgate.storage_core.commit.destination.log import Manifest
+    from lockgate.storage_core.commit.destination.manifest import read_live, read_manifest
     from lockgate.storage_core.commit.job import Job
     from lockgate.storage_core.commit.job_summary import list_jobs
     from lockgate.storage_core.commit.open_or_attach import attach_job, open_job
-    from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
+    from lockgate.storage_core.commit.records.log_records import Receipt
     from lockgate.storage_core.commit.records.phase import JobPhase
     from lockgate.storage_core.commit.recovery.recover import recover_job
     from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads

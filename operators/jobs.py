@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from lockgate.storage_core.commit.job import Job
     from lockgate.storage_core.commit.publish.shard_completion import ShardCompleter, ShardReport
-    from lockgate.storage_core.commit.records.job import Mode, OnLapse, Rerun, ScopeName
+    from lockgate.storage_core.commit.records.job_record import Mode, OnLapse, Rerun, ScopeName
     from lockgate.storage_core.commit.records.phase import JobPhase
     from lockgate.storage_core.ids import JobId
 

@@ -146,7 +146,7 @@ class SparkWriteOperator(LockgateOperator):
     @with_connections
     def execute(self, context: Context) -> list[list[str]]:
         """Stage the DataFrame, freeze its files as the job's task list, and return the task ids in chunks."""
-        from lockgate.storage_core.commit.staged_files.listing import group_into_tasks  # noqa: PLC0415 - when a task runs
+        from lockgate.storage_core.commit.staged_files import group_into_tasks  # noqa: PLC0415 - when a task runs
 
         target_bytes, chunks = positive("task_mib", self.task_mib) * MIB, positive("chunks", self.chunks)
         park_timeout_s = seconds_or_none("park_timeout_s", self.park_timeout_s)

@@ -22,7 +22,7 @@ from examples.flights.verify import check_readers, check_records, counts_line, o
 from examples.flights.watch import Watch
 from lockgate.storage_core.blobs.protocol import Artefacts
 from lockgate.storage_core.blobs.server_or_client import open_blobs
-from lockgate.storage_core.commit.destination.log import read_manifest
+from lockgate.storage_core.commit.destination.manifest import read_manifest
 from lockgate.storage_core.commit.job_summary import JobSummary, list_jobs
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.settings import Settings

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from examples.flights.data.flights import Counts
 from examples.flights.failed import DemoFailedError
 from lockgate.operators.spark_process.process import LineLog, SparkChild, SparkWork
-from lockgate.storage_core.commit.destination.log import read_manifest
+from lockgate.storage_core.commit.destination.manifest import read_manifest
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.stores import Store
 

@@ -16,9 +16,9 @@ from airflow.sdk.definitions.asset import AssetNameRef, AssetRef, AssetUriRef
 
 from lockgate.operators.dag_run.receipts import asset_of
 from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.commit.records.claim import read, retry_while_busy
 from lockgate.storage_core.commit.records.codec import Record, encode
-from lockgate.storage_core.commit.records.job import JobId
-from lockgate.storage_core.commit.records.job_folder import read, retry_while_busy
+from lockgate.storage_core.commit.records.job_record import JobId
 from lockgate.storage_core.errors import OutcomeUnknownError
 from lockgate.storage_core.failpoints import step
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow.sdk.types import Logger
 
     from lockgate.storage_core.commit.job import Job
-    from lockgate.storage_core.commit.records.job import JobOrigin
+    from lockgate.storage_core.commit.records.job_record import JobOrigin
     from lockgate.storage_core.concurrency import Progress
 
 
@@ -112,7 +112,7 @@ def run_name(context: Context, write_name: str) -> JobName:
 
 def origin_of(context: Context) -> JobOrigin:
     """Return the task of a context, as the record of the job that it sets up names it."""
-    from lockgate.storage_core.commit.records.job import JobOrigin  # noqa: PLC0415 - when a task runs
+    from lockgate.storage_core.commit.records.job_record import JobOrigin  # noqa: PLC0415 - when a task runs
 
     ti = context["ti"]
     index = -1 if ti.map_index is None else ti.map_index

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from openlineage.client.event_v2 import OutputDataset
 
-    from lockgate.storage_core.commit.records.job import Column
+    from lockgate.storage_core.commit.records.job_record import Column
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ def parquet_columns(staging: Path, partition_by: Iterable[str]) -> tuple[Column,
     """Return the columns of staged Parquet files by the footer of one of them; none if there is no file."""
     from pyarrow import parquet  # noqa: PLC0415 - half a second
 
-    from lockgate.storage_core.commit.records.job import Column  # noqa: PLC0415 - when a task runs
+    from lockgate.storage_core.commit.records.job_record import Column  # noqa: PLC0415 - when a task runs
 
     file = next(iter(sorted(staging.rglob("*.parquet"))), None)
     if file is None:

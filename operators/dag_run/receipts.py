@@ -12,7 +12,7 @@ from airflow.sdk import Asset, AssetAlias
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
+    from lockgate.storage_core.commit.records.log_records import Receipt
 
 
 def flat(receipt: Receipt) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from typing import Annotated, Final, TypeVar
 from fastapi import Depends, Header, Query, Request
 
 from lockgate.storage_core.clock import Clock, SystemClock
-from lockgate.storage_core.commit.destination.location import canonical_url
 from lockgate.storage_core.commit.registry.rows import Destination
 from lockgate.storage_core.errors import (
     DestinationNotFoundError,
@@ -28,7 +27,7 @@ from lockgate.storage_core.journal.process_journal import token_name
 from lockgate.storage_core.journal.read.epochs import read_epochs, survived
 from lockgate.storage_core.journal.session_token import SessionToken
 from lockgate.storage_core.settings import Settings, load_settings
-from lockgate.storage_core.stores.open_store import open_store, parse_destination
+from lockgate.storage_core.stores.open_store import canonical_url, open_store, parse_destination
 
 T = TypeVar("T")
 

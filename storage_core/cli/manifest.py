@@ -17,7 +17,7 @@ from lockgate.storage_core.cli.render import (
 )
 
 if TYPE_CHECKING:
-    from lockgate.storage_core.commit.destination.manifest import Manifest
+    from lockgate.storage_core.commit.destination.log import Manifest
 
 
 def show(
@@ -31,8 +31,8 @@ def show(
 
     As of an earlier turn, files that a later job has replaced are marked if they no longer exist.
     """
-    from lockgate.storage_core.commit.destination.location import refuse_unused
-    from lockgate.storage_core.commit.destination.log import read_manifest
+    from lockgate.storage_core.commit.destination.manifest import read_manifest
+    from lockgate.storage_core.commit.setup.capabilities import refuse_unused
 
     refuse_unused(destination)
     manifest = read_manifest(destination, as_of=as_of)

@@ -41,8 +41,8 @@ def check(
     there is no such directory: none is created.
     """
     from lockgate.storage_core.commit.destination.overlap import overlap_findings
-    from lockgate.storage_core.commit.recovery.log_check import check_log
-    from lockgate.storage_core.commit.uploads.s3a_jobs import S3aJobs
+    from lockgate.storage_core.commit.recovery.log_repair import check_log
+    from lockgate.storage_core.commit.uploads.upload_owner import S3aJobs
     from lockgate.storage_core.journal.process_journal import configured_journal
     from lockgate.storage_core.settings import load_settings
     from lockgate.storage_core.stores import open_store
@@ -109,8 +109,8 @@ def repair(
     Without --yes nothing is changed. The old bytes are kept in _lockgate/quarantine/. Run it while no job
     commits at the destination. Exits with 3 if a record cannot be rebuilt.
     """
-    from lockgate.storage_core.commit.destination.location import refuse_unused
     from lockgate.storage_core.commit.recovery.log_repair import repair_log
+    from lockgate.storage_core.commit.setup.capabilities import refuse_unused
 
     refuse_unused(destination)
     found = repair_log(destination, dry_run=not yes)

@@ -109,8 +109,8 @@ def expect(
 
 
 def _filter(destination: str, prefix: str, older_than: str, owner: str) -> UploadFilter:
-    from lockgate.storage_core.commit.destination.location import refuse_unused
     from lockgate.storage_core.commit.job_view import find_job
+    from lockgate.storage_core.commit.setup.capabilities import refuse_unused
     from lockgate.storage_core.commit.uploads.upload_owner import NO_OWNER, UploadFilter
 
     older_than_s = _age_s(older_than) if older_than else 0.0

@@ -24,21 +24,21 @@ from lockgate.storage_core.commit.decide.task_selection import newest_job_attemp
 from lockgate.storage_core.commit.job_commit import RETRYABLE_ERRORS, JobCommit
 from lockgate.storage_core.commit.job_events import EventName, record_event
 from lockgate.storage_core.commit.job_summary import receipt_of
-from lockgate.storage_core.commit.leases.job_leases import LeasesByJob
-from lockgate.storage_core.commit.leases.protocol import Hold, JobLeaseState
+from lockgate.storage_core.commit.leases.lease import Hold, JobLeaseState
+from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.roll_forward import roll_forward
 from lockgate.storage_core.commit.publish.shard_completion import ShardCompleter
-from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
-from lockgate.storage_core.commit.records.job import JobRecord, JobSpec
 from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.job_record import JobRecord, JobSpec
+from lockgate.storage_core.commit.records.log_records import Receipt
 from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.commit.records.shards import total_rows
 from lockgate.storage_core.commit.records.task import AuditVerdict, ExpectedTask, ExpectedTasks
-from lockgate.storage_core.commit.staged_files.attempt_directories import staging_dir
+from lockgate.storage_core.commit.staged_files import staging_dir
 from lockgate.storage_core.commit.task.attempt import Attempt
-from lockgate.storage_core.commit.task.expected_tasks import expected_digest, freeze_tasks
+from lockgate.storage_core.commit.task.task_commit import expected_digest, freeze_tasks
 from lockgate.storage_core.concurrency import Progress, Together, no_progress
 from lockgate.storage_core.errors import (
     ConflictError,

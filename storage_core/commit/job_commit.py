@@ -21,13 +21,13 @@ from lockgate.storage_core.commit.decide.task_selection import (
     sets_at_once,
 )
 from lockgate.storage_core.commit.decide.turn import take_turn
-from lockgate.storage_core.commit.leases.protocol import Hold, JobLeases
+from lockgate.storage_core.commit.leases.lease import Hold, JobLeases
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.roll_forward import Decided, roll_forward
-from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
 from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.log_records import Receipt
 from lockgate.storage_core.commit.requests_ahead import RequestsAhead
-from lockgate.storage_core.commit.task.expected_tasks import refuse_empty
+from lockgate.storage_core.commit.task.task_commit import refuse_empty
 from lockgate.storage_core.concurrency import Together
 from lockgate.storage_core.errors import (
     AccessDeniedError,

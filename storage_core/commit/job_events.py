@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.commit.records.job import JobRecord
+from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.settings import Settings
 
 JOB_LOG: Final = "lockgate.storage_core.job_log.process_logs:append_event"

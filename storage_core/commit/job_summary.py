@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import msgspec
 
 from lockgate.storage_core.clock import Clock, SystemClock
-from lockgate.storage_core.commit.leases.job_leases import LeasesByJob
-from lockgate.storage_core.commit.leases.protocol import JobLeaseState
-from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
-from lockgate.storage_core.commit.records.job import JobRecord
-from lockgate.storage_core.commit.records.job_folder import JobFolder, job_ids
+from lockgate.storage_core.commit.leases.lease import JobLeaseState
+from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.job_listing import job_ids
+from lockgate.storage_core.commit.records.job_record import JobRecord
+from lockgate.storage_core.commit.records.log_records import Receipt
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.errors import MalformedRecordError, ObjectNotFoundError
 from lockgate.storage_core.ids import JobId

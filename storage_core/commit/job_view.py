@@ -11,17 +11,19 @@ import msgspec
 from lockgate.storage_core.clock import SystemClock
 from lockgate.storage_core.commit.decide.plan import Plan, read_plan
 from lockgate.storage_core.commit.job import Job
-from lockgate.storage_core.commit.leases.job_leases import LeasesByJob
-from lockgate.storage_core.commit.leases.protocol import JobLeaseState
+from lockgate.storage_core.commit.leases.lease import JobLeaseState
+from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
 from lockgate.storage_core.commit.open_or_attach import attach_job
-from lockgate.storage_core.commit.publish.file_report import read_file_fates
+from lockgate.storage_core.commit.publish.commit_context import read_file_fates
 from lockgate.storage_core.commit.publish.success_file import SuccessSummary, find_success
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.destination_log.outcome import Outcome, Receipt
-from lockgate.storage_core.commit.records.job import JobRecord, LeaseRecord
-from lockgate.storage_core.commit.records.job_folder import JobFolder, find, job_ids
+from lockgate.storage_core.commit.records.claim import find
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.job_listing import job_ids
+from lockgate.storage_core.commit.records.job_record import JobRecord, LeaseRecord
+from lockgate.storage_core.commit.records.log_records import Outcome, Receipt
 from lockgate.storage_core.commit.records.phase import JobPhase, phase_of
-from lockgate.storage_core.commit.records.plan import Decision
+from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import Ended, Report
 from lockgate.storage_core.commit.records.task import AuditVerdict
 from lockgate.storage_core.errors import InvalidInputError, LockgateError, ObjectNotFoundError

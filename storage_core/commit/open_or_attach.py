@@ -11,9 +11,9 @@ from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.committers import configured_committer, get_committer
 from lockgate.storage_core.commit.destination.overlap import refuse_overlap
 from lockgate.storage_core.commit.job import Job
-from lockgate.storage_core.commit.leases.job_journal import journal_for_job
-from lockgate.storage_core.commit.records.artefacts import artefacts_of
-from lockgate.storage_core.commit.records.job import (
+from lockgate.storage_core.commit.leases.lease import journal_for_job
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.job_record import (
     Column,
     JobOrigin,
     JobSpec,
@@ -21,8 +21,8 @@ from lockgate.storage_core.commit.records.job import (
     OnLapse,
     Rerun,
     ScopeName,
+    artefacts_of,
 )
-from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.setup.capabilities import with_probed_capabilities
 from lockgate.storage_core.commit.setup.job_setup import check_spec, set_up

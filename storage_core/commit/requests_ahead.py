@@ -13,13 +13,12 @@ from functools import partial
 from typing import TypeVar
 
 from lockgate.storage_core.commit.decide.additions import Additions, check_uploads, store_additions
-from lockgate.storage_core.commit.decide.plan import check_audit
+from lockgate.storage_core.commit.decide.audit import check_audit
 from lockgate.storage_core.commit.decide.task_selection import Chosen, list_tasks
-from lockgate.storage_core.commit.destination.log import DestinationLog, LogRead
-from lockgate.storage_core.commit.destination.manifest import Manifest
+from lockgate.storage_core.commit.destination.log import DestinationLog, LogRead, Manifest
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
-from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
-from lockgate.storage_core.commit.records.job import JobRecord
+from lockgate.storage_core.commit.records.job_record import JobRecord
+from lockgate.storage_core.commit.records.log_records import Outcome
 from lockgate.storage_core.concurrency import Together
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import JobAttemptId

@@ -18,10 +18,9 @@ from typing import Any, Final
 
 from fsspec.spec import AbstractBufferedFile  # type: ignore[import-untyped]  # fsspec has no types
 
-from lockgate.storage_core.commit.destination.log import DestinationLog
-from lockgate.storage_core.commit.destination.manifest import Manifest
+from lockgate.storage_core.commit.destination.log import DestinationLog, Manifest
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.destination_log.live_files import LiveFile
+from lockgate.storage_core.commit.records.log_records import LiveFile
 from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError
 from lockgate.storage_core.fsspec.directories import DirectoryTree, Info
 from lockgate.storage_core.fsspec.paths import check_path, destination_at, fs_path, strip_protocol

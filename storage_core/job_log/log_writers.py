@@ -19,7 +19,7 @@ import msgspec
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.job_events import JobEvent
-from lockgate.storage_core.commit.records.job import JobRecord
+from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import (
     FencedError,

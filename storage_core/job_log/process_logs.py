@@ -14,7 +14,7 @@ from typing import Final
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.job_events import JobEvent
-from lockgate.storage_core.commit.records.job import JobRecord
+from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.forks import FORKS, Forkable
 from lockgate.storage_core.job_log.log_writers import JobKey, LogWriters, Losses, Queued
 from lockgate.storage_core.settings import Settings

@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
-from lockgate.storage_core.commit.destination.log import read_manifest
-from lockgate.storage_core.commit.destination.manifest import Manifest
+from lockgate.storage_core.commit.destination.log import Manifest
+from lockgate.storage_core.commit.destination.manifest import read_manifest
 from lockgate.storage_core.spark.options import ReadOptions, read_options, stream_options, write_options
 from lockgate.storage_core.spark.reader.partition_reader import LiveFilesReader
 from lockgate.storage_core.spark.reader.published_schema import check_parquet, published_schema

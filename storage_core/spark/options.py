@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeVar, get_args
 
 import msgspec
 
-from lockgate.storage_core.commit.records.job import ScopeName
+from lockgate.storage_core.commit.records.job_record import ScopeName
 from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.errors import InvalidInputError
 

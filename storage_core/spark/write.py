@@ -16,13 +16,13 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col
 
-from lockgate.storage_core.commit.destination.log import read_manifest
+from lockgate.storage_core.commit.destination.manifest import read_manifest
 from lockgate.storage_core.commit.destination.visible_files import visible_files
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.open_or_attach import open_job
-from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
-from lockgate.storage_core.commit.records.job import ScopeName
-from lockgate.storage_core.commit.staged_files.attempt_directories import make_attempt_dir
+from lockgate.storage_core.commit.records.job_record import ScopeName
+from lockgate.storage_core.commit.records.log_records import Receipt
+from lockgate.storage_core.commit.staged_files import make_attempt_dir
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.ids import AttemptId, JobId, TaskId

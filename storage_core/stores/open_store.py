@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -107,3 +108,14 @@ def _s3(url: str, rest: str) -> str:
     except InvalidInputError as error:
         raise InvalidInputError(f"destination {url!r}: {error}") from None
     return f"s3://{bucket}/{prefix}"
+
+
+_LOCAL: Final = "file://"
+
+
+def canonical_url(store: Store) -> str:
+    """Return a destination's URL, with symbolic links in a local path resolved."""
+    if not store.url.startswith(_LOCAL):
+        return store.url
+    # `Path.resolve` would raise on a loop of links; opening the destination reports it.
+    return f"{_LOCAL}{realpath(store.url.removeprefix(_LOCAL))}"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from examples.flights.processes.airflow_home import DagRun
-from lockgate.storage_core.commit.destination.log import read_manifest
+from lockgate.storage_core.commit.destination.manifest import read_manifest
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.phase import JobPhase

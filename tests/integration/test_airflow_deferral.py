@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from examples.flights.processes.worker import running_broker, running_worker
-from lockgate.storage_core.commit.destination.log import read_manifest
+from lockgate.storage_core.commit.destination.manifest import read_manifest
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.phase import JobPhase

@@ -18,7 +18,7 @@ from lockgate.operators.dag_run.job_handle import JobHandle, handle_of
 from lockgate.operators.jobs import JobCommitOperator, JobSetupOperator
 from lockgate.operators.recovery import JobRecoveryOperator
 from lockgate.operators.spark import SparkWriteOperator
-from lockgate.storage_core.commit.destination.log import read_manifest
+from lockgate.storage_core.commit.destination.manifest import read_manifest
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.task_commit import commit_staged_task

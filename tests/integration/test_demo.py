@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.blobs.keys import is_blob_key
-from lockgate.storage_core.commit.destination.log import read_manifest
+from lockgate.storage_core.commit.destination.manifest import read_manifest
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.settings import Settings

@@ -12,8 +12,8 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from lockgate.storage_core.commit.records.artefacts import JobArtefacts
 from lockgate.storage_core.commit.records.codec import Record
+from lockgate.storage_core.commit.records.job_record import JobArtefacts
 
 JsonPath = tuple[str | int, ...]
 

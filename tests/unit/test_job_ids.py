@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockgate.storage_core.commit.job_summary import list_jobs
-from lockgate.storage_core.commit.records.job import JobRecord
+from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.ids import ShortId, new_attempt_id, new_job_attempt_id, new_token, short_id
 from tests.support.commit.destination import World, write
 

@@ -1,4 +1,4 @@
-"""The structure of the code: no import cycles, at most a dozen modules per folder, unique names."""
+"""The structure of the code: no import cycles, few modules per folder, unique names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CORE = "lockgate.storage_core"
-MOST_MODULES = 12
+MOST_MODULES = 20
 
 TWINS: dict[str, str] = {}
 """File names allowed in two neighbouring layers, with their contents: the folders distinguish them."""
@@ -43,7 +43,7 @@ def test_modules_have_no_import_cycle(graph: grimp.ImportGraph) -> None:
         pytest.fail(f"a circle of modules: {' <- '.join(error.args[1])}")
 
 
-def test_a_folder_has_at_most_a_dozen_modules() -> None:
+def test_a_folder_has_at_most_twenty_modules() -> None:
     modules = {
         Path(folder).relative_to(ROOT): sorted(
             file for file in files if file.endswith(".py") and file != "__init__.py"

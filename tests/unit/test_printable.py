@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.operators.recovery import summary_table
-from lockgate.storage_core.commit.leases.protocol import JobLeaseState
+from lockgate.storage_core.commit.leases.lease import JobLeaseState
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
 from lockgate.storage_core.commit.recovery.recover import RecoveryResult

@@ -14,7 +14,7 @@ from lockgate.plugins.web.paging import DEFAULT_LIMIT, cursor, key_after
 from lockgate.plugins.web.reads import Reads
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.destination.log import Turn as LogTurn
-from lockgate.storage_core.commit.records.job import Column
+from lockgate.storage_core.commit.records.job_record import Column
 from lockgate.storage_core.commit.records.shards import total_rows
 from lockgate.storage_core.commit.registry.rows import Destination
 from lockgate.storage_core.concurrency import in_order

@@ -13,7 +13,7 @@ from lockgate.plugins.web.models.actions import ActionName, ActionRequest
 from lockgate.storage_core.blobs.job_end import delete_ended
 from lockgate.storage_core.blobs.server_or_client import open_blobs
 from lockgate.storage_core.clock import SystemClock
-from lockgate.storage_core.commit.leases.job_leases import LeasesByJob
+from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
 from lockgate.storage_core.commit.open_or_attach import attach_job
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import UNDECIDED, JobPhase

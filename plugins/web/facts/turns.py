@@ -14,12 +14,11 @@ from lockgate.plugins.web.paging import DEFAULT_LIMIT, cursor, key_after
 from lockgate.plugins.web.reads import Reads
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
-from lockgate.storage_core.commit.records.destination_log.turn_claim import TurnClaim
-from lockgate.storage_core.commit.records.job import JobId, JobOrigin
-from lockgate.storage_core.commit.records.job_folder import JobFolder, find, read
-from lockgate.storage_core.commit.records.plan import ShardRef
-from lockgate.storage_core.commit.records.shards import total_rows
+from lockgate.storage_core.commit.records.claim import find, read
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.job_record import JobId, JobOrigin
+from lockgate.storage_core.commit.records.log_records import Outcome, TurnClaim
+from lockgate.storage_core.commit.records.shards import ShardRef, total_rows
 from lockgate.storage_core.commit.registry.rows import Job
 from lockgate.storage_core.concurrency import in_order
 from lockgate.storage_core.errors import (

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from lockgate.storage_core.cli.jobs.job_index import IndexedJob
     from lockgate.storage_core.commit.job_summary import JobSummary
     from lockgate.storage_core.commit.publish.success_file import SuccessSummary
-    from lockgate.storage_core.commit.records.artefacts import JobArtefacts
-    from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
+    from lockgate.storage_core.commit.records.job_record import JobArtefacts
+    from lockgate.storage_core.commit.records.log_records import Receipt
 
 commands = typer.Typer(help="List, commit, abort and recover jobs.", no_args_is_help=True)
 
@@ -68,8 +68,8 @@ def list_all(
         raise InvalidInputError(
             "--at-least applies to the journal, but a destination's jobs are listed from its store"
         )
-    from lockgate.storage_core.commit.destination.location import refuse_unused
     from lockgate.storage_core.commit.job_summary import list_jobs
+    from lockgate.storage_core.commit.setup.capabilities import refuse_unused
 
     refuse_unused(destination)
     start = after.removeprefix(f"{destination}#")
@@ -147,7 +147,7 @@ def commit(
     """Commit a job whose tasks have committed; can be repeated safely."""
     from lockgate.storage_core.cli.jobs.job_index import locate
     from lockgate.storage_core.commit.job_view import lease_of
-    from lockgate.storage_core.commit.leases.protocol import JobLeaseState
+    from lockgate.storage_core.commit.leases.lease import JobLeaseState
     from lockgate.storage_core.commit.open_or_attach import attach_job
 
     destination, job_id = locate(job)

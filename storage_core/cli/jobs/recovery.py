@@ -75,8 +75,8 @@ def rescan(
     json: JsonFlag = False,
 ) -> None:
     """Update the journal's index of jobs from a destination's folders; changes no job."""
-    from lockgate.storage_core.commit.destination.location import refuse_unused
     from lockgate.storage_core.commit.recovery.registry_rebuild import rescan as compare
+    from lockgate.storage_core.commit.setup.capabilities import refuse_unused
 
     with progress_bar() as progress:
         found = list(compare(destination, dry_run=dry_run, progress=progress))
@@ -103,9 +103,9 @@ def drop_blobs(blob_job: str) -> None:
 
 def _recover(words: list[str], *, every: bool, dry_run: bool, progress: Progress) -> Iterable[RecoveryResult]:
     from lockgate.storage_core.cli.jobs.job_index import is_destination, locate
-    from lockgate.storage_core.commit.destination.location import refuse_unused
     from lockgate.storage_core.commit.recovery.expired_jobs import recover_everything
     from lockgate.storage_core.commit.recovery.recover import recover_all, recover_job
+    from lockgate.storage_core.commit.setup.capabilities import refuse_unused
     from lockgate.storage_core.settings import load_settings
 
     match words, every:

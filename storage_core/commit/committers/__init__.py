@@ -6,12 +6,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from lockgate.storage_core.commit.committers.committer import Committer
-from lockgate.storage_core.commit.committers.direct import DirectCommitter
-from lockgate.storage_core.commit.committers.file_v1 import FileV1Committer
-from lockgate.storage_core.commit.committers.file_v2 import FileV2Committer
-from lockgate.storage_core.commit.committers.magic import MagicCommitter
-from lockgate.storage_core.commit.committers.staging import StagingCommitter
-from lockgate.storage_core.commit.records.job import JobSpec
+from lockgate.storage_core.commit.committers.staging import FileV1Committer, FileV2Committer, StagingCommitter
+from lockgate.storage_core.commit.committers.streaming import DirectCommitter, MagicCommitter
+from lockgate.storage_core.commit.records.job_record import JobSpec
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import Settings
 

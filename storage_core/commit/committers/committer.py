@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
 
-from lockgate.storage_core.commit.records.job import ScopeName
+from lockgate.storage_core.commit.records.job_record import ScopeName
 from lockgate.storage_core.commit.records.pending_set import PendingFile
 from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
 

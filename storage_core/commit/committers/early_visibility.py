@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from lockgate.storage_core.commit.committers import is_visible_early
 from lockgate.storage_core.commit.destination.visible_files import visible_files
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.destination_log.live_files import LiveShard
-from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
-from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
-from lockgate.storage_core.commit.records.plan import Decision
+from lockgate.storage_core.commit.records.job_record import JobRecord
+from lockgate.storage_core.commit.records.log_records import LiveShard, Outcome
+from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import FileFate
 from lockgate.storage_core.commit.records.shards import read_shard
 from lockgate.storage_core.commit.uploads.upload_completion import is_open

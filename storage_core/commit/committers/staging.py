@@ -1,9 +1,9 @@
-"""`staging`: files are real files in a staging directory and become uploads when their task commits.
+"""`staging`, `file-v1` and `file-v2`: files are real files, and become uploads when their task commits.
 
-Suits writers that seek or rename, and rows that are audited before anything is uploaded. A writer that
+They suit writers that seek or rename, and rows that are audited before anything is uploaded. A writer that
 creates files in the directory itself may also rename them. A file opened with `open` must keep its path: the
 task commit checks that it is still there.
-Source: S3A committers, "The Staging Committer".
+Source: S3A committers, "The Staging Committer"; Hadoop's FileOutputCommitter, algorithms 1 and 2.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
-from lockgate.storage_core.commit.committers.committer import Committer, Uploads
+from lockgate.storage_core.commit.committers.committer import Committer, Place, Uploads, VisibleAt
 from lockgate.storage_core.errors import ConflictError, LockgateError
 from lockgate.storage_core.stores.os_errors import translated
 from lockgate.storage_core.stores.protocol import check_key
@@ -114,3 +114,34 @@ def _gone(path: Path) -> ConflictError:
         f"{path} is gone, with the data that the task wrote to it; nothing of this attempt is committed; "
         "make sure that nothing else clears its directory, and run the task again"
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileV1Committer(StagingCommitter):
+    """Writes into `_temporary/`; takes finished files without copying them."""
+
+    name: str = "file-v1"
+    uncommitted: str = "_temporary/<job>/<job attempt>/<task>/<attempt> in the destination"
+    use: str = "local disks and NFS: any writer, large files without a copy"
+    place: Place = "file systems"
+    merges: bool = True
+    file_mode: int = 0o666  # the same file becomes visible
+
+    def directory(self, uploads: Uploads) -> Path:
+        """Return the attempt's temporary directory."""
+        return uploads.temporary_dir
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileV2Committer(FileV1Committer):
+    """Publishes files at the task commit."""
+
+    name: str = "file-v2"
+    use: str = "comparison, and users who know"
+    visible_at: VisibleAt = "task commit"
+    repeatable: bool = False
+    merges: bool = False  # files are visible before the plan can name the files to displace
+
+    def after_task_commit(self, uploads: Uploads) -> None:
+        """Publish the task's files."""
+        uploads.publish_early(uploads.files)

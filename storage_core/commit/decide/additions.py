@@ -15,14 +15,20 @@ from posixpath import commonpath
 from typing import Final
 
 from lockgate.storage_core.commit.decide.task_selection import Chosen, sets_at_once
-from lockgate.storage_core.commit.destination.scope import EVERYWHERE, Scope, partition_of
+from lockgate.storage_core.commit.destination.conflict_mode import EVERYWHERE, Scope, partition_of
 from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES, decode, digest
-from lockgate.storage_core.commit.records.job import JobRecord, ScopeName
 from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.job_record import JobRecord, ScopeName
 from lockgate.storage_core.commit.records.layout import is_hidden
 from lockgate.storage_core.commit.records.pending_set import PendingFile, PendingSet
-from lockgate.storage_core.commit.records.plan import AdditionShard, ShardRef
-from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES, read_shard, shard_ref, write_shard
+from lockgate.storage_core.commit.records.plan_records import AdditionShard
+from lockgate.storage_core.commit.records.shards import (
+    SHARD_ENTRIES,
+    ShardRef,
+    read_shard,
+    shard_ref,
+    write_shard,
+)
 from lockgate.storage_core.commit.uploads.own_uploads import OwnUploads
 from lockgate.storage_core.commit.uploads.upload_completion import is_open
 from lockgate.storage_core.concurrency import in_order, in_parallel

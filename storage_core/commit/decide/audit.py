@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lockgate.storage_core.commit.decide.task_selection import choose, chosen_digest
-from lockgate.storage_core.commit.records.job_folder import JobFolder, claim
+from lockgate.storage_core.commit.decide.task_selection import Chosen, choose, chosen_digest
+from lockgate.storage_core.commit.records.claim import claim
+from lockgate.storage_core.commit.records.codec import digest, encode
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.commit.records.task import AuditVerdict
-from lockgate.storage_core.errors import ConflictError
+from lockgate.storage_core.errors import AuditFailedError, ConflictError
 from lockgate.storage_core.ids import JobAttemptId
 
 
@@ -54,3 +57,26 @@ def record(
         decided_s=now_s,
     )
     return claim(folder.store, folder.audit_key(digest), verdict)
+
+
+def check_audit(folder: JobFolder, job: JobRecord, chosen: list[Chosen]) -> str | None:
+    """Return the digest of the audit verdict for the chosen attempts; None if there is none.
+
+    Raises:
+        AuditFailedError: The audit failed, or the job requires an audit of exactly these data.
+    """
+    audited = chosen_digest(chosen)
+    verdict = folder.audit(audited)
+    if verdict is None:
+        if job.spec.audit:
+            raise AuditFailedError(
+                f"job {folder.job_id} requires an audit, and there is none of exactly these data; "
+                "nothing was published; run the audit after the last task commit"
+            )
+        return None
+    if not verdict.passed:
+        raise AuditFailedError(
+            f"job {folder.job_id}: the audit {verdict.suite!r} failed; nothing was published; "
+            f"its verdict is {folder.store.url}/{folder.audit_key(audited)}"
+        )
+    return digest(encode(verdict))

@@ -6,11 +6,14 @@ Source: commit protocol, step 5.
 from __future__ import annotations
 
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.commit.records.job_folder import JobFolder, claim
-from lockgate.storage_core.commit.records.plan import Decision
-from lockgate.storage_core.commit.setup.job_setup import process_name
+from lockgate.storage_core.commit.records.claim import claim
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.job_record import process_name
+from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.failpoints import step
-from lockgate.storage_core.ids import Token
+from lockgate.storage_core.ids import (
+    Token,
+)
 from lockgate.storage_core.stamp import Stamp
 
 

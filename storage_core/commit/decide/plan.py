@@ -18,25 +18,23 @@ from lockgate.storage_core.commit.decide.additions import (
     read_additions,
     shard_key,
 )
-from lockgate.storage_core.commit.decide.task_selection import Chosen, chosen_digest
 from lockgate.storage_core.commit.destination.conflict_mode import (
     earlier_generations,
     refuse_if_occupied,
     refuse_if_overwriting,
     removals,
 )
-from lockgate.storage_core.commit.destination.manifest import Manifest
+from lockgate.storage_core.commit.destination.log import Manifest
 from lockgate.storage_core.commit.destination.overlap import FilesAbove, refuse_overlap
 from lockgate.storage_core.commit.destination.path_conflicts import find_path_conflicts
 from lockgate.storage_core.commit.destination.schema_evolution import (
     columns_after,
     refuse_overtaken_columns,
 )
-from lockgate.storage_core.commit.records.codec import digest, encode
-from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.commit.records.pending_set import PendingFile
-from lockgate.storage_core.commit.records.plan import PlanHead, RemovalShard, RemovedFile
+from lockgate.storage_core.commit.records.plan_records import PlanHead, RemovalShard, RemovedFile
 from lockgate.storage_core.commit.records.shards import (
     SHARD_ENTRIES,
     read_shard,
@@ -45,7 +43,7 @@ from lockgate.storage_core.commit.records.shards import (
     write_shard,
 )
 from lockgate.storage_core.concurrency import Together
-from lockgate.storage_core.errors import AuditFailedError, MalformedRecordError
+from lockgate.storage_core.errors import MalformedRecordError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import JobAttemptId, check_id
 from lockgate.storage_core.settings import Settings
@@ -206,29 +204,6 @@ def write_plan(folder: JobFolder, head: PlanHead, draft: Draft) -> Plan:
     with step("plan"):
         name = write_shard(folder.store, partial(_plan_key, folder), head)
     return Plan(folder, name, head, draft.additions.kept)
-
-
-def check_audit(folder: JobFolder, job: JobRecord, chosen: list[Chosen]) -> str | None:
-    """Return the digest of the audit verdict for the chosen attempts; None if there is none.
-
-    Raises:
-        AuditFailedError: The audit failed, or the job requires an audit of exactly these data.
-    """
-    audited = chosen_digest(chosen)
-    verdict = folder.audit(audited)
-    if verdict is None:
-        if job.spec.audit:
-            raise AuditFailedError(
-                f"job {folder.job_id} requires an audit, and there is none of exactly these data; "
-                "nothing was published; run the audit after the last task commit"
-            )
-        return None
-    if not verdict.passed:
-        raise AuditFailedError(
-            f"job {folder.job_id}: the audit {verdict.suite!r} failed; nothing was published; "
-            f"its verdict is {folder.store.url}/{folder.audit_key(audited)}"
-        )
-    return digest(encode(verdict))
 
 
 def _plan_key(folder: JobFolder, name: str) -> str:

@@ -12,11 +12,11 @@ from typing import Final
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.destination.log import DestinationLog, LogRead, Turn
-from lockgate.storage_core.commit.leases.protocol import JobLeases, JobLeaseState
+from lockgate.storage_core.commit.leases.lease import JobLeases, JobLeaseState
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
-from lockgate.storage_core.commit.records.destination_log.turn_claim import TurnClaim
-from lockgate.storage_core.commit.records.job_folder import JobFolder, claim
+from lockgate.storage_core.commit.records.claim import claim
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.log_records import Outcome, TurnClaim
 from lockgate.storage_core.errors import (
     LockgateError,
     MalformedLogError,

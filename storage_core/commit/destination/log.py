@@ -10,25 +10,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from lockgate.storage_core.commit.destination.manifest import Manifest
+import msgspec
+
 from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.commit.records.claim import claim, find, read
 from lockgate.storage_core.commit.records.codec import encode
-from lockgate.storage_core.commit.records.destination_log.live_files import (
+from lockgate.storage_core.commit.records.job_record import Column
+from lockgate.storage_core.commit.records.log_records import (
     CheckpointHint,
     KeyShard,
     LiveFile,
     LiveShard,
     LogCheckpoint,
+    Outcome,
+    TurnClaim,
 )
-from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
-from lockgate.storage_core.commit.records.destination_log.turn_claim import TurnClaim
-from lockgate.storage_core.commit.records.job import Column
-from lockgate.storage_core.commit.records.job_folder import claim, find, read
-from lockgate.storage_core.commit.records.plan import ShardRef
 from lockgate.storage_core.commit.records.shards import (
     SHARD_ENTRIES,
+    ShardRef,
     read_shard,
     shard_ref,
+    total_rows,
     write_shard,
 )
 from lockgate.storage_core.concurrency import Together, in_order
@@ -38,8 +40,7 @@ from lockgate.storage_core.errors import (
     MalformedRecordError,
 )
 from lockgate.storage_core.failpoints import step
-from lockgate.storage_core.settings import Settings
-from lockgate.storage_core.stores import Store, open_store
+from lockgate.storage_core.stores import Store
 from lockgate.storage_core.stores.pagination import in_pages
 from lockgate.storage_core.stores.protocol import check_key
 
@@ -318,18 +319,32 @@ def _by_key(shard: LiveShard, where: str) -> Iterator[tuple[str, LiveFile]]:
             raise MalformedRecordError(f"{where}: a file's {error}") from None
 
 
-def read_manifest(
-    destination: str, *, as_of: int | None = None, settings: Settings | None = None
-) -> Manifest:
-    """Return the live files of a destination: whole jobs only, even while a job commits.
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """Live files of a destination after a turn: whole jobs only.
 
-    Args:
-        destination: `s3://bucket/prefix`, `file:///dir` or a path.
-        as_of: Turn of the log; its files may be gone if a later `replace` removed them.
-        settings: Settings; read from the environment by default.
-
-    Raises:
-        InvalidInputError: The destination or `as_of` is invalid.
-        LockgateError: The store refused or failed.
+    Attributes:
+        turn: Last turn included; 0 if nothing was ever published.
+        files: Live files by key.
+        columns: Columns that the last job with known columns wrote, as wide as those of earlier data.
+        dropped: Columns that only earlier data have.
     """
-    return DestinationLog(open_store(destination, settings)).manifest(as_of)
+
+    turn: int
+    files: dict[str, LiveFile]
+    columns: tuple[Column, ...] | None
+    dropped: tuple[Column, ...] = ()
+
+    @property
+    def all_columns(self) -> tuple[Column, ...] | None:
+        """Columns of all live data; None if no job knew its columns."""
+        return None if self.columns is None else (*self.columns, *self.dropped)
+
+    @property
+    def rows(self) -> int | None:
+        """Rows of all files; None if any is unknown."""
+        return total_rows(file.rows for file in self.files.values())
+
+    @property
+    def size(self) -> int:
+        """Total size of all files in bytes."""
+        return sum(file.size for file in self.files.values())

@@ -1,43 +1,76 @@
-"""Manifest: the live files of a destination after a turn.
-
-Source: commit protocol, "What lies where".
-"""
+"""Read the live files of a destination, also while jobs replace them."""
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Callable
+from typing import Final, TypeVar
 
-from lockgate.storage_core.commit.records.destination_log.live_files import LiveFile
-from lockgate.storage_core.commit.records.job import Column
-from lockgate.storage_core.commit.records.shards import total_rows
+from lockgate.storage_core.commit.destination.log import DestinationLog, Manifest
+from lockgate.storage_core.errors import ObjectNotFoundError
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import open_store
+
+T = TypeVar("T")
+
+TRIES: Final = 10
+"""Each retry means that a job was published during the previous try."""
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """Live files of a destination after a turn: whole jobs only.
+def read_manifest(
+    destination: str, *, as_of: int | None = None, settings: Settings | None = None
+) -> Manifest:
+    """Return the live files of a destination: whole jobs only, even while a job commits.
 
-    Attributes:
-        turn: Last turn included; 0 if nothing was ever published.
-        files: Live files by key.
-        columns: Columns that the last job with known columns wrote, as wide as those of earlier data.
-        dropped: Columns that only earlier data have.
+    Args:
+        destination: `s3://bucket/prefix`, `file:///dir` or a path.
+        as_of: Turn of the log; its files may be gone if a later `replace` removed them.
+        settings: Settings; read from the environment by default.
+
+    Raises:
+        InvalidInputError: The destination or `as_of` is invalid.
+        LockgateError: The store refused or failed.
     """
+    return DestinationLog(open_store(destination, settings)).manifest(as_of)
 
-    turn: int
-    files: dict[str, LiveFile]
-    columns: tuple[Column, ...] | None
-    dropped: tuple[Column, ...] = ()
 
-    @property
-    def all_columns(self) -> tuple[Column, ...] | None:
-        """Columns of all live data; None if no job knew its columns."""
-        return None if self.columns is None else (*self.columns, *self.dropped)
+def read_live(
+    destination: str,
+    read: Callable[[Manifest], T],
+    *,
+    missing: tuple[type[Exception], ...] = (OSError, ObjectNotFoundError),
+    settings: Settings | None = None,
+) -> T:
+    """Read live files; start over with the newest manifest if one of them was deleted meanwhile.
 
-    @property
-    def rows(self) -> int | None:
-        """Rows of all files; None if any is unknown."""
-        return total_rows(file.rows for file in self.files.values())
+        def read_all(manifest: Manifest) -> pa.Table:
+            return pa.concat_tables(pq.read_table(f"/lake/sales/{key}") for key in manifest.files)
 
-    @property
-    def size(self) -> int:
-        """Total size of all files in bytes."""
-        return sum(file.size for file in self.files.values())
+        table = read_live("/lake/sales", read_all)
+
+    The result belongs to one turn: whole jobs only. If jobs keep replaced files for longer than a read takes
+    (`replaced_retention_s`), a read never starts over.
+
+    Args:
+        destination: `s3://bucket/prefix`, `file:///dir` or a path.
+        read: Function that reads the files of one manifest. It must have no side effects, as it may be called
+            again.
+        missing: Exceptions that `read` raises for a missing file; DuckDB's is `duckdb.IOException`.
+        settings: Settings; read from the environment by default.
+
+    Raises:
+        InvalidInputError: The destination is invalid.
+        LockgateError: The store refused or failed.
+        Exception: Exception of `read`, if no job was published since its manifest was read, or at the tenth
+            try.
+    """
+    log = DestinationLog(open_store(destination, settings))
+    manifest = log.manifest()
+    for _ in range(TRIES - 1):
+        try:
+            return read(manifest)
+        except missing:
+            newer = log.manifest()
+            if newer.turn == manifest.turn:
+                raise
+            manifest = newer
+    return read(manifest)

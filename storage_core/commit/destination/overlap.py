@@ -15,7 +15,6 @@ from functools import cached_property
 from itertools import compress
 from typing import Final
 
-from lockgate.storage_core.commit.destination.location import canonical_url
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.job_folder import JobFolder
@@ -31,6 +30,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import Store, open_store
+from lockgate.storage_core.stores.open_store import canonical_url
 from lockgate.storage_core.stores.probe import Finding
 
 LOG: Final = logging.getLogger("lockgate.setup")

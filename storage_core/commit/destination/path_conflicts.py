@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from lockgate.storage_core.commit.records.plan import RemovedFile
+from lockgate.storage_core.commit.records.plan_records import RemovedFile
 from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.stores import Store

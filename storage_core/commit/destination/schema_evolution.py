@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from lockgate.storage_core.commit.records.job import Column, JobSpec
+from lockgate.storage_core.commit.records.job_record import Column, JobSpec
 from lockgate.storage_core.errors import ConflictError
 
 _ALIASES: Final = {

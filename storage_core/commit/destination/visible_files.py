@@ -1,18 +1,66 @@
-"""Data files that a listing of a destination shows, and the jobs that own them."""
+"""Data files that a listing of a destination shows, without those of nested destinations, and their owners.
+
+A folder is a destination if its `_lockgate/` has any object. Nearly all nested destinations are found in the
+listing itself; one extra request is made for each folder whose `_lockgate/` has not been listed yet.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from lockgate.storage_core.commit.destination.nested import NestedDestinations
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.job import ShortIdClaim
-from lockgate.storage_core.commit.records.job_folder import JobFolder, find
+from lockgate.storage_core.commit.records.claim import find
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.job_record import ShortIdClaim
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import MalformedRecordError
 from lockgate.storage_core.ids import JobId, ShortId, short_id_in
 from lockgate.storage_core.stores import ObjectInfo, Store
+from lockgate.storage_core.stores.file_tree import folders_of
+
+
+@dataclass
+class NestedDestinations:
+    """Lists a destination and finds the folders in it that are destinations themselves."""
+
+    store: Store
+    _known: dict[str, bool] = field(default_factory=dict)
+    _prefix: str = ""
+    _last: str | None = None
+
+    def pages(self, prefix: str = "") -> Iterator[Sequence[ObjectInfo]]:
+        """List as `Store.pages` does, and record the nested destinations of each page before yielding it."""
+        self._last = None
+        for page in self.store.pages(prefix):
+            self._learn(prefix, page)
+            yield page
+
+    def holding(self, key: str) -> str | None:
+        """Return the outermost nested destination that contains this key, or None."""
+        return next(filter(self._is_destination, folders_of(key)), None)
+
+    def _learn(self, prefix: str, page: Sequence[ObjectInfo]) -> None:
+        for info in page:
+            folder, is_destination, _ = info.key.partition(f"/{layout.ROOT}")
+            if is_destination:
+                self._known[folder] = True
+        if page:
+            self._prefix, self._last = prefix, page[-1].key
+
+    def _is_destination(self, folder: str) -> bool:
+        if folder in self._known:
+            return self._known[folder]
+        if self._was_listed(folder):
+            return False
+        first = next(iter(self.store.pages(f"{folder}/{layout.ROOT}", page_size=1)), ())
+        self._known[folder] = len(first) > 0
+        return self._known[folder]
+
+    def _was_listed(self, folder: str) -> bool:
+        """Return whether the listing has passed the position of a folder's `_lockgate/`."""
+        inside = f"{folder}/{layout.ROOT}"
+        return self._last is not None and inside.startswith(self._prefix) and inside <= self._last
 
 
 @dataclass

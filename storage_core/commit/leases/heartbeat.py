@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.commit.leases.protocol import JobLeaseState, JobLeaseView
+from lockgate.storage_core.commit.leases.lease import JobLeaseState, JobLeaseView
+from lockgate.storage_core.commit.records.claim import find
 from lockgate.storage_core.commit.records.codec import encode
-from lockgate.storage_core.commit.records.job import JobRecord, LeaseRecord
-from lockgate.storage_core.commit.records.job_folder import JobFolder, find
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.job_record import JobRecord, LeaseRecord
 from lockgate.storage_core.errors import FencedError, LockgateError, MalformedRecordError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import JobAttemptId, Token, new_token

@@ -15,10 +15,8 @@ from typing import Final
 
 from lockgate.storage_core import journal as journals
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.commit.destination.location import canonical_url, symlinked_url
-from lockgate.storage_core.commit.leases.protocol import JobLeaseState, JobLeaseView
+from lockgate.storage_core.commit.leases.lease import JobLeaseState, JobLeaseView
 from lockgate.storage_core.commit.leases.registration import (
-    end_of_link,
     job_mutation,
     record_job,
     refuse_unsubmitted,
@@ -27,9 +25,10 @@ from lockgate.storage_core.commit.leases.registration import (
     under,
     warn_unregistered,
 )
+from lockgate.storage_core.commit.records.claim import retry_while_busy
 from lockgate.storage_core.commit.records.codec import encode
-from lockgate.storage_core.commit.records.job import JobRecord, LeaseRecord
-from lockgate.storage_core.commit.records.job_folder import JobFolder, retry_while_busy
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.job_record import JobRecord, LeaseRecord
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import (
     AlreadyExistsError,
@@ -45,6 +44,7 @@ from lockgate.storage_core.journal.entries.leases import TakeLease
 from lockgate.storage_core.journal.leases.renewer import Renewer
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
+from lockgate.storage_core.stores.open_store import canonical_url
 
 SEEN_AS: Final[Mapping[journals.LeaseState, JobLeaseState]] = {
     journals.LeaseState.HELD: JobLeaseState.LIVE,
@@ -90,7 +90,7 @@ class JournalLeases:
             register = job_mutation(folder, job, JobPhase.OPEN, job_attempt)
             submit = submission(folder, job, job_attempt)
             released = releases(self.journal, record_job(folder, job, JobPhase.OPEN, job_attempt))
-            record = [register, *submit[:1], *end_of_link(self.journal, folder)]
+            record = [register, *submit[:1]]
             taken, *rest = self.journal.write([Mutation(op=take), *([] if released else record)])
             if isinstance(taken, Refused):
                 raise taken.error
@@ -136,9 +136,7 @@ class JournalLeases:
 
 def look_at(journal: Journal, folder: JobFolder) -> journals.LeaseView | None:
     """Return the state of a job's lease in a journal, or None if it was never taken."""
-    leases, link = journals.Leases(journal), symlinked_url(folder.store)
-    view = leases.look(job_resource(canonical_url(folder.store), folder.job_id))
-    return leases.look(job_resource(link, folder.job_id)) if view is None and link is not None else view
+    return journals.Leases(journal).look(job_resource(canonical_url(folder.store), folder.job_id))
 
 
 class JournalHold:

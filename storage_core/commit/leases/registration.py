@@ -15,13 +15,12 @@ from typing import Final
 import msgspec
 
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.commit.destination.location import canonical_url, symlinked_url
-from lockgate.storage_core.commit.leases.job_journal import is_journal_of, own_journal
-from lockgate.storage_core.commit.records.job import JobRecord
+from lockgate.storage_core.commit.leases.lease import is_journal_of, own_journal
 from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
-from lockgate.storage_core.commit.records.plan import Decision
+from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import Ended
 from lockgate.storage_core.commit.records.shards import total_rows
 from lockgate.storage_core.commit.registry.entries import (
@@ -34,7 +33,7 @@ from lockgate.storage_core.commit.registry.entries import (
 from lockgate.storage_core.commit.registry.rows import Job, Phase, TaskAttempt
 from lockgate.storage_core.errors import ArtefactsGoneError, FencedError, LockgateError
 from lockgate.storage_core.failpoints import step
-from lockgate.storage_core.ids import JobId, job_resource
+from lockgate.storage_core.ids import job_resource
 from lockgate.storage_core.journal import Journal, Mutation, Refused, WriteOutcome
 from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.leases import DropLease, FreeLease
@@ -42,6 +41,7 @@ from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
+from lockgate.storage_core.stores.open_store import canonical_url
 from lockgate.storage_core.stores.pagination import in_pages
 
 LOG: Final = logging.getLogger("lockgate.registry")
@@ -88,7 +88,7 @@ def register_job(
 
     def mutations(journal: Journal) -> list[Mutation]:
         recorded = [job_mutation(folder, job, phase, facts=facts)]
-        return recorded + end_of_leases(journal, folder) if phase in TERMINAL else recorded
+        return recorded + end_of_lease(journal, folder) if phase in TERMINAL else recorded
 
     _register(folder, mutations, settings, clock)
 
@@ -237,26 +237,17 @@ def refuse_unsubmitted(
             )
 
 
-def end_of_leases(journal: Journal, folder: JobFolder) -> list[Mutation]:
+def end_of_lease(journal: Journal, folder: JobFolder) -> list[Mutation]:
     """Return mutations that free and drop the lease of an ended job, independent of its holder."""
-    return _end_of_lease(journal, canonical_url(folder.store), folder.job_id) + end_of_link(journal, folder)
-
-
-def end_of_link(journal: Journal, folder: JobFolder) -> list[Mutation]:
-    """Return mutations that drop a job's entry and lease under a URL with a symbolic link.
-
-    Deletes the entry's task attempts first.
-    """
-    link = symlinked_url(folder.store)
-    if link is None:
-        return []
+    resource = job_resource(canonical_url(folder.store), folder.job_id)
     with journal.reading() as reading:
-        known = reading.get(Job, link, folder.job_id)
-    forget = []
-    if known is not None:
-        forget = [ForgetJob(destination=link, job_id=folder.job_id)]
-        forget_attempts(journal, forget[0])
-    return [Mutation(op=op) for op in forget] + _end_of_lease(journal, link, folder.job_id)
+        lease = reading.get(Lease, resource)
+    if lease is None:
+        return []
+    return [
+        Mutation(op=FreeLease(resource=resource, stamp=lease.stamp)),
+        Mutation(op=DropLease(resource=resource)),
+    ]
 
 
 def forget_attempts(journal: Journal, forgotten: ForgetJob) -> None:
@@ -299,18 +290,6 @@ def _register(
         # Fenced: another driver took the ended job's lease at the same moment, and will release it.
         if isinstance(outcome, Refused) and not isinstance(outcome.error, FencedError):
             warn_unregistered(folder, outcome.error)
-
-
-def _end_of_lease(journal: Journal, place: str, job_id: JobId) -> list[Mutation]:
-    resource = job_resource(place, job_id)
-    with journal.reading() as reading:
-        lease = reading.get(Lease, resource)
-    if lease is None:
-        return []
-    return [
-        Mutation(op=FreeLease(resource=resource, stamp=lease.stamp)),
-        Mutation(op=DropLease(resource=resource)),
-    ]
 
 
 def _task_mutation(folder: JobFolder, job: JobRecord, committed: PendingSet) -> Mutation:

@@ -12,12 +12,12 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from lockgate.storage_core.commit.decide.plan import read_plan
-from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
-from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
-from lockgate.storage_core.commit.records.plan import Decision
+from lockgate.storage_core.commit.records.job_record import JobRecord
+from lockgate.storage_core.commit.records.log_records import Outcome
+from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import FileFate
-from lockgate.storage_core.commit.staged_files.attempt_directories import drop_temporary, staging_dir
+from lockgate.storage_core.commit.staged_files import drop_temporary, staging_dir
 from lockgate.storage_core.commit.uploads.own_uploads import JobUploads, uploads_of_job
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import LockgateError, MalformedRecordError, ObjectNotFoundError

@@ -1,18 +1,93 @@
-"""Hold what each step of the protocol needs: the job, the settings, the clock and the report."""
+"""What each step of the protocol needs: the job, the settings, the clock, and the report of the job's files.
+
+Source: commit protocol, "What lies where" (`report.json`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.commit.publish.file_report import FileReport
 from lockgate.storage_core.commit.publish.shard_completion import ShardCompleter
-from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.job_record import JobRecord
+from lockgate.storage_core.commit.records.report import FileFate, FileFateShard, Report
+from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES, read_shard, write_shard
 from lockgate.storage_core.concurrency import Progress, no_progress
+from lockgate.storage_core.failpoints import step
+from lockgate.storage_core.ids import check_id
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import Store
+
+
+@dataclass
+class FileReport:
+    """Fates of files, as this process knows them: a thousand in memory, the rest in the job's folder.
+
+    Attributes:
+        folder: Folder of the job.
+        counts: Number of files of each fate.
+        shards: Digests of the stored shards, `report/<digest>.json`.
+    """
+
+    folder: JobFolder
+    counts: Counter[str] = field(default_factory=Counter)
+    shards: list[str] = field(default_factory=list)
+    _unstored: list[FileFate] = field(default_factory=list)
+    _key_digests: set[bytes] = field(default_factory=set)
+
+    def add(self, file: FileFate) -> None:
+        """Add the fate of a file. The first one counts: an aborted upload does not hide a publication."""
+        key_digest = hashlib.blake2b(file.key.encode(), digest_size=16).digest()
+        if key_digest in self._key_digests:
+            return
+        self._key_digests.add(key_digest)
+        self.counts[file.fate] += 1
+        if len(self._unstored) == SHARD_ENTRIES:
+            self._write_shard()
+        self._unstored.append(file)
+
+    def unstored(self) -> tuple[FileFate, ...]:
+        """Return the fates that are in no shard."""
+        return tuple(self._unstored)
+
+    def _write_shard(self) -> None:
+        with step("report"):
+            record = FileFateShard(fates=tuple(self._unstored))
+            self.shards.append(write_shard(self.folder.store, partial(_key, self.folder), record))
+        self._unstored.clear()
+
+
+def read_file_fates(folder: JobFolder) -> Iterator[FileFate]:
+    """Yield the fate of each file, with one shard in memory at a time; nothing before the job's end.
+
+    Raises:
+        MalformedRecordError: The report or a shard cannot be read.
+    """
+    report = folder.report()
+    if report is None:
+        return
+    for shard in range(len(report.shards) + 1):
+        yield from read_fates(folder, report, shard)
+
+
+def read_fates(folder: JobFolder, report: Report, shard: int) -> tuple[FileFate, ...]:
+    """Return the fates in one shard of a report; the last shard is in the report itself.
+
+    Raises:
+        MalformedRecordError: The shard cannot be read.
+    """
+    if shard == len(report.shards):
+        return report.fates
+    return read_shard(folder.store, FileFateShard, partial(_key, folder), report.shards[shard]).fates
+
+
+def _key(folder: JobFolder, name: str) -> str:
+    return folder.key(f"report/{check_id('shard digest', name)}.json")
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ from typing import Final
 
 from lockgate.storage_core.commit.decide.plan import Plan
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
+from lockgate.storage_core.commit.records.claim import create
 from lockgate.storage_core.commit.records.codec import digest
-from lockgate.storage_core.commit.records.job_folder import JobFolder, create
-from lockgate.storage_core.commit.records.plan import RemovedFile
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.plan_records import RemovedFile
 from lockgate.storage_core.commit.records.report import FileFate
 from lockgate.storage_core.errors import (
     AlreadyExistsError,

@@ -26,10 +26,10 @@ from lockgate.storage_core.commit.publish.displaced_files import displaced_key
 from lockgate.storage_core.commit.publish.publication import Publication
 from lockgate.storage_core.commit.publish.success_file import PublishedFiles, write_success
 from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.commit.records.claim import claim, retry_while_busy
 from lockgate.storage_core.commit.records.codec import encode
-from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
-from lockgate.storage_core.commit.records.job_folder import claim, retry_while_busy
-from lockgate.storage_core.commit.records.plan import Decision, RemovedFile
+from lockgate.storage_core.commit.records.log_records import Receipt
+from lockgate.storage_core.commit.records.plan_records import Decision, RemovedFile
 from lockgate.storage_core.commit.records.report import Ended, FileFate, Report
 from lockgate.storage_core.commit.uploads.own_uploads import JobUploads
 from lockgate.storage_core.concurrency import Together, in_parallel

@@ -19,12 +19,11 @@ from lockgate.storage_core.commit.publish.displaced_files import displace
 from lockgate.storage_core.commit.publish.shard_completion import ShardReport, complete_shard
 from lockgate.storage_core.commit.publish.success_file import EarlierSuccess, earlier_success
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.destination_log.live_files import KeyShard, LiveFile
-from lockgate.storage_core.commit.records.destination_log.outcome import Outcome, Receipt
-from lockgate.storage_core.commit.records.job_folder import claim
-from lockgate.storage_core.commit.records.plan import Decision, ShardRef
+from lockgate.storage_core.commit.records.claim import claim
+from lockgate.storage_core.commit.records.log_records import KeyShard, LiveFile, Outcome, Receipt
+from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import FileFate
-from lockgate.storage_core.commit.records.shards import write_shard
+from lockgate.storage_core.commit.records.shards import ShardRef, write_shard
 from lockgate.storage_core.commit.uploads.own_uploads import JobUploads, uploads_of_job
 from lockgate.storage_core.concurrency import Together
 from lockgate.storage_core.errors import LockgateError, MalformedRecordError

@@ -16,7 +16,7 @@ from lockgate.storage_core.commit.publish.finalization import drop_uploads, fini
 from lockgate.storage_core.commit.publish.publication import Publication, publish
 from lockgate.storage_core.commit.publish.rollback import abort, revert
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase, advance, phase_of
-from lockgate.storage_core.commit.records.plan import Decision
+from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import Ended
 from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
 

@@ -14,8 +14,8 @@ from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.committers import is_visible_early
 from lockgate.storage_core.commit.decide.plan import Plan, read_plan
 from lockgate.storage_core.commit.job_events import acting_as, record_event
-from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.commit.uploads.upload_completion import Completions
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.failpoints import step

@@ -18,12 +18,12 @@ import msgspec
 from lockgate.storage_core.commit.decide.plan import Plan
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.commit.records.claim import create, find, retry_while_busy
 from lockgate.storage_core.commit.records.codec import Record, encode
-from lockgate.storage_core.commit.records.destination_log.outcome import Outcome, Receipt
-from lockgate.storage_core.commit.records.job import Count, Mode
-from lockgate.storage_core.commit.records.job_folder import create, find, retry_while_busy
+from lockgate.storage_core.commit.records.job_record import Count, Mode
+from lockgate.storage_core.commit.records.log_records import Outcome, Receipt
 from lockgate.storage_core.commit.records.pending_set import PendingFile
-from lockgate.storage_core.commit.records.plan import Decision
+from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES
 from lockgate.storage_core.errors import (
     AlreadyExistsError,

@@ -1,7 +1,4 @@
-"""Read and write the records of one job, and derive its phase.
-
-Every record that decides something is written with `claim`: created if absent, read back after a lost answer.
-"""
+"""Read and write the records of one job, and derive its phase."""
 
 from __future__ import annotations
 
@@ -9,12 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
-
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES, R, Record, decode, digest, encode
-from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
-from lockgate.storage_core.commit.records.job import JobRecord
+from lockgate.storage_core.commit.records.claim import claim, find, read
+from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES, R, Record, decode, digest
+from lockgate.storage_core.commit.records.job_record import JobRecord
+from lockgate.storage_core.commit.records.log_records import Outcome
 from lockgate.storage_core.commit.records.pending_set import (
     HEAD_BYTES,
     FileTotals,
@@ -25,22 +21,14 @@ from lockgate.storage_core.commit.records.pending_set import (
     decode_totals,
 )
 from lockgate.storage_core.commit.records.phase import JobPhase, phase_of
-from lockgate.storage_core.commit.records.plan import Decision
+from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import Ended, Report
 from lockgate.storage_core.commit.records.task import AbortedAttempt, AuditVerdict, ExpectedTasks
 from lockgate.storage_core.concurrency import in_order
 from lockgate.storage_core.errors import (
-    AccessDeniedError,
-    AlreadyExistsError,
     InvalidInputError,
-    JournalUnavailableError,
-    LockgateError,
     MalformedRecordError,
-    NotAppliedError,
     ObjectNotFoundError,
-    OutcomeUnknownError,
-    StateLostError,
-    StoreUnavailableError,
 )
 from lockgate.storage_core.ids import (
     AttemptId,
@@ -48,107 +36,16 @@ from lockgate.storage_core.ids import (
     JobId,
     TaskId,
     check_id,
-    is_job_id,
     is_short_id,
     split_job_id,
 )
 from lockgate.storage_core.stores import ObjectInfo, Store
-
-CLAIM_TRIES: Final = 5
-CREATE_TRIES: Final = 5
 
 _FILE_BYTES: Final = 512
 """What a file takes in a pending set, with the statistics of few columns."""
 
 _READ_BYTES: Final = 4 * 1024 * 1024
 """Of very long files, no more than this is read for one page."""
-
-
-def read(store: Store, kind: type[R], key: str) -> R:
-    """Read a record.
-
-    Raises:
-        ObjectNotFoundError: There is no such record.
-        MalformedRecordError: The record is invalid.
-    """
-    # One byte over the limit is enough to refuse the record without reading the rest.
-    return decode(kind, store.get(key, length=MAX_RECORD_BYTES + 1), key)
-
-
-def find(store: Store, kind: type[R], key: str) -> R | None:
-    """Read a record; return None if there is none."""
-    try:
-        return read(store, kind, key)
-    except ObjectNotFoundError:
-        return None
-
-
-def create(store: Store, key: str, data: bytes) -> None:
-    """Create an object if absent; retry with back-off while the store is busy.
-
-    A refused call had no effect, so a retry cannot collide with an earlier try of this call.
-
-    Raises:
-        AlreadyExistsError: The object exists.
-        StoreUnavailableError: The store was busy for too long; nothing was created.
-        OutcomeUnknownError: The call got no answer; read the object back.
-    """
-    retry_while_busy()(store.create, key, data)
-
-
-def retry_while_busy(*also: type[LockgateError]) -> Retrying:
-    """Return a retry policy with back-off for calls that a busy store refuses.
-
-    Args:
-        also: Further errors after which the call may be retried.
-    """
-    return Retrying(
-        retry=retry_if_exception_type((StoreUnavailableError, *also)),
-        stop=stop_after_attempt(CREATE_TRIES),
-        wait=wait_random_exponential(multiplier=0.1, max=5),
-        reraise=True,
-    )
-
-
-def claim(store: Store, key: str, record: R) -> R:
-    """Create a record if absent and return the stored one: the caller's, or that of the first writer.
-
-    A lost answer is settled by reading back. Only the content shows whose record it is, so a claimed record
-    carries an owner token or is the same from every writer.
-
-    Raises:
-        OutcomeUnknownError: The stored record is still unknown after several tries, or the read-back after a
-            lost answer was refused.
-    """
-    lost = False
-    for _ in range(CLAIM_TRIES):
-        try:
-            create(store, key, encode(record))
-        except (AlreadyExistsError, OutcomeUnknownError) as error:
-            lost = lost or isinstance(error, OutcomeUnknownError)
-        except NotAppliedError as error:
-            # This try had no effect, but an earlier one may have had one.
-            raise _unsettled(store, key, error) if lost else error from None
-        else:
-            return record
-        try:
-            stored = find(store, type(record), key)
-        except (StoreUnavailableError, AccessDeniedError, JournalUnavailableError, StateLostError) as error:
-            raise _unsettled(store, key, error) if lost else error from None
-        if stored is not None:
-            return stored
-        # The lost create had no effect, or has none yet: try again.
-    raise OutcomeUnknownError(
-        f"{store.url}/{key}: creating it gave no answer {CLAIM_TRIES} times and it cannot be read back; "
-        "nothing was deleted; try again"
-    )
-
-
-def _unsettled(store: Store, key: str, error: NotAppliedError) -> OutcomeUnknownError:
-    return OutcomeUnknownError(
-        f"{store.url}/{key}: creating it gave no answer, and reading it back was refused ({error}); it may "
-        "exist; nothing was deleted; try again"
-    )
 
 
 class SavedSet(NamedTuple):
@@ -418,19 +315,3 @@ class JobFolder:
         owner = getattr(record, "job_id", self.job_id)
         if owner != self.job_id:
             raise MalformedRecordError(f"{key}: field job_id is {owner}, not {self.job_id}")
-
-
-def job_ids(store: Store, prefix: str = layout.JOBS, *, after_job: str = "") -> Iterator[JobId]:
-    """Yield the ids of a destination's jobs in the store's order, skipping the rest of large folders.
-
-    Args:
-        store: Store at the destination.
-        prefix: Beginning of the jobs' keys.
-        after_job: Id of the job after which to begin; empty: with the first.
-    """
-    after = after_job and f"{layout.JOBS}{after_job}0"
-    while page := next(iter(store.pages(prefix, after=after)), ()):
-        found = dict.fromkeys(info.key.removeprefix(layout.JOBS).partition("/")[0] for info in page)
-        yield from (JobId(job) for job in found if is_job_id(job))
-        # "0" sorts after "/": the next page starts after the last job's folder.
-        after = f"{layout.JOBS}{list(found)[-1]}0"

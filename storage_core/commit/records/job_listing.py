@@ -13,7 +13,10 @@ from typing import Final
 
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.ids import JobId, is_job_id
+from lockgate.storage_core.ids import (
+    JobId,
+    is_job_id,
+)
 from lockgate.storage_core.stores import Store
 
 MARKERS: Final = {"COMMIT_SUCCESS": JobPhase.COMMITTED, "COMMIT_FAIL": JobPhase.FAILED}
@@ -69,3 +72,19 @@ def _folders(store: Store) -> Iterator[tuple[JobId, set[str]]]:
             if is_job_id(folder):
                 yield JobId(folder), found
     yield from ((JobId(folder), found) for folder, found in names.items() if is_job_id(folder))
+
+
+def job_ids(store: Store, prefix: str = layout.JOBS, *, after_job: str = "") -> Iterator[JobId]:
+    """Yield the ids of a destination's jobs in the store's order, skipping the rest of large folders.
+
+    Args:
+        store: Store at the destination.
+        prefix: Beginning of the jobs' keys.
+        after_job: Id of the job after which to begin; empty: with the first.
+    """
+    after = after_job and f"{layout.JOBS}{after_job}0"
+    while page := next(iter(store.pages(prefix, after=after)), ()):
+        found = dict.fromkeys(info.key.removeprefix(layout.JOBS).partition("/")[0] for info in page)
+        yield from (JobId(job) for job in found if is_job_id(job))
+        # "0" sorts after "/": the next page starts after the last job's folder.
+        after = f"{layout.JOBS}{list(found)[-1]}0"

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from lockgate.storage_core.commit.records.codec import Record, decode
-from lockgate.storage_core.commit.records.job import AttemptId, Count, JobAttemptId, JobId, TaskId
+from lockgate.storage_core.commit.records.job_record import AttemptId, Count, JobAttemptId, JobId, TaskId
 from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.errors import MalformedRecordError, RecordVersionError
 from lockgate.storage_core.printable import printable

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
-from lockgate.storage_core.commit.records.plan import Decision
+from lockgate.storage_core.commit.records.log_records import Outcome
+from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import Ended
 from lockgate.storage_core.errors import ConflictError, MalformedRecordError
 

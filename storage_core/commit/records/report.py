@@ -10,8 +10,8 @@ from typing import Literal
 import msgspec
 
 from lockgate.storage_core.commit.records.codec import Record
-from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
-from lockgate.storage_core.commit.records.job import JobId
+from lockgate.storage_core.commit.records.job_record import JobId
+from lockgate.storage_core.commit.records.log_records import Receipt
 
 
 class FileFate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+import msgspec
+
+from lockgate.storage_core.commit.records.claim import create
 from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES, R, Record, decode, digest, encode
-from lockgate.storage_core.commit.records.job_folder import create
-from lockgate.storage_core.commit.records.plan import ShardRef
+from lockgate.storage_core.commit.records.job_record import Count
 from lockgate.storage_core.errors import AlreadyExistsError, MalformedRecordError, OutcomeUnknownError
 from lockgate.storage_core.stores import Store
 
@@ -57,3 +59,12 @@ def total_rows(rows: Iterable[int | None]) -> int | None:
             return None
         total += count
     return total
+
+
+class ShardRef(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Reference to one shard of a plan or an outcome, with its totals."""
+
+    digest: str
+    files: Count
+    size: Count
+    rows: Count | None

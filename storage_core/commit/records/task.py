@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from lockgate.storage_core.commit.records.codec import Record
-from lockgate.storage_core.commit.records.job import AttemptId, Count, JobAttemptId, JobId, TaskId
+from lockgate.storage_core.commit.records.job_record import AttemptId, Count, JobAttemptId, JobId, TaskId
 from lockgate.storage_core.stamp import Stamp
 
 

@@ -12,10 +12,8 @@ from typing import Final
 import msgspec
 
 from lockgate.storage_core.clock import Clock, SystemClock
-from lockgate.storage_core.commit.destination.location import canonical_url
 from lockgate.storage_core.commit.job_summary import JobSummary, summarise
-from lockgate.storage_core.commit.leases.job_journal import own_journal
-from lockgate.storage_core.commit.leases.protocol import JobLeaseState
+from lockgate.storage_core.commit.leases.lease import JobLeaseState, own_journal
 from lockgate.storage_core.commit.records.job_listing import list_job_folders
 from lockgate.storage_core.commit.records.phase import UNDECIDED
 from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult, settle
@@ -27,6 +25,7 @@ from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.journal import Journal, Leases, LeaseState, LeaseView
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import open_store
+from lockgate.storage_core.stores.open_store import canonical_url
 
 LIVE: Final = "live"
 PARKED: Final = "parked"

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Final
 
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.commit.destination.location import canonical_url
 from lockgate.storage_core.commit.leases.journal_leases import look_at
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.errors import FencedError, LeaseHeldError, NotAppliedError, OutcomeUnknownError
@@ -23,6 +22,7 @@ from lockgate.storage_core.journal import Journal, Leases, LeaseState
 from lockgate.storage_core.journal.leases.renewer import Renewer
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
 from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores.open_store import canonical_url
 
 RELEASE_ERRORS: Final = (FencedError, NotAppliedError, OutcomeUnknownError)
 """Errors that are ignored when the lease is released: it lapses later."""

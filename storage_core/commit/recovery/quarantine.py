@@ -17,17 +17,17 @@ from lockgate.storage_core.commit.decide.plan import read_plan
 from lockgate.storage_core.commit.decide.turn import pass_turn
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.leases.heartbeat import HeartbeatLeases
-from lockgate.storage_core.commit.leases.job_leases import LeasesByJob
-from lockgate.storage_core.commit.leases.protocol import JobLeaseState
+from lockgate.storage_core.commit.leases.lease import JobLeaseState
+from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
 from lockgate.storage_core.commit.publish.displaced_files import displaced_files
+from lockgate.storage_core.commit.records.claim import claim, create
 from lockgate.storage_core.commit.records.codec import digest, encode
-from lockgate.storage_core.commit.records.job import JobRecord
-from lockgate.storage_core.commit.records.job_folder import JobFolder, claim, create
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.job_record import JobRecord, process_name
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.commit.records.plan import Decision
+from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.recovery.recover import is_quarantined
 from lockgate.storage_core.commit.setup.capabilities import with_probed_capabilities
-from lockgate.storage_core.commit.setup.job_setup import process_name
 from lockgate.storage_core.errors import (
     AlreadyExistsError,
     ConflictError,

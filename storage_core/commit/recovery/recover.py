@@ -20,15 +20,14 @@ from lockgate.storage_core.commit.decide.decision import decide_abort
 from lockgate.storage_core.commit.decide.task_selection import choose, chosen_digest
 from lockgate.storage_core.commit.job_events import EventName, acting_as, record_event
 from lockgate.storage_core.commit.job_summary import receipt_of, summarise
-from lockgate.storage_core.commit.leases.job_journal import own_journal
-from lockgate.storage_core.commit.leases.job_leases import LeasesByJob
-from lockgate.storage_core.commit.leases.protocol import JobLeaseState
+from lockgate.storage_core.commit.leases.lease import JobLeaseState, own_journal
+from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
 from lockgate.storage_core.commit.open_or_attach import attach_job
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.roll_forward import roll_forward
-from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_listing import list_job_folders
+from lockgate.storage_core.commit.records.log_records import Receipt
 from lockgate.storage_core.commit.records.phase import TERMINAL, UNDECIDED, JobPhase
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction, choose_action
 from lockgate.storage_core.commit.setup.capabilities import with_probed_capabilities

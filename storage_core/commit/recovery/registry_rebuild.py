@@ -6,19 +6,17 @@ A rebuild does not change the store. It may run while jobs run, and may be repea
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from itertools import chain
 from typing import Final, Literal
 
 import msgspec
 
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.decide.task_selection import newest_job_attempt
-from lockgate.storage_core.commit.destination.location import canonical_url, symlinked_url
-from lockgate.storage_core.commit.leases.job_journal import own_journal
+from lockgate.storage_core.commit.leases.lease import own_journal
 from lockgate.storage_core.commit.leases.registration import (
     PHASES,
     JobFacts,
-    end_of_leases,
+    end_of_lease,
     forget_attempts,
     record_job,
 )
@@ -37,6 +35,7 @@ from lockgate.storage_core.journal import Journal, Mutation, Refused
 from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import Store, open_store
+from lockgate.storage_core.stores.open_store import canonical_url
 from lockgate.storage_core.stores.pagination import in_pages
 
 BATCH: Final = 100
@@ -92,16 +91,12 @@ def rescan(
         store = with_recorded_capabilities(open_store(destination, settings), settings, clock)
         # Read the registry before the listing, so that a job that is set up meanwhile is not forgotten.
         with journal.reading() as reading:
-            url, link = canonical_url(store), symlinked_url(store)
+            url = canonical_url(store)
             registered = {JobId(job.job_id): job for job in jobs(reading, url)}
             leases = {JobId(job) for destination, job in leased(reading) if destination == url}
-            linked = [] if link is None else jobs(reading, link)
         listing = list_job_folders(store)
-        differences = chain(
-            _differences(
-                store, listing, registered, leases, parallelism=settings.parallelism, progress=progress
-            ),
-            _linked(listing, linked),
+        differences = _differences(
+            store, listing, registered, leases, parallelism=settings.parallelism, progress=progress
         )
         for batch in in_pages(differences, BATCH):
             errors = {} if dry_run else _write(journal, store, batch)
@@ -138,16 +133,6 @@ def _differences(
             yield difference
     for job in sorted((registered.keys() | leases) - set(listing.jobs)):
         yield _gone(job, registered.get(job))
-
-
-def _linked(listing: JobListing, linked: Sequence[Job]) -> Iterator[_Difference]:
-    """Yield the jobs that are registered under the name of a symbolic link and are done."""
-    others = set(listing.others)
-    for job in linked:
-        job_id = JobId(job.job_id)
-        if job_id not in others:
-            detail = f"it was registered under the name of a link: {job.destination}"
-            yield RescanResult(job_id=job_id, action="forget", was=job.phase, now=None, detail=detail), ()
 
 
 def _compare(folder: JobFolder, row: Job | None, *, has_lease: bool) -> _Difference | None:
@@ -216,7 +201,7 @@ def _write(journal: Journal, store: Store, batch: Sequence[_Difference]) -> dict
                 forget_attempts(journal, entry)
         of_job = [Mutation(op=entry) for entry in entries]
         if result.action in {"forget", "drop its lease"} or result.now in {"committed", "failed"}:
-            of_job += end_of_leases(journal, JobFolder(store, result.job_id))
+            of_job += end_of_lease(journal, JobFolder(store, result.job_id))
         mutations += of_job
         owners += [result.job_id] * len(of_job)
     outcomes = journal.write(mutations) if mutations else []

@@ -13,7 +13,7 @@ from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.decide.plan import read_plan
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.job_summary import JobSummary
-from lockgate.storage_core.commit.leases.protocol import JobLeaseState
+from lockgate.storage_core.commit.leases.lease import JobLeaseState
 from lockgate.storage_core.commit.publish.cleanup import clean_up
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.displaced_files import displaced_files
@@ -22,7 +22,7 @@ from lockgate.storage_core.commit.publish.rollback import revert_plan
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_listing import JobListing
 from lockgate.storage_core.commit.records.report import Ended
-from lockgate.storage_core.commit.staged_files.attempt_directories import drop_temporary, jobs_with_temporary
+from lockgate.storage_core.commit.staged_files import drop_temporary, jobs_with_temporary
 from lockgate.storage_core.errors import LockgateError, ObjectNotFoundError
 from lockgate.storage_core.ids import JobId, JobName, split_job_id
 from lockgate.storage_core.settings import Settings

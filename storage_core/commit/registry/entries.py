@@ -1,4 +1,4 @@
-"""Entries about jobs. The registry is an index over the stores, and decides nothing about data.
+"""Entries about jobs, and their family `jobs`. The registry is an index over the stores, and decides nothing.
 
 The entries announce events; the blobs of a job follow it because their family reacts to these.
 
@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from lockgate.storage_core.commit.registry.day_totals import days_touched, recount
-from lockgate.storage_core.commit.registry.rows import Destination, Job, Phase, TaskAttempt
+from lockgate.storage_core.commit.registry.day_totals import days_touched, recount, with_totals
+from lockgate.storage_core.commit.registry.rows import Destination, Job, JobDay, Phase, TaskAttempt
 from lockgate.storage_core.errors import FencedError
 from lockgate.storage_core.ids import job_of_resource, job_resource
 from lockgate.storage_core.journal.entries.events import (
@@ -23,7 +23,7 @@ from lockgate.storage_core.journal.entries.events import (
     ResourceEnded,
     ResourceUsed,
 )
-from lockgate.storage_core.journal.entries.family import announce
+from lockgate.storage_core.journal.entries.family import Family, Reaction, announce
 from lockgate.storage_core.journal.entries.leases import held
 from lockgate.storage_core.journal.entries.op import Moment, Op
 from lockgate.storage_core.journal.entries.rows import Lease
@@ -271,3 +271,14 @@ def refuse_ended(state: State, moment: Moment, event: ResourceUsed) -> None:  # 
     job = None if named is None else state.get(Job, *named)
     if job is not None and job.ended_s is not None:
         raise FencedError(f"job {job.job_id} at {job.destination} has ended: it takes no {event.what}")
+
+
+JOBS: Final = Family(
+    name="jobs",
+    version=3,
+    rows=(Destination, Job, JobDay, TaskAttempt),
+    ops=(RecordJob, RecordTask, ForgetJob, TakeArtefacts),
+    migrations="lockgate.storage_core.commit.registry.migrations",
+    reactions=(Reaction(event=ResourceUsed, fold=refuse_ended, touches=job_touched),),
+    upgrade=with_totals,
+)

@@ -11,15 +11,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.commit.destination.location import canonical_url
-from lockgate.storage_core.commit.leases.job_journal import own_journal
+from lockgate.storage_core.commit.leases.lease import own_journal
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.job import StoreRecord
-from lockgate.storage_core.commit.records.job_folder import claim, find
-from lockgate.storage_core.errors import ConflictError, UnsupportedStoreError
+from lockgate.storage_core.commit.records.claim import claim, find
+from lockgate.storage_core.commit.records.job_record import StoreRecord
+from lockgate.storage_core.errors import ConflictError, DestinationNotFoundError, UnsupportedStoreError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.settings import Settings
-from lockgate.storage_core.stores import Store
+from lockgate.storage_core.stores import Store, open_store
+from lockgate.storage_core.stores.open_store import canonical_url
 from lockgate.storage_core.stores.probe import probe, with_capabilities
 
 if TYPE_CHECKING:
@@ -161,3 +161,19 @@ def _arbitrated(store: Store, claims: Claims) -> ArbitratedStore:
     from lockgate.storage_core.commit.setup.arbitrated_store import ArbitratedStore  # noqa: PLC0415 - as above
 
     return ArbitratedStore(store, claims)
+
+
+def refuse_unused(destination: str) -> None:
+    """Refuse a destination at which no job was ever set up and no upload is open, such as one with a typo.
+
+    Raises:
+        DestinationNotFoundError: There is neither.
+        ObjectNotFoundError: There is no such bucket.
+    """
+    store = open_store(destination)
+    if any(store.pages(layout.ROOT, page_size=1)) or any(store.upload_pages(page_size=1)):
+        return
+    raise DestinationNotFoundError(
+        f"there is no destination {store.url}: no job was ever set up there and no upload is open; nothing "
+        "was done; check the spelling"
+    )

@@ -5,9 +5,6 @@ Source: commit protocol, "Set-up" and "Identity".
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
 from collections.abc import Callable
 from typing import Final, get_args
 
@@ -19,7 +16,10 @@ from lockgate.storage_core.commit.destination.conflict_mode import earlier_gener
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.destination.schema_evolution import refuse_unfit_columns
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.job import (
+from lockgate.storage_core.commit.records.claim import claim
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.job_listing import job_ids
+from lockgate.storage_core.commit.records.job_record import (
     MODES,
     JobOrigin,
     JobRecord,
@@ -28,8 +28,8 @@ from lockgate.storage_core.commit.records.job import (
     Rerun,
     ScopeName,
     ShortIdClaim,
+    process_name,
 )
-from lockgate.storage_core.commit.records.job_folder import JobFolder, claim, job_ids
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.concurrency import Together
 from lockgate.storage_core.errors import ConflictError, InvalidInputError, UnsupportedStoreError
@@ -180,15 +180,6 @@ def _check_names(spec: JobSpec, store: Store | None) -> None:
             f"{store.url}: committer {spec.committer!r} publishes the first of several attempts, and this "
             "store has no conditional create to select it; nothing was changed; use 'magic' or 'staging'"
         )
-
-
-def process_name() -> str:
-    """Return `user@host:pid` of this process, for readers of a record."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = f"uid-{os.getuid()}"
-    return f"{user}@{socket.gethostname()}:{os.getpid()}"
 
 
 def _newest_generation(store: Store, name: JobName) -> int:

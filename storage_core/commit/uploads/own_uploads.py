@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from lockgate.storage_core.commit.records.job import JobRecord
+from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.ids import short_id_in
 from lockgate.storage_core.stores import Store, UploadInfo
 

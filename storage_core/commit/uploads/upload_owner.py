@@ -1,6 +1,6 @@
 """Find the owner of an open upload, and decide by the owner, never by age alone, whether to abort it.
 
-Source: commit protocol, "Orphans", and architecture, rule 4.
+Source: commit protocol, "Orphans", and architecture, rule 4; S3A committers, "The Magic Committer".
 """
 
 from __future__ import annotations
@@ -8,22 +8,59 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import accumulate
 from typing import Final, Literal
 
 import msgspec
 
 from lockgate.storage_core.clock import Clock, SystemClock
-from lockgate.storage_core.commit.destination.nested import NestedDestinations
-from lockgate.storage_core.commit.destination.visible_files import Owners
+from lockgate.storage_core.commit.destination.visible_files import NestedDestinations, Owners
 from lockgate.storage_core.commit.job_summary import JobSummary
-from lockgate.storage_core.commit.leases.protocol import JobLeaseState
+from lockgate.storage_core.commit.leases.lease import JobLeaseState
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
-from lockgate.storage_core.commit.uploads.s3a_jobs import S3aJobs
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import Store, UploadInfo, open_store
 from lockgate.storage_core.stores.protocol import check_key
+
+MAGIC: Final = ("__magic_job-", "__magic/")
+
+
+@dataclass
+class S3aJobs:
+    """Finds magic folders in a destination; each folder is listed once, for one key."""
+
+    store: Store
+    _found: dict[str, str | None] = field(default_factory=dict)
+
+    def above(self, key: str) -> str | None:
+        """Return the magic folder of a job whose destination contains this key, None if there is none.
+
+        Raises:
+            LockgateError: The store refused the listing or gave no answer.
+        """
+        folders = key.split("/")[:-1]
+        for folder in accumulate(folders, lambda above, name: f"{above}{name}/", initial=""):
+            found = self.inside(folder)
+            if found is not None:
+                return found
+        return None
+
+    def inside(self, folder: str = "") -> str | None:
+        """Return the magic folder directly inside a folder; the folder is empty or ends in `/`."""
+        if folder not in self._found:
+            self._found[folder] = self._list(folder)
+        return self._found[folder]
+
+    def _list(self, folder: str) -> str | None:
+        for kind in MAGIC:
+            for page in self.store.pages(f"{folder}{kind}", page_size=1):
+                for info in page:
+                    name, in_folder, _ = info.key.removeprefix(folder).partition("/")
+                    return f"{folder}{name}/" if in_folder else None
+        return None
+
 
 NO_OWNER: Final = "none"
 """Owner of uploads that no job owns; it is not a valid job id."""

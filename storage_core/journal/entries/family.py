@@ -25,7 +25,7 @@ from lockgate.storage_core.journal.entries.state import Key, Span, State
 
 FAMILIES: Final[tuple[str, ...]] = (
     "lockgate.storage_core.journal.entries.journal_family:JOURNAL",
-    "lockgate.storage_core.commit.registry.family:JOBS",
+    "lockgate.storage_core.commit.registry.entries:JOBS",
     "lockgate.storage_core.blobs.registry.family:BLOBS",
     "lockgate.storage_core.files.namespace.family:FILES",
 )

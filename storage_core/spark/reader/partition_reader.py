@@ -12,8 +12,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from lockgate.storage_core.commit.destination.manifest import Manifest
-from lockgate.storage_core.commit.records.destination_log.live_files import LiveFile
+from lockgate.storage_core.commit.destination.log import Manifest
+from lockgate.storage_core.commit.records.log_records import LiveFile
 from lockgate.storage_core.spark.options import ReadOptions
 from lockgate.storage_core.spark.reader.store_file import StoreFile
 from lockgate.storage_core.spark.reader.widening import widened

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from lockgate.storage_core.commit.destination.manifest import Manifest
+from lockgate.storage_core.commit.destination.log import Manifest
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.spark.reader.store_file import StoreFile
 from lockgate.storage_core.spark.schema.columns import SPARK_SCHEMA, ddl_type, quoted

@@ -20,7 +20,7 @@ FILES = Asset("files", "file:///files")
 def export(handle: dict[str, Any]) -> dict[str, Any]:
     """Stage three files as three tasks."""
     from lockgate import attach_job
-    from lockgate.storage_core.commit.staged_files.listing import group_into_tasks, list_staged
+    from lockgate.storage_core.commit.staged_files import group_into_tasks, list_staged
     from lockgate.storage_core.ids import new_job_attempt_id
 
     job = attach_job(handle["destination"], handle["job_id"], job_attempt=new_job_attempt_id())

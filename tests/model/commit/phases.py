@@ -6,11 +6,11 @@ from functools import cache, partial
 from itertools import product
 from typing import Final
 
-from lockgate.storage_core.commit.leases.protocol import JobLeaseState
-from lockgate.storage_core.commit.records.destination_log.outcome import Outcome as OutcomeRecord
-from lockgate.storage_core.commit.records.job import OnLapse
+from lockgate.storage_core.commit.leases.lease import JobLeaseState
+from lockgate.storage_core.commit.records.job_record import OnLapse
+from lockgate.storage_core.commit.records.log_records import Outcome as OutcomeRecord
 from lockgate.storage_core.commit.records.phase import JobPhase, phase_of
-from lockgate.storage_core.commit.records.plan import Decision
+from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import Ended
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction, choose_action
 from lockgate.storage_core.errors import MalformedRecordError

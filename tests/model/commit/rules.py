@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from lockgate.storage_core.commit.records.job import OnLapse
+from lockgate.storage_core.commit.records.job_record import OnLapse
 from tests.model.commit.state import Job
 
 

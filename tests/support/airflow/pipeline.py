@@ -20,7 +20,7 @@ from pyarrow import parquet
 from examples.flights.processes.airflow_home import AirflowHome
 from examples.flights.processes.children import ended
 from examples.flights.processes.worker import running_broker
-from lockgate.storage_core.commit.destination.log import read_manifest
+from lockgate.storage_core.commit.destination.manifest import read_manifest
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import open_store

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.commit.destination import overlap
-from lockgate.storage_core.commit.destination.log import read_manifest
-from lockgate.storage_core.commit.destination.manifest import Manifest
+from lockgate.storage_core.commit.destination.log import Manifest
+from lockgate.storage_core.commit.destination.manifest import read_manifest
 from lockgate.storage_core.commit.destination.visible_files import visible_files
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.leases import heartbeat

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
-from lockgate.storage_core.commit.destination.scope import partition_of
+from lockgate.storage_core.commit.destination.conflict_mode import partition_of
 from tests.support.processes.drivers import JobOrder
 
 State = frozenset[tuple[str, bytes]]

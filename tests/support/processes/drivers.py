@@ -18,7 +18,7 @@ from typing import Final
 
 from lockgate.storage_core.clock import SystemClock
 from lockgate.storage_core.commit.open_or_attach import open_job
-from lockgate.storage_core.commit.records.job import Mode, ScopeName
+from lockgate.storage_core.commit.records.job_record import Mode, ScopeName
 from lockgate.storage_core.commit.recovery.recover import recover_all
 from lockgate.storage_core.errors import ConflictError, LockgateError
 from lockgate.storage_core.failpoints import FAILPOINTS

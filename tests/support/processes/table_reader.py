@@ -15,8 +15,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lockgate.storage_core.commit.destination.live_read import read_live
-from lockgate.storage_core.commit.destination.manifest import Manifest
+from lockgate.storage_core.commit.destination.log import Manifest
+from lockgate.storage_core.commit.destination.manifest import read_live
 from lockgate.storage_core.settings import Settings
 from tests.support.processes.drivers import PROCESSES
 

@@ -20,10 +20,10 @@ from kombu.transport.memory import Transport
 from pyarrow import parquet
 
 from lockgate import open_job
-from lockgate.storage_core.commit.destination.log import read_manifest
+from lockgate.storage_core.commit.destination.manifest import read_manifest
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.open_or_attach import attach_job
-from lockgate.storage_core.commit.staged_files.listing import group_into_tasks, list_staged
+from lockgate.storage_core.commit.staged_files import group_into_tasks, list_staged
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import Store, open_store
 from lockgate.workers.broker.embedded_broker import stop_broker

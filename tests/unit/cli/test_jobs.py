@@ -9,7 +9,7 @@ import pytest
 from lockgate import attach_job, open_job
 from lockgate.storage_core.cli.jobs import commands
 from lockgate.storage_core.commit import job_summary
-from lockgate.storage_core.commit.publish import file_report
+from lockgate.storage_core.commit.publish import commit_context as file_report
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.settings import Settings
 from tests.support.blobs.job_artefacts import bytes_of, uploaded

@@ -11,9 +11,8 @@ import pytest
 from lockgate.storage_core.blobs.job_end import delete_ended
 from lockgate.storage_core.blobs.keys import BlobKey
 from lockgate.storage_core.blobs.registry.rows import BlobJob, Reference
-from lockgate.storage_core.commit.records.artefacts import artefacts_of
 from lockgate.storage_core.commit.records.codec import decode
-from lockgate.storage_core.commit.records.job import JobRecord
+from lockgate.storage_core.commit.records.job_record import JobRecord, artefacts_of
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.expired_jobs import recover_everything
 from lockgate.storage_core.commit.recovery.registry_rebuild import rescan

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit.destination.nested import NestedDestinations
-from lockgate.storage_core.commit.destination.visible_files import visible_files
+from lockgate.storage_core.commit.destination.visible_files import NestedDestinations, visible_files
 from tests.support.commit.destination import World, overlapping
 from tests.support.fake_s3 import Options
 from tests.support.s3.destination import S3World, s3_world

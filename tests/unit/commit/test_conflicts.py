@@ -12,9 +12,9 @@ import pytest
 from lockgate.storage_core.clock import SystemClock
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.records.codec import encode
-from lockgate.storage_core.commit.records.destination_log.turn_claim import TurnClaim
-from lockgate.storage_core.commit.records.job import Column
+from lockgate.storage_core.commit.records.job_record import Column
 from lockgate.storage_core.commit.records.layout import SUCCESS, is_hidden, turn_claim
+from lockgate.storage_core.commit.records.log_records import TurnClaim
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import (
     ConflictError,

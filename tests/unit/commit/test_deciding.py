@@ -11,7 +11,7 @@ from typing import NoReturn
 import pytest
 
 from lockgate.storage_core.commit import job_commit
-from lockgate.storage_core.commit.publish.file_report import read_file_fates
+from lockgate.storage_core.commit.publish.commit_context import read_file_fates
 from lockgate.storage_core.commit.records.layout import SUCCESS
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import (

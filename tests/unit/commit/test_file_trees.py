@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.commit.job import Job
+from lockgate.storage_core.commit.publish.commit_context import read_file_fates
 from lockgate.storage_core.commit.publish.displaced_files import RESTORE_TRIES, displaced_files
-from lockgate.storage_core.commit.publish.file_report import read_file_fates
 from lockgate.storage_core.commit.records.codec import digest
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import JobPhase

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lockgate.storage_core.commit.destination import log
-from lockgate.storage_core.commit.destination.log import read_manifest
+from lockgate.storage_core.commit.destination.manifest import read_manifest
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.codec import Record, decode, encode
 from lockgate.storage_core.commit.records.layout import CHECKPOINT_HINT

@@ -13,8 +13,8 @@ import pytest
 from lockgate.storage_core.commit.decide.turn import TURN_WAIT_S, pass_turn
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.records.codec import encode
-from lockgate.storage_core.commit.records.destination_log.turn_claim import TurnClaim
 from lockgate.storage_core.commit.records.layout import SUCCESS, turn_claim
+from lockgate.storage_core.commit.records.log_records import TurnClaim
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
 from lockgate.storage_core.errors import FencedError, JobFailedError, LockgateError, TurnBusyError

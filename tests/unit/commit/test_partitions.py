@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit.destination.scope import EVERYWHERE, Scope, partition_of
+from lockgate.storage_core.commit.destination.conflict_mode import EVERYWHERE, Scope, partition_of
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from tests.support.commit.destination import World, write

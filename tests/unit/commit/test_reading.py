@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lockgate.storage_core.commit.destination.live_read import TRIES, read_live
-from lockgate.storage_core.commit.destination.manifest import Manifest
+from lockgate.storage_core.commit.destination.log import Manifest
+from lockgate.storage_core.commit.destination.manifest import TRIES, read_live
 from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError
 from tests.support.commit.destination import World, plain
 

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lockgate.storage_core.commit.records.codec import decode
-from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
+from lockgate.storage_core.commit.records.log_records import Outcome
 from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.commit.records.plan import Decision
+from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.errors import (
     InvalidInputError,
     LockgateError,

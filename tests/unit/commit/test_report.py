@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from lockgate.storage_core.commit.publish import file_report
-from lockgate.storage_core.commit.publish.file_report import read_file_fates
+from lockgate.storage_core.commit.publish import commit_context as file_report
+from lockgate.storage_core.commit.publish.commit_context import read_file_fates
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import JobFailedError
 from tests.support.commit.destination import World, plain, write

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from lockgate.storage_core.commit.job_events import JobEvent
-from lockgate.storage_core.commit.records.job import JobRecord
+from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.job_log import log_writers, process_logs
 from lockgate.storage_core.job_log.merged_log import MergedLog

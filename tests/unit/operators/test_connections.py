@@ -27,7 +27,7 @@ from lockgate.operators.spark_process.environment import Part
 from lockgate.operators.spark_process.process import SparkWork, pickled
 from lockgate.operators.tasks import TaskCommitOperator
 from lockgate.operators.uploads import UploadSweepOperator
-from lockgate.storage_core.commit.destination.log import read_manifest
+from lockgate.storage_core.commit.destination.manifest import read_manifest
 from lockgate.storage_core.errors import AccessDeniedError
 from lockgate.storage_core.settings import given_settings, load_settings
 from lockgate.storage_core.stores import open_store

@@ -32,7 +32,7 @@ from lockgate.operators.deferral import conditions
 from lockgate.operators.deferral.trigger import ConditionTrigger
 from lockgate.operators.deferral.wait import is_deferrable
 from lockgate.storage_core.commit.job_summary import list_jobs
-from lockgate.storage_core.commit.leases.protocol import JobLeaseState
+from lockgate.storage_core.commit.leases.lease import JobLeaseState
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import ObjectNotFoundError, OutcomeUnknownError
 from lockgate.storage_core.settings import Settings

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.commit.records.task import StagedFile
-from lockgate.storage_core.commit.staged_files.listing import group_into_tasks, list_staged
+from lockgate.storage_core.commit.staged_files import group_into_tasks, list_staged
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
 
 
@@ -112,7 +112,7 @@ def test_limits_below_one_are_refused(limits: dict[str, int]) -> None:
 
 def test_workers_list_and_group_without_pyspark() -> None:
     code = (
-        "import sys, lockgate.storage_core.commit.staged_files.listing; "
+        "import sys, lockgate.storage_core.commit.staged_files; "
         "sys.exit(bool({'pyspark', 'pyarrow'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

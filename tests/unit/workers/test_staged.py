@@ -13,7 +13,7 @@ from lockgate import open_job
 from lockgate.operators.audits.staged_rows import staged_rows
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.records.task import ExpectedTask, StagedFile
-from lockgate.storage_core.commit.staged_files.listing import group_into_tasks, list_staged
+from lockgate.storage_core.commit.staged_files import group_into_tasks, list_staged
 from lockgate.storage_core.errors import (
     AuditFailedError,
     ConflictError,

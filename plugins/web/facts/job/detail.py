@@ -24,11 +24,11 @@ from lockgate.plugins.web.models.jobs import (
 )
 from lockgate.plugins.web.reads import Reads
 from lockgate.storage_core.commit.job_view import JobRecords, TaskCount, count_tasks, read_records
-from lockgate.storage_core.commit.leases.protocol import JobLeaseState
+from lockgate.storage_core.commit.leases.lease import JobLeaseState
 from lockgate.storage_core.commit.leases.registration import PHASES
-from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
-from lockgate.storage_core.commit.records.job import JobOrigin, JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.job_record import JobOrigin, JobRecord
+from lockgate.storage_core.commit.records.log_records import Receipt
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.commit.records.task import AuditVerdict
 from lockgate.storage_core.commit.registry import queries as registry

@@ -19,13 +19,14 @@ from lockgate.plugins.web.paging import DEFAULT_LIMIT, cursor, key_after
 from lockgate.plugins.web.reads import Reads
 from lockgate.storage_core.commit.decide.plan import Plan, read_plan
 from lockgate.storage_core.commit.decide.task_selection import eligible, last_commit
-from lockgate.storage_core.commit.publish.file_report import read_fates
+from lockgate.storage_core.commit.publish.commit_context import read_fates
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.destination_log.live_files import LiveFile, LiveShard
-from lockgate.storage_core.commit.records.job import LeaseRecord
-from lockgate.storage_core.commit.records.job_folder import JobFolder, SavedSet, find
+from lockgate.storage_core.commit.records.claim import find
+from lockgate.storage_core.commit.records.job_folder import JobFolder, SavedSet
+from lockgate.storage_core.commit.records.job_record import LeaseRecord
+from lockgate.storage_core.commit.records.log_records import LiveFile, LiveShard
 from lockgate.storage_core.commit.records.pending_set import FileTotals, PendingFile, PendingSet
-from lockgate.storage_core.commit.records.plan import Decision
+from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import FileFate, Report
 from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES, read_shard
 from lockgate.storage_core.commit.records.task import ExpectedTasks

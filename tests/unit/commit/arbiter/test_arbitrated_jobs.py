@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.job import StoreRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.job_record import StoreRecord
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
 from lockgate.storage_core.commit.setup.capabilities import forget_destination, with_probed_capabilities

@@ -15,8 +15,8 @@ from sqlalchemy import update
 
 from lockgate.storage_core.commit.decide.turn import TURN_WAIT_S
 from lockgate.storage_core.commit.leases import heartbeat
-from lockgate.storage_core.commit.leases.job_leases import LeasesByJob
-from lockgate.storage_core.commit.leases.protocol import JobLeaseState, JobLeaseView
+from lockgate.storage_core.commit.leases.lease import JobLeaseState, JobLeaseView
+from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction

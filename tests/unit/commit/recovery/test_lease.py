@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lockgate.storage_core.commit.leases.job_leases import LeasesByJob
-from lockgate.storage_core.commit.leases.protocol import Hold, JobLeaseState
+from lockgate.storage_core.commit.leases.lease import Hold, JobLeaseState
+from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.errors import FencedError
 from tests.support.commit.destination import World, write

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit.recovery.log_check import check_log
-from lockgate.storage_core.commit.recovery.log_repair import LogRepair, repair_log
+from lockgate.storage_core.commit.recovery.log_repair import LogRepair, check_log, repair_log
 from lockgate.storage_core.errors import LockgateError, MalformedLogError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from tests.support.cli import Run

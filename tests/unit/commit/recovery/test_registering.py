@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.commit.leases.registration import PHASES
-from lockgate.storage_core.commit.records.job import JobOrigin
+from lockgate.storage_core.commit.records.job_record import JobOrigin
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.records.phase import JobPhase as Phase
 from lockgate.storage_core.commit.records.task import ExpectedTask

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lockgate.plugins.web.paging import cursor
-from lockgate.storage_core.commit.records.job import JobAttemptId
+from lockgate.storage_core.commit.records.job_record import JobAttemptId
 from lockgate.storage_core.ids import TaskId
 from lockgate.storage_core.stores.instrumented import InstrumentedStore
 from tests.support.airflow.task_run import die_at

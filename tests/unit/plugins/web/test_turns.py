@@ -12,11 +12,11 @@ import pytest
 
 from lockgate.plugins.web.access import Run
 from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.commit.records.claim import read
 from lockgate.storage_core.commit.records.codec import encode
-from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
-from lockgate.storage_core.commit.records.job import JobOrigin
-from lockgate.storage_core.commit.records.job_folder import read
-from lockgate.storage_core.commit.records.plan import ShardRef
+from lockgate.storage_core.commit.records.job_record import JobOrigin
+from lockgate.storage_core.commit.records.log_records import Outcome
+from lockgate.storage_core.commit.records.shards import ShardRef
 from tests.support.airflow.task_run import die_at
 from tests.support.commit.destination import World
 from tests.support.web.jobs import client_of, get

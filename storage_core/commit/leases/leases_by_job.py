@@ -12,10 +12,16 @@ from typing import Final
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.leases.heartbeat import HeartbeatLeases
-from lockgate.storage_core.commit.leases.job_journal import is_journal_of, own_journal
-from lockgate.storage_core.commit.leases.protocol import Hold, JobLeases, JobLeaseState, JobLeaseView
-from lockgate.storage_core.commit.records.job import JobRecord
+from lockgate.storage_core.commit.leases.lease import (
+    Hold,
+    JobLeases,
+    JobLeaseState,
+    JobLeaseView,
+    is_journal_of,
+    own_journal,
+)
 from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.errors import FencedError, JournalUnavailableError
 from lockgate.storage_core.ids import JobAttemptId
 from lockgate.storage_core.settings import Settings

@@ -1,20 +1,71 @@
-"""Records of a job's identity: its specification, its lease, and the capabilities of its store.
+"""Records of a job's identity: its specification, its artefacts, its lease, and its store's capabilities.
 
 Source: commit protocol, "What lies where".
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+import getpass
+import os
+import socket
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 from lockgate.storage_core import ids
-from lockgate.storage_core.commit.records.artefacts import JobArtefacts
 from lockgate.storage_core.commit.records.codec import Record
+from lockgate.storage_core.decoding import convert
+from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.ids import JobName, ShortId, Token
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import Capabilities
+
+BlobJobId = Annotated[str, msgspec.Meta(pattern=r"\A(?!no_job\Z)[A-Za-z0-9][A-Za-z0-9._=+-]{0,119}\Z")]
+"""Id of a job in the blob stores; not `no_job`, whose blobs are shared and must survive the job's end."""
+
+BlobKey = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}-[0-9a-f]{32}\Z")]
+
+
+class JobArtefacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Blobs of one job; the lists are of equal length.
+
+    Attributes:
+        job_id: Id of the job in the blob stores.
+        blob_keys: Keys of the blobs.
+        names: Names of the files that were uploaded.
+        uses: Purpose of each blob; empty if all are libraries.
+    """
+
+    job_id: BlobJobId
+    blob_keys: tuple[BlobKey, ...]
+    names: tuple[str, ...]
+    uses: tuple[Literal["library", "message", "log", "other"], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse lists of different lengths."""
+        if len(self.names) != len(self.blob_keys) or len(self.uses) not in {0, len(self.names)}:
+            raise ValueError("blob_keys, names and uses are not of equal length")
+
+    def handle(self) -> dict[str, Any]:
+        """Return the artefacts as a small JSON object."""
+        handle: dict[str, Any] = msgspec.to_builtins(self)
+        return handle
+
+
+def artefacts_of(handle: object) -> JobArtefacts:
+    """Return the artefacts that a handle names.
+
+    Raises:
+        InvalidInputError: The value is not a handle.
+    """
+    try:
+        return convert(handle, JobArtefacts)
+    except msgspec.ValidationError as error:
+        raise InvalidInputError(
+            f"artefacts={str(handle)[:120]!r} are not valid ({error}); nothing was set up; pass what an "
+            "upload returned: the output of BlobUploadOperator"
+        ) from None
+
 
 Mode = Literal["fail", "append", "replace"]
 OnLapse = Literal["abort", "resume"]
@@ -151,3 +202,12 @@ class LeaseRecord(Record, frozen=True, tag="lease"):
     state: Literal["held", "parked", "journal"]
     renewed_s: float
     deadline_s: float
+
+
+def process_name() -> str:
+    """Return `user@host:pid` of this process, for readers of a record."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid-{os.getuid()}"
+    return f"{user}@{socket.gethostname()}:{os.getpid()}"

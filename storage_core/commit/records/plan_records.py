@@ -12,19 +12,18 @@ from typing import Literal
 import msgspec
 
 from lockgate.storage_core.commit.records.codec import Record
-from lockgate.storage_core.commit.records.job import Column, Count, JobAttemptId, JobId, Mode, TurnNumber
+from lockgate.storage_core.commit.records.job_record import (
+    Column,
+    Count,
+    JobAttemptId,
+    JobId,
+    Mode,
+    TurnNumber,
+)
 from lockgate.storage_core.commit.records.pending_set import PendingFile
+from lockgate.storage_core.commit.records.shards import ShardRef
 from lockgate.storage_core.ids import Token
 from lockgate.storage_core.stamp import Stamp
-
-
-class ShardRef(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Reference to one shard of a plan or an outcome, with its totals."""
-
-    digest: str
-    files: Count
-    size: Count
-    rows: Count | None
 
 
 class RemovedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

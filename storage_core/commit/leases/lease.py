@@ -1,4 +1,4 @@
-"""Job leases: the right of one driver to act for a job.
+"""Job leases: the right of one driver to act for a job, and the journal that keeps it.
 
 Leases speed up recovery; commits are safe without them. A job's leases are in the journal that its `job.json`
 names (`journal_leases`), or else heartbeats in its folder (`heartbeat`). Taking a lease fences its holder.
@@ -11,12 +11,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from lockgate.storage_core.commit.records.job import JobRecord
+from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.ids import JobAttemptId
+from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
+
+if TYPE_CHECKING:
+    from lockgate.storage_core.journal import Journal
 
 
 class JobLeaseState(StrEnum):
@@ -92,3 +97,33 @@ class JobLeases(Protocol):
             folder: Folder of the job.
             job: Record of the job, if it was already read.
         """
+
+
+def own_journal(settings: Settings, clock: Clock) -> Journal | None:
+    """Return the journal of this process, or None.
+
+    Raises:
+        JournalUnavailableError: The journal cannot be reached.
+    """
+    if not settings.has_journal:
+        return None
+    from lockgate.storage_core.journal.process_journal import configured_journal  # noqa: PLC0415 - half a second, and ours
+
+    return configured_journal(settings, clock)
+
+
+def journal_for_job(settings: Settings, clock: Clock) -> str:
+    """Return the journal's identity, URL without password, and name for a new job's record; "" without one.
+
+    Raises:
+        JournalUnavailableError: The journal cannot be reached, so no job can be set up.
+    """
+    journal = own_journal(settings, clock)
+    if journal is None:
+        return ""
+    return f"{journal.status().identity}@{journal.url}#{journal.name}"
+
+
+def is_journal_of(journal: Journal, job: JobRecord) -> bool:
+    """Return whether a job's leases are in this journal."""
+    return job.journal.partition("@")[0] == journal.identity

@@ -1,1 +1,0 @@
-"""Records of the destination's log: turn claims, outcomes, live files and checkpoints."""

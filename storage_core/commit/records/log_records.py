@@ -1,0 +1,103 @@
+"""Records of the destination log: turn claims, outcomes, live files and checkpoints.
+
+Source: commit protocol, "What lies where".
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from lockgate.storage_core.commit.records.codec import Record
+from lockgate.storage_core.commit.records.job_record import Column, Count, JobId, Mode, TurnNumber
+from lockgate.storage_core.commit.records.shards import ShardRef
+from lockgate.storage_core.ids import Token
+from lockgate.storage_core.stamp import Stamp
+
+
+class TurnClaim(Record, frozen=True, tag="turn"):
+    """`log/<turn>.turn`: the job whose turn it is to commit to the destination.
+
+    Attributes:
+        stamp: Stamp of the claimant's lease; others wait for the turn only while that lease is live.
+    """
+
+    job_id: JobId
+    token: Token
+    stamp: Stamp
+
+
+class Outcome(Record, frozen=True, tag="outcome"):
+    """`log/<turn>.json`: the outcome of a turn, decided once.
+
+    Attributes:
+        added: References to `LiveShard` records, `shards/<digest>.json`; only if `published`.
+        removed: References to `KeyShard` records.
+    """
+
+    job_id: JobId
+    turn: TurnNumber
+    verdict: Literal["published", "reverted", "passed"]
+    decided_s: float
+    added: tuple[ShardRef, ...] = ()
+    removed: tuple[ShardRef, ...] = ()
+    columns: tuple[Column, ...] | None = None
+    receipt: Receipt | None = None
+    reason: str = ""
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Summary of a published job; immutable.
+
+    Attributes:
+        rows: Number of rows; None if it is unknown for any file.
+        size: Total size in bytes.
+    """
+
+    job_id: JobId
+    turn: TurnNumber
+    committer: str
+    mode: Mode
+    plan: str
+    files: int
+    rows: int | None
+    size: int
+    removed_files: int
+    published_s: float
+
+
+class LiveFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file that manifest readers see, and the job that wrote it."""
+
+    key: str
+    size: Count
+    rows: Count | None
+    token: Token
+    job_id: JobId
+
+
+class LiveShard(Record, frozen=True, tag="live-files"):
+    """Up to 1,000 live files of an outcome or a checkpoint."""
+
+    files: tuple[LiveFile, ...]
+
+
+class KeyShard(Record, frozen=True, tag="removed-keys"):
+    """Up to 1,000 keys that an outcome removed."""
+
+    keys: tuple[str, ...]
+
+
+class LogCheckpoint(Record, frozen=True, tag="checkpoint"):
+    """`log/<turn>.checkpoint`: the fold of all outcomes up to a turn."""
+
+    turn: TurnNumber
+    live: tuple[ShardRef, ...]
+    columns: tuple[Column, ...] | None
+
+
+class CheckpointHint(Record, frozen=True, tag="checkpoint-hint"):
+    """`checkpoint.json`: a turn that has a checkpoint; only a hint, so it may be outdated."""
+
+    turn: TurnNumber

@@ -1,1 +1,0 @@
-"""Files that attempts stage on disk before they become uploads."""
