@@ -58,12 +58,12 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "commit.destination.live_read": ("read_live",),
-    "commit.destination.log": ("Manifest", "read_manifest"),
+    "commit.destination.log": ("Manifest",),
+    "commit.destination.manifest": ("read_live", "read_manifest"),
     "commit.job": ("Job",),
     "commit.job_summary": ("list_jobs",),
     "commit.open_or_attach": ("attach_job", "open_job"),
-    "commit.records.destination_log.outcome": ("Receipt",),
+    "commit.records.log_records": ("Receipt",),
     "commit.records.phase": ("JobPhase",),
     "commit.recovery.upload_sweep": ("sweep_uploads",),
     "commit.recovery.recover": ("recover_job",),
