@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -18,38 +17,30 @@ HEAD: Final = """\
 # JSON API
 
 The pages read this API, and other programs may. Its address is that of the pages: `https://AIRFLOW/lockgate/api/v1` in Airflow, or
-`http://127.0.0.1:8411/lockgate/api/v1` with [`lockgate ui`](command-line.md#lockgate-ui). `openapi.json` below it describes every route and type. Within version 1
-routes and fields are added, and none is removed or changes its meaning.
+`http://127.0.0.1:8411/lockgate/api/v1` with [`lockgate ui`](command-line.md#lockgate-ui). **`openapi.json` below it describes every type.** Within
+version 1 routes and fields are added; none is removed or changes its meaning.
 
-- **Permission.** Every route asks the program that serves it. Airflow takes its own token or cookie; `lockgate ui` the token that it prints.
-  Both take it as `Authorization: Bearer TOKEN`: `curl -H "Authorization: Bearer TOKEN" http://127.0.0.1:8411/lockgate/api/v1/jobs`. The token of `lockgate ui` follows
-  `?token=` in the printed address; Airflow's is the answer to a `POST` to `/auth/token` with `username` and `password`, under its simple auth manager.
-- **Lists** have at most `limit` items (1 to 200; 50 without it) in a fixed order. `next_after` of a page is `after` of the next one; null: there is no more.
-- **Unknown.** `unknown` names what could not be read, one sentence each: a store that does not answer is no error of the page.
-- **Errors** are [problem details](https://www.rfc-editor.org/rfc/rfc9457) (`application/problem+json`). `type` is `urn:lockgate:error:` and a class of
-  [errors](errors.md), or `about:blank`; `detail` is for people. 400 and 422: the request is not valid; 404: unknown; 409: the state does not allow it; 423: safe
-  mode; 502: a record is malformed; 503: something does not answer, and trying again is safe; 504: the outcome is not known.
-- **Refresh.** An answer has a weak `ETag`; with `If-None-Match` an unchanged one is 304 without a body.
-- **Read your writes.** An answer has a header `Lockgate-Token`, if there is a journal. `at_least=TOKEN`, or the header `Lockgate-At-Least`, reads a state at least as
-  new as the token's, at every API server.
-- **Actions** take JSON only, and refuse requests that another site sends (`Sec-Fetch-Site`, `Origin`). `dry_run` is true unless the body says otherwise: it says what
-  would be done, and changes nothing.
+- **Permission**: `curl -H "Authorization: Bearer TOKEN" http://127.0.0.1:8411/lockgate/api/v1/jobs`. The token of `lockgate ui` follows `?token=` in the
+  printed address; Airflow's is the answer to a `POST` to `/auth/token`.
+- **Lists** have at most `limit` items (1 to 200; 50 without it). `next_after` of a page is `after` of the next one; null: there is no more.
+- **Unknown**: `unknown` names what could not be read. A store that does not answer is no error.
+- **Errors** are [problem details](https://www.rfc-editor.org/rfc/rfc9457). `type` is `urn:lockgate:error:` and a class of [errors](errors.md).
+  400 and 422: not valid; 404: unknown; 409: the state does not allow it; 423: safe mode; 502: a malformed record; 503: something does not
+  answer, and trying again is safe; 504: the outcome is not known.
+- **Refresh**: an answer has a weak `ETag`; with `If-None-Match` an unchanged one is 304.
+- **Read your writes**: an answer has a header `Lockgate-Token`; every route takes `at_least=TOKEN`, or the header `Lockgate-At-Least`.
+- **Actions** take JSON only, and refuse requests of other sites. `dry_run` is true unless the body says otherwise.
 
-Times are seconds since the epoch, sizes are bytes; None is `null` in JSON. A destination is read only if a job in the journal has used it, or the host names it.
+Times are seconds since the epoch, sizes are bytes. A destination is read only if a job in the journal has used it, or the host names it.
+
+| route | parameters | does |
+|---|---|---|
 """  # noqa: E501 - as long as the lines of the other pages
-_REF: Final = re.compile(r"#/components/schemas/(.+)")
 
 
 def page() -> str:
     """Return the page."""
-    document = _document()
-    parts = [HEAD, "## Routes\n", *_routes(document), "\n## Types\n"]
-    return "\n".join([*parts, *_types(document["components"]["schemas"])])
-
-
-def routes() -> list[str]:
-    """Return the lines of the routes, one for each."""
-    return list(_routes(_document()))
+    return HEAD + "".join(f"{line}\n" for line in _routes(_document()))
 
 
 def _document() -> Mapping[str, Any]:
@@ -64,48 +55,20 @@ def _nothing() -> None:
 def _routes(document: Mapping[str, Any]) -> Iterator[str]:
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            found = [one for one in operation.get("parameters", ()) if one["in"] == "query"]
-            names = [f"`{one['name']}`" + ("" if one["required"] else "?") for one in found]
-            answer = operation["responses"]["200"]["content"]["application/json"]["schema"]
             text = " ".join(operation.get("description", operation["summary"]).split("\n\n")[0].split())
             if method == "post":
                 text = f"{operation['summary']}."
-            taken = f" Takes {', '.join(names)}." if names else ""
-            body = operation.get("requestBody")
-            if body:
-                taken = f" Takes {_type(body['content']['application/json']['schema'])}."
             route = path.removeprefix("/api/v1")
-            yield f"- `{method.upper()} {route}`: {text}{taken} Returns {_type(answer)}."
+            yield f"| `{method.upper()} {route}` | {', '.join(_parameters(operation))} | {text} |"
 
 
-def _types(schemas: Mapping[str, Any]) -> Iterator[str]:
-    for name, schema in sorted(schemas.items()):
-        if name.startswith("Page_") or "properties" not in schema:
-            continue
-        text, _, attributes = schema.get("description", "").partition("Attributes:\n")
-        meanings = dict(re.findall(r"^ *(\w+): ((?:.|\n(?! *\w+: ))*)", attributes, re.MULTILINE))
-        yield f"### {name}\n\n{' '.join(text.split())}\n"
-        yield "| field | type | meaning |\n|---|---|---|"
-        for field, kind in schema["properties"].items():
-            meaning = " ".join(meanings.get(field, "").split()).replace("|", "\\|")
-            yield f"| `{field}` | {_type(kind)} | {meaning} |"
-        yield ""
-
-
-def _type(schema: Mapping[str, Any]) -> str:
-    if "$ref" in schema:
-        match = _REF.fullmatch(schema["$ref"])
-        name = match[1] if match else ""
-        if name.startswith("Page_"):
-            return f"a page of [{name[5:-1]}](#{name[5:-1].lower()})"
-        return f"[{name}](#{name.lower()})"
-    if "anyOf" in schema:
-        return " or ".join(_type(one) for one in schema["anyOf"])
-    if "enum" in schema or "const" in schema:
-        return ", ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
-    if schema.get("type") == "array":
-        return f"list of {_type(schema.get('items', {}))}"
-    return str(schema.get("type", "value"))
+def _parameters(operation: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the parameters of a route, optional ones with a question mark, without those of every list."""
+    for one in operation.get("parameters", ()):
+        if one["in"] == "query" and one["name"] not in {"after", "limit", "at_least"}:
+            yield f"`{one['name']}`" + ("" if one["required"] else "?")
+    if "requestBody" in operation:
+        yield "`dry_run`?, `destination`?, `job_id`?, `reason`?"
 
 
 if __name__ == "__main__":

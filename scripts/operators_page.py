@@ -35,7 +35,6 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         "JournalCheckpointOperator",
     ),
 }
-CONNECTIONS: Final = ("aws_conn_id", "lockgate_conn_id")
 GUIDES: Final[Mapping[str, str]] = {
     "artefacts": "[libraries](../guides/libraries.md)",
     "aws_conn_id": "[connections](../guides/airflow.md#connections)",
@@ -54,13 +53,11 @@ HEAD: Final = """\
 <!-- Written by `make docs` from the docstrings in lockgate/operators: change those. -->
 # Operators
 
-`from lockgate.operators import JobCommitOperator`, or from the module that is named here. Naming an operator
-imports its module only, and no module imports Spark, a store client or an audit library while a DAG file is
-parsed. How they work together is in [Airflow](../guides/airflow.md#in-your-own-dags).
+`from lockgate.operators import JobCommitOperator`. How they work together is in [Airflow](../guides/airflow.md#in-your-own-dags).
 
-A *templated* argument may be a Jinja template or the output of another task. Sensors also take
+Every argument may be a Jinja template or the output of another task, except `deferrable` and `restricted`. Sensors also take
 `poke_interval`, `timeout`, `mode` and `soft_fail`, and all operators take Airflow's own arguments.
-"""
+"""  # noqa: E501 - as long as the lines of the other pages
 SECTION: Final = re.compile(r"^(Args|Returns):\n", re.MULTILINE)
 ARGUMENT: Final = re.compile(r"^(\w+): ", re.MULTILINE)
 
@@ -90,20 +87,8 @@ def _entry(cls: Any, base: Any) -> str:
     if issubclass(cls, base):
         if "Returns" not in sections:
             raise ValueError(f"{cls.__name__}: its docstring has no section `Returns:`")
-        paragraphs += [f"**Returns:** {sections['Returns']}", _facts(cls, base)]
-    else:
-        paragraphs.append(f"Module `{cls.__module__}`. Connections: those of the task that failed.")
+        paragraphs.append(f"**Returns:** {sections['Returns']}")
     return "\n\n".join([f"### {cls.__name__}", *map(_fill, paragraphs), _arguments(cls)])
-
-
-def _facts(cls: Any, base: Any) -> str:
-    names = [*_parameters(base), *_parameters(cls)]
-    connections = ", ".join(f"`{name}`" for name in names if re.search("_conn(ect)?_id$", name))
-    hooks = [event for event in ("start", "complete") if hasattr(cls, f"get_openlineage_facets_on_{event}")]
-    return (
-        f"Module `{cls.__module__}`. Deferrable: {'yes' if 'deferrable' in names else 'no'}. "
-        f"Connections: {connections}. OpenLineage: {' and '.join(hooks) or 'no'}."
-    )
 
 
 def _arguments(cls: Any) -> str:
@@ -111,12 +96,11 @@ def _arguments(cls: Any) -> str:
     meanings, parameters = dict(zip(parsed[::2], parsed[1::2], strict=True)), _parameters(cls)
     if meanings.keys() != parameters.keys():
         raise ValueError(f"{cls.__name__} takes {list(parameters)}; its docstring has {list(meanings)}")
-    templated = {*CONNECTIONS, *getattr(cls, "template_fields", ())}
-    rows = ["| argument | default | templated | meaning |", "|---|---|---|---|"]
+    rows = ["| argument | default | meaning |", "|---|---|---|"]
     for name, parameter in parameters.items():
         default = "required" if parameter.default is parameter.empty else f"`{_literal(parameter.default)}`"
         meaning = " ".join(meanings[name].split()) + (f" See {GUIDES[name]}." if name in GUIDES else "")
-        rows.append(f"| `{name}` | {default} | {'yes' if name in templated else 'no'} | {meaning} |")
+        rows.append(f"| `{name}` | {default} | {meaning} |")
     return "\n".join(rows) + "\n"
 
 
