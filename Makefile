@@ -7,8 +7,6 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Spark for the tests: its processes start in half the CPU time.
 FAST_SPARK := .tools/spark/.ready
-# The tests of a file run in one process, because they share fixtures that are slow to set up.
-IN_PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 # Tests start hundreds of processes, each of which would compile all its imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -19,22 +17,20 @@ demo: $(READY)  ## Run the main job on real flights, kill its driver, recover, c
 	@scripts/need java
 	@$(BIN)/python -m examples.flights
 
-test: $(READY) $(FAST_SPARK)  ## Run the tests; if Go is installed, also against a real S3 server
+test: $(READY) $(FAST_SPARK)  ## Test every promise once, on real parts; with Go also on a real S3 server
 	@scripts/need java
-	@scripts/in-memory scripts/with-s3-server $(BIN)/pytest -m "not demo" $(IN_PARALLEL) $(PYTEST_ARGS)
+	@$(BIN)/python -m scripts.run_tests $(PYTEST_ARGS)
 
-soak: $(READY) $(FAST_SPARK)  ## Run the tests with long storms and many repetitions: for hours, by hand or on a schedule
+soak: $(READY) $(FAST_SPARK)  ## Run all tests, with long storms: for hours, by hand or on a schedule
 	@scripts/need java
-	@LOCKGATE_TEST_SOAK=1 scripts/in-memory scripts/with-s3-server \
-		$(BIN)/pytest -m "not demo" $(IN_PARALLEL) $(PYTEST_ARGS)
+	@$(BIN)/python -m scripts.run_tests --soak $(PYTEST_ARGS)
 
 test-demo: $(READY) $(FAST_SPARK)  ## Run the demo as a test: check its table, and that no process is left
 	@scripts/need java
 	@$(BIN)/pytest -m demo
 
-test-fast: $(READY)  ## Run the unit and contract tests: no Spark, Airflow, PostgreSQL or S3 server, nothing slow
-	@scripts/in-memory $(BIN)/pytest tests/unit tests/contract -m "not integration and not fault and not requires and not slow" \
-		$(IN_PARALLEL) $(PYTEST_ARGS)
+test-fast: $(READY)  ## Run the quick tests of the core: no Spark, Airflow, PostgreSQL or S3 server
+	@$(BIN)/python -m scripts.run_tests --fast $(PYTEST_ARGS)
 
 lint: $(READY)  ## Check format, style, types and the import contracts
 	@$(BIN)/ruff format --check .
@@ -55,13 +51,13 @@ mutants: $(READY)  ## Mutation tests: break one rule of the journal or the blobs
 	@$(BIN)/python -m scripts.mutants
 
 bench: $(READY)  ## Measure, also peers; prints tables, writes docs/benchmarks.md, asserts no time
-	@scripts/with-s3-server $(BIN)/python -m benchmarks.job_commit
+	@$(BIN)/python -m scripts.with_servers --s3 $(BIN)/python -m benchmarks.job_commit
 	@$(BIN)/python -m benchmarks.job_commit_scale
 	@$(BIN)/python -m benchmarks.journal
 	@$(BIN)/python -m benchmarks.files
 	@$(BIN)/python -m benchmarks.pages_files
 	@$(BIN)/python -m benchmarks.pages
-	@scripts/with-s3-server $(BIN)/python -m benchmarks.blobs --rounds 1 --swept 100000
+	@$(BIN)/python -m scripts.with_servers --s3 $(BIN)/python -m benchmarks.blobs --rounds 1 --swept 100000
 	@scripts/need java
 	@$(BIN)/python -m benchmarks.spark_write
 	@$(BIN)/python -m benchmarks.peers write

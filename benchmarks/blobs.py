@@ -1,6 +1,7 @@
 """Compare puts and gets of blobs with boto3's transfer manager, and a sweep with a listing of its store.
 
-    scripts/with-s3-server python -m benchmarks.blobs [--part files small sweep] [--rounds 3] [--mib 64 1024]
+    python -m scripts.with_servers --s3 python -m benchmarks.blobs [--part files small sweep] [--rounds 3]
+        [--mib 64 1024]
 
 Needs an S3 server and writes below a prefix of its bucket. Every measurement runs in a new process; the ways
 alternate in each round, because the machine may be busy.
@@ -198,7 +199,7 @@ def main() -> None:
     options = parser.parse_args()
     url = test_server()
     if url is None:
-        parser.error("there is no S3 server: run this by scripts/with-s3-server")
+        parser.error("there is no S3 server: run this by scripts.with_servers --s3")
     console = Console(width=125)
     console.print(describe())
     parts = options.part or PARTS

@@ -1,6 +1,6 @@
 """Compare S3 calls sent by AWS CRT with the same calls of boto3.
 
-    scripts/with-s3-server python -m benchmarks.s3_calls [--calls 300] [--rounds 5] [--mib 64]
+    python -m scripts.with_servers --s3 python -m benchmarks.s3_calls [--calls 300] [--rounds 5] [--mib 64]
 
 Both alternate in one process against one server, whose CPU time is not counted; "at once" is the number of
 calls under way. A completion has one part of ten bytes, which is put before the measurement. Large files are
@@ -170,7 +170,7 @@ def main() -> None:
     options = parser.parse_args()
     url = test_server()
     if url is None:
-        sys.exit("no S3 server: run this by scripts/with-s3-server")
+        sys.exit("no S3 server: run this by scripts.with_servers --s3")
     table = Table(
         "call",
         "at once",

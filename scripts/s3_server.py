@@ -132,6 +132,15 @@ class Server:
                 raise
         return True
 
+    def test_variables(self) -> dict[str, str]:
+        """Return the environment variables by which Lockgate's tests find this server."""
+        return {
+            "LOCKGATE_TEST_S3_URL": f"s3://{self.bucket}",
+            "LOCKGATE_TEST_S3_ENDPOINT": self.endpoint,
+            "LOCKGATE_TEST_S3_KEY": self.key,
+            "LOCKGATE_TEST_S3_SECRET": self.secret,
+        }
+
     def exports(self) -> str:
         """Return shell lines that configure AWS tools and Lockgate's tests for this server."""
         variables = {
@@ -139,10 +148,7 @@ class Server:
             "AWS_ACCESS_KEY_ID": self.key,
             "AWS_SECRET_ACCESS_KEY": self.secret,
             "AWS_REGION": REGION,
-            "LOCKGATE_TEST_S3_URL": f"s3://{self.bucket}",
-            "LOCKGATE_TEST_S3_ENDPOINT": self.endpoint,
-            "LOCKGATE_TEST_S3_KEY": self.key,
-            "LOCKGATE_TEST_S3_SECRET": self.secret,
+            **self.test_variables(),
         }
         # A token or profile of the user's environment would be sent with these credentials.
         lines = ["unset AWS_SESSION_TOKEN AWS_PROFILE"]

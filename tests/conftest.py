@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -63,11 +64,10 @@ _PARTS: dict[str, tuple[Callable[[], object], str]] = {
 
 
 _ORDER = ("model", "fault", "unit", "contract", "integration")
-"""Folders in the order of the run. Tests that fork this process come before those that start a JVM in it. The
-models come first, because one file of them is long."""
+"""Folders in the order of the run. The models come first, because one file of them is long."""
 
-_LONGEST = "test_wheel.py"
-"""The first file of its folder: at the end, the other processes would wait for it."""
+_DATABASE_IS_THE_SUBJECT = ("contract", "unit/journal")
+"""Folders whose tests of a journal run on both databases, the others on SQLite only but in `make soak`."""
 
 _TIMEOUT_S = {"integration": 900, "soak": 14_400}
 
@@ -88,23 +88,42 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(_TIMEOUT_S["soak"]), append=False)
         elif item.get_closest_marker("integration") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(_TIMEOUT_S["integration"]))
+        if _is_twin(item):
+            item.add_marker(pytest.mark.soak)
     if not IS_SOAK:
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("soak")])
         items[:] = [item for item in items if not item.get_closest_marker("soak")]
 
 
 def _place(item: pytest.Item) -> tuple[int, bool]:
-    folder = _folder(item)
-    return _ORDER.index(folder) if folder in _ORDER else -1, item.path.name != _LONGEST
+    """Return a key by which tests that fork this process come before those that start a JVM in it."""
+    folder = _path(item).partition("/")[0]
+    starts_jvm = "spark" in getattr(item, "fixturenames", ())
+    return _ORDER.index(folder) if folder in _ORDER else -1, starts_jvm
 
 
-def _folder(item: pytest.Item) -> str:
-    """Return the name of the folder below `tests`; a folder below `model` is named like `model_blobs`."""
-    return item.path.relative_to(Path(__file__).parent).parts[0].partition("_")[0]
+def _is_twin(item: pytest.Item) -> bool:
+    """Return whether a test repeats on PostgreSQL what another one proves on SQLite."""
+    parameters = (
+        item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    )
+    return parameters.get("journal_url") == "postgres" and not _path(item).startswith(
+        _DATABASE_IS_THE_SUBJECT
+    )
+
+
+def _path(item: pytest.Item) -> str:
+    """Return the path below `tests`."""
+    return item.path.relative_to(Path(__file__).parent).as_posix()
 
 
 def pytest_collection_finish() -> None:
-    """Prevent the collection of tests from starting a broker that nothing would stop."""
+    """Refuse a collection that imports an engine into the core's processes, or starts a broker."""
+    if engines := {"airflow", "pyspark"} & sys.modules.keys() if os.environ.get("LOCKGATE_TEST_CORE") else ():
+        raise pytest.UsageError(
+            f"a test of the core imports {' and '.join(sorted(engines))}, which takes seconds in a process: "
+            "import it in the test, or move the test to a folder of `ENGINES` in scripts/run_tests.py"
+        )
     if Path(_HOME.name, "broker").exists():
         raise pytest.UsageError(
             "collecting the tests started a broker: a test module has a Celery task by name, and pytest "
@@ -168,9 +187,13 @@ _databases = count(1)
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
-    """Yield a real PostgreSQL server that many tests share; each test has its own database."""
+    """Yield a real PostgreSQL server that all tests of a run share; each test has its own database."""
     if postgres_bin() is None:
         pytest.skip(_PARTS["postgres"][1])
+    if running := os.environ.get("LOCKGATE_TEST_POSTGRES"):
+        root, _, port = running.rpartition(":")
+        yield Server(Path(root), int(port))
+        return
     # Not below pytest's own directory, which each new run of pytest closes to other users. On disk, because
     # its databases take gigabytes; fsync is off.
     root = tempfile.mkdtemp(prefix="lockgate-postgres-", dir="/var/tmp")
@@ -187,7 +210,7 @@ def journal_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'journal.db'}"
     server: Server = request.getfixturevalue("postgres")
-    return server.new_database(f"test_{next(_databases)}")
+    return server.new_database(f"test_{os.getpid()}_{next(_databases)}")
 
 
 @pytest.fixture

@@ -84,6 +84,7 @@ def test_the_claim_in_the_journal_is_the_decision_with_or_without_its_copy(s3: S
     assert recovered(found_by_another(s3, claimed[0]), "replace", "claimed, not copied")
 
 
+@pytest.mark.soak
 def test_a_crash_of_an_abort_leaves_nothing_of_the_job(s3: S3World, summarise: Summarise) -> None:
     points = 0
     for left in left_by(s3, s3.driver, lambda: aborted_job(s3.driver)):
@@ -94,6 +95,7 @@ def test_a_crash_of_an_abort_leaves_nothing_of_the_job(s3: S3World, summarise: S
 
 
 @every_mode
+@pytest.mark.soak
 def test_a_crash_during_recovery_is_recovered(s3: S3World, mode: str, summarise: Summarise) -> None:
     pairs = 0
     for first in left_by(s3, s3.driver, lambda: job(s3.driver, mode))[:: rounds(40, 6)]:
@@ -106,6 +108,7 @@ def test_a_crash_during_recovery_is_recovered(s3: S3World, mode: str, summarise:
     assert pairs > rounds(12, 100)
 
 
+@pytest.mark.soak
 def test_a_run_that_really_dies_leaves_the_same_state_as_a_snapshot(s3: S3World) -> None:
     (before,) = left_by(s3, s3.driver, lambda: None)
     outcomes = []
@@ -136,6 +139,7 @@ def down(point: str) -> Exception:
     [(lost, "write.after", 1), (lost, "write.after", 4), (down, ".before", 1), (down, ".before", 1000)],
     ids=["an answer is lost", "an answer is lost for good", "down once", "down from here on"],
 )
+@pytest.mark.soak
 def test_a_journal_that_fails_at_any_call_leaves_all_or_nothing(
     s3: S3World, strike: Strike, at: str, times: int, summarise: Summarise
 ) -> None:

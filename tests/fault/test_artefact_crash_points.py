@@ -135,6 +135,7 @@ def test_a_crash_of_a_set_up_that_comes_too_late_leaves_nothing(
 
 
 @pytest.mark.parametrize("action", ["lost", "refuse"])
+@pytest.mark.soak
 def test_a_call_of_a_set_up_whose_answer_is_lost_or_refused_loses_no_live_blob_and_leaves_none(
     worlds: Iterator[World], action: str
 ) -> None:

@@ -96,6 +96,7 @@ def test_a_server_killed_at_any_step_of_a_jobs_uploads_loses_nothing_and_leaves_
     assert {"rename", "fsync", "blob-put.journal-write.before", "blob-put.journal-write.after"} <= set(steps)
 
 
+@pytest.mark.soak
 def test_a_server_killed_at_any_step_of_a_jobs_end_leaves_nothing_of_the_job(
     tmp_path: Path, kept: list[BlobInfo], summarise: Summarise
 ) -> None:
@@ -110,6 +111,7 @@ def test_a_server_killed_at_any_step_of_a_jobs_end_leaves_nothing_of_the_job(
     assert {"unlink", "rmdir"} <= set(steps)
 
 
+@pytest.mark.soak
 def test_the_next_sweep_finishes_one_that_was_killed_at_any_step(
     tmp_path: Path, kept: list[BlobInfo], summarise: Summarise
 ) -> None:
@@ -125,6 +127,7 @@ def test_the_next_sweep_finishes_one_that_was_killed_at_any_step(
     )
 
 
+@pytest.mark.soak
 def test_a_server_killed_at_any_step_of_its_recovery_recovers_again(
     tmp_path: Path, kept: list[BlobInfo], summarise: Summarise
 ) -> None:

@@ -116,6 +116,7 @@ def test_a_download_survives_the_death_of_the_server(tmp_path: Path) -> None:
         assert fetched.read_bytes() == data
 
 
+@pytest.mark.soak
 def test_memory_is_constant_in_the_size_of_a_blob(tmp_path: Path) -> None:
     options = {"LOCKGATE_PART_BYTES": str(5 * MIB), "LOCKGATE_PARALLELISM": "2"}
     with server_process(tmp_path, options) as server, client_of(server.url) as client:

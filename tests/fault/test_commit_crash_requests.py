@@ -109,6 +109,7 @@ def test_a_crash_before_or_after_any_request_leaves_all_or_nothing(
 
 @pytest.mark.parametrize("options", REPEATED, ids=lambda options: options.repeated_completion)
 @pytest.mark.parametrize("committer", ["partitioned", "direct"])
+@pytest.mark.soak
 def test_a_crash_under_another_committer_leaves_all_or_nothing(
     s3: S3World, committer: str, options: Options, summarise: Summarise
 ) -> None:
@@ -128,6 +129,7 @@ def test_a_crash_under_another_committer_leaves_all_or_nothing(
 
 @pytest.mark.parametrize("options", REPEATED, ids=lambda options: options.repeated_completion)
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.soak
 def test_a_crash_before_or_after_any_request_of_the_recovery_is_recovered(
     s3: S3World, mode: str, options: Options, summarise: Summarise
 ) -> None:
@@ -165,6 +167,7 @@ def test_a_run_that_dies_at_a_request_leaves_all_or_nothing(s3: S3World, mode: s
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("fault", "can_strike"), FAULTS, ids=[fault.name for fault, _ in FAULTS])
+@pytest.mark.soak
 def test_a_request_that_fails_once_in_any_way_of_s3_leaves_all_or_nothing(
     s3: S3World, mode: str, fault: Fault, can_strike: Strikes, summarise: Summarise
 ) -> None:

@@ -105,6 +105,7 @@ def test_a_crash_of_a_job_that_is_rolled_back_leaves_nothing_of_it_and_a_correct
     assert world.attach("new-g1").phase() is JobPhase.FAILED
 
 
+@pytest.mark.soak
 def test_a_crash_during_recovery_is_recovered(
     worlds: Iterator[World], tmp_path: Path, summarise: Summarise
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_crash_during_recovery_is_recovered(
 
 
 @pytest.mark.parametrize("action", ["lost", "refuse"])
+@pytest.mark.soak
 def test_a_journal_call_whose_answer_is_lost_or_refused_once_leaves_all_or_nothing(
     worlds: Iterator[World], action: str
 ) -> None:

@@ -11,7 +11,7 @@ from benchmarks.job_commit import measure
 from tests.conftest import Summarise
 from tests.support.soak import rounds
 
-pytestmark = [pytest.mark.fault, pytest.mark.bench]
+pytestmark = [pytest.mark.soak, pytest.mark.fault, pytest.mark.bench]
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB

@@ -96,6 +96,7 @@ def test_exactly_one_of_two_jobs_that_require_an_empty_destination_commits(world
 @pytest.mark.integration
 @pytest.mark.requires("s3-server")
 @pytest.mark.parametrize("name", ["replace + replace", "replace by partition + append"])
+@pytest.mark.soak
 def test_on_s3_concurrent_jobs_leave_what_some_serial_order_leaves(s3: World, name: str) -> None:
     run_contest(s3, name, seed=0)
 

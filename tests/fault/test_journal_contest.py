@@ -44,7 +44,7 @@ from tests.support.processes.drivers import (
 )
 from tests.support.soak import rounds
 
-pytestmark = pytest.mark.fault
+pytestmark = [pytest.mark.soak, pytest.mark.fault]
 
 SECONDS: Final = float(os.environ.get("LOCKGATE_TEST_CONTEST_S", rounds("8", "60")))
 DRIVERS: Final = 10

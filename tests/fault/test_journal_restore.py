@@ -49,7 +49,7 @@ class Lost:
 
     def copy(self) -> JournalWorld:
         """Return a copy with an additional empty database."""
-        name = f"copy_{next(_copies)}"
+        name = f"copy_{os.getpid()}_{next(_copies)}"
         root = self.original.root.parent / name
         shutil.copytree(self.original.root / "checkpoints", root / "checkpoints")
         clock = replace(self.original.clock)

@@ -14,7 +14,7 @@ from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.settings import Settings
 from tests.support.soak import rounds
 
-pytestmark = pytest.mark.fault
+pytestmark = [pytest.mark.soak, pytest.mark.fault]
 
 WRITE = """
 import sys

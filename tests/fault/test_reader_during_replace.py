@@ -65,6 +65,7 @@ def test_a_log_reader_sees_the_old_or_the_new_table_whenever_the_driver_dies(wor
 
 
 @pytest.mark.parametrize("when", ["during the completions", "after the outcome"])
+@pytest.mark.soak
 def test_with_retention_no_file_is_deleted_during_a_read(world: World, when: str) -> None:
     with reading(world.url) as reader:
         reader.catch_up()
@@ -81,6 +82,7 @@ def test_with_retention_no_file_is_deleted_during_a_read(world: World, when: str
     assert world.live() == world.keys()
 
 
+@pytest.mark.soak
 def test_a_reader_beside_many_replacements_sees_one_whole_table_each_time(
     world: World, summarise: Summarise
 ) -> None:

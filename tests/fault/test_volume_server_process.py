@@ -31,7 +31,7 @@ from tests.support.files.volume_server import remote_volume
 from tests.support.processes.blob_server import RUN
 from tests.support.soak import rounds
 
-pytestmark = pytest.mark.fault
+pytestmark = [pytest.mark.soak, pytest.mark.fault]
 
 PATIENCE_S = 60.0
 LINE_BYTES = 8

@@ -64,6 +64,7 @@ def test_another_worker_gets_the_task_of_a_pool_child_killed_in_a_task_commit(
 
 
 @pytest.mark.parametrize("point", sample(POINTS, every=5))
+@pytest.mark.soak
 def test_another_worker_gets_the_task_of_a_whole_worker_killed_in_a_task_commit(
     tmp_path: Path, settings: Settings, point: str
 ) -> None:
@@ -119,6 +120,7 @@ def test_another_worker_runs_the_tasks_of_a_preempted_one_without_counting_a_fai
     check_rows_exactly_once(staged)
 
 
+@pytest.mark.soak
 def test_messages_are_processed_after_the_broker_was_killed_and_restarted(
     tmp_path: Path, settings: Settings
 ) -> None:
@@ -139,6 +141,7 @@ def test_messages_are_processed_after_the_broker_was_killed_and_restarted(
     check_rows_exactly_once(staged)
 
 
+@pytest.mark.soak
 def test_the_outcome_is_unknown_if_the_broker_stays_down_and_a_repetition_settles_it(
     tmp_path: Path, settings: Settings
 ) -> None:

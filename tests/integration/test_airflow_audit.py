@@ -266,6 +266,7 @@ def test_tasks_that_have_not_committed_get_no_verdict(
         audit(staged, GOOD)
 
 
+@pytest.mark.soak
 def test_spark_reads_the_same_rows_and_gives_the_same_verdict(staged: StagedJob) -> None:
     summary = audit(staged, GOOD, engine="spark", master="local[1]")
 
@@ -276,6 +277,7 @@ def test_spark_reads_the_same_rows_and_gives_the_same_verdict(staged: StagedJob)
 @pytest.mark.parametrize(
     ("what", "options"), [(NOWHERE, {}), (GOOD, {"format": "orc"})], ids=["column", "format"]
 )
+@pytest.mark.soak
 def test_a_fault_of_the_audit_is_not_retried_with_spark_either(
     staged: StagedJob, what: Any, options: dict[str, Any]
 ) -> None:

@@ -30,7 +30,7 @@ from tests.support.processes.blob_server import server_process
 from tests.support.s3 import real_server
 from tests.support.workers.celery_worker import connect_again, worker_process
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(1_800)]
+pytestmark = [pytest.mark.soak, pytest.mark.integration, pytest.mark.timeout(1_800)]
 
 SCOPE = "this-one"
 SWEEP = [

@@ -19,7 +19,7 @@ from lockgate.storage_core.settings import Settings
 from tests.support.airflow.home import create
 from tests.support.s3.real_server import environment, new_url
 
-pytestmark = [pytest.mark.integration, pytest.mark.requires("s3-server")]
+pytestmark = [pytest.mark.soak, pytest.mark.integration, pytest.mark.requires("s3-server")]
 
 
 def add_connections(home: AirflowHome, connections: dict[str, Any]) -> None:

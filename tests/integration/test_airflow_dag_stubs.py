@@ -12,7 +12,7 @@ import pytest
 
 from lockgate.operators.dag_files import PREFIX, dag_names, install_stubs
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.soak, pytest.mark.integration]
 
 PARSE = """
 import json, sys

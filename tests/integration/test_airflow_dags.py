@@ -20,7 +20,7 @@ from tests.support.airflow.home import Airflow, airflow
 
 __all__ = ["airflow"]
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.soak, pytest.mark.integration, pytest.mark.timeout(900)]
 
 MANY_ROWS = {
     "name": "many",

@@ -16,7 +16,7 @@ from lockgate.storage_core.journal import open_journal
 from lockgate.storage_core.settings import Settings
 from tests.support.postgres import Server
 
-pytestmark = [pytest.mark.integration, pytest.mark.requires("postgres")]
+pytestmark = [pytest.mark.soak, pytest.mark.integration, pytest.mark.requires("postgres")]
 
 SCHEMA = "lockgate_journal"
 _databases = count(1)

@@ -27,7 +27,12 @@ from lockgate.workers.celery_app import COMMIT_QUEUE, app
 from tests.support.airflow.services import Services, quoted, running_airflow, sure
 from tests.support.postgres import Server
 
-pytestmark = [pytest.mark.integration, pytest.mark.requires("postgres"), pytest.mark.timeout(1_800)]
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.integration,
+    pytest.mark.requires("postgres"),
+    pytest.mark.timeout(1_800),
+]
 
 
 @pytest.fixture(scope="module")

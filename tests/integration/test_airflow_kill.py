@@ -25,7 +25,7 @@ from lockgate.workers.task_commit import commit_staged_task
 from tests.support.airflow.task_run import TaskRun
 from tests.support.workers.celery_worker import StagedJob
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.soak, pytest.mark.integration]
 
 PATIENCE_S = 300.0
 

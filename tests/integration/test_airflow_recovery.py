@@ -20,7 +20,7 @@ from tests.support.commit.destination import write
 
 __all__ = ["airflow"]
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.soak, pytest.mark.integration, pytest.mark.timeout(900)]
 
 SHORT_LEASES = {
     "LOCKGATE_LEASE_RENEW_S": "0.2",

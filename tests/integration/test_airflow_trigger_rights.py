@@ -15,7 +15,7 @@ from lockgate.storage_core.commit.destination.visible_files import visible_files
 from lockgate.storage_core.stores import open_store
 from tests.support.airflow.services import Services, running_airflow
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.soak, pytest.mark.integration, pytest.mark.timeout(900)]
 
 SECRET = "not-for-everyone"
 

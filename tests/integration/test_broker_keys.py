@@ -66,6 +66,7 @@ def in_prefix(client: redis.Redis, request: pytest.FixtureRequest) -> Iterator[s
         yield request.param
 
 
+@pytest.mark.soak
 def test_a_long_task_of_another_application_is_not_begun_again(
     shared: Settings, client: redis.Redis, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from tests.support.airflow.home import create
 from tests.support.airflow.services import Services, quoted, running_airflow, sure
 from tests.support.postgres import Server
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(1_800)]
+pytestmark = [pytest.mark.soak, pytest.mark.integration, pytest.mark.timeout(1_800)]
 
 EXAMPLES = Path(dags.__file__).parent
 

@@ -14,7 +14,12 @@ from lockgate.storage_core.journal.safe_mode import leave_safe_mode
 from tests.support.journal.checkpoints import JournalWorld, take
 from tests.support.postgres import UNSYNCED, Server, free_port, primary
 
-pytestmark = [pytest.mark.integration, pytest.mark.requires("postgres"), pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.integration,
+    pytest.mark.requires("postgres"),
+    pytest.mark.timeout(300),
+]
 
 
 def wait_until(server: Server, question: str, answer: str) -> None:

@@ -109,6 +109,7 @@ def test_reads_are_served_by_a_standby_and_include_the_clients_own_writes(pair: 
         take(journal)
 
 
+@pytest.mark.soak
 def test_a_read_waits_for_a_standby_that_catches_up_in_time(pair: Pair) -> None:
     journal = pair.journal()
     take(journal)
@@ -123,6 +124,7 @@ def test_a_read_waits_for_a_standby_that_catches_up_in_time(pair: Pair) -> None:
     assert figure("observer_waits_total") == waits + 1
 
 
+@pytest.mark.soak
 def test_a_read_is_served_by_the_primary_if_the_standby_catches_up_too_late(pair: Pair) -> None:
     journal = pair.journal()
     before = take(journal)
@@ -142,6 +144,7 @@ def test_a_read_is_served_by_the_primary_if_the_standby_catches_up_too_late(pair
     assert other.read(server_and_rows) == (pair.primary.port, 2)
 
 
+@pytest.mark.soak
 def test_a_read_at_a_replaying_standby_sees_one_consistent_state(pair: Pair) -> None:
     journal = pair.journal()
     take(journal)
@@ -158,6 +161,7 @@ def test_a_read_at_a_replaying_standby_sees_one_consistent_state(pair: Pair) -> 
     assert client.read(ask) == (1, 1, Stamp(1, 1))
 
 
+@pytest.mark.soak
 def test_reads_continue_when_a_standby_is_killed_and_use_it_again_after_its_restart(pair: Pair) -> None:
     journal = pair.journal()
     take(journal)
@@ -177,6 +181,7 @@ def test_reads_continue_when_a_standby_is_killed_and_use_it_again_after_its_rest
     assert client.read(server_and_rows) == (standby.port, 4)
 
 
+@pytest.mark.soak
 def test_the_primary_serves_a_read_whose_standby_is_killed_during_the_response(pair: Pair) -> None:
     journal = pair.journal()
     take(journal)
@@ -192,6 +197,7 @@ def test_the_primary_serves_a_read_whose_standby_is_killed_during_the_response(p
     assert client.read(ask) == (pair.primary.port, 1)
 
 
+@pytest.mark.soak
 def test_the_primary_serves_a_read_whose_standby_hangs_during_the_response(pair: Pair) -> None:
     journal = pair.journal()
     take(journal)
@@ -222,6 +228,7 @@ def test_the_primary_serves_a_read_whose_standby_hangs_during_the_response(pair:
     assert len(stopped) == 1
 
 
+@pytest.mark.soak
 def test_a_promoted_standby_continues_in_a_new_epoch_and_surviving_entries_stay_readable(pair: Pair) -> None:
     standby = pair.standby()
     journal = pair.journal(standby)
@@ -240,6 +247,7 @@ def test_a_promoted_standby_continues_in_a_new_epoch_and_surviving_entries_stay_
     assert "it was promoted" in (status.why_down or "")
 
 
+@pytest.mark.soak
 def test_entries_lost_in_a_promotion_are_reported_until_an_explicit_msync(pair: Pair) -> None:
     standby = pair.standby()
     journal, survivor = pair.journal(standby), pair.journal(standby)

@@ -160,6 +160,7 @@ def test_a_run_started_by_the_form_is_watched_from_writing_to_committed_without_
     assert turn["origin"]["triggered_by"] == "ada"
 
 
+@pytest.mark.soak
 def test_a_killed_driver_needs_you_and_the_pressed_recovery_commits_and_announces(
     admin: Page, airflow: Services, settings: Settings, worker: None, killed: tuple[str, str]
 ) -> None:
@@ -196,6 +197,7 @@ def test_a_killed_driver_needs_you_and_the_pressed_recovery_commits_and_announce
     expect(admin.get_by_test_id("lockgate-card")).to_contain_text("No job needs you")
 
 
+@pytest.mark.soak
 def test_an_undecided_job_is_aborted_by_its_page(admin: Page, root: Path, settings: Settings) -> None:
     job = open_job(f"file://{root / 'lake' / 'undecided'}", "undecided", settings=settings)
     write(job)
@@ -226,6 +228,7 @@ def audited(airflow: Services, root: Path, worker: None) -> tuple[str, str]:
     return destination, run_id
 
 
+@pytest.mark.soak
 def test_the_data_docs_of_a_failed_audit_are_its_expectations_with_sample_values(
     admin: Page, airflow: Services, settings: Settings, audited: tuple[str, str]
 ) -> None:
@@ -250,6 +253,7 @@ def test_the_data_docs_of_a_failed_audit_are_its_expectations_with_sample_values
 
 
 @pytest.mark.parametrize(("task", "tab"), [("", "lockgate-run"), ("/tasks/setup", "lockgate-task")])
+@pytest.mark.soak
 def test_a_tab_of_a_run_and_of_an_unmapped_task_shows_their_job(
     admin: Page, settings: Settings, audited: tuple[str, str], task: str, tab: str
 ) -> None:
@@ -262,6 +266,7 @@ def test_a_tab_of_a_run_and_of_an_unmapped_task_shows_their_job(
     expect(framed(admin).get_by_role("link", name=job.job_id)).to_be_visible()
 
 
+@pytest.mark.soak
 def test_a_link_to_a_page_stays_in_the_frame_and_one_to_airflow_leaves_it(
     admin: Page, settings: Settings, audited: tuple[str, str]
 ) -> None:
@@ -390,6 +395,7 @@ WIDE = """
 
 
 @pytest.mark.parametrize("look", LOOKS, ids=str)
+@pytest.mark.soak
 def test_every_page_is_accessible_and_fits_airflows_frame(
     admin: Page, shown: dict[str, str], look: tuple[str, int]
 ) -> None:

@@ -28,7 +28,7 @@ from tests.support.spark.libraries import Lines, applied
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.integration, pytest.mark.fault]
+pytestmark = [pytest.mark.soak, pytest.mark.integration, pytest.mark.fault]
 
 Listing = Callable[[], list[str]]
 Uploads = Callable[[], list[UploadInfo]]

@@ -117,6 +117,7 @@ def _breaking() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]
 
 
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+@pytest.mark.soak
 def test_a_job_abandoned_by_spark_cannot_be_committed_by_another_process(
     spark: SparkSession, destination: str, open_uploads: Uploads, seen: Listing
 ) -> None:
@@ -211,6 +212,7 @@ def test_a_job_is_committed_although_spark_calls_abort_after_the_decision(
     assert open_uploads() == []
 
 
+@pytest.mark.soak
 def test_a_commit_process_killed_before_the_decision_leaves_nothing(
     destination: str, seen: Listing, open_uploads: Uploads
 ) -> None:
@@ -223,6 +225,7 @@ def test_a_commit_process_killed_before_the_decision_leaves_nothing(
     assert open_uploads() == []
 
 
+@pytest.mark.soak
 def test_a_retry_of_a_killed_driver_finds_its_own_commit(
     spark: SparkSession, destination: str, open_uploads: Uploads
 ) -> None:

@@ -23,7 +23,7 @@ from tests.support.spark.libraries import Lines, applied
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.soak, pytest.mark.integration]
 
 
 @pytest.fixture

@@ -94,6 +94,7 @@ def test_rows_are_invisible_until_the_decision(
     assert count_days(spark, destination=destination) == BY_DAY
 
 
+@pytest.mark.soak
 def test_files_of_several_parts_are_complete(
     spark: SparkSession, destination: str, open_uploads: Uploads, tmp_path: Path
 ) -> None:
@@ -114,6 +115,7 @@ def test_files_of_several_parts_are_complete(
     ("failpoint", "decided"),
     [soak_only("decide.create.before=kill", False), ("complete.complete.after=kill@4", True)],
 )
+@pytest.mark.soak
 def test_recovery_settles_the_job_of_a_driver_killed_around_its_decision(
     *,
     failpoint: str,
@@ -145,6 +147,7 @@ def test_recovery_settles_the_job_of_a_driver_killed_around_its_decision(
     assert seen() == sorted(read_manifest(destination).files)
 
 
+@pytest.mark.soak
 def test_other_readers_open_files_written_by_spark(
     spark: SparkSession, destination: str, tmp_path: Path
 ) -> None:

@@ -24,7 +24,7 @@ from tests.support.spark.connect_server import connect_server
 
 JARS = Path(__file__).parents[2] / ".tools" / "ivy" / "jars"
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.soak, pytest.mark.integration]
 
 
 class Lines(list[str]):

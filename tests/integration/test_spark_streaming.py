@@ -111,6 +111,7 @@ def test_a_batch_without_rows_publishes_nothing(spark: SparkSession, place: Plac
     assert {path.name for path in place.checkpoint.glob("commits/[0-9]*")} == {"0", "1"}
 
 
+@pytest.mark.soak
 def test_two_streams_write_to_one_destination(spark: SparkSession, place: Place, tmp_path: Path) -> None:
     other = Place(tmp_path / "other")
     other.feed(5, 6)
@@ -145,6 +146,7 @@ def test_a_failed_task_is_retried_and_its_rows_arrive_once(spark: SparkSession, 
 
 
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+@pytest.mark.soak
 def test_a_batch_given_up_by_spark_leaves_nothing_and_a_restart_writes_it(
     spark: SparkSession, place: Place
 ) -> None:
@@ -156,6 +158,7 @@ def test_a_batch_given_up_by_spark_leaves_nothing_and_a_restart_writes_it(
     assert place.open_uploads() == []
 
 
+@pytest.mark.soak
 def test_a_reader_of_the_log_sees_only_whole_batches_while_the_query_runs(
     spark: SparkSession, place: Place
 ) -> None:
@@ -195,6 +198,7 @@ COMMIT_DIES: Final = "complete.complete.before"
 
 
 @pytest.mark.fault
+@pytest.mark.soak
 def test_a_driver_killed_at_any_point_and_restarted_writes_every_row_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:

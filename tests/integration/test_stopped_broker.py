@@ -20,7 +20,7 @@ from lockgate.workers.dispatch import commit_tasks, dispatch_tasks
 from lockgate.workers.gather import has_listener
 from tests.support.workers.celery_worker import StagedJob, connect_again, embedded_broker, worker_process
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.soak, pytest.mark.integration, pytest.mark.timeout(240)]
 
 LIMIT_S = 60.0
 

@@ -258,6 +258,7 @@ def test_a_wheel_contains_plain_files_of_one_package_and_its_requirements(wheel:
     assert "\nClassifier: Framework :: Apache Airflow :: Provider\n" in metadata
 
 
+@pytest.mark.soak
 def test_a_wheel_built_from_the_sdist_equals_the_wheel_of_the_checkout(wheel: Path, tmp_path: Path) -> None:
     with tarfile.open(build("sdist", ROOT, tmp_path)) as archive:
         assert not [member.name for member in archive if member.issym() or member.islnk()]
@@ -305,6 +306,7 @@ def test_a_project_and_lockgate_load_side_by_side(project: Project) -> None:
 
 
 @pytest.mark.parametrize("project", ["root on PYTHONPATH"], indirect=True)
+@pytest.mark.soak
 def test_the_folder_of_the_dags_is_a_bundle_beside_the_projects_bundle(project: Project) -> None:
     ours = project.run("lockgate", "dags", "path").stdout.strip()
     assert ours == str(project.environment.site_packages / "lockgate" / "dags")
@@ -323,6 +325,7 @@ def test_the_folder_of_the_dags_is_a_bundle_beside_the_projects_bundle(project: 
 
 
 @pytest.mark.parametrize("project", ["root as working directory"], indirect=True)
+@pytest.mark.soak
 def test_airflow_lists_the_provider_and_the_plugin_without_a_warning(project: Project) -> None:
     with ThreadPoolExecutor() as pool:
         provider = pool.submit(project.run, "-m", "airflow", "providers", "list", "--output", "json")
@@ -339,6 +342,7 @@ def test_airflow_lists_the_provider_and_the_plugin_without_a_warning(project: Pr
 
 
 @pytest.mark.parametrize("project", ["root on PYTHONPATH"], indirect=True)
+@pytest.mark.soak
 def test_the_spark_child_calls_a_function_of_the_projects_operators(project: Project) -> None:
     done = project.run("-c", STAGE, str(project.root / "staging"))
 
@@ -350,6 +354,7 @@ def test_the_spark_child_calls_a_function_of_the_projects_operators(project: Pro
 
 
 @pytest.mark.parametrize("project", ["root as working directory"], indirect=True)
+@pytest.mark.soak
 def test_a_worker_on_the_embedded_broker_knows_every_task(project: Project) -> None:
     registered: list[str] = []
 

@@ -72,6 +72,7 @@ def test_a_worker_reports_tasks_by_outcome_and_entries_of_all_its_processes(
         fetched(port)
 
 
+@pytest.mark.soak
 def test_counts_of_a_killed_pool_process_are_kept_and_its_successor_adds_to_them(
     tmp_path: Path, settings: Settings, port: str
 ) -> None:
@@ -94,6 +95,7 @@ def test_counts_of_a_killed_pool_process_are_kept_and_its_successor_adds_to_them
         wait_until(all_are_counted)
 
 
+@pytest.mark.soak
 def test_a_restarted_worker_counts_from_zero_on_the_released_port(
     tmp_path: Path, settings: Settings, port: str
 ) -> None:
@@ -107,6 +109,7 @@ def test_a_restarted_worker_counts_from_zero_on_the_released_port(
         assert ended(fetched(port), "success") == 0
 
 
+@pytest.mark.soak
 def test_a_second_worker_with_the_same_port_fails_to_start_and_reports_the_reason(
     tmp_path: Path, settings: Settings, port: str
 ) -> None:

@@ -17,7 +17,7 @@ from tests.support.blobs.libraries import upload, wheel
 from tests.support.workers import library_tasks
 from tests.support.workers.celery_worker import embedded_broker, wait_until, worker_process
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.soak, pytest.mark.integration]
 
 MODULE = "celery_rates"
 APPLICATION = "tests.support.workers.library_tasks"

@@ -72,6 +72,7 @@ def test_messages_and_results_are_delivered_and_released(tmp_path: Path, setting
     assert len(owners(settings)) == 1
 
 
+@pytest.mark.soak
 def test_a_stopped_worker_has_released_the_messages_of_its_completed_tasks(
     tmp_path: Path, settings: Settings
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_lost_blob_fails_the_task_in_the_worker_process(tmp_path: Path, settin
 
 @pytest.mark.fault
 @pytest.mark.parametrize("whole", [False, True], ids=["pool process", "worker"])
+@pytest.mark.soak
 def test_arguments_of_a_killed_task_are_kept_for_its_redelivery(
     tmp_path: Path, settings: Settings, whole: bool
 ) -> None:
@@ -115,6 +117,7 @@ def test_arguments_of_a_killed_task_are_kept_for_its_redelivery(
             arguments_are_let_go(settings)
 
 
+@pytest.mark.soak
 def test_a_worker_of_an_application_with_only_install_offload_deletes_its_cache_as_it_exits(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

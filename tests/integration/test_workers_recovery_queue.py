@@ -21,7 +21,7 @@ from lockgate.workers.recovery import settle_by_workers
 from tests.support.commit.destination import write
 from tests.support.workers.celery_worker import embedded_broker, worker_process
 
-pytestmark = [pytest.mark.fault, pytest.mark.integration]
+pytestmark = [pytest.mark.soak, pytest.mark.fault, pytest.mark.integration]
 
 PATIENCE_S = 120.0
 

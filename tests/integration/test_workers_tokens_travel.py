@@ -26,7 +26,7 @@ from tests.support.postgres import UNSYNCED, Server, primary
 from tests.support.workers import reading_worker
 from tests.support.workers.celery_worker import embedded_broker, wait_until, worker_process
 
-pytestmark = [pytest.mark.integration, pytest.mark.requires("postgres")]
+pytestmark = [pytest.mark.soak, pytest.mark.integration, pytest.mark.requires("postgres")]
 
 PATIENCE_S = 120.0
 

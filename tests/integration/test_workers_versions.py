@@ -19,7 +19,7 @@ from lockgate.workers.dispatch import commit_tasks, complete_by_workers
 from tests.support.soak import soak_only
 from tests.support.workers.celery_worker import StagedJob, WorkerProcess, embedded_broker, worker_process
 
-pytestmark = [pytest.mark.integration, pytest.mark.fault]
+pytestmark = [pytest.mark.soak, pytest.mark.integration, pytest.mark.fault]
 
 EARLIER_COMMIT: Final = "7676797"
 """Its journal is of version 1."""

@@ -50,7 +50,12 @@ class Server:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        chosen = {"listen_addresses": "127.0.0.1", "unix_socket_directories": str(self.root), **self.options}
+        chosen = {
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": str(self.root),
+            "dynamic_shared_memory_type": "mmap",  # below its folder, so that a killed server leaves nothing
+            **self.options,
+        }
         options = " ".join(f"-c {name}={value}" for name, value in {"port": str(self.port), **chosen}.items())
         data, log = str(self.root / "data"), str(self.root / "log")
         _run("pg_ctl", "-D", data, "-o", options, "-l", log, "-t", "60", "-w", "start")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.operators.recovery import summary_table
 from lockgate.storage_core.commit.leases.lease import JobLeaseState
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
@@ -73,6 +72,8 @@ def test_a_name_in_the_operator_s_table_is_shown() -> None:
         ended=JobPhase.FAILED,
         detail=f"line\n{TRICK}",
     )
+
+    from lockgate.operators.recovery import summary_table
 
     assert summary_table([result]).splitlines()[1].endswith(f"line {SHOWN}")
     assert "\x1b" not in summary_table([result])

@@ -48,7 +48,7 @@ def new_url(journal_url: str, tmp_path: Path, request: pytest.FixtureRequest) ->
     if journal_url.startswith("sqlite"):
         return lambda: f"sqlite:///{tmp_path / f'restored-{next(numbers)}.db'}"
     server: Server = request.getfixturevalue("postgres")
-    return lambda: server.new_database(f"restored_{next(numbers)}")
+    return lambda: server.new_database(f"{journal_url.rpartition('/')[2]}_restored_{next(numbers)}")
 
 
 def test_a_journal_that_is_pruned_restored_and_observed_behaves_like_its_model(

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from lockgate import open_job
-from lockgate.operators import LeaseRecoveryOperator
 from lockgate.storage_core.commit.job_events import end_logs
 from lockgate.storage_core.commit.open_or_attach import attach_job
 from lockgate.storage_core.commit.recovery.recover import recover_job
@@ -23,7 +22,6 @@ from lockgate.storage_core.job_log import left_logs, process_logs
 from lockgate.storage_core.job_log.merged_log import MergedLog
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.settings import Settings
-from tests.support.airflow.task_run import TaskRun
 from tests.support.cli import Run, committed_job, document, write
 from tests.unit.job_log.conftest import ReadLog
 
@@ -82,6 +80,9 @@ def test_a_killed_drivers_log_is_closed_by_the_operator_with_all_flushed_lines(
     before, open_ = states(short, destination, job_id)
     assert open_ == ["open"]
     time.sleep(1.1)
+
+    from lockgate.operators import LeaseRecoveryOperator
+    from tests.support.airflow.task_run import TaskRun
 
     run = LeaseRecoveryOperator(task_id="recover").execute(TaskRun().context())
 

@@ -19,7 +19,7 @@ from tests.support.commit.destination import crash_at
 from tests.support.soak import sample
 from tests.support.spark.streaming_query import Stream, TasksHere
 
-pytestmark = pytest.mark.fault
+pytestmark = [pytest.mark.soak, pytest.mark.fault]
 
 EARLIER, ROWS = [1, 2], [3, 4, 5]
 
