@@ -3,7 +3,7 @@
 The log takes no part in the protocol: a job without one commits as well, and no error of the log reaches the
 caller. It is a package above this one, so it is named here and imported at the first event.
 
-Source: docs/internals/job-log.md.
+Source: docs/internals/files.md.
 """
 
 from __future__ import annotations
