@@ -53,7 +53,7 @@ def child_settings(needs: Collection[Part] = ALL) -> Settings | None:
         return settings
     if "s3" not in needs:
         return settings.with_s3_credentials(None)
-    from lockgate.storage_core.stores.s3.fixed_credentials import FixedCredentials  # noqa: PLC0415 - boto3
+    from lockgate.storage_core.stores.s3.credentials import FixedCredentials  # noqa: PLC0415 - boto3
 
     fixed = FixedCredentials.of(settings)
     if fixed is None:

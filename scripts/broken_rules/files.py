@@ -212,7 +212,7 @@ MUTANTS: Final = (
         "a document whose root is none of S3's for this call is no answer",
         [
             Edit(
-                "storage_core/stores/s3/whole_answer.py",
+                "storage_core/stores/s3/answers.py",
                 'if found is None or found[1] not in {*roots, b"Error"}:',
                 "if not body.strip():",
             )

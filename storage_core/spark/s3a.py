@@ -17,7 +17,7 @@ import pyspark
 
 from lockgate.storage_core.errors import MissingPartError
 from lockgate.storage_core.stores.s3.clients import endpoint_of, region_of
-from lockgate.storage_core.stores.s3.fixed_credentials import FixedCredentials
+from lockgate.storage_core.stores.s3.credentials import FixedCredentials
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

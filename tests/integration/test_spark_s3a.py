@@ -16,7 +16,7 @@ from pyarrow import parquet
 from lockgate.operators.spark_process.process import SparkChild, SparkWork
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import open_store
-from lockgate.storage_core.stores.s3.fixed_credentials import FixedCredentials
+from lockgate.storage_core.stores.s3.credentials import FixedCredentials
 from tests.support.s3.real_server import environment, new_url
 from tests.support.soak import soak_only
 from tests.support.spark.cluster import CLUSTER_CONFIG, standalone_cluster

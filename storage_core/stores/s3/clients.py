@@ -25,6 +25,7 @@ from botocore.httpsession import get_cert_path
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores.s3.answers import before_parse, timestamp
 from lockgate.storage_core.stores.s3.credentials import read_credentials
 from lockgate.storage_core.stores.s3.errors import (
     NO_CONNECTION,
@@ -33,8 +34,6 @@ from lockgate.storage_core.stores.s3.errors import (
     is_outcome_unknown,
     scrubbed,
 )
-from lockgate.storage_core.stores.s3.timestamp import timestamp
-from lockgate.storage_core.stores.s3.whole_answer import before_parse
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -197,7 +196,7 @@ def _new_clients(connection: _Connection) -> Clients:
     if connection.s3_client == "boto3" or not has_crt():
         return Clients(repeating, single, lost_tries=lost)
     from lockgate.storage_core.stores.s3.crt.client import CrtClient, Network  # noqa: PLC0415 - see has_crt
-    from lockgate.storage_core.stores.s3.crt.transport import MONITORED_S, Connections  # noqa: PLC0415
+    from lockgate.storage_core.stores.s3.crt.connections import MONITORED_S, Connections  # noqa: PLC0415
 
     if connection.s3_timeout_s > MONITORED_S:
         return Clients(repeating, single, lost_tries=lost)
@@ -213,7 +212,6 @@ def _new_clients(connection: _Connection) -> Clients:
     network = Network(
         lambda other: _client(session, connection, other or region, tries=1),
         connections,
-        connection.far_parallelism,
     )
     tries = connection.s3_max_attempts
     ahead = CrtClient(single, network, 1, lost.note_error)

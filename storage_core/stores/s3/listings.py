@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from lockgate.storage_core.stores.protocol import PAGE, ObjectInfo, UploadInfo
+from lockgate.storage_core.stores.s3.answers import CutAnswerError
 from lockgate.storage_core.stores.s3.clients import Clients
 from lockgate.storage_core.stores.s3.request_policy import RequestPolicy
-from lockgate.storage_core.stores.s3.whole_answer import CutAnswerError
 
 if TYPE_CHECKING:
     from types_boto3_s3.type_defs import (

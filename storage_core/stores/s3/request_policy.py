@@ -18,10 +18,9 @@ from urllib3.exceptions import HTTPError
 from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError, UploadGoneError
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores.protocol import check_key, check_listed_key
+from lockgate.storage_core.stores.s3.answers import CutAnswerError, repeated
 from lockgate.storage_core.stores.s3.clients import Clients, clients_for
 from lockgate.storage_core.stores.s3.errors import RequestInfo, translated
-from lockgate.storage_core.stores.s3.repeat import repeated
-from lockgate.storage_core.stores.s3.whole_answer import CutAnswerError
 
 _CUT: Final = (CutAnswerError, IncompleteReadError, ResponseStreamingError, HTTPError)
 """What boto3 raises where the body of an answer ends too early."""

@@ -36,12 +36,12 @@ from lockgate.storage_core.stores.protocol import (
     check_key,
     check_parts,
 )
+from lockgate.storage_core.stores.s3.answers import CutAnswerError, check_range
 from lockgate.storage_core.stores.s3.clients import Clients, endpoint_of
 from lockgate.storage_core.stores.s3.errors import is_code, scrubbed
 from lockgate.storage_core.stores.s3.lifecycle import rule_problem
 from lockgate.storage_core.stores.s3.listings import object_pages, upload_pages
 from lockgate.storage_core.stores.s3.request_policy import RequestPolicy
-from lockgate.storage_core.stores.s3.whole_answer import CutAnswerError, check_range
 
 if TYPE_CHECKING:
     from types_boto3_s3.type_defs import (

@@ -19,9 +19,9 @@ from botocore.awsrequest import AWSResponse
 from botocore.exceptions import EndpointConnectionError
 
 from lockgate.storage_core.stores.s3.crt.answer import Answer
+from lockgate.storage_core.stores.s3.crt.connections import Connections
 from lockgate.storage_core.stores.s3.crt.endpoint import Endpoint
 from lockgate.storage_core.stores.s3.crt.operation import Message
-from lockgate.storage_core.stores.s3.crt.transport import Connections
 from tests.support.fake_s3.server import FakeS3
 
 _DOMAIN: Final = ".fake-s3.test"
@@ -51,13 +51,19 @@ def _answer(request: Any, **_: Any) -> AWSResponse | None:
 # Sessions take their handlers from this list when they are made; the first test may make the default one.
 botocore.handlers.BUILTIN_HANDLERS.append(("before-send.s3", _answer))
 
-_transport = Connections.transport
+_reach, _transport = Connections.reach, Connections.transport
+
+
+def _reach_fake(self: Connections, endpoint: Endpoint) -> None:
+    if not endpoint.host.endswith(_DOMAIN):
+        _reach(self, endpoint)
 
 
 def _transport_to_fake(self: Connections, endpoint: Endpoint) -> Any:
     return _FakeTransport(endpoint) if endpoint.host.endswith(_DOMAIN) else _transport(self, endpoint)
 
 
+Connections.reach = _reach_fake  # type: ignore[method-assign] # for all tests of this process
 Connections.transport = _transport_to_fake  # type: ignore[method-assign] # for all tests of this process
 
 
@@ -67,7 +73,7 @@ class _FakeTransport:
     def __init__(self, endpoint: Endpoint) -> None:
         self._url = f"{endpoint.scheme}://{endpoint.host}{endpoint.path}"
 
-    def send(self, message: Message, ended: Callable[[Answer | None], None]) -> Callable[[], Answer]:
+    def send(self, message: Message, arrived: Callable[[], None] = lambda: None) -> Callable[[], Answer]:
         # Length and signature are CRT's work.
         headers = {
             **dict(message.headers),
@@ -85,7 +91,7 @@ class _FakeTransport:
                 found.set_result(answer)
             except BaseException as error:  # noqa: BLE001 - raised where the answer is waited for
                 found.set_exception(error)
-            ended(None if found.exception() else found.result())
+            arrived()
 
         # As CRT does, it answers from another thread.
         Thread(target=copy_context().run, args=(answer,), daemon=True).start()

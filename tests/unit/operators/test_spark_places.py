@@ -17,7 +17,7 @@ from lockgate.operators.spark_process.process import SparkChild, SparkWork
 from lockgate.storage_core.errors import InvalidInputError, MissingPartError
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.spark.s3a import hadoop_version, merged_config, s3a_config, s3a_jars
-from lockgate.storage_core.stores.s3.fixed_credentials import FixedCredentials
+from lockgate.storage_core.stores.s3.credentials import FixedCredentials
 
 
 @pytest.fixture(autouse=True)

@@ -16,18 +16,16 @@ from botocore.exceptions import (
 )
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
+from lockgate.storage_core.stores.s3.answers import CutAnswerError, repeated
 from lockgate.storage_core.stores.s3.crt.answer import Answer, error_of, results
+from lockgate.storage_core.stores.s3.crt.connections import Connections
 from lockgate.storage_core.stores.s3.crt.endpoint import Endpoint, Endpoints
-from lockgate.storage_core.stores.s3.crt.limit import Limit
-from lockgate.storage_core.stores.s3.crt.operation import NAMES, Message, Operation
-from lockgate.storage_core.stores.s3.crt.transport import Connections, Transport, UnreadableAnswerError
-from lockgate.storage_core.stores.s3.repeat import repeated
-from lockgate.storage_core.stores.s3.whole_answer import CutAnswerError
+from lockgate.storage_core.stores.s3.crt.operation import NAMES, Operation
+from lockgate.storage_core.stores.s3.crt.transport import Transport
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
 
-_THROTTLED: Final = frozenset({429, 503})
 _RETRIED_STATUSES: Final = frozenset({429, 500, 502, 503, 504})
 _RETRIED_CODES: Final = frozenset({"RequestTimeout", "SlowDown", "Throttling", "RequestLimitExceeded"})
 _ELSEWHERE: Final = frozenset({301, 307, 308, 400})
@@ -42,41 +40,28 @@ class Network:
     Args:
         client_in: Returns a boto3 client for a region, or for the configured one.
         connections: Shared by all endpoints.
-        parallelism: Maximum number of requests at a time.
     """
 
-    def __init__(
-        self, client_in: Callable[[str | None], S3Client], connections: Connections, parallelism: int
-    ) -> None:
+    def __init__(self, client_in: Callable[[str | None], S3Client], connections: Connections) -> None:
         self.endpoints = Endpoints(client_in)
-        self.limit = Limit(parallelism)
         self.patience_s = connections.patience_s
         self._connections = connections
         self._transports: dict[Endpoint, Transport] = {}
         self._lock = threading.Lock()
 
-    def send(
-        self, endpoint: Endpoint, message: Message, arrived: Callable[[], None] = lambda: None
-    ) -> Callable[[], Answer]:
-        """Send a request once, when there is a slot for it; return what waits for its answer.
+    def transport(self, endpoint: Endpoint) -> Transport:
+        """Return the transport to an endpoint, to which there has been a connection.
 
-        Args:
-            arrived: Called, from any thread, when the answer is there or there will be none.
+        Raises:
+            BotoCoreError: There is none, or CRT cannot be started: nothing was sent.
         """
+        if known := self._transports.get(endpoint):
+            return known
+        self._connections.reach(endpoint)
         with self._lock:
-            transport = self._transports.get(endpoint) or self._connections.transport(endpoint)
-            self._transports[endpoint] = transport
-        slot = self.limit.take()
-
-        def ended(answer: Answer | None) -> None:
-            slot.free(throttled=None if answer is None else answer.status in _THROTTLED)
-            arrived()
-
-        try:
-            return transport.send(message, ended)
-        except BaseException:
-            slot.free(throttled=None)
-            raise
+            if endpoint not in self._transports:
+                self._transports[endpoint] = self._connections.transport(endpoint)
+            return self._transports[endpoint]
 
 
 class CrtClient:
@@ -135,20 +120,17 @@ class CrtClient:
         return self._sent(self._operation(NAMES[method]), endpoint, parameters, arrived)
 
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        by_boto3: Callable[..., dict[str, Any]] = getattr(self._boto3_client, method)
         endpoint = self._network.endpoints.of(parameters["Bucket"])
         if endpoint is None or _range_bytes(parameters) >= _LARGE_BYTES:
+            by_boto3: Callable[..., dict[str, Any]] = getattr(self._boto3_client, method)
             return by_boto3(**parameters)
         operation = self._operation(NAMES[method])
-        try:
-            return repeated(self._attempts, partial(self._try, operation, endpoint, parameters))
-        except UnreadableAnswerError:
-            if operation.method not in {"GET", "HEAD"}:
-                raise
-            return by_boto3(**parameters)
 
-    def _try(self, operation: Operation, endpoint: Endpoint, parameters: dict[str, Any]) -> dict[str, Any]:
-        return self._sent(operation, endpoint, parameters)()
+        def call() -> dict[str, Any]:
+            answered = self._sent(operation, endpoint, parameters)
+            return answered()
+
+        return repeated(self._attempts, call)
 
     def _sent(
         self,
@@ -158,13 +140,13 @@ class CrtClient:
         arrived: Callable[[], None] = lambda: None,
     ) -> Callable[[], dict[str, Any]]:
         message = operation.message(parameters)
-        answered = self._network.send(endpoint, message, arrived)
+        answered = self._network.transport(endpoint).send(message, arrived)
 
         def found() -> dict[str, Any]:
             answer = answered()
             moved = self._moved(endpoint, parameters["Bucket"], answer)
             if moved is not None:
-                answer = self._network.send(moved, message)()
+                answer = self._network.transport(moved).send(message)()
             return results(operation, answer)
 
         return found
@@ -192,7 +174,7 @@ def _range_bytes(parameters: Mapping[str, Any]) -> int:
 
 
 def _is_retried(error: BaseException) -> bool:
-    if isinstance(error, CutAnswerError | UnreadableAnswerError):
+    if isinstance(error, CutAnswerError):
         return False  # reads are repeated by `RequestPolicy.read`, for boto3's calls too
     if isinstance(error, ClientError):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)

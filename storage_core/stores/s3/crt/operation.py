@@ -42,12 +42,14 @@ class Message:
         path: Path below the bucket with the query, percent-encoded; begins with a slash if it has a key.
         headers: Names and values.
         body: May be empty.
+        is_verified: Whether the answer's body is compared with a checksum that S3 keeps; a range has none.
     """
 
     method: str
     path: str
     headers: tuple[tuple[str, str], ...]
     body: bytes
+    is_verified: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,13 @@ class Operation:
         parts = [self.subresource] if self.subresource else []
         parts += [urlencode(query, quote_via=quote)] if query else []
         path = "/" + quote(str(parameters["Key"]), safe=_SAFE_IN_KEYS) if "Key" in parameters else ""
-        return Message(self.method, f"{path}?{'&'.join(parts)}" if parts else path, tuple(headers), body)
+        return Message(
+            self.method,
+            f"{path}?{'&'.join(parts)}" if parts else path,
+            tuple(headers),
+            body,
+            is_verified=self.has_stream and "Range" not in parameters,
+        )
 
 
 def _body(value: Any) -> bytes:

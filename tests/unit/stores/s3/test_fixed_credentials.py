@@ -10,7 +10,7 @@ from botocore.credentials import Credentials
 
 from lockgate.storage_core.errors import AccessDeniedError, InvalidInputError, LockgateError
 from lockgate.storage_core.settings import Settings
-from lockgate.storage_core.stores.s3.fixed_credentials import FixedCredentials
+from lockgate.storage_core.stores.s3.credentials import FixedCredentials
 
 
 def _fails() -> Credentials:

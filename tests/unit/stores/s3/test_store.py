@@ -397,8 +397,6 @@ class TestWhatIsSent:
     @pytest.mark.parametrize(
         "inner",
         [
-            "<Upload/>",
-            "<Upload>text</Upload>",
             "<Upload><Key>sales/a</Key><UploadId>u</UploadId></Upload>",
             "<Upload><Key>sales/a</Key><UploadId>u</UploadId><Initiated>inf</Initiated></Upload>",
             "<Upload><UploadId>u</UploadId><Initiated>2026-11-21T00:00:00Z</Initiated></Upload>",

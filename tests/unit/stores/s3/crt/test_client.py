@@ -20,7 +20,7 @@ import pytest
 from awscrt.exceptions import AwsCrtError
 from awscrt.s3 import S3Client
 from botocore.credentials import Credentials, RefreshableCredentials
-from botocore.exceptions import EndpointConnectionError, HTTPClientError, ReadTimeoutError
+from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
 from lockgate.storage_core.errors import (
     AccessDeniedError,
@@ -34,10 +34,10 @@ from lockgate.storage_core.settings import MIB, Settings
 from lockgate.storage_core.stores import Store, open_store
 from lockgate.storage_core.stores.s3 import clients
 from lockgate.storage_core.stores.s3.crt.answer import error_of
-from lockgate.storage_core.stores.s3.crt.client import Network
+from lockgate.storage_core.stores.s3.crt.connections import Connections
 from lockgate.storage_core.stores.s3.crt.endpoint import Endpoint
 from lockgate.storage_core.stores.s3.crt.operation import Message
-from lockgate.storage_core.stores.s3.crt.transport import Connections, Transport
+from lockgate.storage_core.stores.s3.crt.transport import Transport
 from lockgate.storage_core.stores.s3.errors import is_outcome_unknown
 from tests.support.s3.misbehaving_server import RudeServer, answer, hangs_up, refusal, sends
 
@@ -45,7 +45,6 @@ pytestmark = pytest.mark.slow
 
 OBJECT = b'ETag: "0123"\r\nLast-Modified: Sun, 22 Nov 2026 10:00:00 GMT\r\n'
 DATA = answer(body=b"data", headers=OBJECT)
-REACH = "lockgate.storage_core.stores.s3.crt.transport.reach"
 DONE = answer(body=b"", headers=OBJECT)
 MOVED = sends(
     b"HTTP/1.1 301 Moved Permanently\r\nx-amz-bucket-region: eu-west-3\r\nContent-Length: 0\r\n\r\n",
@@ -285,92 +284,39 @@ def test_a_refusal_whose_answer_crt_hides_is_believed_of_s3_only(
         error=AwsCrtError(0, f"AWS_ERROR_S3_{hidden}", "hidden")
     )
     monkeypatch.setattr(Connections, "_client", lambda self, endpoint, signer: client)
-    monkeypatch.setattr(REACH, lambda endpoint, **_: None)
     connections = Connections(
         lambda: None, ca_file="", knows_server=knows_server, connect_timeout_s=1, timeout_s=1, parallelism=1
     )
     scheme, _, host = url.partition("://")
     transport = connections.transport(Endpoint(scheme, host, "", None))
 
-    answered = transport.send(Message("PUT", "/k", (), b"data"), lambda _: None)()
+    answered = transport.send(Message("PUT", "/k", (), b"data"))()
 
     assert is_outcome_unknown(answered.status, error_of(answered)["Code"]) is not is_refusal
 
 
-def network_of(
-    monkeypatch: pytest.MonkeyPatch, client: Mock, reached: Callable[..., None] = lambda *_, **__: None
-) -> Network:
-    """Return a network with one slot, whose requests a mock of CRT's client takes."""
-    monkeypatch.setattr(Connections, "_client", lambda self, endpoint, signer: client)
-    monkeypatch.setattr(REACH, reached)
-    connections = Connections(
-        lambda: None, ca_file="", knows_server=False, connect_timeout_s=0.05, timeout_s=0.05, parallelism=1
-    )
-    return Network(Mock(), connections, 1)
-
-
-SLOW_DOWN = AwsCrtError(0, "AWS_ERROR_S3_SLOW_DOWN", "slow down")
-
-
-def test_a_request_that_cannot_be_sent_frees_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = Mock(S3Client)
-    client.make_request.side_effect = [RuntimeError("not sent"), RuntimeError("not sent")]
-    network = network_of(monkeypatch, client)
-    for _ in range(2):
-        with pytest.raises(EndpointConnectionError):
-            network.send(Endpoint("http", "s3.example.org", "", None), Message("PUT", "/k", (), b""))
-    network.limit.take()
-
-
-def test_a_request_without_an_answer_is_given_up_once_and_frees_its_slot(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    client, arrived = Mock(S3Client), Mock()
-    network = network_of(monkeypatch, client)
+def transport_by(client: Mock) -> Transport:
+    """Return a transport whose requests a mock of CRT's client takes."""
     place = Endpoint("http", "s3.example.org", "", None)
-    wait = network.send(place, Message("PUT", "/k", (), b""), arrived)
+    return Transport(place, client, lambda: None, signing=None, patience_s=0.05, knows_server=False)
+
+
+def test_a_request_without_an_answer_is_given_up() -> None:
+    client, arrived = Mock(S3Client), Mock()
+    wait = transport_by(client).send(Message("PUT", "/k", (), b""), arrived)
     with pytest.raises(ReadTimeoutError):
         wait()
     client.make_request.return_value.cancel.assert_called_once_with()
     arrived.assert_called()
-    slot = network.limit.take()
-    # CRT reports the end of the cancelled request later: the slot is another one's by then.
-    client.make_request.call_args.kwargs["on_done"](error=SLOW_DOWN)
-    assert slot.is_held
-    taken = threading.Thread(target=network.limit.take, daemon=True)
-    taken.start()
-    taken.join(0.2)
-    assert taken.is_alive()
-    slot.free(throttled=None)
-    taken.join(5)
-    assert not taken.is_alive()
 
 
-def test_after_a_lost_connection_the_server_is_reached_again_before_a_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    client = Mock(S3Client)
-    client.make_request.side_effect = lambda on_done, **_: on_done(
-        error=AwsCrtError(0, "AWS_IO_SOCKET_TIMEOUT", "a part of the request may have arrived")
-    )
-    reached = Mock(side_effect=[None, EndpointConnectionError(endpoint_url="http://127.0.0.1:1")])
-    network, message = network_of(monkeypatch, client, reached), Message("PUT", "/k", (), b"")
-    place = Endpoint("http", "127.0.0.1:1", "", None)
-    with pytest.raises(HTTPClientError, match="a part of the request may have arrived"):
-        network.send(place, message)()
-    with pytest.raises(EndpointConnectionError):
-        network.send(place, message)
-    assert client.make_request.call_count == 1
-
-
-def test_a_request_for_which_there_is_no_descriptor_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_for_which_there_is_no_descriptor_is_not_sent() -> None:
     client = Mock(S3Client)
     client.make_request.side_effect = lambda on_done, **_: on_done(
         error=AwsCrtError(0, "AWS_ERROR_MAX_FDS_EXCEEDED", "no descriptor")
     )
-    network = network_of(monkeypatch, client)
     with pytest.raises(EndpointConnectionError):
-        network.send(Endpoint("http", "127.0.0.1:1", "", None), Message("PUT", "/k", (), b""))()
+        transport_by(client).send(Message("PUT", "/k", (), b""))()
 
 
 def test_an_answer_without_its_result_leaves_the_outcome_unknown(
@@ -395,17 +341,9 @@ def test_an_answer_without_its_result_leaves_the_outcome_unknown(
 def test_a_path_begins_with_a_slash_in_each_kind_of_address(below: str, path: str, expected: str) -> None:
     client = create_autospec(S3Client, instance=True)
     endpoint = Endpoint("https", "lake.s3.amazonaws.com", below, None)
-    transport = Transport(
-        endpoint, client, lambda: None, reached=lambda: None, signing=None, patience_s=1, knows_server=True
-    )
-    transport.send(Message("GET", path, (), b""), lambda _: None)
+    transport = Transport(endpoint, client, lambda: None, signing=None, patience_s=1, knows_server=True)
+    transport.send(Message("GET", path, (), b""))
     assert client.make_request.call_args.kwargs["request"].path == expected
-
-
-def test_an_answer_with_an_unreadable_date_is_none(server: RudeServer, open_at: Callable[..., Store]) -> None:
-    server.manners = [answer(body=b"", headers=b'ETag: "0"\r\nLast-Modified: yesterday\r\n')]
-    with pytest.raises(StoreUnavailableError, match="LastModified"):
-        open_at(s3_max_attempts=1).head("k")
 
 
 def test_a_body_that_differs_from_its_checksum_is_read_again(
