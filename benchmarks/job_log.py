@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from lockgate import open_job
-from lockgate.storage_core.job_log.process_logs import ProcessLogs, close_job_logs
+from lockgate.storage_core.event_log.event_queue import EventQueue, close_event_logs
 from lockgate.storage_core.settings import Settings
 
 ROUNDS: Final = 10
@@ -44,7 +44,7 @@ def run_job(home: Path, name: str, tasks: int, *, is_logged: bool) -> Cost:
                 file.write(b"a,b\n")
         job.commit()
     wall_s = time.monotonic() - began_s
-    close_job_logs(60.0)
+    close_event_logs(60.0)
     return Cost(time.process_time() - cpu_s, wall_s)
 
 
@@ -61,13 +61,13 @@ def fresh_process(home: Path, name: str, tasks: int, *, is_logged: bool) -> Cost
 
 def timed_thread() -> list[float]:
     """Return a list that receives the CPU time of each thread that writes logs, at its end."""
-    run, seconds = ProcessLogs._run, list[float]()  # noqa: SLF001 - measured from inside
+    run, seconds = EventQueue._run, list[float]()  # noqa: SLF001 - measured from inside
 
-    def timed(logs: ProcessLogs) -> None:
+    def timed(logs: EventQueue) -> None:
         run(logs)
         seconds.append(time.thread_time())
 
-    ProcessLogs._run = timed  # type: ignore[method-assign]  # noqa: SLF001
+    EventQueue._run = timed  # type: ignore[method-assign]  # noqa: SLF001
     return seconds
 
 

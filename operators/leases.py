@@ -129,8 +129,8 @@ class LeaseRecoveryOperator(_FilesOperator):
         return recover_files(report_only=self.report_only, **self.limits())
 
     def _here(self) -> FilesRecovered:
+        from lockgate.storage_core.event_log.event_files import delete_old_logs  # noqa: PLC0415
         from lockgate.storage_core.files.scheduled_work import recover_files  # noqa: PLC0415 - opens a journal
-        from lockgate.storage_core.job_log.left_logs import delete_old_logs  # noqa: PLC0415
 
         delete_old_logs(load_settings(), dry_run=self.report_only, note=self.note)
         return recover_files(load_settings(), report_only=self.report_only, note=self.note)

@@ -18,7 +18,7 @@ import pytest
 
 from lockgate.storage_core import prometheus
 from lockgate.storage_core.blobs.cache.process_cache import close_caches
-from lockgate.storage_core.job_log.process_logs import close_job_logs
+from lockgate.storage_core.event_log.event_queue import close_event_logs
 from lockgate.storage_core.journal import Journal, open_journal
 from lockgate.storage_core.journal.database import migrate
 from lockgate.storage_core.journal.process_journal import close_journals
@@ -167,7 +167,7 @@ def process() -> Iterator[None]:
 def _end_as_a_process() -> None:
     try:
         close_caches()
-        close_job_logs()
+        close_event_logs()
     finally:
         close_journals()
 

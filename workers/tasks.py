@@ -46,8 +46,8 @@ def sweep_unreferenced_blobs(dry_run: bool = True, orphans: bool | None = None) 
 
 def recover_ended_files(report_only: bool = False) -> dict[str, Any]:
     """Close the appendable files whose writers have ended, on the volumes that this worker reaches."""
+    from lockgate.storage_core.event_log.event_files import delete_old_logs  # noqa: PLC0415 - as above
     from lockgate.storage_core.files.scheduled_work import recover_files  # noqa: PLC0415 - as above
-    from lockgate.storage_core.job_log.left_logs import delete_old_logs  # noqa: PLC0415 - as above
 
     delete_old_logs(load_settings(), dry_run=report_only)
     return _built_in(recover_files(load_settings(), report_only=report_only))

@@ -212,7 +212,7 @@ def clean(
 
     Logs are those of jobs that the journal has forgotten, or that ended LOCKGATE_TOMBSTONE_S ago.
     """
-    from lockgate.storage_core.job_log.left_logs import delete_old_logs
+    from lockgate.storage_core.event_log.event_files import delete_old_logs
     from lockgate.storage_core.settings import load_settings
 
     def note(line: str) -> None:

@@ -21,9 +21,9 @@ from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.settings import Settings
 
-JOB_LOG: Final = "lockgate.storage_core.job_log.process_logs:append_event"
+JOB_LOG: Final = "lockgate.storage_core.event_log.event_queue:append_event"
 """Function that appends an event to a job's log."""
-CLOSE: Final = "lockgate.storage_core.job_log.process_logs:close_job_logs"
+CLOSE: Final = "lockgate.storage_core.event_log.event_queue:close_event_logs"
 
 Role = Literal["driver", "worker", "recovery"]
 

@@ -13,7 +13,7 @@ from lockgate.storage_core.cli.render import JOB_HELP, JsonFlag, print_json, pri
 
 if TYPE_CHECKING:
     from lockgate.storage_core.commit.job_events import JobEvent
-    from lockgate.storage_core.job_log.merged_log import MergedLog
+    from lockgate.storage_core.event_log.merged_events import MergedLog
 
 STATES: Final = {
     "open": "being written, or its process has ended without closing it",
@@ -37,8 +37,8 @@ def show(
     from lockgate.storage_core.cli.jobs.job_index import locate
     from lockgate.storage_core.commit.open_or_attach import attach_job
     from lockgate.storage_core.commit.records.phase import TERMINAL
+    from lockgate.storage_core.event_log.merged_events import MergedLog
     from lockgate.storage_core.files.home_files import open_files
-    from lockgate.storage_core.job_log.merged_log import MergedLog
     from lockgate.storage_core.settings import load_settings
 
     destination, job_id = locate(job)

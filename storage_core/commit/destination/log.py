@@ -240,8 +240,8 @@ class DestinationLog:
         except MalformedRecordError as error:
             raise MalformedLogError(
                 f"the log of {self.store.url} cannot be read: {error}; nothing was changed; no job commits "
-                f"here until that record is restored; `lockgate store repair {self.store.url}` rebuilds it "
-                "where it is certain what it said"
+                f"here until that record is restored from the store's versions or a backup; `lockgate store "
+                f"check {self.store.url}` names all such records"
             ) from None
 
     def _highest_claimed(self, after: int) -> int:

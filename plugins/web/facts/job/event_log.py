@@ -10,8 +10,8 @@ from lockgate.plugins.web.models.event_log import JobLog, LogFile, LogLine, Reco
 from lockgate.plugins.web.reads import Reads
 from lockgate.storage_core.commit.job_events import JobEvent
 from lockgate.storage_core.commit.registry.rows import Job
+from lockgate.storage_core.event_log.merged_events import MergedLog
 from lockgate.storage_core.files.home_files import open_files
-from lockgate.storage_core.job_log.merged_log import MergedLog
 
 TAIL_BYTES: Final = 128 * 1024
 """Bytes that are read of each process's file, some hundred lines."""

@@ -11,8 +11,8 @@ from lockgate import open_job
 from lockgate.plugins.web.facts.job import event_log
 from lockgate.storage_core.commit.recovery.recover import recover_job
 from lockgate.storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.event_log import event_queue
 from lockgate.storage_core.files.home_files import HomeVolumes
-from lockgate.storage_core.job_log import process_logs
 from lockgate.storage_core.settings import Settings
 from tests.support.cli import committed_job, lapsed_job, write
 from tests.unit.plugins.web.served import API, client
@@ -20,7 +20,7 @@ from tests.unit.plugins.web.served import API, client
 
 @pytest.fixture
 def logged(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    monkeypatch.setattr(process_logs, "FLUSH_EVERY_S", 0.01)
+    monkeypatch.setattr(event_queue, "FLUSH_EVERY_S", 0.01)
     return settings.model_copy(update={"job_log": True})
 
 
@@ -28,7 +28,7 @@ def test_a_running_job_shows_its_log_and_then_more_of_it(logged: Settings, desti
     app = client(logged)
     job = open_job(destination, "sales", settings=logged)
     write(job)
-    process_logs.close_job_logs()
+    event_queue.close_event_logs()
 
     found = app.get(f"{API}/jobs/{job.job_id}/log").json()
     assert [line["event"] for line in found["lines"]] == ["opened", "task committed", "closed"]
@@ -38,7 +38,7 @@ def test_a_running_job_shows_its_log_and_then_more_of_it(logged: Settings, desti
     assert "phase: committed" not in page
 
     job.commit()
-    process_logs.close_job_logs()
+    event_queue.close_event_logs()
     newest = app.get(f"{API}/jobs/{job.job_id}/log?limit=2").json()
     assert [line["phase"] or line["event"] for line in newest["lines"]] == ["committed", "closed"]
     assert newest["is_cut"]
@@ -50,7 +50,7 @@ def test_only_the_last_bytes_of_a_long_log_are_read(
 ) -> None:
     monkeypatch.setattr(event_log, "TAIL_BYTES", 250)
     job = committed_job(destination, logged)
-    process_logs.close_job_logs()
+    event_queue.close_event_logs()
 
     found = client(logged).get(f"{API}/jobs/{job.job_id}/log").json()
 
@@ -77,7 +77,7 @@ def test_volumes_that_do_not_answer_are_named_and_the_page_is_shown(
         raise StoreUnavailableError("the volume is away")
 
     job = committed_job(destination, logged)
-    process_logs.close_job_logs()
+    event_queue.close_event_logs()
     monkeypatch.setattr(HomeVolumes, "__getitem__", fail)
     app = client(logged)
 
@@ -94,7 +94,7 @@ def test_the_recoveries_of_a_job_say_who_decided_what_and_what_came_of_it(
 ) -> None:
     job = lapsed_job(destination, logged)
     recover_job(destination, job.job_id, settings=logged)
-    process_logs.close_job_logs()
+    event_queue.close_event_logs()
     app = client(logged)
 
     (found,) = app.get(f"{API}/jobs/{job.job_id}/log").json()["recoveries"]

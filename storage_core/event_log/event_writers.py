@@ -27,19 +27,16 @@ from lockgate.storage_core.errors import (
     ObjectNotFoundError,
     StoreUnavailableError,
 )
+from lockgate.storage_core.event_log.event_files import JOB_LOGS, log_path, new_log_name
 from lockgate.storage_core.files.files import Files, FileWriter
 from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.files.namespace.volume_urls import read_urls
 from lockgate.storage_core.ids import JobId, ShortId
-from lockgate.storage_core.job_log.left_logs import recover_open_files
-from lockgate.storage_core.job_log.log_files import JOB_LOGS, log_path, new_log_name
 from lockgate.storage_core.journal.process_journal import configured_journal, journal_url
 from lockgate.storage_core.settings import Settings
 
-LOG: Final = logging.getLogger("lockgate.job_log")
+LOG: Final = logging.getLogger("lockgate.event_log")
 
-RECOVER_LEASES: Final = 2
-"""A process that has recovered a job waits this many lease limits for the leases of the job's other files."""
 REST_S: Final = 30.0
 """After a failure the volumes are left alone for this long, and lines are lost."""
 
@@ -164,7 +161,6 @@ class _PlaceWriters:
         self._journal = ""
         self._logs: dict[JobKey, _OpenLog] = {}
         self._lost = lost
-        self._left_open: dict[JobKey, float] = {}
         self._rests_until_s = 0.0
         self._used_s = monotonic()
         self._process = f"{socket.gethostname()}:{os.getpid()}"
@@ -202,8 +198,6 @@ class _PlaceWriters:
         now_s = monotonic()
         for job in [job for job, log in self._logs.items() if now_s - log.used_s >= idle_s]:
             self._close_log(job)
-        if idle_s and self._recover_left_open(now_s):
-            return False
         return (
             not self._logs and now_s - self._used_s >= idle_s and (now_s >= self._rests_until_s or not idle_s)
         )
@@ -226,8 +220,6 @@ class _PlaceWriters:
         self._lost.pop(job, None)
         if any(_is_last(event) for event in events):
             self._close_log(job)
-        if any(event.event == "recovery ended" for event in events):
-            self._left_open[job] = self._used_s + RECOVER_LEASES * self._settings.lease_hard_s
 
     def _open(self, files: Files, job: JobKey, role: str) -> _OpenLog:
         path = log_path(new_log_name(job.job_id, job.short_id, role))
@@ -256,24 +248,6 @@ class _PlaceWriters:
             self._write(log, JobEvent(at_s=at_s, event="closed", role=log.role))
             log.writer.close()
             self._lost.pop(job, None)
-
-    def _recover_left_open(self, now_s: float) -> bool:
-        """Close the files of recovered jobs whose processes were killed; return whether some are waited for.
-
-        Their leases lapse about when the job's does. What is not closed here, the next run of lease recovery
-        closes.
-        """
-        if not self._left_open or self._files is None:
-            return False
-        for job, until_s in list(self._left_open.items()):
-            try:
-                is_waiting = recover_open_files(self._files, job.job_id, job.short_id)
-            except (LockgateError, RuntimeError) as error:
-                LOG.info("job %s: its log is left to lease recovery: %s", job.job_id, error)
-                is_waiting = False
-            if not is_waiting or now_s >= until_s:
-                del self._left_open[job]
-        return bool(self._left_open)
 
     def _open_files(self) -> Files:
         if self._files is None:

@@ -6,9 +6,9 @@ import pytest
 
 from lockgate.storage_core.commit.job_events import JobEvent
 from lockgate.storage_core.commit.records.job_record import JobRecord
+from lockgate.storage_core.event_log import event_queue, event_writers
+from lockgate.storage_core.event_log.merged_events import MergedLog
 from lockgate.storage_core.files.home_files import open_files
-from lockgate.storage_core.job_log import log_writers, process_logs
-from lockgate.storage_core.job_log.merged_log import MergedLog
 from lockgate.storage_core.settings import Settings
 
 ReadLog = Callable[[JobRecord], tuple[list[JobEvent], list[str]]]
@@ -18,8 +18,8 @@ ReadLog = Callable[[JobRecord], tuple[list[JobEvent], list[str]]]
 def logged(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Turn the event log on, and let it wait for nothing."""
     monkeypatch.setenv("LOCKGATE_JOB_LOG", "true")
-    monkeypatch.setattr(process_logs, "FLUSH_EVERY_S", 0.01)
-    monkeypatch.setattr(log_writers, "REST_S", 0.0)
+    monkeypatch.setattr(event_queue, "FLUSH_EVERY_S", 0.01)
+    monkeypatch.setattr(event_writers, "REST_S", 0.0)
     return Settings(home=settings.home)
 
 
@@ -28,7 +28,7 @@ def read_log(logged: Settings) -> ReadLog:
     """Return a function that ends this process's logs, and returns a job's lines and its files' states."""
 
     def read(job: JobRecord) -> tuple[list[JobEvent], list[str]]:
-        process_logs.close_job_logs()
+        event_queue.close_event_logs()
         with open_files(logged, writes=False) as files:
             log = MergedLog(files, job.job_id, job.short_id)
             return log.read(), [file.state for file in log.files]

@@ -10,7 +10,7 @@ import pytest
 
 from lockgate import open_job
 from lockgate.storage_core.errors import ObjectNotFoundError
-from lockgate.storage_core.job_log import process_logs
+from lockgate.storage_core.event_log import event_queue
 from lockgate.storage_core.settings import Settings
 from tests.support.cli import Run, committed_job, document, write
 
@@ -19,7 +19,7 @@ MAIN = "from lockgate.storage_core.cli.app import main; main()"
 
 def test_the_log_of_an_ended_job_is_printed(logged: Settings, destination: str, run: Run) -> None:
     job = committed_job(destination, logged)
-    process_logs.close_job_logs()
+    event_queue.close_event_logs()
 
     shown = run("jobs", "log", "sales").stdout
     assert [line.partition("  ")[2].split("  ")[1] for line in shown.splitlines()[:2]] == [

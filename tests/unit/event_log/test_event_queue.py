@@ -16,14 +16,14 @@ from lockgate.storage_core.commit.job_events import acting_as
 from lockgate.storage_core.commit.open_or_attach import attach_job
 from lockgate.storage_core.commit.recovery.recover import recover_job
 from lockgate.storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.event_log import event_queue, event_writers
 from lockgate.storage_core.files.volumes.local import LocalVolume
-from lockgate.storage_core.job_log import log_writers, process_logs
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.settings import Settings
 from tests.support.cli import committed_job, lapsed_job, write
 from tests.support.journal.database import entries
 from tests.support.postgres import Server
-from tests.unit.job_log.conftest import ReadLog
+from tests.unit.event_log.conftest import ReadLog
 
 COMMITTED = [
     "opened",
@@ -58,10 +58,10 @@ def test_a_task_that_another_process_commits_and_a_recovery_have_files_of_their_
     logged: Settings, destination: str, read_log: ReadLog
 ) -> None:
     job = lapsed_job(destination, logged)
-    process_logs.close_job_logs()
+    event_queue.close_event_logs()
     with acting_as("worker"):
         write(attach_job(destination, job.job_id, settings=logged), "b.csv", "part-1")
-    process_logs.close_job_logs()
+    event_queue.close_event_logs()
     recover_job(destination, job.job_id, settings=logged)
 
     events, states = read_log(job.record)
@@ -106,7 +106,7 @@ def test_a_log_costs_four_entries_however_many_tasks_there_are(
         for task in range(tasks):
             write(job, f"{task}.csv", f"part-{task}")
         job.commit()
-        process_logs.close_job_logs()
+        event_queue.close_event_logs()
         return entries(journal) - before
 
     without = logged.model_copy(update={"job_log": False})
@@ -141,9 +141,9 @@ def test_a_volume_that_fails_costs_lines_and_not_the_job(  # noqa: PLR0917 - fix
     with monkeypatch.context() as broken, caplog.at_level(logging.WARNING):
         broken.setattr(LocalVolume, call, fail)
         write(job)
-        process_logs.close_job_logs()
+        event_queue.close_event_logs()
         write(job, "b.csv", "part-1")
-        process_logs.close_job_logs()
+        event_queue.close_event_logs()
     job.commit()
 
     assert job.phase() == "committed"
@@ -162,14 +162,14 @@ def test_a_volume_that_fails_costs_lines_and_not_the_job(  # noqa: PLR0917 - fix
 def test_the_log_says_how_many_lines_were_lost(
     logged: Settings, destination: str, read_log: ReadLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_logs, "QUEUED", 2)
+    monkeypatch.setattr(event_queue, "QUEUED", 2)
     held = held_thread(monkeypatch)
     job = open_job(destination, "sales", settings=logged)
     held.wait_begun()
     for task in range(5):
         write(job, f"{task}.csv", f"part-{task}")  # two wait, three are lost
     held.release()
-    process_logs.close_job_logs()
+    event_queue.close_event_logs()
     job.commit()
 
     lines = texts(read_log, job)
@@ -180,7 +180,7 @@ def test_the_log_says_how_many_lines_were_lost(
 def test_lost_lines_of_a_job_without_others_in_a_batch_are_in_its_next_lines(
     logged: Settings, destination: str, read_log: ReadLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_logs, "QUEUED", 2)
+    monkeypatch.setattr(event_queue, "QUEUED", 2)
     held = held_thread(monkeypatch)
     noisy = open_job(destination, "noisy", settings=logged)
     held.wait_begun()
@@ -189,7 +189,7 @@ def test_lost_lines_of_a_job_without_others_in_a_batch_are_in_its_next_lines(
     job = open_job(destination, "sales", settings=logged)
     write(job)  # the queue is full: both lines are lost
     held.release()
-    process_logs.close_job_logs()
+    event_queue.close_event_logs()
     job.commit()
 
     assert "2 lines of this log were lost" in texts(read_log, job)
@@ -199,7 +199,7 @@ def test_lost_lines_of_a_job_without_others_in_a_batch_are_in_its_next_lines(
 def test_lost_lines_are_counted_once_if_two_settings_name_one_log(
     logged: Settings, destination: str, read_log: ReadLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_logs, "QUEUED", 2)
+    monkeypatch.setattr(event_queue, "QUEUED", 2)
     held = held_thread(monkeypatch)
     job = open_job(destination, "sales", settings=logged)
     held.wait_begun()
@@ -214,9 +214,9 @@ def test_lost_lines_are_counted_once_if_two_settings_name_one_log(
 def test_a_log_names_the_lines_that_were_lost_after_its_last_one(
     logged: Settings, destination: str, read_log: ReadLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_logs, "QUEUED", 1)
+    monkeypatch.setattr(event_queue, "QUEUED", 1)
     job = open_job(destination, "sales", settings=logged)
-    while process_logs._LOGS._queue:
+    while event_queue._LOGS._queue:
         time.sleep(0.01)
     held = held_thread(monkeypatch)
     noisy = open_job(destination, "noisy", settings=logged)
@@ -252,21 +252,21 @@ def test_the_end_of_a_process_waits_for_a_volume_only_so_long(
     held = held_thread(monkeypatch)
     committed_job(destination, logged)
     began_s = time.monotonic()
-    process_logs.close_job_logs(0.1)
+    event_queue.close_event_logs(0.1)
     assert time.monotonic() - began_s < 5
     assert "may lack its last lines" in caplog.text
     caplog.clear()
     held.release()
-    process_logs.close_job_logs()
+    event_queue.close_event_logs()
     assert caplog.text == ""
 
 
 def test_a_file_is_closed_and_the_volume_given_up_after_some_idle_time(
     logged: Settings, destination: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_logs, "IDLE_S", 0.05)
+    monkeypatch.setattr(event_queue, "IDLE_S", 0.05)
     open_job(destination, "sales", settings=logged)
-    (thread,) = [one for one in threading.enumerate() if one.name == "lockgate-job-log"]
+    (thread,) = [one for one in threading.enumerate() if one.name == "lockgate-event-log"]
     thread.join(30)
     assert not thread.is_alive()
     (volume,) = (logged.home_dir / "volumes").iterdir()
@@ -280,7 +280,7 @@ def test_a_fork_writes_a_file_of_its_own(logged: Settings, destination: str, rea
     if not child:
         with acting_as("worker"):
             write(attach_job(destination, job.job_id, settings=logged), "b.csv", "part-1")
-        process_logs.close_job_logs()
+        event_queue.close_event_logs()
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     job.commit()
@@ -304,9 +304,9 @@ def test_a_journal_of_several_machines_without_volumes_has_no_log_and_says_so_on
     settings = logged.model_copy(update={"journal_url": url})
     with caplog.at_level(logging.WARNING):
         committed_job(destination, settings)
-        process_logs.close_job_logs()
+        event_queue.close_event_logs()
         committed_job(destination, settings, "other")
-        process_logs.close_job_logs()
+        event_queue.close_event_logs()
 
     warnings = [record.message for record in caplog.records if "event log is not written" in record.message]
     assert len(warnings) == 1
@@ -329,12 +329,12 @@ class Held:
 
 def held_thread(monkeypatch: pytest.MonkeyPatch) -> Held:
     held = Held()
-    create: Callable[..., Any] = log_writers.Files.create
+    create: Callable[..., Any] = event_writers.Files.create
 
     def wait(*arguments: Any) -> Any:
         held.begun.set()
         assert held.released.wait(60)
         return create(*arguments)
 
-    monkeypatch.setattr(log_writers.Files, "create", wait)
+    monkeypatch.setattr(event_writers.Files, "create", wait)
     return held

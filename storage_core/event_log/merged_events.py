@@ -12,10 +12,10 @@ from lockgate.storage_core.commit.job_events import JobEvent
 from lockgate.storage_core.commit.records.phase import TERMINAL
 from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError
+from lockgate.storage_core.event_log.event_files import files_of_job, log_path, log_prefix
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.queries import FileStatus
 from lockgate.storage_core.files.reader import Reader
-from lockgate.storage_core.job_log.log_files import files_of_job, log_path, log_prefix
 
 FOLLOW_S: Final = 0.3
 LATE_S: Final = 5.0

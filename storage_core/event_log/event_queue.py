@@ -15,11 +15,11 @@ from typing import Final
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.job_events import JobEvent
 from lockgate.storage_core.commit.records.job_record import JobRecord
+from lockgate.storage_core.event_log.event_writers import JobKey, LogWriters, Losses, Queued
 from lockgate.storage_core.forks import FORKS, Forkable
-from lockgate.storage_core.job_log.log_writers import JobKey, LogWriters, Losses, Queued
 from lockgate.storage_core.settings import Settings
 
-LOG: Final = logging.getLogger("lockgate.job_log")
+LOG: Final = logging.getLogger("lockgate.event_log")
 
 QUEUED: Final = 10_000
 """Most lines that wait; a line has some 200 bytes."""
@@ -31,7 +31,7 @@ EXIT_S: Final = 5.0
 """How long the end of the process waits for the last lines."""
 
 
-class ProcessLogs(Forkable):
+class EventQueue(Forkable):
     """The logs of one process. A fork writes none of its parent's."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class ProcessLogs(Forkable):
                 return
             self._queue.append(Queued(job, event, settings, clock))
             if self._thread is None:
-                thread = threading.Thread(target=self._run, name="lockgate-job-log", daemon=True)
+                thread = threading.Thread(target=self._run, name="lockgate-event-log", daemon=True)
                 try:
                     thread.start()
                 except RuntimeError as error:  # the process has too many threads, or is ending
@@ -108,7 +108,7 @@ class ProcessLogs(Forkable):
                     self._thread = None
 
 
-_LOGS: Final = ProcessLogs()
+_LOGS: Final = EventQueue()
 
 
 def append_event(job: JobRecord, event: JobEvent, settings: Settings, clock: Clock) -> None:
@@ -116,7 +116,7 @@ def append_event(job: JobRecord, event: JobEvent, settings: Settings, clock: Clo
     _LOGS.append(job, event, settings, clock)
 
 
-def close_job_logs(timeout_s: float = EXIT_S) -> None:
+def close_event_logs(timeout_s: float = EXIT_S) -> None:
     """Append the waiting lines of this process and close its files.
 
     For a process that ends without Python's exit handlers, and for tests. It returns after the timeout even
@@ -126,4 +126,4 @@ def close_job_logs(timeout_s: float = EXIT_S) -> None:
 
 
 # Registered after the journals' own handler, so it runs before the journals are closed.
-atexit.register(close_job_logs)
+atexit.register(close_event_logs)
