@@ -6,7 +6,7 @@
     python scripts/s3_server.py status        0 running, 3 not running
     python scripts/s3_server.py stop
 
-`docs/internals/adr/0002-s3-server-for-tests.md` has the reasons for this server and its differences from AWS.
+`docs/internals/decisions.md, ADR 2` has the reasons for this server and its differences from AWS.
 
 All files are in `.tools` of the checkout. The server holds `s3-server.lock` until it ends, so two starts
 never create two servers. Every start creates a new secret, so another process with the same pid or port is

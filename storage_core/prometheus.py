@@ -1,7 +1,7 @@
 """Export metrics that were recorded through OpenTelemetry's API to Prometheus.
 
 The `MeterProvider` here uses prometheus_client, which can aggregate the processes of a Celery worker's pool.
-OpenTelemetry's exporter for Prometheus cannot: see docs/internals/adr/0018-one-metrics-api.md.
+OpenTelemetry's exporter for Prometheus cannot: see docs/internals/decisions.md, ADR 18.
 """
 
 from __future__ import annotations

@@ -23,6 +23,8 @@ PAGES = sorted(
         *(REPOSITORY / "docs").rglob("*.md"),
     ]
 )
+DECISIONS = REPOSITORY / "docs" / "internals" / "decisions.md"
+PARTS = ("storage_core", "workers", "operators", "plugins", "dags", "scripts", "benchmarks", "tests")
 CODE_BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)(?:\s+\"[^\"]*\")?\)")
 ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
@@ -97,6 +99,18 @@ def test_every_page_can_be_reached_from_the_index() -> None:
         todo += [found for found in pages - reached if found.exists()]
         reached |= pages
     assert sorted(set((REPOSITORY / "docs").rglob("*.md")) - reached) == []
+
+
+def test_every_decision_that_a_page_or_the_code_names_is_recorded() -> None:
+    recorded = set(re.findall(r"^## ADR (\d+)$", DECISIONS.read_text(), re.MULTILINE))
+    code = (path for part in PARTS for path in (REPOSITORY / part).rglob("*.py"))
+    named = {
+        (str(path.relative_to(REPOSITORY)), number)
+        for path in (*PAGES, *code)
+        for number in re.findall(r"\bADR (\d+)", path.read_text())
+    }
+    assert len(recorded) > 10
+    assert sorted((path, number) for path, number in named if number not in recorded) == []
 
 
 def test_the_examples_import_only_what_exists() -> None:

@@ -3,7 +3,7 @@
 A sweep is often a process of its own, which looks only once. So the local store keeps what the sweeps of this
 machine have seen, by its monotonic clock, until the machine is started again.
 
-Source: docs/internals/adr/0020-leases-lapse-on-a-monotonic-clock.md.
+Source: docs/internals/decisions.md, ADR 20.
 """
 
 from __future__ import annotations
