@@ -3,7 +3,7 @@
 An owner describes its family in one module, which `FAMILIES` names. A process imports these modules when it
 first needs them, so it always knows all families.
 
-Source: docs/adr/0017-families-of-entries.md.
+Source: docs/internals/decisions.md, ADR 17.
 """
 
 from __future__ import annotations
