@@ -34,7 +34,7 @@ from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.log_records import LiveFile, Outcome, Receipt
 from lockgate.storage_core.commit.records.pending_set import PendingFile, PendingSet
 from lockgate.storage_core.commit.records.plan_records import AdditionShard, Decision, PlanHead
-from lockgate.storage_core.commit.records.report import Ended, FileFate, Report
+from lockgate.storage_core.commit.records.report import Ended, FileResult, Report
 from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES, shard_ref
 from lockgate.storage_core.ids import AttemptId, JobAttemptId, TaskId, Token
 from lockgate.storage_core.settings import Settings
@@ -193,7 +193,7 @@ def reported(folder: JobFolder, files: list[PendingFile]) -> None:
     planned(folder, files)
     report = FileReport(folder)
     for file in files:
-        report.add(FileFate(key=file.key, fate="published"))
+        report.add(FileResult(key=file.key, result="published"))
     receipt = Receipt(
         job_id=folder.job_id,
         turn=1,
@@ -226,7 +226,7 @@ def reported(folder: JobFolder, files: list[PendingFile]) -> None:
         receipt=receipt,
         counts=dict(report.counts),
         shards=tuple(report.shards),
-        fates=report.unstored(),
+        files=report.unstored(),
     )
     folder.store.put(folder.key("report.json"), encode(ended))
     marker = Ended(job_id=folder.job_id, ended="committed", ended_s=time.time(), receipt=receipt)

@@ -244,10 +244,10 @@ class JobRecoveryOperator(LockgateOperator):
         return found, unreached
 
     def _by_threads(self, jobs: Sequence[JobAt], settings: Settings) -> Iterator[RecoveryResult]:
-        from lockgate.storage_core.commit.recovery.recover import settle  # noqa: PLC0415 - when a task runs
+        from lockgate.storage_core.commit.recovery.recover import recover_jobs  # noqa: PLC0415 - when a task runs
 
         progress = LoggedProgress(self.log)
-        results = settle(jobs, dry_run=self.report_only, settings=settings)
+        results = recover_jobs(jobs, dry_run=self.report_only, settings=settings)
         for done, result in enumerate(results, start=1):
             progress("recovery", done, len(jobs))
             yield result

@@ -9,7 +9,7 @@ from typing import Final
 
 from celery.canvas import Signature
 
-from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult, settle, unsettled
+from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult, failed_recovery, recover_jobs
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.decoding import convert
 from lockgate.storage_core.errors import LockgateError
@@ -64,12 +64,12 @@ def settle_by_workers(
                 job = remaining.pop(position)
                 progress(WORK, len(jobs) - len(remaining), len(jobs))
                 if isinstance(outcome, LockgateError):
-                    yield unsettled(job, outcome)
+                    yield failed_recovery(job, outcome)
                 else:
                     yield convert(outcome, RecoveryResult)
     except LockgateError as error:
         logger.warning("%s: this process settles the remaining %d jobs: %s", WORK, len(remaining), error)
-        results = settle(remaining.values(), dry_run=dry_run, settings=settings)
+        results = recover_jobs(remaining.values(), dry_run=dry_run, settings=settings)
         for done, result in enumerate(results, start=len(jobs) - len(remaining) + 1):
             progress(WORK, done, len(jobs))
             yield result

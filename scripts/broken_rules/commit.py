@@ -61,7 +61,7 @@ MUTANTS: Final = (
         [
             Edit(
                 "storage_core/commit/task/task_commit.py",
-                "1 + len(settled.committed - {record.attempt_id})",
+                "1 + len(ended.committed - {record.attempt_id})",
                 "1",
             ),
             Edit(
@@ -78,7 +78,7 @@ MUTANTS: Final = (
         [
             Edit(
                 "storage_core/commit/task/task_commit.py",
-                "1 + len(settled.committed - {record.attempt_id})",
+                "1 + len(ended.committed - {record.attempt_id})",
                 "int(record.created_s)",
             )
         ],

@@ -27,7 +27,7 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
         phase: Phase; None if a marker cannot be read.
         lease: State of the lease. For an ended job: lapsed until the clean-up is complete, then unknown.
         record: Content of `job.json`; None if it is gone or cannot be read.
-        is_remnant: Whether `job.json` is gone: a crash interrupted the deletion of an old folder.
+        is_partly_deleted: Whether `job.json` is gone: a crash interrupted the deletion of an old folder.
         retained_until_s: Time until which the plan is kept for a later sweep.
         detail: Message about records, or a lease's journal, that cannot be read.
     """
@@ -37,7 +37,7 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     lease: JobLeaseState
     record: JobRecord | None
     receipt: Receipt | None
-    is_remnant: bool = False
+    is_partly_deleted: bool = False
     retained_until_s: float = 0.0
     detail: str = ""
 
@@ -49,7 +49,7 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def needs_recovery(self) -> bool:
         """Whether recovery may have work to do. An ended job with a lease still needs its clean-up."""
-        if self.is_remnant:
+        if self.is_partly_deleted:
             return False
         return not self.has_ended or not (self.retained_until_s or self.lease is JobLeaseState.UNKNOWN)
 
@@ -78,7 +78,7 @@ def summarise(store: Store, job: JobId, *, settings: Settings, clock: Clock) -> 
     """Return the summary of one job."""
     folder = JobFolder(store, job)
     record, phase, lease, receipt = None, None, JobLeaseState.UNKNOWN, None
-    retained_until_s, is_remnant, detail = 0.0, False, ""
+    retained_until_s, is_partly_deleted, detail = 0.0, False, ""
     try:
         record = folder.job()
         phase = folder.phase()
@@ -90,7 +90,7 @@ def summarise(store: Store, job: JobId, *, settings: Settings, clock: Clock) -> 
             lease = JobLeaseState.LAPSED if folder.has_lease() else JobLeaseState.UNKNOWN
             retained_until_s = max(mark.retained_until_s for mark in folder.ended() if mark is not None)
     except ObjectNotFoundError as error:
-        is_remnant, detail = record is None, str(error)
+        is_partly_deleted, detail = record is None, str(error)
     except MalformedRecordError as error:
         detail = str(error)
     return JobSummary(
@@ -99,7 +99,7 @@ def summarise(store: Store, job: JobId, *, settings: Settings, clock: Clock) -> 
         lease=lease,
         record=record,
         receipt=receipt,
-        is_remnant=is_remnant,
+        is_partly_deleted=is_partly_deleted,
         retained_until_s=retained_until_s,
         detail=detail,
     )

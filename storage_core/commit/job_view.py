@@ -14,7 +14,7 @@ from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.leases.lease import JobLeaseState
 from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
 from lockgate.storage_core.commit.open_or_attach import attach_job
-from lockgate.storage_core.commit.publish.commit_context import read_file_fates
+from lockgate.storage_core.commit.publish.commit_context import read_file_results
 from lockgate.storage_core.commit.publish.success_file import SuccessSummary, find_success
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.claim import find
@@ -60,7 +60,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         job_attempt: The newest job attempt, until the job has ended.
         tasks: Progress of the tasks of that job attempt.
-        report: Report after the job's end, with the fate of every file if requested.
+        report: Report after the job's end, with the result of every file if requested.
         success: `_SUCCESS`, unless a later job has replaced it.
     """
 
@@ -81,17 +81,17 @@ class JobRecords(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         record: Content of `job.json`; None if it is gone or cannot be read.
-        is_remnant: Whether `job.json` is gone: a crash interrupted the deletion of an old folder.
+        is_partly_deleted: Whether `job.json` is gone: a crash interrupted the deletion of an old folder.
         phase: Phase; None if a marker cannot be read, or markers contradict each other.
         plan: Plan of the decision, until the clean-up.
-        report: Report after the end; of a long one, it has the fates of the last files only.
+        report: Report after the end; of a long one, it has the files of the last files only.
         audit: Verdict on the data of the plan, else the newest one.
         lease: Content of `lease.json`; an ended job that has it is not cleaned up.
         unread: Why records could not be read, one sentence each.
     """
 
     record: JobRecord | None
-    is_remnant: bool
+    is_partly_deleted: bool
     phase: JobPhase | None
     decision: Decision | None
     outcome: Outcome | None
@@ -112,7 +112,7 @@ def read_records(folder: JobFolder) -> JobRecords:
     audit = reader.tried(lambda: reader.audit(plan))
     return JobRecords(
         record=record,
-        is_remnant=reader.is_remnant,
+        is_partly_deleted=reader.is_partly_deleted,
         phase=marks.phase,
         decision=marks.decision,
         outcome=marks.outcome,
@@ -154,7 +154,7 @@ class _Reader:
 
     folder: JobFolder
     unread: list[str] = field(default_factory=list)
-    is_remnant: bool = False
+    is_partly_deleted: bool = False
 
     def tried(self, read: Callable[[], T]) -> T | None:
         try:
@@ -167,7 +167,7 @@ class _Reader:
         try:
             return self.folder.job()
         except ObjectNotFoundError:
-            self.is_remnant = True
+            self.is_partly_deleted = True
             return None
 
     def marks(self) -> _Marks:
@@ -204,7 +204,7 @@ def view_job(destination: str, text: str, *, every_file: bool = False) -> JobVie
     Args:
         destination: Destination of the job.
         text: Id of the job, or its name for the newest generation.
-        every_file: Whether to read the fate of every file from the shards of the report.
+        every_file: Whether to read the result of every file from the shards of the report.
 
     Raises:
         ObjectNotFoundError: There is no such job.
@@ -216,7 +216,7 @@ def view_job(destination: str, text: str, *, every_file: bool = False) -> JobVie
     ended = success or failure
     report = folder.report()
     if every_file and report is not None:
-        report = msgspec.structs.replace(report, shards=(), fates=tuple(read_file_fates(folder)))
+        report = msgspec.structs.replace(report, shards=(), files=tuple(read_file_results(folder)))
     return JobView(
         record=job.record,
         phase=job.phase(),

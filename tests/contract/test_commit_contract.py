@@ -180,7 +180,7 @@ def test_a_sweep_reports_the_bytes_left_by_an_ended_job_and_aborts_only_what_its
             clock=world.clock,
         )
 
-    assert [fate.size for fate in sweep(dry_run=True).uploads] == [5, 7]
+    assert [swept.size for swept in sweep(dry_run=True).uploads] == [5, 7]
     assert sweep("day=1", dry_run=False).by_action[SweepAction.ABORT].size == 5
     assert [key.partition("/")[0] for key in world.open_uploads()] == ["day=10"]
     assert sweep(dry_run=False).total.size == 7

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.commit.committers import COMMITTERS
-from lockgate.storage_core.commit.publish.displaced_files import displaced_files
+from lockgate.storage_core.commit.publish.backup_files import backup_files
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.errors import LockgateError
@@ -125,7 +125,7 @@ def test_a_crash_during_recovery_is_recovered(
 
 
 @pytest.mark.parametrize("loses", [False, True], ids=["published", "reverted"])
-def test_a_crash_while_old_files_are_displaced_leaves_all_of_them_or_the_whole_job(
+def test_a_crash_while_old_files_are_backed_up_leaves_all_of_them_or_the_whole_job(
     tmp_path: Path, loses: bool, summarise: Summarise
 ) -> None:
     world = one_by_one(World(tmp_path / "first", str(tmp_path / "first" / "dest")))
@@ -140,7 +140,7 @@ def test_a_crash_while_old_files_are_displaced_leaves_all_of_them_or_the_whole_j
             assert found.visible() in (CLASHING_OLD, CLASHING_NEW), where
             assert found.live() == found.keys(), where
             assert found.recover() == [], where
-            assert list(displaced_files(JobFolder(found.store, JobId("new-g1")))) == [], where
+            assert list(backup_files(JobFolder(found.store, JobId("new-g1")))) == [], where
             outcomes += [found.visible() == CLASHING_NEW] * len(snapshot.points) * len(again.points)
     summarise(f"making way: {len(outcomes)} pairs of crashes, {sum(outcomes)} published, rest undone")
     assert set(outcomes) == ({False} if loses else {False, True})

@@ -54,7 +54,7 @@ def files(
     after: After = None,
     limit: Limit = DEFAULT_LIMIT,
 ) -> Page[JobFile]:
-    """Return the files of a job: pending ones, from the decision on those of the plan, then their fates."""
+    """Return the files of a job: pending ones, from the decision on those of the plan, then their results."""
     return job_files(reads, job_id, destination, after, limit)
 
 
@@ -83,5 +83,5 @@ def log(
 
 @router.get("/report")
 def report(reads: ReadsOfRequest, job_id: str, destination: Destination = None) -> JobReport:
-    """Return the report of an ended job. The fate of each file is in `/files`."""
+    """Return the report of an ended job. The result of each file is in `/files`."""
     return job_report(reads, job_id, destination)

@@ -138,10 +138,10 @@ def _reason(request: ActionRequest) -> str:
 def _sweep_uploads(request: ActionRequest, settings: Settings, dry_run: bool, progress: Progress) -> Effect:
     destination = request.destination or ""
     report = sweep_uploads(destination, dry_run=dry_run, settings=settings, progress=progress)
-    aborted = [fate for fate in report.uploads if fate.action is SweepAction.ABORT]
+    aborted = [upload for upload in report.uploads if upload.action is SweepAction.ABORT]
     verb = "would abort" if dry_run else "aborted"
     lines = (
-        *(f"{fate.key}, upload {fate.upload_id}: {fate.action}: {fate.reason}" for fate in aborted),
+        *(f"{upload.key}, upload {upload.upload_id}: {upload.action}: {upload.reason}" for upload in aborted),
         *(f"{job.job_id}: {job.action}" for job in report.jobs),
     )
     kept = len(report.uploads) - len(aborted)

@@ -229,7 +229,7 @@ def origin_of(job: Job) -> Origin | None:
 
 _ATTENTION: Final = {
     "quarantined": "It was set aside; abort it to delete what it wrote.",
-    "unsettled": "Some of its uploads could not be aborted; recover it to try again.",
+    "uploads left": "Some of its uploads could not be aborted; recover it to try again.",
 }
 _OPEN: Final[dict[LeaseState | None, tuple[Needs, str]]] = {
     LeaseState.HELD: ("wait", "Its driver holds its lease."),

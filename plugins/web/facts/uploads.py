@@ -16,7 +16,7 @@ from lockgate.plugins.web.reads import STORE_LIMIT_S, Reads
 from lockgate.storage_core.commit.recovery.upload_sweep import find_uploads
 from lockgate.storage_core.commit.uploads.upload_cost import measure_uploads, totals_by_action
 from lockgate.storage_core.commit.uploads.upload_cost import upload_totals as sums_of
-from lockgate.storage_core.commit.uploads.upload_owner import NO_OWNER, SweepAction, UploadFate
+from lockgate.storage_core.commit.uploads.upload_owner import NO_OWNER, OpenUpload, SweepAction
 from lockgate.storage_core.concurrency import no_progress
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.stores import open_store
@@ -54,13 +54,13 @@ def open_uploads(
     most, limit_s = (MAX_UPLOADS, TOTALS_LIMIT_S) if owner else (MAX_LISTED, STORE_LIMIT_S)
     try:
         found, unknown = reads.store(url, lambda: _uploads(reads, url, most), limit_s=limit_s)
-        found = [fate for fate in found if not owner or (fate.owner or NO_OWNER) == owner]
-        left = [fate for fate in found if key is None or (fate.key, fate.upload_id) > key]
+        found = [upload for upload in found if not owner or (upload.owner or NO_OWNER) == owner]
+        left = [upload for upload in found if key is None or (upload.key, upload.upload_id) > key]
         shown = reads.store(url, lambda: _measured(reads, url, left[:limit]))
     except LockgateError as error:
         return Page(items=(), unknown=(str(error),))
     return Page(
-        items=tuple(_row(fate) for fate in shown),
+        items=tuple(_row(upload) for upload in shown),
         next_after=cursor("uploads", (shown[-1].key, shown[-1].upload_id)) if len(left) > limit else None,
         unknown=unknown,
     )
@@ -78,10 +78,10 @@ def upload_owners(reads: Reads, destination: str, after: str | None, limit: int)
         found, unknown = reads.store(url, lambda: _all_measured(reads, url), limit_s=TOTALS_LIMIT_S)
     except LockgateError as error:
         return UploadOwners(items=(), unknown=(str(error),))
-    by_owner: dict[str | None, list[UploadFate]] = defaultdict(list)
-    for fate in found:
-        by_owner[fate.owner].append(fate)
-    owners = sorted((_owner(reads, url, owner, fates) for owner, fates in by_owner.items()), key=_place)
+    by_owner: dict[str | None, list[OpenUpload]] = defaultdict(list)
+    for upload in found:
+        by_owner[upload.owner].append(upload)
+    owners = sorted((_owner(reads, url, owner, uploads) for owner, uploads in by_owner.items()), key=_place)
     left = [owner for owner in owners if key is None or _place(owner) > key]
     return UploadOwners(
         items=tuple(left[:limit]),
@@ -105,7 +105,7 @@ def upload_totals(reads: Reads, destination: str) -> Page[UploadTotals]:
     return Page(items=_totals(reads, url, found), unknown=unknown)
 
 
-def _totals(reads: Reads, url: str, found: list[UploadFate]) -> tuple[UploadTotals, ...]:
+def _totals(reads: Reads, url: str, found: list[OpenUpload]) -> tuple[UploadTotals, ...]:
     return tuple(
         UploadTotals(
             action=action,
@@ -118,17 +118,17 @@ def _totals(reads: Reads, url: str, found: list[UploadFate]) -> tuple[UploadTota
     )
 
 
-def _owner(reads: Reads, url: str, owner: str | None, fates: list[UploadFate]) -> UploadOwner:
-    sums = sums_of(fates, reads.settings)
+def _owner(reads: Reads, url: str, owner: str | None, uploads: list[OpenUpload]) -> UploadOwner:
+    sums = sums_of(uploads, reads.settings)
     return UploadOwner(
         owner=owner,
         uploads=sums.uploads,
         unmeasured=sums.unmeasured,
         size_bytes=sums.size,
         monthly_usd=_price(url, sums.monthly_cost_usd),
-        oldest_s=min(fate.begun_s for fate in fates),
-        newest_s=max(fate.begun_s for fate in fates),
-        actions=dict(sorted(Counter(str(fate.action) for fate in fates).items())),
+        oldest_s=min(upload.begun_s for upload in uploads),
+        newest_s=max(upload.begun_s for upload in uploads),
+        actions=dict(sorted(Counter(str(upload.action) for upload in uploads).items())),
     )
 
 
@@ -140,18 +140,18 @@ def _price(url: str, monthly_usd: float) -> float | None:
     return monthly_usd if url.startswith("s3://") else None
 
 
-def _all_measured(reads: Reads, url: str) -> tuple[list[UploadFate], tuple[str, ...]]:
+def _all_measured(reads: Reads, url: str) -> tuple[list[OpenUpload], tuple[str, ...]]:
     """Return the uploads with the sizes of the oldest ones, and a sentence if there are more."""
     found, unknown = _uploads(reads, url, MAX_UPLOADS)
-    found.sort(key=lambda fate: fate.begun_s)
+    found.sort(key=lambda upload: upload.begun_s)
     return _measured(reads, url, found[:MAX_MEASURED]) + found[MAX_MEASURED:], unknown
 
 
-def _uploads(reads: Reads, url: str, most: int) -> tuple[list[UploadFate], tuple[str, ...]]:
+def _uploads(reads: Reads, url: str, most: int) -> tuple[list[OpenUpload], tuple[str, ...]]:
     """Return the first uploads, in order, and a sentence if there are more."""
     limit_s = LISTING_LIMIT_S if most > MAX_LISTED else inf
     listed = find_uploads(url, most, limit_s=limit_s, settings=reads.settings, clock=reads.clock)
-    found = sorted(listed.fates, key=lambda fate: (fate.key, fate.upload_id))
+    found = sorted(listed.uploads, key=lambda upload: (upload.key, upload.upload_id))
     if listed.is_all:
         return found, ()
     more = (
@@ -161,22 +161,22 @@ def _uploads(reads: Reads, url: str, most: int) -> tuple[list[UploadFate], tuple
     return found, (more,)
 
 
-def _measured(reads: Reads, url: str, fates: list[UploadFate]) -> list[UploadFate]:
+def _measured(reads: Reads, url: str, uploads: list[OpenUpload]) -> list[OpenUpload]:
     """Return the uploads with their sizes: one request for each, if the listing has none."""
     store = open_store(url, reads.settings)
     every = frozenset(SweepAction)
-    found = measure_uploads(store, fates, every, settings=reads.settings, progress=no_progress)
+    found = measure_uploads(store, uploads, every, settings=reads.settings, progress=no_progress)
     return list(found)
 
 
-def _row(fate: UploadFate) -> UploadRow:
+def _row(upload: OpenUpload) -> UploadRow:
     return UploadRow(
-        key=fate.key,
-        upload_id=fate.upload_id,
-        owner=fate.owner,
-        begun_s=fate.begun_s,
-        size_bytes=fate.size,
-        action=fate.action,
-        why=fate.reason,
-        remedy=fate.remedy,
+        key=upload.key,
+        upload_id=upload.upload_id,
+        owner=upload.owner,
+        begun_s=upload.begun_s,
+        size_bytes=upload.size,
+        action=upload.action,
+        why=upload.reason,
+        remedy=upload.remedy,
     )

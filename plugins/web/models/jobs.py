@@ -132,7 +132,7 @@ class JobDetail(Model):
         story: Where the job stands and what follows, in one to three sentences.
         steps: The seven steps, in order.
         receipt: Summary of what was published; None before.
-        counts: Files by fate, from the report; None before the end.
+        counts: Files by result, from the report; None before the end.
         unknown: Records that could not be read, one sentence each.
     """
 
@@ -170,7 +170,7 @@ class JobReport(Model):
 
     Attributes:
         ended: `committed` or `failed`.
-        counts: Files by fate.
+        counts: Files by result.
     """
 
     ended: str
@@ -202,7 +202,7 @@ class JobFile(Model):
     """A file of a job.
 
     Attributes:
-        state: `pending`, `planned`, or the fate in the report: `published`, `lost`, `reverted`, `aborted`, …
+        state: `pending`, `planned`, or a result of the report: `published`, `lost`, `reverted`, `aborted`, …
     """
 
     key: str

@@ -64,7 +64,7 @@ class Committer(ABC):
         place: Kind of store that it can write to.
         scope: Default scope of the conflict mode.
         safe: Whether it may be used without `allow_unsafe`.
-        merges: Whether `replace` displaces old files for folders of the same name, and the reverse.
+        merges: Whether `replace` backs up old files for folders of the same name, and the reverse.
         repeatable: Whether a task commit that failed half-way can be retried with no visible partial result.
         recovers_tasks: Whether a second job attempt can take over committed tasks of the first.
     """

@@ -15,7 +15,7 @@ from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.commit.records.log_records import LiveShard, Outcome
 from lockgate.storage_core.commit.records.plan_records import Decision
-from lockgate.storage_core.commit.records.report import FileFate
+from lockgate.storage_core.commit.records.report import FileResult
 from lockgate.storage_core.commit.records.shards import read_shard
 from lockgate.storage_core.commit.uploads.upload_completion import is_open
 from lockgate.storage_core.concurrency import in_parallel
@@ -32,7 +32,7 @@ from lockgate.storage_core.stores import ObjectInfo, PendingUpload
 
 
 def publish_early(folder: JobFolder, upload: PendingUpload) -> None:
-    """Make a pending upload visible, unless its job is decided: then the job's end settles it.
+    """Make a pending upload visible, unless its job is decided: then the job's end decides.
 
     Raises:
         UploadGoneError: The file is lost: the store ended the upload without making it visible.
@@ -64,8 +64,8 @@ def delete_unpublished(
     settings: Settings,
     decision: Decision | None,
     outcome: Outcome | None,
-) -> Iterator[FileFate]:
-    """Delete every visible file that a finished job has not published, and yield their fates.
+) -> Iterator[FileResult]:
+    """Delete every visible file that a finished job has not published, and yield their files.
 
     Some committers show files early, and so does a job that was quarantined during its commit. Call it after
     the job's uploads were aborted, so that no more of them become visible.
@@ -87,13 +87,13 @@ def delete_unpublished(
         for file in read_shard(folder.store, LiveShard, layout.log_shard, ref.digest).files
     }
 
-    def drop(info: ObjectInfo) -> FileFate:
+    def drop(info: ObjectInfo) -> FileResult:
         conditional = folder.store.capabilities.conditional_delete
         try:
             folder.store.delete(info.key, if_version=info.version if conditional else None)
         except LockgateError as error:
-            return FileFate(key=info.key, fate="unsettled", detail=f"visible early, not removed: {error}")
-        return FileFate(key=info.key, fate="aborted", detail="it was visible before the job's end")
+            return FileResult(key=info.key, result="left", detail=f"visible early, not removed: {error}")
+        return FileResult(key=info.key, result="aborted", detail="it was visible before the job's end")
 
     with step("drop-early"):
         unpublished = (

@@ -140,7 +140,7 @@ class FileV2Committer(FileV1Committer):
     use: str = "comparison, and users who know"
     visible_at: VisibleAt = "task commit"
     repeatable: bool = False
-    merges: bool = False  # files are visible before the plan can name the files to displace
+    merges: bool = False  # files are visible before the plan can name the files to back up
 
     def after_task_commit(self, uploads: Uploads) -> None:
         """Publish the task's files."""

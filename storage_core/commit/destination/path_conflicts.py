@@ -21,17 +21,17 @@ from lockgate.storage_core.stores.pagination import in_pages
 
 @dataclass(frozen=True)
 class PathConflicts:
-    """Obstacles to a plan's keys, and the files among them that the plan displaces."""
+    """Obstacles to a plan's keys, and the files among them that the plan backs up."""
 
     store: Store
     obstacles: tuple[Obstacle, ...] = ()
-    _displaced: set[str] = field(default_factory=set)
+    _backed_up: set[str] = field(default_factory=set)
 
     def mark(self, file: RemovedFile) -> RemovedFile:
-        """Return a file that the plan removes, marked if it must be displaced."""
+        """Return a file that the plan removes, marked if it must be backed up."""
         if not file.version or not any(_is_part_of(file.listed_key, obstacle) for obstacle in self.obstacles):
             return file
-        self._displaced.add(file.listed_key)
+        self._backed_up.add(file.listed_key)
         return msgspec.structs.replace(file, in_the_way=True)
 
     def refuse_rest(self) -> None:
@@ -41,18 +41,18 @@ class PathConflicts:
             ConflictError: An obstacle remains; the message names both keys; nothing was changed.
         """
         for obstacle in self.obstacles:
-            if not self._is_displaced(obstacle.blocker):
+            if not self._is_backed_up(obstacle.blocker):
                 raise ConflictError(
                     f"{self.store.url}: {obstacle.blocker} is in the way of {obstacle.key}, and a file "
                     "system cannot have a file and a folder of one name; nothing was published; move it "
                     "away, or write to another name"
                 )
 
-    def _is_displaced(self, obstacle: str) -> bool:
+    def _is_backed_up(self, obstacle: str) -> bool:
         if not obstacle.endswith("/"):
-            return obstacle in self._displaced
+            return obstacle in self._backed_up
         found = [info.key for page in self.store.pages(obstacle) for info in page]
-        return bool(found) and self._displaced.issuperset(found)
+        return bool(found) and self._backed_up.issuperset(found)
 
 
 def find_path_conflicts(

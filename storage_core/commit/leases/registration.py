@@ -122,7 +122,7 @@ def record_job(
     """
     known, origin = facts or JobFacts(), job.origin or None
     receipt = None if known.ended is None else known.ended.receipt
-    attention = "unsettled" if phase is JobPhase.FAILED and known.has_left_uploads else None
+    attention = "uploads left" if phase is JobPhase.FAILED and known.has_left_uploads else None
     return RecordJob(
         destination=canonical_url(folder.store),
         job_id=job.job_id,

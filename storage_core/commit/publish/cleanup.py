@@ -16,7 +16,7 @@ from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.commit.records.log_records import Outcome
 from lockgate.storage_core.commit.records.plan_records import Decision
-from lockgate.storage_core.commit.records.report import FileFate
+from lockgate.storage_core.commit.records.report import FileResult
 from lockgate.storage_core.commit.staged_files import drop_temporary, staging_dir
 from lockgate.storage_core.commit.uploads.own_uploads import JobUploads, uploads_of_job
 from lockgate.storage_core.concurrency import in_parallel
@@ -39,7 +39,7 @@ def abort_uploads(
     settings: Settings,
     marks: Marks,
     uploads: JobUploads | None = None,
-) -> Iterator[FileFate]:
+) -> Iterator[FileResult]:
     """Abort the open uploads with the job's short id in their key, or that a pending set of the job names.
 
     If the destination has very many uploads of other jobs, only those that a pending set names are aborted;
@@ -62,12 +62,12 @@ def abort_uploads(
         if not job.spec.unique_filenames or not listed.is_complete:
             yield from _uploads_of_pending_sets(folder, marks)
 
-    def abort(upload: tuple[str, str]) -> FileFate:
+    def abort(upload: tuple[str, str]) -> FileResult:
         try:
             store.abort_upload(*upload)
         except LockgateError as error:
-            return FileFate(key=upload[0], fate="unsettled", detail=f"upload not aborted: {error}")
-        return FileFate(key=upload[0], fate="aborted")
+            return FileResult(key=upload[0], result="left", detail=f"upload not aborted: {error}")
+        return FileResult(key=upload[0], result="aborted")
 
     with step("abort-uploads"):
         yield from in_parallel(abort, own(), settings.parallelism, settings.far_parallelism)

@@ -15,7 +15,7 @@ from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.publish.shard_completion import ShardCompleter
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import JobRecord
-from lockgate.storage_core.commit.records.report import FileFate, FileFateShard, Report
+from lockgate.storage_core.commit.records.report import FileResult, FileResultShard, Report
 from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES, read_shard, write_shard
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.failpoints import step
@@ -26,44 +26,44 @@ from lockgate.storage_core.stores import Store
 
 @dataclass
 class FileReport:
-    """Fates of files, as this process knows them: a thousand in memory, the rest in the job's folder.
+    """Results of files, as this process knows them: a thousand in memory, the rest in the job's folder.
 
     Attributes:
         folder: Folder of the job.
-        counts: Number of files of each fate.
+        counts: Number of files of each result.
         shards: Digests of the stored shards, `report/<digest>.json`.
     """
 
     folder: JobFolder
     counts: Counter[str] = field(default_factory=Counter)
     shards: list[str] = field(default_factory=list)
-    _unstored: list[FileFate] = field(default_factory=list)
+    _unstored: list[FileResult] = field(default_factory=list)
     _key_digests: set[bytes] = field(default_factory=set)
 
-    def add(self, file: FileFate) -> None:
-        """Add the fate of a file. The first one counts: an aborted upload does not hide a publication."""
+    def add(self, file: FileResult) -> None:
+        """Add the result of a file. The first one counts: an aborted upload does not hide a publication."""
         key_digest = hashlib.blake2b(file.key.encode(), digest_size=16).digest()
         if key_digest in self._key_digests:
             return
         self._key_digests.add(key_digest)
-        self.counts[file.fate] += 1
+        self.counts[file.result] += 1
         if len(self._unstored) == SHARD_ENTRIES:
             self._write_shard()
         self._unstored.append(file)
 
-    def unstored(self) -> tuple[FileFate, ...]:
-        """Return the fates that are in no shard."""
+    def unstored(self) -> tuple[FileResult, ...]:
+        """Return the files that are in no shard."""
         return tuple(self._unstored)
 
     def _write_shard(self) -> None:
         with step("report"):
-            record = FileFateShard(fates=tuple(self._unstored))
+            record = FileResultShard(files=tuple(self._unstored))
             self.shards.append(write_shard(self.folder.store, partial(_key, self.folder), record))
         self._unstored.clear()
 
 
-def read_file_fates(folder: JobFolder) -> Iterator[FileFate]:
-    """Yield the fate of each file, with one shard in memory at a time; nothing before the job's end.
+def read_file_results(folder: JobFolder) -> Iterator[FileResult]:
+    """Yield the result of each file, with one shard in memory at a time; nothing before the job's end.
 
     Raises:
         MalformedRecordError: The report or a shard cannot be read.
@@ -72,18 +72,18 @@ def read_file_fates(folder: JobFolder) -> Iterator[FileFate]:
     if report is None:
         return
     for shard in range(len(report.shards) + 1):
-        yield from read_fates(folder, report, shard)
+        yield from read_result_shard(folder, report, shard)
 
 
-def read_fates(folder: JobFolder, report: Report, shard: int) -> tuple[FileFate, ...]:
-    """Return the fates in one shard of a report; the last shard is in the report itself.
+def read_result_shard(folder: JobFolder, report: Report, shard: int) -> tuple[FileResult, ...]:
+    """Return the files in one shard of a report; the last shard is in the report itself.
 
     Raises:
         MalformedRecordError: The shard cannot be read.
     """
     if shard == len(report.shards):
-        return report.fates
-    return read_shard(folder.store, FileFateShard, partial(_key, folder), report.shards[shard]).fates
+        return report.files
+    return read_shard(folder.store, FileResultShard, partial(_key, folder), report.shards[shard]).files
 
 
 def _key(folder: JobFolder, name: str) -> str:
@@ -108,7 +108,7 @@ class CommitContext:
 
     @cached_property
     def report(self) -> FileReport:
-        """Fates of the job's files, as this process knows them."""
+        """Results of the job's files, as this process knows them."""
         return FileReport(self.folder)
 
     @property

@@ -15,6 +15,7 @@ from typing import Final, Literal
 from lockgate.storage_core.commit.committers.early_visibility import delete_unpublished
 from lockgate.storage_core.commit.decide.plan import Plan
 from lockgate.storage_core.commit.destination.log import DestinationLog
+from lockgate.storage_core.commit.publish.backup_files import backup_key
 from lockgate.storage_core.commit.publish.cleanup import (
     Marks,
     abort_uploads,
@@ -22,7 +23,6 @@ from lockgate.storage_core.commit.publish.cleanup import (
     delete_staged_files,
 )
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
-from lockgate.storage_core.commit.publish.displaced_files import displaced_key
 from lockgate.storage_core.commit.publish.publication import Publication
 from lockgate.storage_core.commit.publish.success_file import PublishedFiles, write_success
 from lockgate.storage_core.commit.records import layout
@@ -30,7 +30,7 @@ from lockgate.storage_core.commit.records.claim import claim, retry_while_busy
 from lockgate.storage_core.commit.records.codec import encode
 from lockgate.storage_core.commit.records.log_records import Receipt
 from lockgate.storage_core.commit.records.plan_records import Decision, RemovedFile
-from lockgate.storage_core.commit.records.report import Ended, FileFate, Report
+from lockgate.storage_core.commit.records.report import Ended, FileResult, Report
 from lockgate.storage_core.commit.uploads.own_uploads import JobUploads
 from lockgate.storage_core.concurrency import Together, in_parallel
 from lockgate.storage_core.errors import (
@@ -58,12 +58,12 @@ def finish(context: CommitContext, decision: Decision, plan: Plan, publication: 
     retention_s = context.job.spec.replaced_retention_s
     if retention_s:
         for replaced in plan.all_removals():
-            context.report.add(FileFate(key=replaced.key, fate="retained"))
+            context.report.add(FileResult(key=replaced.key, result="retained"))
     else:
         remove_replaced(context, plan)
     published = PublishedFiles(decision, outcome, outcome.receipt, plan)
     for file in plan.all_additions():
-        context.report.add(FileFate(key=file.key, fate="published"))
+        context.report.add(FileResult(key=file.key, result="published"))
         published.add(file)
     with step("checkpoint"):
         DestinationLog(context.store).keep_checkpoint(outcome.turn)
@@ -132,7 +132,7 @@ def end(
         receipt=receipt,
         counts=dict(context.report.counts),
         shards=tuple(context.report.shards),
-        fates=context.report.unstored(),
+        files=context.report.unstored(),
     )
     marker = Ended(
         job_id=context.job.job_id,
@@ -177,15 +177,15 @@ def drop_uploads(context: CommitContext, marks: Marks, uploads: JobUploads | Non
         delete_unpublished(folder, job, settings, *marks),
     ):
         context.report.add(outcome)
-        all_dropped = all_dropped and outcome.fate == "aborted"
+        all_dropped = all_dropped and outcome.result == "aborted"
     return all_dropped
 
 
-def _remove(context: CommitContext, file: RemovedFile) -> FileFate:
+def _remove(context: CommitContext, file: RemovedFile) -> FileResult:
     """Delete a replaced file if it still has the version in the plan."""
     if not file.version:
-        return FileFate(key=file.key, fate="removed", detail="it was gone already")
-    key = displaced_key(context.folder, file) if file.in_the_way else file.listed_key
+        return FileResult(key=file.key, result="removed", detail="it was gone already")
+    key = backup_key(context.folder, file) if file.in_the_way else file.listed_key
     try:
         if context.store.capabilities.conditional_delete:
             # Retry after a lost answer too: a delete by version cannot delete a later version.
@@ -194,11 +194,11 @@ def _remove(context: CommitContext, file: RemovedFile) -> FileFate:
             context.store.delete(key)  # the name of a managed file is never used for another file
         else:
             detail = "the job does not own it, and the store cannot delete by version"
-            return FileFate(key=file.key, fate="kept", detail=detail)
+            return FileResult(key=file.key, result="kept", detail=detail)
     except PreconditionFailedError:
-        return FileFate(key=file.key, fate="kept", detail="it changed after the plan was made")
+        return FileResult(key=file.key, result="kept", detail="it changed after the plan was made")
     except (OutcomeUnknownError, StoreUnavailableError):
         raise  # the job stays published; a retry or recovery continues here
     except NotAppliedError as error:
-        return FileFate(key=file.key, fate="kept", detail=str(error))
-    return FileFate(key=file.key, fate="removed", detail="it was displaced" if file.in_the_way else "")
+        return FileResult(key=file.key, result="kept", detail=str(error))
+    return FileResult(key=file.key, result="removed", detail="it was backed up" if file.in_the_way else "")

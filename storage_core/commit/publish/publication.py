@@ -14,15 +14,15 @@ import msgspec
 
 from lockgate.storage_core.commit.decide.plan import Plan
 from lockgate.storage_core.commit.destination.log import write_live_shards
+from lockgate.storage_core.commit.publish.backup_files import back_up
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
-from lockgate.storage_core.commit.publish.displaced_files import displace
 from lockgate.storage_core.commit.publish.shard_completion import ShardReport, complete_shard
 from lockgate.storage_core.commit.publish.success_file import EarlierSuccess, earlier_success
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.claim import claim
 from lockgate.storage_core.commit.records.log_records import KeyShard, LiveFile, Outcome, Receipt
 from lockgate.storage_core.commit.records.plan_records import Decision
-from lockgate.storage_core.commit.records.report import FileFate
+from lockgate.storage_core.commit.records.report import FileResult
 from lockgate.storage_core.commit.records.shards import ShardRef, write_shard
 from lockgate.storage_core.commit.uploads.own_uploads import JobUploads, uploads_of_job
 from lockgate.storage_core.concurrency import Together
@@ -60,7 +60,7 @@ def publish(context: CommitContext, decision: Decision, plan: Plan) -> Publicati
     if plan.head.turn != decision.turn:
         key = context.folder.key("COMMIT_STARTED")
         raise MalformedRecordError(f"{key}: field turn is {decision.turn}, its plan's {plan.head.turn}")
-    displace(context, plan)
+    back_up(context, plan)
     with Together(context.settings.parallelism) as together:
         with step("success"):
             success = together.start(lambda: _unless_refused(earlier_success, context.store))
@@ -69,7 +69,7 @@ def publish(context: CommitContext, decision: Decision, plan: Plan) -> Publicati
             early = together.start(partial(_write_added, context, plan)) if plan.is_small else None
         lost = {key: why for report in _complete_all(context, plan) for key, why in report.lost.items()}
         for key, why in lost.items():
-            context.report.add(FileFate(key=key, fate="lost", detail=why))
+            context.report.add(FileResult(key=key, result="lost", detail=why))
         with step("outcome-lists"):
             added = () if lost else early.result() if early is not None else _write_added(context, plan)
             outcome = _outcome(context, plan, added, lost)

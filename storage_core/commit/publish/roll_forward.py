@@ -126,6 +126,6 @@ def _register(
                 decision=decision,
                 ended=ended,
                 tasks=context.tasks,
-                has_left_uploads=bool(context.report.counts.get("unsettled")),
+                has_left_uploads=bool(context.report.counts.get("left")),
             ),
         )

@@ -9,14 +9,14 @@ from collections.abc import Container, Iterator
 from typing import Final
 
 from lockgate.storage_core.commit.decide.plan import Plan
+from lockgate.storage_core.commit.publish.backup_files import restore_backups
 from lockgate.storage_core.commit.publish.cleanup import Marks
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
-from lockgate.storage_core.commit.publish.displaced_files import restore_displaced
 from lockgate.storage_core.commit.publish.finalization import end
 from lockgate.storage_core.commit.records.log_records import Outcome
 from lockgate.storage_core.commit.records.pending_set import PendingFile
 from lockgate.storage_core.commit.records.plan_records import Decision
-from lockgate.storage_core.commit.records.report import Ended, FileFate
+from lockgate.storage_core.commit.records.report import Ended, FileResult
 from lockgate.storage_core.commit.uploads.upload_completion import is_open
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import (
@@ -60,7 +60,7 @@ def revert(context: CommitContext, decision: Decision, plan: Plan, outcome: Outc
 
 
 def revert_plan(context: CommitContext, plan: Plan, *, exclude: Container[str] = ()) -> None:
-    """Abort a plan's uploads, delete the objects of this job, and restore displaced files.
+    """Abort a plan's uploads, delete the objects of this job, and restore backups.
 
     All uploads are aborted first, so none can be completed any more.
 
@@ -88,14 +88,14 @@ def revert_plan(context: CommitContext, plan: Plan, *, exclude: Container[str] =
             context.settings.far_parallelism,
         ):
             context.report.add(outcome)
-    restore_displaced(context, plan)
+    restore_backups(context, plan)
 
 
 def _abort(context: CommitContext, file: PendingFile) -> None:
     context.store.abort_upload(file.key, file.upload.upload_id)
 
 
-def _revert_file(context: CommitContext, file: PendingFile) -> FileFate:
+def _revert_file(context: CommitContext, file: PendingFile) -> FileResult:
     """Abort the upload and delete the object if it is this job's, until neither is there."""
     for _ in range(REVERT_TRIES):
         if is_open(context.store, file.upload):
@@ -105,7 +105,7 @@ def _revert_file(context: CommitContext, file: PendingFile) -> FileFate:
                 continue
         try:
             if not _delete_own(context.store, file.upload):
-                return FileFate(key=file.key, fate="reverted")
+                return FileResult(key=file.key, result="reverted")
         except (PreconditionFailedError, OutcomeUnknownError):
             continue
     raise OutcomeUnknownError(

@@ -240,7 +240,7 @@ def _metrics(context: CommitContext, published: PublishedFiles) -> dict[str, int
     # A copy, because other threads may use the same store.
     requests = dict(context.store.requests) if isinstance(context.store, InstrumentedStore) else {}
     return {
-        **{f"files_{fate}": count for fate, count in context.report.counts.items()},
+        **{f"files_{result}": count for result, count in context.report.counts.items()},
         "bytes_replaced": sum(ref.size for ref in published.plan.head.removals),
         "parts": published.parts,
         **{f"requests_{verb}": count for verb, count in sorted(requests.items())},

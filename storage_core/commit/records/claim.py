@@ -76,7 +76,7 @@ def retry_while_busy(*also: type[LockgateError]) -> Retrying:
 def claim(store: Store, key: str, record: R) -> R:
     """Create a record if absent and return the stored one: the caller's, or that of the first writer.
 
-    A lost answer is settled by reading back. Only the content shows whose record it is, so a claimed record
+    A lost answer is resolved by reading back. Only the content shows whose record it is, so a claimed record
     carries an owner token or is the same from every writer.
 
     Raises:
@@ -91,13 +91,13 @@ def claim(store: Store, key: str, record: R) -> R:
             lost = lost or isinstance(error, OutcomeUnknownError)
         except NotAppliedError as error:
             # This try had no effect, but an earlier one may have had one.
-            raise _unsettled(store, key, error) if lost else error from None
+            raise _unknown(store, key, error) if lost else error from None
         else:
             return record
         try:
             stored = find(store, type(record), key)
         except (StoreUnavailableError, AccessDeniedError, JournalUnavailableError, StateLostError) as error:
-            raise _unsettled(store, key, error) if lost else error from None
+            raise _unknown(store, key, error) if lost else error from None
         if stored is not None:
             return stored
         # The lost create had no effect, or has none yet: try again.
@@ -107,7 +107,7 @@ def claim(store: Store, key: str, record: R) -> R:
     )
 
 
-def _unsettled(store: Store, key: str, error: NotAppliedError) -> OutcomeUnknownError:
+def _unknown(store: Store, key: str, error: NotAppliedError) -> OutcomeUnknownError:
     return OutcomeUnknownError(
         f"{store.url}/{key}: creating it gave no answer, and reading it back was refused ({error}); it may "
         "exist; nothing was deleted; try again"

@@ -57,7 +57,7 @@ class SavedSet(NamedTuple):
     size: int = 0
 
 
-class SettledAttempts(NamedTuple):
+class EndedAttempts(NamedTuple):
     """Attempts of one task that have a pending set, and those that never count."""
 
     committed: set[AttemptId]
@@ -178,10 +178,10 @@ class JobFolder:
 
         return in_order(read, listed, at_once)
 
-    def settled_attempts(self, task: TaskId) -> SettledAttempts:
+    def ended_attempts(self, task: TaskId) -> EndedAttempts:
         """Return which attempts of a task have committed, and which were aborted, from one listing."""
         names = [info.key.rpartition("/")[2].rpartition(".") for info in self.task_records(task)]
-        return SettledAttempts(
+        return EndedAttempts(
             committed={AttemptId(name) for name, _, kind in names if kind == "pendingset"},
             aborted={AttemptId(name) for name, _, kind in names if kind == "aborted"},
         )

@@ -1,4 +1,4 @@
-"""Records of a job's end, of the fate of each file, and of a sweep's state.
+"""Records of a job's end, of the result of each file, and of a sweep's state.
 
 Source: commit protocol, "What lies where".
 """
@@ -14,27 +14,27 @@ from lockgate.storage_core.commit.records.job_record import JobId
 from lockgate.storage_core.commit.records.log_records import Receipt
 
 
-class FileFate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FileResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Fate of one file of a job."""
 
     key: str
-    fate: Literal["published", "lost", "reverted", "aborted", "removed", "kept", "retained", "unsettled"]
+    result: Literal["published", "lost", "reverted", "aborted", "removed", "kept", "retained", "left"]
     detail: str = ""
 
 
-class FileFateShard(Record, frozen=True, tag="fates"):
-    """`report/<digest>.json`: the fates of up to 1,000 files of a long report."""
+class FileResultShard(Record, frozen=True, tag="file-results"):
+    """`report/<digest>.json`: the files of up to 1,000 files of a long report."""
 
-    fates: tuple[FileFate, ...]
+    files: tuple[FileResult, ...]
 
 
 class Report(Record, frozen=True, tag="report"):
-    """`report.json`: the fate of every file, for committed and failed jobs.
+    """`report.json`: the result of every file, for committed and failed jobs.
 
     Attributes:
-        counts: Number of files by fate.
-        shards: Digests of the `FileFateShard` records of all but the last files.
-        fates: Fates of the last files, or of all files of a short report.
+        counts: Number of files by result.
+        shards: Digests of the `FileResultShard` records of all but the last files.
+        files: Results of the last files, or of all files of a short report.
     """
 
     job_id: JobId
@@ -43,7 +43,7 @@ class Report(Record, frozen=True, tag="report"):
     receipt: Receipt | None
     counts: dict[str, int]
     shards: tuple[str, ...]
-    fates: tuple[FileFate, ...]
+    files: tuple[FileResult, ...]
 
 
 class Ended(Record, frozen=True, tag="ended"):

@@ -16,7 +16,7 @@ from lockgate.storage_core.commit.job_summary import JobSummary, summarise
 from lockgate.storage_core.commit.leases.lease import JobLeaseState, own_journal
 from lockgate.storage_core.commit.records.job_listing import list_job_folders
 from lockgate.storage_core.commit.records.phase import UNDECIDED
-from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult, settle
+from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult, recover_jobs
 from lockgate.storage_core.commit.registry import queries as registry
 from lockgate.storage_core.commit.registry.rows import Job as RegisteredJob
 from lockgate.storage_core.concurrency import Progress, no_progress
@@ -135,7 +135,7 @@ def recover_everything(
         JournalUnavailableError: The journal cannot be read; nothing was done.
     """
     jobs = expired_jobs(settings, clock).expired
-    results = settle(jobs, dry_run=dry_run, settings=settings, clock=clock)
+    results = recover_jobs(jobs, dry_run=dry_run, settings=settings, clock=clock)
     for done, result in enumerate(results, start=1):
         progress("recover", done, len(jobs))
         yield result

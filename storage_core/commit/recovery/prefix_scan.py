@@ -17,7 +17,7 @@ from typing import Final
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.destination.visible_files import Owners
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult, recover_all, settle
+from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult, recover_all, recover_jobs
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import (
     AccessDeniedError,
@@ -69,7 +69,7 @@ def scan(
             if jobs is None:
                 yield from recover_all(destination, dry_run=dry_run, settings=settings, clock=clock)
             else:
-                yield from settle(jobs, dry_run=dry_run, settings=settings, clock=clock)
+                yield from recover_jobs(jobs, dry_run=dry_run, settings=settings, clock=clock)
         except LockgateError as error:
             first_error = first_error or error
     if first_error is not None:

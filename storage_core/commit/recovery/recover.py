@@ -217,11 +217,11 @@ def recover_all(
                 progress=progress,
             )
         except LockgateError as error:
-            result = unsettled(JobAt(store.url, summary.job_id), error)
+            result = failed_recovery(JobAt(store.url, summary.job_id), error)
             yield msgspec.structs.replace(result, found=summary.phase, lease=summary.lease)
 
 
-def settle(
+def recover_jobs(
     jobs: Iterable[JobAt], *, dry_run: bool = False, settings: Settings, clock: Clock | None = None
 ) -> Iterator[RecoveryResult]:
     """Recover jobs, several at once; the failure of one does not stop the others.
@@ -229,11 +229,11 @@ def settle(
     Yields:
         The result of each job when it is done; `detail` has the message if it could not be recovered.
     """
-    recover = partial(_settle, dry_run=dry_run, settings=settings, clock=clock)
+    recover = partial(_recover_one, dry_run=dry_run, settings=settings, clock=clock)
     return in_parallel(recover, jobs, JOBS_AT_ONCE)
 
 
-def unsettled(job: JobAt, error: LockgateError) -> RecoveryResult:
+def failed_recovery(job: JobAt, error: LockgateError) -> RecoveryResult:
     """Return the result for a job whose recovery has failed."""
     remedy = ""
     if isinstance(error, ObjectNotFoundError):
@@ -250,11 +250,11 @@ def unsettled(job: JobAt, error: LockgateError) -> RecoveryResult:
     )
 
 
-def _settle(job: JobAt, *, dry_run: bool, settings: Settings, clock: Clock | None) -> RecoveryResult:
+def _recover_one(job: JobAt, *, dry_run: bool, settings: Settings, clock: Clock | None) -> RecoveryResult:
     try:
         return recover_job(job.destination, job.job_id, dry_run=dry_run, settings=settings, clock=clock)
     except LockgateError as error:
-        return unsettled(job, error)
+        return failed_recovery(job, error)
 
 
 def is_quarantined(folder: JobFolder) -> bool:

@@ -166,7 +166,7 @@ def _compare(folder: JobFolder, row: Job | None, *, has_lease: bool) -> _Differe
 def _has_left_uploads(folder: JobFolder) -> bool:
     """Return whether an ended job could not abort all of its uploads, and has not been cleaned up since."""
     report = folder.report() if folder.has_lease() else None
-    return report is not None and bool(report.counts.get("unsettled"))
+    return report is not None and bool(report.counts.get("left"))
 
 
 def _is_newer(row: Job, entry: RecordJob) -> bool:

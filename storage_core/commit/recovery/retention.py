@@ -14,9 +14,9 @@ from lockgate.storage_core.commit.decide.plan import read_plan
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.job_summary import JobSummary
 from lockgate.storage_core.commit.leases.lease import JobLeaseState
+from lockgate.storage_core.commit.publish.backup_files import backup_files
 from lockgate.storage_core.commit.publish.cleanup import clean_up
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
-from lockgate.storage_core.commit.publish.displaced_files import displaced_files
 from lockgate.storage_core.commit.publish.finalization import remove_replaced
 from lockgate.storage_core.commit.publish.rollback import revert_plan
 from lockgate.storage_core.commit.records.job_folder import JobFolder
@@ -29,7 +29,7 @@ from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import Store
 
 
-class JobFate(msgspec.Struct, frozen=True, kw_only=True):
+class SweptJob(msgspec.Struct, frozen=True, kw_only=True):
     """What the sweep does with a job, or why it cannot."""
 
     job_id: JobId
@@ -44,7 +44,7 @@ def sweep_ended_jobs(
     clock: Clock,
     *,
     dry_run: bool,
-) -> Iterator[JobFate]:
+) -> Iterator[SweptJob]:
     """Sweep ended jobs; the failure of one does not stop the others.
 
     Args:
@@ -70,21 +70,21 @@ def sweep_ended_jobs(
             if job in listing.done and job in with_temporary:
                 if not dry_run:
                     drop_temporary(store, job)
-                yield JobFate(job_id=job, action="delete what a killed attempt wrote after the job's end")
+                yield SweptJob(job_id=job, action="delete what a killed attempt wrote after the job's end")
             if has_ended and is_old:
                 yield from _delete_old(JobFolder(store, job), settings, clock, dry_run=dry_run)
         except LockgateError as error:
-            yield JobFate(job_id=job, action=f"left as it is: {error}")
+            yield SweptJob(job_id=job, action=f"left as it is: {error}")
 
 
 def _finish(
     store: Store, summary: JobSummary, settings: Settings, clock: Clock, *, dry_run: bool
-) -> Iterator[JobFate]:
+) -> Iterator[SweptJob]:
     folder = JobFolder(store, summary.job_id)
-    if summary.is_remnant:
+    if summary.is_partly_deleted:
         if not dry_run:
             _delete_folder(folder)
-        yield JobFate(job_id=summary.job_id, action="delete the rest of an old folder")
+        yield SweptJob(job_id=summary.job_id, action="delete the rest of an old folder")
         return
     if not summary.has_ended or summary.record is None or summary.lease is JobLeaseState.UNKNOWN:
         return  # the clean-up of an ended job deletes its lease last: without one, it is complete
@@ -102,7 +102,7 @@ def _finish(
         if ended.retained_until_s:
             _process_retained(context, ended)
         clean_up(context.folder, context.job, context.settings)
-    yield JobFate(job_id=summary.job_id, action=action)
+    yield SweptJob(job_id=summary.job_id, action=action)
 
 
 def _process_retained(context: CommitContext, ended: Ended) -> None:
@@ -118,22 +118,22 @@ def _process_retained(context: CommitContext, ended: Ended) -> None:
         revert_plan(context, plan, exclude=DestinationLog(context.store).manifest().files)
 
 
-def _delete_old(folder: JobFolder, settings: Settings, clock: Clock, *, dry_run: bool) -> Iterator[JobFate]:
+def _delete_old(folder: JobFolder, settings: Settings, clock: Clock, *, dry_run: bool) -> Iterator[SweptJob]:
     """Delete an older generation's folder after `tombstone_s`. The newest one has the generation number."""
     ended = next((mark for mark in folder.ended() if mark is not None), None)
     if ended is None or clock.now_s() - ended.ended_s < settings.tombstone_s:
         return
-    if next(displaced_files(folder), None) is not None:
-        action = f"keep its folder: displaced files are in {folder.key('aside/')}; move them out by hand"
+    if next(backup_files(folder), None) is not None:
+        action = f"keep its folder: backups are in {folder.key('backup/')}; move them out by hand"
     else:
         action = "delete the folder of an older generation"
         if not dry_run:
             _delete_folder(folder)
-    yield JobFate(job_id=folder.job_id, action=action)
+    yield SweptJob(job_id=folder.job_id, action=action)
 
 
 def _delete_folder(folder: JobFolder) -> None:
-    """Delete a job's folder, `job.json` first: a folder without it is recognized as a remnant."""
+    """Delete a job's folder, `job.json` first: a folder without it is known to be partly deleted."""
     folder.store.delete(folder.key("job.json"))
     for page in folder.store.pages(folder.prefix):
         folder.store.delete_many([info.key for info in page])

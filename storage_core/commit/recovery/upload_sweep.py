@@ -21,7 +21,7 @@ from lockgate.storage_core.commit.records.claim import find
 from lockgate.storage_core.commit.records.codec import encode
 from lockgate.storage_core.commit.records.job_listing import JobListing, list_job_folders
 from lockgate.storage_core.commit.records.report import SweepState
-from lockgate.storage_core.commit.recovery.retention import JobFate, sweep_ended_jobs
+from lockgate.storage_core.commit.recovery.retention import SweptJob, sweep_ended_jobs
 from lockgate.storage_core.commit.setup.capabilities import with_recorded_capabilities
 from lockgate.storage_core.commit.uploads.upload_cost import (
     UploadTotals,
@@ -32,8 +32,8 @@ from lockgate.storage_core.commit.uploads.upload_cost import (
 from lockgate.storage_core.commit.uploads.upload_owner import (
     EVERYTHING,
     NO_OWNER,
+    OpenUpload,
     SweepAction,
-    UploadFate,
     UploadFilter,
     UploadOwnership,
     list_uploads,
@@ -59,10 +59,10 @@ class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
 
     destination: str
     dry_run: bool
-    uploads: tuple[UploadFate, ...]
+    uploads: tuple[OpenUpload, ...]
     total: UploadTotals
     by_action: dict[SweepAction, UploadTotals]
-    jobs: tuple[JobFate, ...]
+    jobs: tuple[SweptJob, ...]
 
 
 def sweep_uploads(
@@ -101,16 +101,16 @@ def sweep_uploads(
         ownership = _ownership(store, listing, state, settings, clock)
         ownership.named = wanted.owner == NO_OWNER
         found = ((info, ownership.classify(info)) for info in list_uploads(store, folder, progress))
-        fates = [fate for info, fate in found if wanted.admits(info, fate.owner, ownership.now_s)]
-        uploads = tuple(ownership.keep_foreign(fates))
+        listed = [upload for info, upload in found if wanted.admits(info, upload.owner, ownership.now_s)]
+        uploads = tuple(ownership.keep_foreign(listed))
         uploads = tuple(measure_uploads(store, uploads, measure, settings=settings, progress=progress))
         if not dry_run:
-            orphans = [fate for fate in uploads if fate.action is SweepAction.ABORT]
+            orphans = [upload for upload in uploads if upload.action is SweepAction.ABORT]
             _abort(store, orphans, settings, progress)
-            for fate in orphans:
-                ownership.ownerless.pop(fate.name, None)
+            for upload in orphans:
+                ownership.ownerless.pop(upload.name, None)
             _store_ownerless(store, state, ownership.ownerless, folder)
-        jobs: Iterable[JobFate] = ()
+        jobs: Iterable[SweptJob] = ()
         if wanted == EVERYTHING:
             jobs = sweep_ended_jobs(store, listing, ownership.jobs, settings, clock, dry_run=dry_run)
         return SweepReport(
@@ -126,7 +126,7 @@ def sweep_uploads(
 class FoundUploads(NamedTuple):
     """The first open uploads of a destination, and whether there are no others."""
 
-    fates: tuple[UploadFate, ...]
+    uploads: tuple[OpenUpload, ...]
     is_all: bool
 
 
@@ -149,7 +149,7 @@ def find_uploads(
     state = find(store, SweepState, layout.SWEEP_STATE) or SweepState(seen={})
     ownership = _ownership(store, list_job_folders(store), state, settings, clock)
     ends_s = clock.monotonic_s() + limit_s
-    found: list[UploadFate] = []
+    found: list[OpenUpload] = []
     is_all = True
     for info in list_uploads(store, "", no_progress):
         if len(found) == limit or clock.monotonic_s() > ends_s:
@@ -168,14 +168,14 @@ def _ownership(
     return UploadOwnership(store, summaries, listing.done, state.seen, settings, clock.now_s(), is_full)
 
 
-def _abort(store: Store, fates: Sequence[UploadFate], settings: Settings, progress: Progress) -> None:
-    def abort(fate: UploadFate) -> None:
-        store.abort_upload(fate.key, fate.upload_id)
+def _abort(store: Store, uploads: Sequence[OpenUpload], settings: Settings, progress: Progress) -> None:
+    def abort(upload: OpenUpload) -> None:
+        store.abort_upload(upload.key, upload.upload_id)
 
     for done, _ in enumerate(
-        in_parallel(abort, fates, settings.parallelism, settings.far_parallelism), start=1
+        in_parallel(abort, uploads, settings.parallelism, settings.far_parallelism), start=1
     ):
-        progress("abort uploads", done, len(fates))
+        progress("abort uploads", done, len(uploads))
 
 
 def _store_ownerless(store: Store, state: SweepState, ownerless: dict[str, float], folder: str) -> None:

@@ -227,7 +227,7 @@ def _streams(phases: Iterable[str], destination: str | None, attention: bool) ->
     at = table_of(Job).c
     found: list[ColumnElement[bool]] = [at.phase == phase for phase in phases]
     if attention:
-        found += [at.attention == why for why in ("quarantined", "unsettled")]
+        found += [at.attention == why for why in ("quarantined", "uploads left")]
     return found if destination is None else [and_(one, at.destination == destination) for one in found]
 
 

@@ -33,7 +33,7 @@ class Job(Row, frozen=True):
         tasks: Number of tasks that it publishes, known from the decision on.
         files: Number of published files; None if it published none, as are `rows` and `size_bytes`.
         dag_id: DAG of the Airflow task that set it up; None without Airflow, as are the next three.
-        attention: Why it needs a person although it is not at work: `quarantined`, or `unsettled`, if it
+        attention: Why it needs a person although it is not at work: `quarantined`, or `uploads left`, if it
             failed and could not abort all of its uploads.
     """
 

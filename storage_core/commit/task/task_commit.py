@@ -122,15 +122,15 @@ def _next_stamp(folder: JobFolder, record: PendingSet) -> Stamp:
     Pending sets are not deleted while the job is undecided, so their number only grows.
     """
     with Together(2) as together:
-        attempts = together.start(lambda: folder.settled_attempts(record.task_id))
+        attempts = together.start(lambda: folder.ended_attempts(record.task_id))
         if folder.decision() is not None:
             raise ConflictError(
                 f"job {folder.job_id} is decided: task {record.task_id} cannot commit any more; "
                 "nothing of this attempt is committed"
             )
-        settled = attempts.result()
-    if record.attempt_id in settled.aborted:
+        ended = attempts.result()
+    if record.attempt_id in ended.aborted:
         raise FencedError(
             f"attempt {record.attempt_id} of task {record.task_id} was aborted by another process"
         )
-    return Stamp(record.stamp.epoch, 1 + len(settled.committed - {record.attempt_id}))
+    return Stamp(record.stamp.epoch, 1 + len(ended.committed - {record.attempt_id}))

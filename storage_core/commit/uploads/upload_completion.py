@@ -1,4 +1,4 @@
-"""Complete uploads and settle each result: visible, permanently lost, or unknown."""
+"""Complete uploads and resolve each result: visible, permanently lost, or unknown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.stores import PendingUpload, Store
 from lockgate.storage_core.stores.protocol import SendCompletion
 
-SETTLE_TRIES: Final = 5
+RESOLVE_TRIES: Final = 5
 NOT_ABOUT_THE_FILE: Final = (AccessDeniedError, UnsupportedStoreError, ObjectNotFoundError)
 """Refusals that an operator can fix (a permission, a bucket): the job stays decided, and no file is lost."""
 
@@ -50,7 +50,7 @@ class Completions:
     def run(
         self, uploads: Iterable[PendingUpload], limit: int, most: int
     ) -> Generator[tuple[str, str | None], None, None]:
-        """Complete uploads, and yield each when its result is settled.
+        """Complete uploads, and yield each when its result is resolved.
 
         Args:
             uploads: The uploads, of different keys.
@@ -70,21 +70,21 @@ class Completions:
         if sender is None:
             yield from in_parallel(self._complete, uploads, limit, most)
             return
-        unsettled: list[_Tried] = []
+        unresolved: list[_Tried] = []
         begin = partial(self._send, sender.send)
         with closing(overlapping(begin, uploads, limit, most, patience_s=sender.patience_s)) as tries:
             for tried in tries:
                 if tried.error is None:
                     yield tried.upload.key, None
                     continue
-                unsettled.append(tried)
-                if len(unsettled) >= limit:  # a store that refuses all is asked more and more slowly
-                    yield from in_parallel(self._settle, unsettled, limit, most)
-                    unsettled = []
-        yield from in_parallel(self._settle, unsettled, limit, most)
+                unresolved.append(tried)
+                if len(unresolved) >= limit:  # a store that refuses all is asked more and more slowly
+                    yield from in_parallel(self._resolve, unresolved, limit, most)
+                    unresolved = []
+        yield from in_parallel(self._resolve, unresolved, limit, most)
 
     def _complete(self, upload: PendingUpload) -> tuple[str, str | None]:
-        return self._settle(self._try(upload))
+        return self._resolve(self._try(upload))
 
     def _try(self, upload: PendingUpload) -> _Tried:
         complete = partial(self.store.complete_upload, upload, if_absent=self.if_absent)
@@ -113,39 +113,39 @@ class Completions:
         where = f"{self.store.url}/{upload.key}"
         return _Tried(upload, UploadGoneError(f"{where}: completed, but the object is of another upload"))
 
-    def _settle(self, tried: _Tried) -> tuple[str, str | None]:
+    def _resolve(self, tried: _Tried) -> tuple[str, str | None]:
         """Find out what a try has done, and try again until that is clear."""
         upload, error = tried
         if error is None:
             return upload.key, None  # mostly so, without what the repetition costs
-        for attempt in _until_settled(self.clock):
+        for attempt in _until_resolved(self.clock):
             with attempt:
                 if attempt.retry_state.attempt_number > 1:
                     error = self._try(upload).error
                     if error is None:
                         return upload.key, None
-                is_last = attempt.retry_state.attempt_number == SETTLE_TRIES
+                is_last = attempt.retry_state.attempt_number == RESOLVE_TRIES
                 is_completed = _is_completed(self.store, upload, error, last=is_last)
                 if is_completed is not None:
                     return upload.key, None if is_completed else f"there is no object of its upload: {error}"
         raise OutcomeUnknownError(
-            f"{self.store.url}/{upload.key}: completing it was tried {SETTLE_TRIES} times; it is unknown "
+            f"{self.store.url}/{upload.key}: completing it was tried {RESOLVE_TRIES} times; it is unknown "
             f"whether it is visible ({error}); nothing was deleted; run recovery for its job"
         )
 
 
 class _Tried(NamedTuple):
-    """One try to complete an upload, and what is to be settled; None if the object is visible."""
+    """One try to complete an upload, and what is to be resolved; None if the object is visible."""
 
     upload: PendingUpload
     error: LockgateError | None
 
 
-def _until_settled(clock: Clock) -> Retrying:
+def _until_resolved(clock: Clock) -> Retrying:
     """Return a retry policy with back-off. An exception ends the tries; running out of tries raises none."""
     return Retrying(
         sleep=clock.sleep,
-        stop=stop_after_attempt(SETTLE_TRIES),
+        stop=stop_after_attempt(RESOLVE_TRIES),
         wait=wait_exponential(multiplier=0.2),
         retry=retry_if_result(lambda _: True),
         retry_error_callback=lambda _: None,

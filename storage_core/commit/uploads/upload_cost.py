@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from lockgate.storage_core.commit.uploads.upload_owner import SweepAction, UploadFate
+from lockgate.storage_core.commit.uploads.upload_owner import OpenUpload, SweepAction
 from lockgate.storage_core.concurrency import Progress, in_parallel
 from lockgate.storage_core.errors import (
     AccessDeniedError,
@@ -38,9 +38,9 @@ class UploadTotals(msgspec.Struct, frozen=True, kw_only=True):
     monthly_cost_usd: float
 
 
-def upload_totals(fates: Iterable[UploadFate], settings: Settings) -> UploadTotals:
+def upload_totals(uploads: Iterable[OpenUpload], settings: Settings) -> UploadTotals:
     """Return the totals of uploads, with their estimated cost per month."""
-    sizes = [fate.size for fate in fates]
+    sizes = [upload.size for upload in uploads]
     known = [size for size in sizes if size is not None]
     return UploadTotals(
         uploads=len(sizes),
@@ -50,20 +50,20 @@ def upload_totals(fates: Iterable[UploadFate], settings: Settings) -> UploadTota
     )
 
 
-def totals_by_action(fates: Sequence[UploadFate], settings: Settings) -> dict[SweepAction, UploadTotals]:
+def totals_by_action(uploads: Sequence[OpenUpload], settings: Settings) -> dict[SweepAction, UploadTotals]:
     """Return the totals of uploads by action; actions without uploads are omitted."""
-    by_action = {action: [fate for fate in fates if fate.action is action] for action in SweepAction}
+    by_action = {action: [upload for upload in uploads if upload.action is action] for action in SweepAction}
     return {action: upload_totals(chosen, settings) for action, chosen in by_action.items() if chosen}
 
 
 def measure_uploads(
     store: Store,
-    fates: Sequence[UploadFate],
+    uploads: Sequence[OpenUpload],
     actions: Collection[SweepAction],
     *,
     settings: Settings,
     progress: Progress,
-) -> Iterator[UploadFate]:
+) -> Iterator[OpenUpload]:
     """Yield the uploads in order, with the sizes of those that have one of these actions.
 
     Sizes missing from the listing are requested. An upload that is gone, or whose size the store does not
@@ -72,14 +72,16 @@ def measure_uploads(
 
     def request_size(index: int) -> tuple[int, int | None]:
         try:
-            return index, store.upload_bytes(fates[index].key, fates[index].upload_id)
+            return index, store.upload_bytes(uploads[index].key, uploads[index].upload_id)
         except (UploadGoneError, AccessDeniedError, StoreUnavailableError, OutcomeUnknownError):
             return index, None
 
-    unknown = [index for index, fate in enumerate(fates) if fate.size is None and fate.action in actions]
+    unknown = [
+        index for index, upload in enumerate(uploads) if upload.size is None and upload.action in actions
+    ]
     sizes: dict[int, int | None] = {}
     for index, size in in_parallel(request_size, unknown, settings.parallelism, settings.far_parallelism):
         sizes[index] = size
         progress("measure uploads", len(sizes), len(unknown))
-    for index, fate in enumerate(fates):
-        yield msgspec.structs.replace(fate, size=sizes.get(index, fate.size))
+    for index, upload in enumerate(uploads):
+        yield msgspec.structs.replace(upload, size=sizes.get(index, upload.size))

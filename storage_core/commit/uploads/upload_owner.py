@@ -109,7 +109,7 @@ class UploadFilter(msgspec.Struct, frozen=True, kw_only=True):
 EVERYTHING: Final = UploadFilter()
 
 
-class UploadFate(msgspec.Struct, frozen=True, kw_only=True):
+class OpenUpload(msgspec.Struct, frozen=True, kw_only=True):
     """One open upload, its owner, and the action of the sweep.
 
     Attributes:
@@ -172,7 +172,7 @@ class UploadOwnership:
     Attributes:
         jobs: Jobs of the destination that are not done, read before its uploads were listed.
         done: The other jobs, with their terminal phase.
-        seen: Times at which earlier sweeps first saw uploads without an owner, by `UploadFate.name`.
+        seen: Times at which earlier sweeps first saw uploads without an owner, by `OpenUpload.name`.
         is_full: Whether earlier sweeps saw more uploads than they could store: others may be old as well.
         named: Whether the filter names uploads without an owner, so that those of another tool may go.
         ownerless: The same as `seen`, for the uploads that this sweep has seen.
@@ -194,7 +194,7 @@ class UploadOwnership:
         self._writer = next((job.job_id for job in self.jobs.values() if _may_write(job)), None)
         self._nested = NestedDestinations(self.store)
 
-    def classify(self, info: UploadInfo) -> UploadFate:
+    def classify(self, info: UploadInfo) -> OpenUpload:
         """Return the owner of an upload and the action of the sweep."""
         owner = self._owners.owner(info.key)
         nested = self._nested.holding(info.key)
@@ -204,11 +204,11 @@ class UploadOwnership:
             remedy = f"`lockgate uploads abort {self.store.url}/{nested}`"
         elif owner is not None and owner in self.done:
             action, reason, remedy = _of_ended(self.done[owner])
-        elif owner is None or owner not in self.jobs or self.jobs[owner].is_remnant:
+        elif owner is None or owner not in self.jobs or self.jobs[owner].is_partly_deleted:
             action, reason, remedy = self._ownerless(info)
         else:
             action, reason, remedy = self._owned(self.jobs[owner])
-        return UploadFate(
+        return OpenUpload(
             key=info.key,
             upload_id=info.upload_id,
             owner=owner,
@@ -235,7 +235,7 @@ class UploadOwnership:
         remedy = f"wait for the job, or abort it: `lockgate jobs abort {address}`"
         return SweepAction.KEEP, f"its job is active: {job.lease}", remedy
 
-    def keep_foreign(self, fates: Iterable[UploadFate]) -> Iterator[UploadFate]:
+    def keep_foreign(self, uploads: Iterable[OpenUpload]) -> Iterator[OpenUpload]:
         """Keep uploads without an owner, because another tool may be at work, for as long as new ones appear.
 
         Call it after all uploads were classified.
@@ -243,14 +243,14 @@ class UploadOwnership:
         first_s = (first for name, first in self.ownerless.items() if name in self.seen or not self.is_full)
         newest_s = max(first_s, default=0.0)
         is_at_work = not self.named and self.now_s - newest_s < self.settings.orphan_age_s
-        for fate in fates:
-            if is_at_work and fate.action is SweepAction.ABORT and fate.name in self.ownerless:
+        for upload in uploads:
+            if is_at_work and upload.action is SweepAction.ABORT and upload.name in self.ownerless:
                 reason = "no owner, but another tool may be at work: newer uploads without an owner are open"
                 yield msgspec.structs.replace(
-                    fate, action=SweepAction.KEEP, reason=reason, remedy=self._by_name
+                    upload, action=SweepAction.KEEP, reason=reason, remedy=self._by_name
                 )
             else:
-                yield fate
+                yield upload
 
     @property
     def _by_name(self) -> str:
@@ -292,6 +292,6 @@ def _may_write(job: JobSummary) -> bool:
 
     A job with unique file names has not: they carry its short id, which is claimed before the first upload.
     """
-    if job.is_remnant or job.phase in TERMINAL:
+    if job.is_partly_deleted or job.phase in TERMINAL:
         return False
     return job.record is None or not job.record.spec.unique_filenames

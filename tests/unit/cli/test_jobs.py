@@ -71,7 +71,7 @@ def test_jobs_show_prints_the_records_of_the_store(run: Run, destination: str, s
     assert "committed at " in shown.stdout
     assert "in turn 1, mode append" in shown.stdout
     assert (view["phase"], view["receipt"]["files"]) == ("committed", 1)
-    assert [fate["fate"] for fate in view["report"]["fates"]] == ["published"]
+    assert [file["result"] for file in view["report"]["files"]] == ["published"]
 
 
 def test_jobs_show_gathers_the_shards_of_a_long_report_as_json(
@@ -86,7 +86,7 @@ def test_jobs_show_gathers_the_shards_of_a_long_report_as_json(
 
     assert "5 published" in run("jobs", "show", destination, "long").stdout
     report = document(run("jobs", "show", destination, "long", "--json"))["report"]
-    assert [fate["fate"] for fate in report["fates"]] == ["published"] * 5
+    assert [file["result"] for file in report["files"]] == ["published"] * 5
 
 
 def test_jobs_show_prints_the_success_file_until_a_later_job_replaces_it(

@@ -17,8 +17,8 @@ def test_uploads_abort_is_a_dry_run_without_yes(run: Run, destination: str, sett
     job.store.begin_upload(f"b-{job.short_id}.csv", "0" * 32)  # type: ignore[arg-type]
 
     listed = document(run("uploads", "list", destination, "--json"))["uploads"]
-    assert [(fate["owner"], fate["action"]) for fate in listed] == [("sales-g1", "abort")]
-    assert stray not in {fate["upload_id"] for fate in listed}
+    assert [(swept["owner"], swept["action"]) for swept in listed] == [("sales-g1", "abort")]
+    assert stray not in {swept["upload_id"] for swept in listed}
 
     dry = run("uploads", "abort", destination)
     assert "a dry run: nothing was aborted" in dry.stdout

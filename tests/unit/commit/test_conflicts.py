@@ -102,7 +102,7 @@ def test_an_object_that_changed_between_plan_and_deletion_is_kept_and_reported(w
     assert world.visible() == {"theirs.csv": b"changed in between", **NEW}
     report = world.attach(job.job_id)._folder.report()
     assert report is not None
-    assert {(fate.key, fate.fate) for fate in report.fates if fate.key == "theirs.csv"} == {
+    assert {(file.key, file.result) for file in report.files if file.key == "theirs.csv"} == {
         ("theirs.csv", "kept")
     }
 

@@ -11,7 +11,7 @@ from typing import NoReturn
 import pytest
 
 from lockgate.storage_core.commit import job_commit
-from lockgate.storage_core.commit.publish.commit_context import read_file_fates
+from lockgate.storage_core.commit.publish.commit_context import read_file_results
 from lockgate.storage_core.commit.records.layout import SUCCESS
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import (
@@ -274,10 +274,10 @@ def test_a_definite_failure_at_a_file_reverts_the_files_before_it_and_aborts_tho
     assert world.visible() == OLD
     assert world.live() == world.keys()
     assert world.open_uploads() == []
-    fates = {fate.key: fate.fate for fate in read_file_fates(job._folder)}
-    assert fates.pop(gone.key) == "lost"
-    assert set(fates.values()) <= {"reverted", "aborted"}
-    assert len(fates) == len(NEW) - 1
+    results = {file.key: file.result for file in read_file_results(job._folder)}
+    assert results.pop(gone.key) == "lost"
+    assert set(results.values()) <= {"reverted", "aborted"}
+    assert len(results) == len(NEW) - 1
 
 
 @pytest.mark.parametrize("verb", ["abort", "delete"])

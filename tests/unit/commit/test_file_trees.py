@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.commit.job import Job
-from lockgate.storage_core.commit.publish.commit_context import read_file_fates
-from lockgate.storage_core.commit.publish.displaced_files import RESTORE_TRIES, displaced_files
+from lockgate.storage_core.commit.publish.backup_files import RESTORE_TRIES, backup_files
+from lockgate.storage_core.commit.publish.commit_context import read_file_results
 from lockgate.storage_core.commit.records.codec import digest
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.commit.records.report import FileFate
+from lockgate.storage_core.commit.records.report import FileResult
 from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
 from lockgate.storage_core.errors import (
     ConflictError,
@@ -236,8 +236,8 @@ def open_merging(world: World, **options: object) -> Job:
     )
 
 
-def fates(job: Job) -> Iterable[FileFate]:
-    return read_file_fates(job._folder)
+def results(job: Job) -> Iterable[FileResult]:
+    return read_file_results(job._folder)
 
 
 def lose_upload(world: World, job: Job, path: str) -> None:
@@ -248,23 +248,23 @@ def lose_upload(world: World, job: Job, path: str) -> None:
 
 
 def files_aside(world: World) -> list[Path]:
-    return [Path(world.url, key) for key in displaced_files(JobFolder(world.store, JobId("new-g1")))]
+    return [Path(world.url, key) for key in backup_files(JobFolder(world.store, JobId("new-g1")))]
 
 
-def test_a_replace_by_file_v1_displaces_old_files_for_folders_and_folders_for_files(world: World) -> None:
+def test_a_replace_by_file_v1_backs_up_old_files_for_folders_and_folders_for_files(world: World) -> None:
     with open_merging(world) as job:
         write(job, "t", NEW)
         job.commit()
     assert world.visible() == NEW
     assert world.live() == world.keys()
     assert files_aside(world) == []
-    assert {fate.key: (fate.fate, fate.detail) for fate in fates(job) if fate.key in OLD} == {
-        **dict.fromkeys(("x", "y/z", "y/deep/w"), ("removed", "it was displaced")),
+    assert {file.key: (file.result, file.detail) for file in results(job) if file.key in OLD} == {
+        **dict.fromkeys(("x", "y/z", "y/deep/w"), ("removed", "it was backed up")),
         "other": ("removed", ""),
     }
 
 
-def test_a_revert_moves_displaced_files_back(world: World) -> None:
+def test_a_revert_moves_backups_back(world: World) -> None:
     with open_merging(world) as job:
         write(job, "t", NEW)
         lost = next(file for file in next(job.pending_sets()).files if file.path == "n")
@@ -285,7 +285,7 @@ def test_a_revert_moves_displaced_files_back(world: World) -> None:
     assert files_aside(world) == []
 
 
-def test_a_displaced_file_whose_name_is_taken_is_kept_aside_and_reported(world: World) -> None:
+def test_a_backup_whose_name_is_taken_is_kept_and_reported(world: World) -> None:
     with open_merging(world) as job:
         write(job, "t", NEW)
         lost = next(file for file in next(job.pending_sets()).files if file.path == "n")
@@ -306,9 +306,9 @@ def test_a_displaced_file_whose_name_is_taken_is_kept_aside_and_reported(world: 
     assert world.visible() == {**{path: OLD[path] for path in OLD if path != "x"}, "x/foreign": b"foreign"}
     (aside,) = files_aside(world)
     assert aside.read_bytes() == OLD["x"]
-    (fate,) = (fate for fate in fates(job) if fate.key == "x")
-    assert fate.fate == "kept"
-    assert aside.name in fate.detail
+    (file,) = (file for file in results(job) if file.key == "x")
+    assert file.result == "kept"
+    assert aside.name in file.detail
 
 
 @pytest.fixture
@@ -319,7 +319,7 @@ def unobserved() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("unobserved")
-def test_a_committer_that_wakes_up_after_the_revert_displaces_nothing(world: World) -> None:
+def test_a_committer_that_wakes_up_after_the_revert_backs_up_nothing(world: World) -> None:
     late = open_merging(world)
     write(late, "t", NEW)
 
@@ -348,7 +348,7 @@ def test_a_committer_that_wakes_up_after_the_revert_displaces_nothing(world: Wor
 @pytest.mark.parametrize(
     ("times", "error"), [(1, JobFailedError), (RESTORE_TRIES, OutcomeUnknownError)], ids=["once", "ever"]
 )
-def test_a_file_displaced_again_while_it_is_moved_back_is_moved_back_again(
+def test_a_file_backed_up_again_while_it_is_moved_back_is_moved_back_again(
     world: World, times: int, error: type[LockgateError]
 ) -> None:
     job = open_merging(world)
@@ -361,7 +361,7 @@ def test_a_file_displaced_again_while_it_is_moved_back_is_moved_back_again(
             lose_upload(world, job, "n")
         if name == "move-back.create.before" and left[0]:
             left[0] -= 1
-            assert tree.move_file("x", job._folder.key(f"aside/{digest(b'x')}"), version)
+            assert tree.move_file("x", job._folder.key(f"backup/{digest(b'x')}"), version)
 
     FAILPOINTS.observer = make_way_again
     with pytest.raises(error):
@@ -374,7 +374,7 @@ def test_a_file_displaced_again_while_it_is_moved_back_is_moved_back_again(
 
 
 @pytest.mark.usefixtures("unobserved")
-def test_an_old_job_folder_without_displaced_files_is_deleted(world: World) -> None:
+def test_an_old_job_folder_without_backups_is_deleted(world: World) -> None:
     job = open_merging(world)
     write(job, "t", NEW)
     FAILPOINTS.observer = lambda name: lose_upload(world, job, "n") if name == "make-way.move.after" else None
@@ -390,7 +390,7 @@ def test_an_old_job_folder_without_displaced_files_is_deleted(world: World) -> N
 
 
 @pytest.mark.parametrize("options", [{"committer": "magic"}, {"mode": "append"}], ids=str)
-def test_other_committers_and_modes_displace_nothing(world: World, options: dict[str, str]) -> None:
+def test_other_committers_and_modes_back_up_nothing(world: World, options: dict[str, str]) -> None:
     with open_merging(world, **options) as job:
         write(job, "t", {"x/a": b"new a"})
         with pytest.raises(ConflictError, match="x is in the way of x/a"):
@@ -398,7 +398,7 @@ def test_other_committers_and_modes_displace_nothing(world: World, options: dict
     assert world.visible() == OLD
 
 
-def test_a_folder_with_files_that_the_job_does_not_replace_is_not_displaced(world: World) -> None:
+def test_a_folder_with_files_that_the_job_does_not_replace_is_not_backed_up(world: World) -> None:
     with open_merging(world) as job:
         Path(world.url, "y", "_hidden").write_bytes(b"not data")
         write(job, "t", NEW)
@@ -407,7 +407,7 @@ def test_a_folder_with_files_that_the_job_does_not_replace_is_not_displaced(worl
     assert world.visible() == OLD
 
 
-def test_displaced_files_are_retained_as_long_as_replaced_ones(world: World) -> None:
+def test_backups_are_retained_as_long_as_replaced_ones(world: World) -> None:
     with open_merging(world, replaced_retention_s=3600.0) as job:
         write(job, "t", NEW)
         job.commit()

@@ -51,10 +51,10 @@ def test_a_record_that_cannot_be_read_does_not_hide_the_others(world: World, nam
     assert (found.phase is None) == name.startswith("COMMIT")
 
 
-def test_a_folder_without_job_json_is_a_remnant(world: World) -> None:
+def test_a_folder_without_job_json_is_partly_deleted(world: World) -> None:
     job = world.run("etl", {"a.csv": b"1"})
     world.store.delete(folder_of(world, job.job_id).key("job.json"))
     found = read_records(folder_of(world, job.job_id))
-    assert found.is_remnant
+    assert found.is_partly_deleted
     assert found.phase is JobPhase.COMMITTED
     assert found.unread == ()

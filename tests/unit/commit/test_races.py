@@ -58,7 +58,7 @@ def at(point: str, act: Callable[[], object]) -> Iterator[None]:
 
 def sweep(world: World) -> dict[str, SweepAction]:
     report = sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
-    return {fate.key: fate.action for fate in report.uploads}
+    return {file.key: file.action for file in report.uploads}
 
 
 # Refused completions.
@@ -93,7 +93,7 @@ def test_a_sweep_checks_once_more_for_files_of_a_reverted_job(world: World) -> N
         job.commit()
     assert world.recover() == []
     report = sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
-    assert [fate.action for fate in report.jobs] == [
+    assert [file.action for file in report.jobs] == [
         "revert files of a reverted job that were completed late"
     ]
     assert set(world.keys()).isdisjoint({kept.key, lost.key})
@@ -282,8 +282,8 @@ def test_a_report_names_each_file_once_with_its_outcome(world: World) -> None:
     job = world.run("sales", NEW, unique_filenames=False)
     report = job._folder.report()
     assert report is not None
-    assert {fate.key: fate.fate for fate in report.fates} == dict.fromkeys(NEW, "published")
-    assert len(report.fates) == 2
+    assert {file.key: file.result for file in report.files} == dict.fromkeys(NEW, "published")
+    assert len(report.files) == 2
 
 
 # Records and folders.

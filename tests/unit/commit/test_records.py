@@ -154,7 +154,7 @@ def test_an_upload_lost_after_the_decision_reverts_the_job_and_keeps_existing_da
     assert world.live() == world.keys()
     report = job._folder.report()
     assert report is not None
-    assert {fate.fate for fate in report.fates} == {"lost", "reverted"}
+    assert {file.result for file in report.files} == {"lost", "reverted"}
 
 
 @given(st.binary(max_size=400) | st.text(max_size=200).map(str.encode))

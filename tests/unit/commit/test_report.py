@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from lockgate.storage_core.commit.publish import commit_context as file_report
-from lockgate.storage_core.commit.publish.commit_context import read_file_fates
+from lockgate.storage_core.commit.publish.commit_context import read_file_results
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import JobFailedError
 from tests.support.commit.destination import World, plain, write
@@ -16,7 +16,7 @@ FILES = {f"day={number % 3}/{number:02d}.csv": b"x" * number for number in range
 
 
 def fates_of(world: World, job_id: str) -> list[tuple[str, str]]:
-    return sorted((plain(fate.key), fate.fate) for fate in read_file_fates(world.attach(job_id)._folder))
+    return sorted((plain(file.key), file.result) for file in read_file_results(world.attach(job_id)._folder))
 
 
 def test_the_report_of_a_committed_job_names_published_and_deleted_files(world: World) -> None:
@@ -61,7 +61,7 @@ def test_a_long_report_is_stored_in_shards_and_names_every_file(
     job.commit()
     report = job._folder.report()
     assert report is not None
-    assert (len(report.shards), len(report.fates)) == (3, 2)
+    assert (len(report.shards), len(report.files)) == (3, 2)
     assert report.counts == {"published": len(FILES)}
     assert fates_of(world, job.job_id) == sorted((path, "published") for path in FILES)
-    assert Counter(report.counts) == Counter(fate.fate for fate in read_file_fates(job._folder))
+    assert Counter(report.counts) == Counter(file.result for file in read_file_results(job._folder))

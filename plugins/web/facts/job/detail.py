@@ -199,7 +199,7 @@ def _registered(reads: Reads, job_id: str, place: str, unknown: list[str]) -> Re
 def _stored(reads: Reads, job_id: str, place: str, known: Registered) -> Stored:
     folder = folder_of(reads, job_id, place)
     records = read_records(folder)
-    is_empty = records.is_remnant and not any(
+    is_empty = records.is_partly_deleted and not any(
         (records.decision, records.report, records.audit, records.unread)
     )
     if is_empty and known.job is None and not any(folder.store.pages(folder.prefix, page_size=1)):
@@ -207,7 +207,7 @@ def _stored(reads: Reads, job_id: str, place: str, known: Registered) -> Stored:
             f"there is no job {job_id} at {place}; nothing was read; check the spelling"
         )
     tasks = None
-    if records.phase is JobPhase.OPEN and not records.is_remnant:
+    if records.phase is JobPhase.OPEN and not records.is_partly_deleted:
         attempt = known.job.job_attempt if known.job else records.lease.job_attempt if records.lease else ""
         try:
             tasks = count_tasks(folder, JobAttemptId(attempt) if attempt else None)

@@ -19,7 +19,7 @@ from lockgate.plugins.web.paging import DEFAULT_LIMIT, cursor, key_after
 from lockgate.plugins.web.reads import Reads
 from lockgate.storage_core.commit.decide.plan import Plan, read_plan
 from lockgate.storage_core.commit.decide.task_selection import eligible, last_commit
-from lockgate.storage_core.commit.publish.commit_context import read_fates
+from lockgate.storage_core.commit.publish.commit_context import read_result_shard
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.claim import find
 from lockgate.storage_core.commit.records.job_folder import JobFolder, SavedSet
@@ -27,7 +27,7 @@ from lockgate.storage_core.commit.records.job_record import LeaseRecord
 from lockgate.storage_core.commit.records.log_records import LiveFile, LiveShard
 from lockgate.storage_core.commit.records.pending_set import FileTotals, PendingFile, PendingSet
 from lockgate.storage_core.commit.records.plan_records import Decision
-from lockgate.storage_core.commit.records.report import FileFate, Report
+from lockgate.storage_core.commit.records.report import FileResult, Report
 from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES, read_shard
 from lockgate.storage_core.commit.records.task import ExpectedTasks
 from lockgate.storage_core.commit.registry.rows import Job, TaskAttempt
@@ -75,7 +75,7 @@ def job_files(
     after: str | None = None,
     limit: int = DEFAULT_LIMIT,
 ) -> Page[JobFile]:
-    """Return a page of a job's files, each with its state or its fate."""
+    """Return a page of a job's files, each with its state or its result."""
     place = place_of(reads, job_id, destination)
     key = key_after("files", after, str, str, int, int)
     begin = None if key is None else Place(str(key[0]), str(key[1]), int(key[2] or 0), int(key[3] or 0))
@@ -145,19 +145,19 @@ def _page(
 def _of_report(folder: JobFolder, report: Report, begin: Place) -> Iterator[tuple[Place, JobFile]]:
     sizes = _Sizes(folder, report)
     for shard in range(begin.shard, len(report.shards) + 1):
-        fates = read_fates(folder, report, shard)
+        results = read_result_shard(folder, report, shard)
         first = begin.past if shard == begin.shard else 0
-        for index in range(first, len(fates)):
-            fate = fates[index]
-            live = sizes.of(fate, shard * SHARD_ENTRIES + index)
+        for index in range(first, len(results)):
+            result = results[index]
+            live = sizes.of(result, shard * SHARD_ENTRIES + index)
             yield (
                 Place("report", "", shard, index + 1),
                 JobFile(
-                    key=fate.key,
-                    state=fate.fate,
+                    key=result.key,
+                    state=result.result,
                     size_bytes=None if live is None else live.size,
                     rows=None if live is None else live.rows,
-                    detail=fate.detail,
+                    detail=result.detail,
                 ),
             )
 
@@ -170,19 +170,19 @@ class _Sizes:
 
     def __init__(self, folder: JobFolder, report: Report) -> None:
         self._folder = folder
-        self._before = sum(report.counts.get(fate, 0) for fate in ("removed", "kept", "retained"))
+        self._before = sum(report.counts.get(result, 0) for result in ("removed", "kept", "retained"))
         outcome = folder.outcome(folder.decision()) if report.receipt is not None else None
         self._refs = () if outcome is None else outcome.added
         self._shard, self._files = -1, dict[str, LiveFile]()
 
-    def of(self, fate: FileFate, number: int) -> LiveFile | None:
+    def of(self, result: FileResult, number: int) -> LiveFile | None:
         shard = (number - self._before) // SHARD_ENTRIES
-        if fate.fate != "published" or not 0 <= shard < len(self._refs):
+        if result.result != "published" or not 0 <= shard < len(self._refs):
             return None
         if shard != self._shard:
             found = read_shard(self._folder.store, LiveShard, layout.log_shard, self._refs[shard].digest)
             self._shard, self._files = shard, {file.key: file for file in found.files}
-        return self._files.get(fate.key)
+        return self._files.get(result.key)
 
 
 def _of_plan(

@@ -108,7 +108,7 @@ class JobState:
         if self.records is None or self.records.lease is None:
             return False  # an ended job without it is cleaned up
         report = self.records.report
-        return bool(report and report.counts.get("unsettled"))
+        return bool(report and report.counts.get("left"))
 
     def at(self, seconds: float | None) -> str:
         """Return ` at 03:12 UTC`, with the date if it is not today's; empty if the time is unknown."""

@@ -25,7 +25,7 @@ def story(state: JobState) -> str:
 def needs(state: JobState) -> tuple[Needs, str]:  # noqa: PLR0911 - one for each phase
     """Return what the job needs, and why in one sentence; empty for `nothing`."""
     phase, lease = state.phase, state.lease
-    if state.records is not None and state.records.is_remnant:
+    if state.records is not None and state.records.is_partly_deleted:
         return "nothing", ""
     match phase:
         case None:
@@ -74,9 +74,9 @@ def _changed(state: JobState) -> str:
 def _story(state: JobState) -> list[str]:  # noqa: PLR0911 - one for each phase
     decided, ended = state.at(state.decided_s), state.at(state.ended_s)
     reason = f" ({state.reason})" if state.reason else ""
-    if state.records is not None and state.records.is_remnant:
+    if state.records is not None and state.records.is_partly_deleted:
         return [
-            "Only a remnant of this job is left: its old folder was being deleted.",
+            "The folder of this old job is partly deleted.",
             "A sweep deletes the rest.",
         ]
     match state.phase:
@@ -196,7 +196,7 @@ def _recovery(state: JobState, what: str) -> str:
 
 def _recover(state: JobState) -> Possible:
     phase, lease = state.phase, state.lease
-    if phase is None or (state.records is not None and state.records.is_remnant):
+    if phase is None or (state.records is not None and state.records.is_partly_deleted):
         return _not("recover", "Its records cannot be read, so recovery changes nothing.")
     if phase in TERMINAL:
         if state.has_left_uploads or lease is not None:
@@ -252,8 +252,8 @@ def _abort(state: JobState) -> Possible:  # noqa: PLR0911 - one for each phase
             return _not(
                 "abort", "It cannot be read whether its commit is decided, so it must not be aborted."
             )
-        case _ if state.records is not None and state.records.is_remnant:
-            return _not("abort", "Only a remnant of it is left.")
+        case _ if state.records is not None and state.records.is_partly_deleted:
+            return _not("abort", "It is partly deleted.")
         case JobPhase.OPEN:
             alive = (
                 " Its driver, which holds its lease, stops at its next step."

@@ -26,7 +26,7 @@ def recover(world: World, job_id: str, *, dry_run: bool = False) -> RecoveryResu
 
 def sweep(world: World, *, dry_run: bool = False) -> dict[str, SweepAction]:
     report = sweep_uploads(world.url, dry_run=dry_run, settings=world.settings, clock=world.clock)
-    return {fate.key: fate.action for fate in report.uploads}
+    return {file.key: file.action for file in report.uploads}
 
 
 def test_a_live_job_is_left_alone(world: World) -> None:

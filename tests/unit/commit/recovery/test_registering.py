@@ -177,7 +177,7 @@ def test_an_aborted_job_whose_uploads_are_left_needs_a_person_until_they_are_gon
         with monkeypatch.context() as patched:
             patched.setattr(type(journal_world.store), "abort_upload", refused)
             assert job.abort("by hand") is JobPhase.FAILED
-    assert registered(journal_world, job.job_id).attention == "unsettled"
+    assert registered(journal_world, job.job_id).attention == "uploads left"
     assert rescanned(journal_world) == []
 
     recover_job(journal_world.url, job.job_id, settings=journal_world.settings, clock=journal_world.clock)

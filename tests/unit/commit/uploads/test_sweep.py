@@ -47,7 +47,7 @@ def sweep(world: World, *, dry_run: bool = False, **wanted: Any) -> SweepReport:
 
 
 def actions(report: SweepReport) -> dict[str, SweepAction]:
-    return {fate.key: fate.action for fate in report.uploads}
+    return {swept.key: swept.action for swept in report.uploads}
 
 
 def stray(world: World, key: str, data: bytes = b"") -> None:
@@ -75,9 +75,9 @@ def test_an_upload_of_an_undecided_job_is_never_aborted_even_if_the_sweep_names_
     world: World, name: str
 ) -> None:
     jobs = jobs_in_every_undecided_state(world)
-    (fate,) = sweep(world, owner=JobId(f"{name}-g1")).uploads
-    assert fate.action is SweepAction.KEEP
-    assert f"{world.url} {name}-g1`" in fate.remedy
+    (swept,) = sweep(world, owner=JobId(f"{name}-g1")).uploads
+    assert swept.action is SweepAction.KEEP
+    assert f"{world.url} {name}-g1`" in swept.remedy
     assert len(world.open_uploads()) == 4
     jobs["live"].abort()
 
@@ -94,9 +94,9 @@ def test_an_upload_of_a_decided_job_is_never_aborted_and_recovery_is_named(world
     with pytest.raises(Crash):
         job.commit()
     FAILPOINTS.observer = None
-    (fate,) = sweep(world, owner=job.job_id).uploads
-    assert (fate.action, "is decided" in fate.reason) == (SweepAction.KEEP, True)
-    assert "lockgate jobs recover" in fate.remedy
+    (swept,) = sweep(world, owner=job.job_id).uploads
+    assert (swept.action, "is decided" in swept.reason) == (SweepAction.KEEP, True)
+    assert "lockgate jobs recover" in swept.remedy
     recover_job(world.url, job.job_id, settings=world.settings, clock=world.clock)
     assert world.visible() == {"a.csv": b"1"}
 
@@ -107,7 +107,7 @@ def test_a_prefix_is_a_folder_and_does_not_match_longer_names(world: World) -> N
         stray(world, f"{folder}/a-{job.short_id}.csv")
     for prefix in ("dataset1", "dataset1/"):
         report = sweep(world, dry_run=True, prefix=prefix)
-        assert {fate.key.rpartition("/")[0] for fate in report.uploads} == {"dataset1", "dataset1/day=1"}
+        assert {swept.key.rpartition("/")[0] for swept in report.uploads} == {"dataset1", "dataset1/day=1"}
     sweep(world, prefix="dataset1")
     assert world.open_uploads() == [f"dataset10/a-{job.short_id}.csv"]
 
@@ -163,7 +163,7 @@ def test_a_filtered_sweep_does_not_touch_job_folders(world: World) -> None:
         world.run("sales", {"a.csv": b"1"})
     world.clock.now += 31 * DAY
     assert sweep(world, prefix="day=1").jobs == ()
-    assert [fate.job_id for fate in sweep(world).jobs] == ["sales-g1"]
+    assert [swept.job_id for swept in sweep(world).jobs] == ["sales-g1"]
 
 
 def test_open_uploads_are_counted_as_they_are_listed(world: World) -> None:
@@ -233,7 +233,7 @@ def test_a_sweep_that_overtakes_another_in_a_job_s_clean_up_does_not_fail_it(wor
     FAILPOINTS.observer = None
 
     action = "delete replaced files whose retention is over"
-    assert [fate.action for fate in (*ahead[0].jobs, *behind.jobs)] == [action, action]
+    assert [swept.action for swept in (*ahead[0].jobs, *behind.jobs)] == [action, action]
     assert world.visible() == {"new.csv": b"1"}
 
 
@@ -260,7 +260,7 @@ def test_uploads_listed_without_sizes_are_measured_in_parallel_and_keep_their_or
 
     for number in range(20):
         stray(world, f"{number:02}.bin", b"x" * number)
-    silent = [replace(fate, size=None) for fate in sweep(world, dry_run=True).uploads]
+    silent = [replace(swept, size=None) for swept in sweep(world, dry_run=True).uploads]
     world.store.abort_upload("07.bin", silent[7].upload_id)
     reported: list[tuple[str, int, int]] = []
 
@@ -275,8 +275,8 @@ def test_uploads_listed_without_sizes_are_measured_in_parallel_and_keep_their_or
         )
     )
 
-    assert [fate.key for fate in found] == [fate.key for fate in silent]
-    assert [fate.size for fate in found] == [None if n == 7 else n for n in range(20)]
+    assert [swept.key for swept in found] == [swept.key for swept in silent]
+    assert [swept.size for swept in found] == [None if n == 7 else n for n in range(20)]
     assert reported[-1] == ("measure uploads", 20, 20)
     kept = measure_uploads(
         store, silent, {SweepAction.KEEP}, settings=world.settings, progress=lambda *_: pytest.fail("asked")
@@ -310,8 +310,8 @@ def test_one_unreadable_marker_does_not_stop_the_sweep_of_the_other_jobs(world: 
     world.store.put("_lockgate/jobs/broken-g1/lease.json", b"garbage")
     world.store.put("_lockgate/jobs/broken-g1/COMMIT_SUCCESS", b"garbage")
     world.clock.sleep(1_000)
-    fates = {fate.job_id: fate.action for fate in sweep(world).jobs}
-    assert fates[JobId("new-g1")] == "delete replaced files whose retention is over"
+    uploads = {swept.job_id: swept.action for swept in sweep(world).jobs}
+    assert uploads[JobId("new-g1")] == "delete replaced files whose retention is over"
     assert world.live() == world.keys()
 
 
@@ -354,7 +354,7 @@ def test_the_second_check_after_a_revert_keeps_files_of_a_later_generation(
         add(again)
         again.commit()
     world.clock.sleep(7200)
-    actions = {fate.job_id: fate.action for fate in sweep(world).jobs}
+    actions = {swept.job_id: swept.action for swept in sweep(world).jobs}
     assert actions[JobId("sales-g1")] == "revert files of a reverted job that were completed late"
     assert set(world.live()) == set(world.keys()) == {"a.csv", "b.csv"}
 
@@ -367,21 +367,21 @@ def test_files_that_a_killed_attempt_wrote_after_its_jobs_end_are_deleted(world:
     with late.open("z.csv") as file:
         file.write(b"late")
     assert (Path(world.url) / "_temporary").exists()
-    assert [fate.action for fate in sweep(world).jobs] == [
+    assert [swept.action for swept in sweep(world).jobs] == [
         "delete what a killed attempt wrote after the job's end"
     ]
     assert not (Path(world.url) / "_temporary").exists()
     assert world.visible() == {"a.csv": b"1"}
 
 
-def test_an_old_job_folder_is_kept_while_it_holds_displaced_files(world: World) -> None:
+def test_an_old_job_folder_is_kept_while_it_holds_backups(world: World) -> None:
     for data in (b"1", b"2"):
         world.run("sales", {"a.csv": data})
-    world.store.put("_lockgate/jobs/sales-g1/aside/0000", b"somebody's only copy")
+    world.store.put("_lockgate/jobs/sales-g1/backup/0000", b"somebody's only copy")
     world.clock.sleep(100 * DAY)
-    (fate,) = sweep(world).jobs
-    assert fate.action.startswith("keep its folder: displaced files are in ")
-    assert world.store.get("_lockgate/jobs/sales-g1/aside/0000") == b"somebody's only copy"
+    (swept,) = sweep(world).jobs
+    assert swept.action.startswith("keep its folder: backups are in ")
+    assert world.store.get("_lockgate/jobs/sales-g1/backup/0000") == b"somebody's only copy"
 
 
 def test_orphans_are_aborted_even_if_their_size_cannot_be_read(
@@ -448,7 +448,7 @@ def test_uploads_below_a_live_s3a_job_are_kept_whatever_their_age(world: World) 
         "day=1/part-0.parquet": SweepAction.KEEP,
         "other/part-0.parquet": SweepAction.ABORT,
     }
-    kept = next(fate for fate in report.uploads if fate.action is SweepAction.KEEP)
+    kept = next(swept for swept in report.uploads if swept.action is SweepAction.KEEP)
     assert "day=1/__magic_job-0f3c/" in kept.reason
     assert kept.remedy.endswith(f"`lockgate uploads abort {world.store.url} --owner none --yes`")
     assert world.open_uploads() == ["day=1/part-0.parquet"]
@@ -475,8 +475,8 @@ def test_uploads_without_an_owner_are_kept_for_as_long_as_new_ones_appear(world:
     assert "another tool may be at work" in next(f.reason for f in report.uploads if f.key == "old.bin")
     assert report.by_action[SweepAction.KEEP].uploads == 1
     assert {
-        fate.key: fate.action
-        for fate in find_uploads(world.url, 9, settings=world.settings, clock=world.clock).fates
+        swept.key: swept.action
+        for swept in find_uploads(world.url, 9, settings=world.settings, clock=world.clock).uploads
     } == actions(report)
     assert actions(sweep(world, owner="none")) == {"old.bin": SweepAction.ABORT, "new.bin": SweepAction.STAGE}
     world.clock.now += DAY

@@ -22,7 +22,7 @@ NEW = {"a.csv": b"1", "b.csv": b"2"}
 
 def sweep(world: World) -> dict[str, SweepAction]:
     report = sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
-    return {fate.key: fate.action for fate in report.uploads}
+    return {swept.key: swept.action for swept in report.uploads}
 
 
 def test_an_upload_named_like_an_ended_jobs_is_not_attributed_to_it(world: World) -> None:

@@ -160,11 +160,11 @@ def test_a_malformed_record_is_named_and_the_rest_is_shown(world: World, name: s
     assert not any(action["is_allowed"] for action in found["actions"] if unreadable)
 
 
-def test_a_remnant_is_shown_as_one(world: World) -> None:
+def test_a_partly_deleted_job_is_shown_as_one(world: World) -> None:
     job = job_in(world, "committed")
     world.store.delete(job._folder.key("job.json"))
     found = get(world, f"/jobs/{job.job_id}")
-    assert "remnant" in found["story"]
+    assert "partly deleted" in found["story"]
     assert not any(action["is_allowed"] for action in found["actions"])
 
 

@@ -72,8 +72,8 @@ def test_files_are_pending_then_planned_then_have_a_fate_and_no_page_misses_one(
 
     world.attach(job.job_id).finish()
     ended = items(world, path, limit)
-    fates = {plain(file["key"]): file["state"] for file in ended}
-    assert fates == dict.fromkeys(NAMES, "published") | {
+    states = {plain(file["key"]): file["state"] for file in ended}
+    assert states == dict.fromkeys(NAMES, "published") | {
         f"old-{number}.csv": "removed" for number in range(4)
     }
     sizes = {plain(file["key"]): file["size_bytes"] for file in ended if file["state"] == "published"}

@@ -112,7 +112,7 @@ def test_each_job_says_what_it_needs_and_why(site: Site) -> None:
     for number, phase in enumerate(["open", "open", "committing", "committing", "committed", "failed"], 1):
         site.journal.apply(record(number, phase))
     site.journal.apply(record(7, "failed", attention="quarantined"))
-    site.journal.apply(record(8, "failed", attention="unsettled"))
+    site.journal.apply(record(8, "failed", attention="uploads left"))
     site.lease(1)
     site.lease(2, free=True)
     site.lease(3)
