@@ -24,6 +24,7 @@ PAGES = sorted(
     ]
 )
 DECISIONS = REPOSITORY / "docs" / "internals" / "decisions.md"
+ARCHITECTURE = DECISIONS.with_name("architecture.md")
 PARTS = ("storage_core", "workers", "operators", "plugins", "dags", "scripts", "benchmarks", "tests")
 CODE_BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)(?:\s+\"[^\"]*\")?\)")
@@ -60,6 +61,11 @@ def broken_links(page: Path) -> Iterator[str]:
             yield f"{link}: no such file"
         elif anchor and (target.suffix != ".md" or anchor not in anchors(target)):
             yield f"{link}: no such heading"
+
+
+def quoted(cell: str) -> list[str]:
+    """Return the text between backquotes of a cell."""
+    return re.findall(r"`([^`]+)`", cell)
 
 
 def documented_imports(page: Path) -> Iterator[tuple[str, str]]:
@@ -111,6 +117,15 @@ def test_every_decision_that_a_page_or_the_code_names_is_recorded() -> None:
     }
     assert len(recorded) > 10
     assert sorted((path, number) for path, number in named if number not in recorded) == []
+
+
+def test_the_folders_of_the_architecture_exist() -> None:
+    rows = re.findall(r"^\| (`\w[^|]*) \|[^|]*\|([^|]*)\|$", ARCHITECTURE.read_text(), re.MULTILINE)
+    folders = [
+        (folder, name) for cell, inner in rows for folder in quoted(cell) for name in ("", *quoted(inner))
+    ]
+    assert len(folders) > 30
+    assert [folder + name for folder, name in folders if not (REPOSITORY / folder / name).is_dir()] == []
 
 
 def test_the_examples_import_only_what_exists() -> None:
