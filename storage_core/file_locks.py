@@ -164,7 +164,7 @@ def wait_for(path: Path, limit_s: float | None = None) -> LockWait:
             "continue that process if it is stopped (kill -CONT), or end it (kill -9), which releases the "
             "lock, then try again"
         ),
-        holder=_holder,
+        holder=lock_holder,
     )
 
 
@@ -198,7 +198,7 @@ def _is_at(path: Path, file: FileIO) -> bool:
         return False
 
 
-def _holder(lock: int) -> str:
+def lock_holder(lock: int) -> str:
     """Return the process that has locked a file, from the kernel's list if it has one."""
     status = os.fstat(lock)
     device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"

@@ -37,7 +37,7 @@ from lockgate.storage_core.journal.database.driver_errors import (
     to_lockgate_error,
 )
 from lockgate.storage_core.journal.database.engines import postgresql_engine, sqlite_engine
-from lockgate.storage_core.journal.database.writer_queue import WriterQueue
+from lockgate.storage_core.journal.database.writer_lock import WriterLock
 
 BUSY_S: Final = 10.0
 """Timeout for locks and for connecting to PostgreSQL."""
@@ -92,7 +92,7 @@ class Database(Forkable):
             if self.is_sqlite
             else postgresql_engine(url, busy_s, is_primary=is_primary, silence_s=silence_s)
         )
-        self._queue = WriterQueue(Path(url.database or ""), self.name) if self.is_sqlite else None
+        self._writers = WriterLock(Path(url.database or ""), self.name) if self.is_sqlite else None
         self.had_tables = False
         FORKS.register(self)
 
@@ -115,8 +115,8 @@ class Database(Forkable):
         if self.is_sqlite:
             begin = {"lockgate_begin": "BEGIN IMMEDIATE"}
         with (
-            self._queue.turn() if self._queue else nullcontext() as passed,
-            self._begun(begin, self._commit, passed) as connection,
+            self._writers.locked() if self._writers else nullcontext(),
+            self._begun(begin, self._commit) as connection,
         ):
             yield connection
 
@@ -163,16 +163,8 @@ class Database(Forkable):
         self._engine.dispose(close=False)
 
     @contextmanager
-    def _begun(
-        self, begin: Mapping[str, Any], end: Callable[[Connection], None], passed: int | None = None
-    ) -> Iterator[Connection]:
-        """Open a transaction; call `end` after the block, and roll back if it is not reached.
-
-        Args:
-            begin: Options of the transaction.
-            end: Called with the connection.
-            passed: The process to name if SQLite's lock is not free: see `WriterQueue.turn`.
-        """
+    def _begun(self, begin: Mapping[str, Any], end: Callable[[Connection], None]) -> Iterator[Connection]:
+        """Open a transaction; call `end` after the block, and roll back if it is not reached."""
         if self.is_sqlite and FORKS.is_tainted:
             raise JournalUnavailableError(
                 f"journal {self.name}: this process was forked during a transaction of its parent, and "
@@ -207,7 +199,7 @@ class Database(Forkable):
                         "process; nothing was applied; put the right one back, or restore the journal: "
                         "`lockgate journal restore`"
                     ) from error
-                raise to_lockgate_error(self.name, error, passed, self.damaged(error)) from error
+                raise to_lockgate_error(self.name, error, self.damaged(error)) from error
 
     def _end_interrupted(self, connection: Connection, process: int) -> None:
         """End a transaction of which SQLAlchemy may not know that it has begun."""

@@ -82,15 +82,12 @@ _REMEDIES: Final[Sequence[tuple[tuple[str, ...], type[NotAppliedError], str]]] =
 )
 
 
-def to_lockgate_error(
-    name: str, error: Exception, holder: int | None = None, damaged: Damaged | None = None
-) -> NotAppliedError:
+def to_lockgate_error(name: str, error: Exception, damaged: Damaged | None = None) -> NotAppliedError:
     """Return the error to raise for an error before the commit: nothing was applied.
 
     Args:
         name: URL of the journal's database, without its password.
         error: Error of SQLAlchemy or the operating system.
-        holder: The process that probably holds the lock, if it is known.
         damaged: What is damaged, if the error is about damage.
     """
     message = driver_message(error)
@@ -114,8 +111,6 @@ def to_lockgate_error(
             if any(word in message for word in words):
                 kind, remedy = known_kind, known_remedy
                 break
-        if holder is not None and "is locked" in message:
-            remedy = f"process {holder} has held its lock for too long: if it is stopped, continue or end it"
     return kind(f"journal {name}: {message}; nothing was applied; {remedy}")
 
 

@@ -19,7 +19,7 @@ from typing import Final
 from urllib.parse import quote
 
 from lockgate.storage_core.errors import InvalidInputError
-from lockgate.storage_core.journal.database.writer_queue import open_beside
+from lockgate.storage_core.journal.database.writer_lock import open_beside
 from lockgate.storage_core.stamp import Stamp
 
 LOG: Final = logging.getLogger("lockgate.journal")

@@ -1,0 +1,101 @@
+"""Processes that write to one SQLite file take turns: each starts, each writes, and no wait is unlimited."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from lockgate.storage_core.errors import JournalUnavailableError
+from lockgate.storage_core.journal import Journal, Stamp, open_journal
+from lockgate.storage_core.journal.database import writer_lock
+from lockgate.storage_core.journal.entries.rows import Lease
+from tests.support.journal.database import QUICK, take
+from tests.support.soak import rounds
+
+WRITERS: Final = 10
+ENTRIES: Final = WRITERS * rounds(25, 100)
+FACTOR: Final = 5
+"""A writer may write this many times as often as another on a busy machine, if none pauses."""
+
+
+def test_ten_writers_of_one_sqlite_file_all_start_and_none_starves(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'journal.db'}"
+    program = [
+        sys.executable,
+        "-m",
+        "tests.support.processes.sqlite_writers",
+        url,
+        str(WRITERS),
+        str(ENTRIES),
+    ]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert "is locked" not in done.stderr
+    assert done.returncode == 0, done.stderr
+    with open_journal(url) as journal, journal.reading() as reading:
+        leases = reading.where(Lease, {})
+    written = Counter(lease.resource.partition("/")[0] for lease in leases if lease.sequence <= ENTRIES)
+    assert len(written) == WRITERS
+    assert max(written.values()) <= FACTOR * min(written.values()), written
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+@pytest.fixture
+def journal(path: Path) -> Iterator[Journal]:
+    with open_journal(f"sqlite:///{path}", busy_s=QUICK) as opened:
+        yield opened
+
+
+def test_a_stopped_writer_gives_others_an_error_and_no_hang(
+    path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_lock, "WAIT_S", QUICK)
+    with _locking_process(path) as other:
+        other.send_signal(signal.SIGSTOP)
+        words = f"process with pid {other.pid} let no other .* nothing was applied; .* belong on PostgreSQL"
+        with pytest.raises(JournalUnavailableError, match=words):
+            journal.apply(take("a"))
+    assert journal.apply(take("a")).stamp == Stamp(1, 1)
+
+
+def test_a_killed_writer_frees_the_turn(path: Path, journal: Journal) -> None:
+    with ThreadPoolExecutor() as threads, _locking_process(path):
+        waiting = threads.submit(journal.apply, take("a"))
+        while not _is_waited_for(path.with_name("journal.db-lock")):
+            assert not waiting.done()
+    assert waiting.result().stamp == Stamp(1, 1)
+
+
+def _is_waited_for(lock: Path) -> bool:
+    """Return whether the kernel lists a process that waits for a lock."""
+    lines = Path("/proc/locks").read_text().splitlines()
+    return any("->" in line and f":{lock.stat().st_ino} " in line for line in lines)
+
+
+@contextmanager
+def _locking_process(path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process that has the lock, and kill it at the end of the block."""
+    program = (
+        "import sys, pathlib; from lockgate.storage_core.journal.database.writer_lock import WriterLock\n"
+    )
+    program += "with WriterLock(pathlib.Path(sys.argv[1]), 'other').locked(): print(flush=True); input()"
+    command = [sys.executable, "-c", program, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        try:
+            assert other.stdout is not None
+            assert other.stdout.readline() == b"\n"
+            yield other
+        finally:
+            other.kill()
