@@ -15,14 +15,13 @@ from pathlib import Path
 
 import botocore.session
 import pytest
+from prometheus_client import REGISTRY, Counter
 
-from lockgate.storage_core import prometheus
 from lockgate.storage_core.blobs.cache.process_cache import close_caches
 from lockgate.storage_core.event_log.event_queue import close_event_logs
 from lockgate.storage_core.journal import Journal, open_journal
 from lockgate.storage_core.journal.database import migrate
 from lockgate.storage_core.journal.process_journal import close_journals
-from lockgate.storage_core.prometheus import served_metrics
 from tests.support.journal import recorded_schema as recorded
 from tests.support.postgres import UNSYNCED, Server, postgres_bin, primary
 from tests.support.soak import IS_SOAK
@@ -158,8 +157,11 @@ def shared_service_models() -> Iterator[None]:
 def process() -> Iterator[None]:
     """Start each test like a new process: no open journal, no open cache, all counters at zero."""
     _end_as_a_process()
-    served_metrics()
-    prometheus._provider().reset()
+    for metric in set(REGISTRY._names_to_collectors.values()):
+        if getattr(metric, "_labelnames", ()):
+            metric.clear()
+        elif isinstance(metric, Counter):
+            metric.reset()
     yield
     _end_as_a_process()
 

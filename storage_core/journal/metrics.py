@@ -1,7 +1,4 @@
-"""Record metrics and spans of a journal through OpenTelemetry's API.
-
-Without a `MeterProvider` this has no effect; `storage_core.prometheus` has one for Lockgate's `/metrics`.
-"""
+"""Metrics of a journal for Prometheus, and spans through OpenTelemetry's API."""
 
 from __future__ import annotations
 
@@ -10,61 +7,51 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Final
 
-from opentelemetry import metrics, trace
+from opentelemetry import trace
+from prometheus_client import Counter, Gauge, Histogram
 
-SCOPE: Final = "lockgate.journal"
-"""Name of the instrumentation scope; Prometheus replaces the `.` by `_`."""
+PREFIX: Final = "lockgate_journal"
+
+_SCOPE: Final = "lockgate.journal"
+"""Name of OpenTelemetry's instrumentation scope."""
 
 _SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _MUTATIONS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
-@cache
-def meter() -> metrics.Meter:
-    """Return OpenTelemetry's meter. Not called at import, because it reads the environment."""
-    return metrics.get_meter(SCOPE)
-
-
-class _Instruments:
+class _Metrics:
     def __init__(self) -> None:
-        new = meter()
-        self.entries = new.create_counter(f"{SCOPE}.entries", description="Entries written")
-        self.group_size = new.create_histogram(
-            f"{SCOPE}.group_size",
-            unit="{mutation}",
-            description="Mutations of one transaction",
-            explicit_bucket_boundaries_advisory=_MUTATIONS,
+        by_journal = ("journal",)
+        self.entries = Counter(f"{PREFIX}_entries", "Entries written", by_journal)
+        self.group_size = Histogram(
+            f"{PREFIX}_group_size", "Mutations of one transaction", by_journal, buckets=_MUTATIONS
         )
-        self.write = new.create_histogram(
-            f"{SCOPE}.write",
-            unit="s",
-            description="One write transaction, until it is durable",
-            explicit_bucket_boundaries_advisory=_SECONDS,
+        self.write = Histogram(
+            f"{PREFIX}_write_seconds",
+            "One write transaction, until it is durable",
+            by_journal,
+            buckets=_SECONDS,
         )
-        self.renewals = new.create_counter(f"{SCOPE}.lease_renewals", description="Leases renewed")
-        self.renew = new.create_histogram(
-            f"{SCOPE}.renew",
-            unit="s",
-            description="One renewal of all that a holder holds",
-            explicit_bucket_boundaries_advisory=_SECONDS,
+        self.renewals = Counter(f"{PREFIX}_lease_renewals", "Leases renewed", by_journal)
+        self.renew = Histogram(
+            f"{PREFIX}_renew_seconds", "One renewal of all that a holder holds", by_journal, buckets=_SECONDS
         )
-        self.waits = new.create_counter(
-            f"{SCOPE}.observer_waits", description="Reads that waited for an observer that was behind"
+        self.waits = Counter(f"{PREFIX}_observer_waits", "Reads that waited for an observer that was behind")
+        self.fallbacks = Counter(
+            f"{PREFIX}_observer_fallbacks", "Reads at the primary because no observer was ready"
         )
-        self.fallbacks = new.create_counter(
-            f"{SCOPE}.observer_fallbacks",
-            description="Reads that went to the primary for want of an observer",
-        )
-        self.lag = new.create_gauge(
-            f"{SCOPE}.observer_lag",
-            unit="s",
-            description="How far an observer is behind, when last looked at",
+        self.lag = Gauge(
+            f"{PREFIX}_observer_lag_seconds",
+            "How far an observer is behind, when last looked at",
+            ("observer",),
+            multiprocess_mode="mostrecent",
         )
 
 
 @cache
-def _instruments() -> _Instruments:
-    return _Instruments()
+def _metrics() -> _Metrics:
+    """Create the metrics at the first use: a worker first chooses the files where they count."""
+    return _Metrics()
 
 
 def record_write(journal: str, *, entries: int, mutations: int, seconds: float) -> None:
@@ -76,27 +63,26 @@ def record_write(journal: str, *, entries: int, mutations: int, seconds: float) 
         mutations: Number of mutations, including refused and repeated ones.
         seconds: Time from the first statement until the commit.
     """
-    instruments, of = _instruments(), {"journal": journal}
-    instruments.entries.add(entries, of)
-    instruments.group_size.record(mutations, of)
-    instruments.write.record(seconds, of)
+    metrics = _metrics()
+    metrics.entries.labels(journal).inc(entries)
+    metrics.group_size.labels(journal).observe(mutations)
+    metrics.write.labels(journal).observe(seconds)
 
 
 def record_renewal(journal: str, *, leases: int, seconds: float) -> None:
     """Record one renewal of all leases of a holder."""
-    of = {"journal": journal}
-    _instruments().renewals.add(leases, of)
-    _instruments().renew.record(seconds, of)
+    _metrics().renewals.labels(journal).inc(leases)
+    _metrics().renew.labels(journal).observe(seconds)
 
 
 def record_observer_wait() -> None:
     """Record a read that waited for an observer to catch up."""
-    _instruments().waits.add(1)
+    _metrics().waits.inc()
 
 
 def record_observer_fallback() -> None:
     """Record a read at the primary because no observer was available or had caught up."""
-    _instruments().fallbacks.add(1)
+    _metrics().fallbacks.inc()
 
 
 def record_observer_lag(observer: str, seconds: float) -> None:
@@ -106,7 +92,7 @@ def record_observer_lag(observer: str, seconds: float) -> None:
         observer: URL of the observer, without a password.
         seconds: 0 if it has caught up.
     """
-    _instruments().lag.set(seconds, {"observer": observer})
+    _metrics().lag.labels(observer).set(seconds)
 
 
 @contextmanager
@@ -117,6 +103,6 @@ def span(name: str, journal: str) -> Iterator[trace.Span]:
         name: Name of the call, such as `write`.
         journal: Name of the journal.
     """
-    tracer = trace.get_tracer(SCOPE)
+    tracer = trace.get_tracer(_SCOPE)
     with tracer.start_as_current_span(f"journal.{name}", attributes={"lockgate.journal": journal}) as began:
         yield began

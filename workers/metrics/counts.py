@@ -6,36 +6,36 @@ summed whenever Prometheus fetches the metrics.
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from celery import signals
-from opentelemetry import metrics
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter, Histogram, values
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from lockgate.storage_core.prometheus import use_multiprocess_files
-
-_SCOPE: Final = "lockgate.worker"
 _SECONDS: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
+
+
+@cache
+def _begun() -> Counter:
+    about = "Tasks begun; a task whose process was killed does not end"
+    return Counter("lockgate_worker_tasks_begun", about, ("task",))
+
+
+@cache
+def _seconds() -> Histogram:
+    about = "Duration of tasks, by outcome"
+    return Histogram("lockgate_worker_task_seconds", about, ("task", "outcome"), buckets=_SECONDS)
 
 
 class TaskMetrics:
     """Counts the tasks of one process by name and outcome, from Celery's signals."""
 
     def __init__(self) -> None:
-        meter = metrics.get_meter(_SCOPE)
-        self._begun = meter.create_counter(
-            f"{_SCOPE}.tasks_begun", description="Tasks begun; a task whose process was killed does not end"
-        )
-        self._seconds = meter.create_histogram(
-            f"{_SCOPE}.task",
-            unit="s",
-            description="Duration of tasks, by outcome",
-            explicit_bucket_boundaries_advisory=_SECONDS,
-        )
         self._running: dict[str, float] = {}
 
     def connect(self) -> None:
@@ -45,7 +45,7 @@ class TaskMetrics:
 
     def begin(self, task: Any, task_id: str, **_: Any) -> None:
         """Count a task that begins."""
-        self._begun.add(1, {"task": task.name})
+        _begun().labels(task.name).inc()
         self._running[task_id] = time.perf_counter()
 
     def end(self, task: Any, task_id: str, state: str | None = None, **_: Any) -> None:
@@ -59,7 +59,7 @@ class TaskMetrics:
         began_s = self._running.pop(task_id, None)
         if began_s is not None:
             outcome = (state or "rejected").lower()
-            self._seconds.record(time.perf_counter() - began_s, {"task": task.name, "outcome": outcome})
+            _seconds().labels(task.name, outcome).observe(time.perf_counter() - began_s)
 
 
 def count_in_folder(folder: Path) -> CollectorRegistry:
@@ -70,7 +70,8 @@ def count_in_folder(folder: Path) -> CollectorRegistry:
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    use_multiprocess_files(folder)
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
+    values.ValueClass = values.MultiProcessValue()  # type: ignore[no-untyped-call]  # chosen at import otherwise
     TaskMetrics().connect()
     sums = CollectorRegistry()
     MultiProcessCollector(sums, str(folder))  # type: ignore[no-untyped-call]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
-from opentelemetry import metrics
-from prometheus_client import generate_latest
-
-from lockgate.storage_core.prometheus import served_metrics
+from prometheus_client import Counter, Histogram, generate_latest
 
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
@@ -16,20 +14,11 @@ class Metrics:
     """Metrics of all applications of one kind in this process.
 
     Args:
-        scope: Beginning of their names.
+        prefix: Beginning of their names.
     """
 
-    def __init__(self, scope: str) -> None:
-        served_metrics()
-        meter = metrics.get_meter(scope)
-        self._requests = meter.create_counter(f"{scope}.requests", description="Requests answered")
-        self._bytes = meter.create_counter(f"{scope}.bytes", description="Bytes of bodies")
-        self._seconds = meter.create_histogram(
-            f"{scope}.request",
-            unit="s",
-            description="A request, until its answer is sent",
-            explicit_bucket_boundaries_advisory=_SECONDS,
-        )
+    def __init__(self, prefix: str) -> None:
+        self._requests, self._bytes, self._seconds = _created(prefix)
 
     def record(self, route: str, outcome: str, *, seconds: float, received: int, sent: int) -> None:
         """Record a request.
@@ -41,12 +30,23 @@ class Metrics:
             received: Bytes of the request body.
             sent: Bytes of the response body.
         """
-        labels = {"verb": route, "outcome": outcome}
-        self._requests.add(1, labels)
-        self._seconds.record(seconds, labels)
-        self._bytes.add(received, {"verb": route, "direction": "in"})
-        self._bytes.add(sent, {"verb": route, "direction": "out"})
+        self._requests.labels(route, outcome).inc()
+        self._seconds.labels(route, outcome).observe(seconds)
+        self._bytes.labels(route, "in").inc(received)
+        self._bytes.labels(route, "out").inc(sent)
 
     def exposition(self) -> bytes:
         """Return the metrics of this process in the format of Prometheus."""
-        return generate_latest(served_metrics())
+        return generate_latest()
+
+
+@cache
+def _created(prefix: str) -> tuple[Counter, Counter, Histogram]:
+    labels = ("verb", "outcome")
+    return (
+        Counter(f"{prefix}_requests", "Requests answered", labels),
+        Counter(f"{prefix}_bytes", "Bytes of bodies", ("verb", "direction")),
+        Histogram(
+            f"{prefix}_request_seconds", "A request, until its answer is sent", labels, buckets=_SECONDS
+        ),
+    )

@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from prometheus_client import REGISTRY
 from sqlalchemy import delete, true, update
 
 from lockgate.storage_core.errors import JournalUnavailableError
@@ -22,7 +23,6 @@ from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.observers.catch_up import BehindError, _reached, read_at_least
 from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.journal.write.transaction import begin_epoch, lock_head
-from lockgate.storage_core.prometheus import served_metrics
 from tests.support.commit.destination import ManualClock
 
 _numbers = count()
@@ -189,4 +189,4 @@ def lose_after(journal: Journal, sequence: int, *, new_epoch: bool = True) -> No
 
 def figure(name: str, **labels: str) -> float:
     """Return a metric of the journal."""
-    return served_metrics().get_sample_value(f"lockgate_journal_{name}", labels) or 0.0
+    return REGISTRY.get_sample_value(f"lockgate_journal_{name}", labels) or 0.0

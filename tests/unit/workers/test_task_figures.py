@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from celery import signals
 from celery.contrib.testing.worker import start_worker
-from prometheus_client import CollectorRegistry
+from prometheus_client import REGISTRY, CollectorRegistry
 
 from lockgate.storage_core.errors import InvalidInputError
-from lockgate.storage_core.prometheus import served_metrics
 from lockgate.storage_core.settings import load_settings
 from lockgate.workers.celery_app import COMMIT_QUEUE, app
 from lockgate.workers.metrics.counts import TaskMetrics
@@ -35,7 +34,7 @@ def counted() -> Iterator[CollectorRegistry]:
     """Count the tasks that run inside the block."""
     figures = TaskMetrics()
     figures.connect()
-    yield served_metrics()
+    yield REGISTRY
     signals.task_prerun.disconnect(figures.begin)
     signals.task_postrun.disconnect(figures.end)
 

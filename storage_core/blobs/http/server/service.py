@@ -46,7 +46,7 @@ class Service:
 
     def __init__(self, server: BlobServer, authorise: AccessPolicy, *, max_bytes: int, idle_s: float) -> None:
         self.server = server
-        self.metrics = Metrics("lockgate.blobs")
+        self.metrics = Metrics("lockgate_blobs")
         self.json_budget = JsonBudget(_ALL_CALLS_BYTES)
         self.idle_s = idle_s
         self._authorise = authorise

@@ -65,7 +65,7 @@ def volume_app(
         idle_s: Time in which a client may send or receive next to nothing.
     """
     calls = _Calls(volumes, tokens, idle_s)
-    metrics = Metrics("lockgate.volumes")
+    metrics = Metrics("lockgate_volumes")
     app = FastAPI(
         title="Lockgate volumes",
         openapi_url=None,
