@@ -24,7 +24,7 @@ from lockgate.storage_core.commit.decide.task_selection import newest_job_attemp
 from lockgate.storage_core.commit.job_commit import RETRYABLE_ERRORS, JobCommit
 from lockgate.storage_core.commit.job_events import EventName, record_event
 from lockgate.storage_core.commit.job_summary import receipt_of
-from lockgate.storage_core.commit.leases.lease import Hold, JobLeaseState
+from lockgate.storage_core.commit.leases.lease import HeldLease, JobLeaseState
 from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.roll_forward import roll_forward
@@ -93,7 +93,7 @@ class Job:
         self._progress = progress
         self._is_driver = is_driver
         self._leases = LeasesByJob(settings, clock)
-        self._lease: Hold | None = None
+        self._lease: HeldLease | None = None
         self._token: Token = new_token()
         self._committing = threading.Lock()
         self._fork_guard = ForkGuard(f"job {record.job_id}")
@@ -154,7 +154,7 @@ class Job:
         """Read the job's phase from the store."""
         return self._folder.phase()
 
-    def hold(self) -> None:
+    def take_lease(self) -> None:
         """Take the job's lease and renew it until the job is parked or closed.
 
         The previous holder is fenced: its next renewal, task commit or decision fails.
@@ -162,7 +162,7 @@ class Job:
         Raises:
             JournalUnavailableError: The job's journal cannot be reached; nothing was changed.
         """
-        self._hold_lease()
+        self._held_lease()
 
     def share(self) -> None:
         """Park the job for its job attempt, unless that job attempt already has the lease.
@@ -351,7 +351,7 @@ class Job:
                 may_be_empty=may_be_empty,
                 token=self._token,
                 leases=self._leases,
-                take_lease=self._hold_lease,
+                take_lease=self._held_lease,
             ).run()
         except BaseException as error:
             self._log("commit failed", detail=f"{type(error).__name__}: {error}")
@@ -384,7 +384,7 @@ class Job:
 
     def park(self, timeout_s: float | None = None) -> None:
         """Release the undecided job for its next step, which must begin within `timeout_s` (default 24 h)."""
-        lease, self._lease = self._hold_lease(), None
+        lease, self._lease = self._held_lease(), None
         lease.park(self._settings.park_timeout_s if timeout_s is None else timeout_s)
         self._log("parked", job_attempt=self.job_attempt)
 
@@ -423,15 +423,15 @@ class Job:
         try:
             if self.phase() in TERMINAL:
                 return  # the failed commit has aborted the job already
-            self._hold_lease().check()  # a driver that took the job over owns it; do not abort its job
+            self._held_lease().check()  # a driver that took the job over owns it; do not abort its job
             self.abort(f"{type(error).__name__}: {error}")
         except LockgateError as second:
             # The caller gets the first error. Recovery finds that the lease has lapsed and aborts the job.
             LOG.warning("job %s could not be aborted now (%s): recovery will", self.job_id, second)
 
-    def _hold_lease(self) -> Hold:
+    def _held_lease(self) -> HeldLease:
         if self._lease is None:
-            self._lease = self._leases.hold(self._folder, self._record, self.job_attempt)
+            self._lease = self._leases.take(self._folder, self._record, self.job_attempt)
             self._log("opened", job_attempt=self.job_attempt)
         return self._lease
 

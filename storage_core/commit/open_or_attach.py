@@ -173,7 +173,7 @@ def _begin(job: Job, *, is_shared: bool) -> None:
         if is_shared:
             job.share()
         else:
-            job.hold()
+            job.take_lease()
     except ArtefactsGoneError as error:
         try:
             job.abort(str(error))
@@ -191,7 +191,7 @@ def attach_job(
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> Job:
-    """Attach to an existing job by its id, without its lease: `commit` and `hold` take it.
+    """Attach to an existing job by its id, without its lease: `commit` and `take_lease` take it.
 
     Args:
         destination: Destination of the job, as in `open_job`.

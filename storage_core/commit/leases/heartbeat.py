@@ -34,7 +34,7 @@ class HeartbeatLeases:
     settings: Settings
     clock: Clock
 
-    def hold(self, folder: JobFolder, job: JobRecord, job_attempt: JobAttemptId) -> Heartbeat:  # noqa: ARG002
+    def take(self, folder: JobFolder, job: JobRecord, job_attempt: JobAttemptId) -> Heartbeat:  # noqa: ARG002
         """Take the lease from its holder with a new stamp, and keep renewing it."""
         with step("lease"):
             current = _find(folder)

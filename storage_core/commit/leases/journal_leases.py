@@ -65,7 +65,7 @@ class JournalLeases:
     settings: Settings
     clock: Clock
 
-    def hold(self, folder: JobFolder, job: JobRecord, job_attempt: JobAttemptId) -> JournalHold:
+    def take(self, folder: JobFolder, job: JobRecord, job_attempt: JobAttemptId) -> HeldJournalLease:
         """Take the lease from its holder with a new stamp, and keep renewing it.
 
         The same transaction registers the job and assigns the first page of its uploaded artefacts to it.
@@ -94,7 +94,7 @@ class JournalLeases:
             taken, *rest = self.journal.write([Mutation(op=take), *([] if released else record)])
             if isinstance(taken, Refused):
                 raise taken.error
-            hold = JournalHold(held, resource, taken.stamp)
+            lease = HeldJournalLease(held, resource, taken.stamp)
             try:
                 held.keep(resource, taken.stamp, since_s=began_s)
                 for release in released:  # other writers need not wait for all
@@ -114,9 +114,9 @@ class JournalLeases:
                     refuse_unsubmitted(folder, job, self.journal.write([page]), page=number)
                 _claim_record(folder, job_attempt, Token(held.holder), taken.stamp, self.clock)
             except BaseException:
-                hold.abandon()
+                lease.abandon()
                 raise
-        return hold
+        return lease
 
     def look(self, folder: JobFolder, job: JobRecord | None = None) -> JobLeaseView:  # noqa: ARG002 - of the protocol
         """Return the state of the job's lease; unknown if the journal cannot be reached."""
@@ -139,7 +139,7 @@ def look_at(journal: Journal, folder: JobFolder) -> journals.LeaseView | None:
     return journals.Leases(journal).look(job_resource(canonical_url(folder.store), folder.job_id))
 
 
-class JournalHold:
+class HeldJournalLease:
     """A lease that this process took, renewed together with its other leases."""
 
     def __init__(self, held: _HeldLeases, resource: str, stamp: Stamp) -> None:

@@ -54,7 +54,7 @@ class JobLeaseView:
     lapses_in_s: float = 0.0
 
 
-class Hold(Protocol):
+class HeldLease(Protocol):
     """A job's lease that this process took; it is renewed until it is parked, abandoned or lost."""
 
     @property
@@ -83,7 +83,7 @@ class Hold(Protocol):
 class JobLeases(Protocol):
     """Takes and reads the leases of jobs."""
 
-    def hold(self, folder: JobFolder, job: JobRecord, job_attempt: JobAttemptId) -> Hold:
+    def take(self, folder: JobFolder, job: JobRecord, job_attempt: JobAttemptId) -> HeldLease:
         """Take the lease from its holder with a new stamp, and keep renewing it.
 
         Raises:

@@ -13,7 +13,7 @@ from typing import Final
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.leases.heartbeat import HeartbeatLeases
 from lockgate.storage_core.commit.leases.lease import (
-    Hold,
+    HeldLease,
     JobLeases,
     JobLeaseState,
     JobLeaseView,
@@ -37,9 +37,9 @@ class LeasesByJob:
     settings: Settings
     clock: Clock
 
-    def hold(self, folder: JobFolder, job: JobRecord, job_attempt: JobAttemptId) -> Hold:
+    def take(self, folder: JobFolder, job: JobRecord, job_attempt: JobAttemptId) -> HeldLease:
         """Take the lease from its holder with a new stamp, and keep renewing it."""
-        return self._of(folder, job).hold(folder, job, job_attempt)
+        return self._of(folder, job).take(folder, job, job_attempt)
 
     def look(self, folder: JobFolder, job: JobRecord | None = None) -> JobLeaseView:
         """Return the state of the job's lease."""
@@ -101,7 +101,7 @@ class _UnreadableLeases:
 
     unread: str
 
-    def hold(self, folder: JobFolder, job: JobRecord, job_attempt: JobAttemptId) -> Hold:  # noqa: ARG002
+    def take(self, folder: JobFolder, job: JobRecord, job_attempt: JobAttemptId) -> HeldLease:  # noqa: ARG002
         """Drive the job without a lease; other drivers notice this one at the decision only."""
         LOG.warning("%s; the job continues without a lease", self.unread)
         return _Unleased()

@@ -57,7 +57,7 @@ class SuccessSummary(Record, frozen=True, tag="success"):
     r"""Content of `_SUCCESS`.
 
     Attributes:
-        name: Name of the format that Hadoop reads; `lockgate` before Lockgate 1.0.
+        name: Name of the format that Hadoop reads.
         hostname: Machine that finished the job.
         date: Time of the publication, in UTC; `timestamp` is the same in milliseconds since the epoch.
         started_s: Time of the set-up.

@@ -121,7 +121,7 @@ def _differences(
         row, done = registered.get(job), listing.done.get(job)
         if row is None or done is None or job in leases:
             return False
-        return row.phase == PHASES[done] and row.decided_s is not None  # older programs did not record it
+        return row.phase == PHASES[done]
 
     def compare(job: JobId) -> _Difference | None:
         return _compare(JobFolder(store, job), registered.get(job), has_lease=job in leases)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,12 +10,10 @@ import pytest
 from lockgate.storage_core.blobs.job_end import delete_ended
 from lockgate.storage_core.blobs.keys import BlobKey
 from lockgate.storage_core.blobs.registry.rows import BlobJob, Reference
-from lockgate.storage_core.commit.records.codec import decode
-from lockgate.storage_core.commit.records.job_record import JobRecord, artefacts_of
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.expired_jobs import recover_everything
 from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
-from lockgate.storage_core.errors import ArtefactsGoneError, ConflictError, InvalidInputError
+from lockgate.storage_core.errors import ArtefactsGoneError, InvalidInputError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from tests.support.blobs.job_artefacts import (
     LIBRARY,
@@ -63,23 +60,6 @@ def test_a_job_is_set_up_with_artefacts_and_keeps_them_until_its_end(blobs_world
     assert bytes_of(blobs_world) != []
     assert drop(blobs_world)
     assert bytes_of(blobs_world) == []
-
-
-def test_the_record_of_a_job_names_its_artefacts(blobs_world: World) -> None:
-    handle = uploaded(blobs_world)
-    job = blobs_world.open_job("etl", artefacts=handle)
-    document = json.loads(Path(blobs_world.url, "_lockgate/jobs/etl-g1/job.json").read_text())
-    assert document["spec"]["artefacts"] == handle
-    assert job.spec.artefacts == artefacts_of(handle)
-    assert blobs_world.attach("etl-g1").spec.artefacts == artefacts_of(handle)
-    job.abort()
-
-
-def test_a_record_from_before_artefacts_is_read_as_one_without_artefacts(blobs_world: World) -> None:
-    blobs_world.run("etl", {"a.csv": b"1"})
-    document = json.loads(Path(blobs_world.url, "_lockgate/jobs/etl-g1/job.json").read_text())
-    del document["spec"]["artefacts"]
-    assert decode(JobRecord, json.dumps(document).encode(), "job.json").spec.artefacts is None
 
 
 @pytest.mark.parametrize(
@@ -166,13 +146,6 @@ def test_a_retry_with_the_same_artefacts_finds_its_job_and_takes_them_once(blobs
         (kept,) = reading.where(Reference, {})
     assert kept.taken_s == blobs_world.clock.now - 60
     second.abort()
-
-
-def test_a_retry_with_other_artefacts_is_another_job(blobs_world: World) -> None:
-    job = blobs_world.open_job("etl", artefacts=uploaded(blobs_world))
-    with pytest.raises(ConflictError, match="has another specification \\(artefacts"):
-        blobs_world.open_job("etl", artefacts=uploaded(blobs_world, job_id="other"))
-    job.abort()
 
 
 def test_a_new_driver_keeps_recreatable_artefacts_while_they_exist(blobs_world: World) -> None:

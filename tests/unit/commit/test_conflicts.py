@@ -18,7 +18,6 @@ from lockgate.storage_core.commit.records.log_records import TurnClaim
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import (
     ConflictError,
-    FencedError,
     InvalidInputError,
     LockgateError,
     TurnBusyError,
@@ -252,20 +251,6 @@ def test_files_of_eight_concurrent_appends_are_all_visible(world: World) -> None
     assert world.manifest().turn == 8
 
 
-def test_the_newer_of_two_drivers_of_one_job_commits_and_the_older_is_fenced(world: World) -> None:
-    older = world.open_job("sales")
-    write(older, "t", {"a.csv": b"older"})
-    newer = world.open_job("sales")
-    write(newer, "t", {"a.csv": b"newer"})
-    world.clock.now += 60
-    with pytest.raises(FencedError, match="another driver"):
-        older.commit()
-    assert older.phase() is JobPhase.OPEN
-    older.close()
-    newer.commit()
-    assert world.visible() == {"a.csv": b"newer"}
-
-
 class RenewingClock(ManualClock):
     """A clock that renews the other driver's lease during each wait."""
 
@@ -278,7 +263,7 @@ class RenewingClock(ManualClock):
 
 def claim_turn(world: World, job: Job, number: int) -> None:
     """Leave the store in the state of a driver that stopped right after it claimed a turn."""
-    stamp = job._hold_lease().stamp
+    stamp = job._held_lease().stamp
     record = TurnClaim(job_id=job.job_id, token=new_token(), stamp=stamp)
     world.store.create(turn_claim(number), encode(record))
 
@@ -311,7 +296,7 @@ def test_a_job_waits_for_a_live_turn_holder_and_then_names_it(tmp_path: Path) ->
     world = World(tmp_path, str(tmp_path / "dest"), clock)
     live = world.open_job("live")
     claim_turn(world, live, 1)
-    clock.renew = lambda: live._hold_lease().check(within_s=60)
+    clock.renew = lambda: live._held_lease().check(within_s=60)
     job = world.open_job("sales")
     write(job, "t", NEW)
     with pytest.raises(TurnBusyError, match=f"job {live.job_id} holds turn 1 at .* and is alive"):

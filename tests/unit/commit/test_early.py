@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -142,20 +141,6 @@ def test_a_file_whose_early_publication_got_no_answer_is_committed(
             assert s3.driver.visible() == {"seen.csv": b"1"}
             job.commit()
         assert s3.driver.visible() == {"seen.csv": b"1", "open.csv": b"1"}
-
-
-def test_the_commit_checks_visible_files_several_at_a_time(world: World) -> None:
-    together = threading.Barrier(world.settings.parallelism, timeout=30)
-    job = world.open_job("sales", committer="direct", allow_unsafe=True)
-    write(job, "t", {f"{number}.csv": b"1" for number in range(2 * world.settings.parallelism)})
-
-    def wait(name: str) -> None:
-        if name == "plan.holds.before":
-            together.wait()
-
-    FAILPOINTS.observer = wait
-    job.commit()
-    assert not together.broken
 
 
 def test_visible_files_that_were_not_published_are_deleted_during_the_listing(

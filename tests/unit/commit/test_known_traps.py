@@ -59,7 +59,7 @@ def test_a_loser_never_writes_that_the_job_failed_while_the_winner_commits(world
     job = world.open_job("sales")
     write(job, "t", NEW)
     loser = world.attach(job.job_id)
-    loser.hold()
+    loser.take_lease()
     passed: list[str] = []
 
     def lose(name: str) -> None:
@@ -72,7 +72,7 @@ def test_a_loser_never_writes_that_the_job_failed_while_the_winner_commits(world
             FAILPOINTS.observer = passed.append
 
     winner = world.attach(job.job_id)
-    winner.hold()
+    winner.take_lease()
     FAILPOINTS.observer = lose
     winner.commit()
     FAILPOINTS.observer = None
@@ -117,7 +117,7 @@ class CountingClock(ManualClock):
 
 def hold_turn(world: World, job: Job, number: int) -> None:
     """Leave the store in the state of a live driver between its turn and its decision."""
-    claimed = TurnClaim(job_id=job.job_id, token=new_token(), stamp=job._hold_lease().stamp)
+    claimed = TurnClaim(job_id=job.job_id, token=new_token(), stamp=job._held_lease().stamp)
     world.store.create(turn_claim(number), encode(claimed))
 
 
@@ -127,7 +127,7 @@ def test_a_job_that_waits_for_a_turn_polls_with_growing_pauses(tmp_path: Path) -
     live, job = world.open_job("live"), world.open_job("sales")
     hold_turn(world, live, 1)
     write(job, "t", NEW)
-    clock.meanwhile = lambda: live._hold_lease().check(within_s=60)
+    clock.meanwhile = lambda: live._held_lease().check(within_s=60)
     looks: list[str] = []
     FAILPOINTS.observer = lambda name: looks.append(name) if name == "turn.list.before" else None
     with pytest.raises(TurnBusyError):
@@ -152,7 +152,7 @@ def test_a_waiting_job_polls_often_again_when_the_next_turn_begins(tmp_path: Pat
 
     def meanwhile() -> None:
         for other in others:
-            other._hold_lease().check(within_s=60)
+            other._held_lease().check(within_s=60)
         if len(clock.pauses) == 6:
             pass_turn(world.store, 1, others[0].job_id, clock, "it took long")
             hold_turn(world, others[1], 2)

@@ -248,7 +248,7 @@ def test_an_unreadable_log_aborts_no_job_and_every_job_continues_once_it_is_repa
 
     def run() -> None:
         with stage.world.attach(stage.job.job_id) as job:
-            job.hold()
+            job.take_lease()
             job.commit()
 
     with pytest.raises(MalformedLogError, match="no job commits here until that record is restored"):

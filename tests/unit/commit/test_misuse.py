@@ -58,16 +58,6 @@ def test_threads_that_share_a_job_and_all_commit_get_one_receipt(either: World, 
     assert either.visible() == {"a.csv": b"1"}
 
 
-def test_threads_that_all_commit_a_job_that_fails_all_get_its_failure(world: World) -> None:
-    job = world.open_job("sales")
-    with job.attempt("t", input_digest="a-try-of-spark") as attempt, attempt.open("half.csv") as file:
-        file.write(b"1")
-    failures = at_once(job.commit, 8)
-    assert all("which attempts of its tasks count" in str(failure) for failure in failures)
-    assert sorted({type(failure).__name__ for failure in failures}) == ["ConflictError", "JobFailedError"]
-    assert job.phase() is JobPhase.FAILED
-
-
 def test_a_fork_that_commits_while_a_thread_of_its_parent_commits_does_not_hang(world: World) -> None:
     with world.open_job("sales") as job:
         write(job, "t", {"a.csv": b"1"})

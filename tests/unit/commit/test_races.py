@@ -30,7 +30,6 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import TaskId
 from tests.support.commit.destination import Crash, World, write
 
-DAY = 86_400.0
 NEW = {"a.csv": b"1", "b.csv": b"2"}
 
 
@@ -82,42 +81,7 @@ def test_a_permanently_refused_completion_reverts_the_job_and_frees_the_turn(wor
     assert world.visible() == {"old.csv": b"0", **NEW}
 
 
-def test_a_sweep_checks_once_more_for_files_of_a_reverted_job(world: World) -> None:
-    job = world.open_job("one")
-    write(job, "t", NEW)
-    lost, kept = next(job.pending_sets()).files
-    with (
-        at("decide.create.after", lambda: world.store.abort_upload(lost.key, lost.upload.upload_id)),
-        pytest.raises(JobFailedError),
-    ):
-        job.commit()
-    assert world.recover() == []
-    report = sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
-    assert [file.action for file in report.jobs] == [
-        "revert files of a reverted job that were completed late"
-    ]
-    assert set(world.keys()).isdisjoint({kept.key, lost.key})
-    again = sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
-    assert again.jobs == ()
-
-
 # Zombies and their successors.
-
-
-def test_a_zombie_that_fails_does_not_abort_its_successors_job(world: World) -> None:
-    def zombie() -> None:
-        with world.open_job("sales") as job:
-            write(job, "t", {"a.csv": b"zombie"})
-            successor = world.open_job("sales")
-            write(successor, "t", NEW)
-            successors.append(successor)
-            raise ZeroDivisionError
-
-    successors: list[Any] = []
-    with pytest.raises(ZeroDivisionError):
-        zombie()
-    assert successors[0].commit().files == 2
-    assert world.visible() == NEW
 
 
 def test_a_zombie_whose_commit_is_refused_does_not_abort_its_successors_job(world: World) -> None:
@@ -129,21 +93,6 @@ def test_a_zombie_whose_commit_is_refused_does_not_abort_its_successors_job(worl
         zombie.commit()
     zombie.close()
     successor.commit()
-    assert world.visible() == NEW
-
-
-def test_a_task_of_a_driver_that_lost_the_job_does_not_commit(world: World) -> None:
-    first = world.open_job("sales")
-    worker = world.attach(first.job_id)
-    late = worker.attempt("t")
-    with late.open("late.csv") as file:
-        file.write(b"1")
-    second = world.open_job("sales")
-    with pytest.raises(FencedError, match="lost the job to"):
-        late.commit()
-    write(second, "t", NEW)
-    second.commit()
-    first.close()
     assert world.visible() == NEW
 
 

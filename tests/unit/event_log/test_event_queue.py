@@ -177,40 +177,6 @@ def test_the_log_says_how_many_lines_were_lost(
     assert sum("part-" in line for line in lines) == 2
 
 
-def test_lost_lines_of_a_job_without_others_in_a_batch_are_in_its_next_lines(
-    logged: Settings, destination: str, read_log: ReadLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(event_queue, "QUEUED", 2)
-    held = held_thread(monkeypatch)
-    noisy = open_job(destination, "noisy", settings=logged)
-    held.wait_begun()
-    for task in range(2):
-        write(noisy, f"{task}.csv", f"part-{task}")
-    job = open_job(destination, "sales", settings=logged)
-    write(job)  # the queue is full: both lines are lost
-    held.release()
-    event_queue.close_event_logs()
-    job.commit()
-
-    assert "2 lines of this log were lost" in texts(read_log, job)
-    assert not [line for line in texts(read_log, noisy) if "lost" in line]
-
-
-def test_lost_lines_are_counted_once_if_two_settings_name_one_log(
-    logged: Settings, destination: str, read_log: ReadLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(event_queue, "QUEUED", 2)
-    held = held_thread(monkeypatch)
-    job = open_job(destination, "sales", settings=logged)
-    held.wait_begun()
-    same = attach_job(destination, job.job_id, settings=logged.model_copy())
-    for task in range(5):
-        write((job, same)[task % 2], f"{task}.csv", f"part-{task}")  # two wait, three are lost
-    held.release()
-
-    assert [event.lines for event in read_log(job.record)[0] if event.lines] == [3]
-
-
 def test_a_log_names_the_lines_that_were_lost_after_its_last_one(
     logged: Settings, destination: str, read_log: ReadLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

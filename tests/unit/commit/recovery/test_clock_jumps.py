@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit.leases.lease import Hold, JobLeaseState
+from lockgate.storage_core.commit.leases.lease import HeldLease, JobLeaseState
 from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import JobPhase
@@ -47,12 +47,12 @@ def journaled(tmp_path: Path) -> World:
     return World(tmp_path, str(tmp_path / "dest"), SharedClock(), options)
 
 
-def driven(world: World) -> tuple[JobFolder, Hold]:
+def driven(world: World) -> tuple[JobFolder, HeldLease]:
     """Return an open job, and the lease of its driver."""
     job = world.open_job("sales")
     write(job, "t", {"a.csv": b"1"})
     folder = JobFolder(world.store, job.job_id)
-    return folder, LeasesByJob(world.settings, world.clock).hold(folder, folder.job(), job.job_attempt)
+    return folder, LeasesByJob(world.settings, world.clock).take(folder, folder.job(), job.job_attempt)
 
 
 def recover(world: World, folder: JobFolder):  # type: ignore[no-untyped-def]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lockgate.storage_core.commit.job import Job
-from lockgate.storage_core.commit.leases.lease import JobLeaseState
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
@@ -17,7 +15,6 @@ from lockgate.storage_core.commit.recovery.expired_jobs import (
     LIVE,
     PARKED,
     RECOVERED,
-    YOUNG,
     UnendedJobs,
     expired_jobs,
     expired_jobs_at,
@@ -25,9 +22,7 @@ from lockgate.storage_core.commit.recovery.expired_jobs import (
 )
 from lockgate.storage_core.commit.recovery.lease_takeover import recovery_lease
 from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult, recover_job
-from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
 from lockgate.storage_core.errors import FencedError, InvalidInputError, JobFailedError
-from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import job_resource
 from lockgate.storage_core.journal import Journal, Leases, LeaseState
 from lockgate.storage_core.journal.process_journal import configured_journal
@@ -175,18 +170,6 @@ def test_a_job_that_only_a_driver_can_resume_is_given_back(world: World) -> None
     assert world.attach(job.job_id).job_attempt == attempt
 
 
-def test_a_job_without_a_lease_is_checked_once_it_is_old(world: World) -> None:
-    job = abandoned(world)
-    heir = under(world, "heir.db")
-    for _ in rescan(world.url, settings=heir.settings, clock=heir.clock):
-        pass
-
-    assert unended(heir).left_alone == {YOUNG: 1}
-    heir.clock.now += heir.settings.orphan_age_s
-
-    assert unended(heir).expired == (JobAt(job.destination, job.job_id),)
-
-
 def test_while_one_recovery_settles_a_job_others_leave_it_alone(world: World) -> None:
     job = decided(world)
     lapse(world)
@@ -256,29 +239,6 @@ def test_a_driver_that_comes_back_before_recovery_decides_keeps_its_job(world: W
     write(back, "t", {"a.csv": b"2"})
     back.commit()
     assert world.visible() == {"a.csv": b"2"}
-
-
-@pytest.mark.parametrize("dry_run", [True, False])
-@pytest.mark.parametrize("comes_back", [Job.hold, Job.park])
-def test_a_driver_that_comes_back_while_recovery_looks_keeps_its_job(
-    world: World, monkeypatch: pytest.MonkeyPatch, comes_back: Callable[[Job], None], dry_run: bool
-) -> None:
-    job = abandoned(world)
-    lapse(world)
-    driver = world.attach(job.job_id)
-
-    def between_the_look_and_the_lease(point: str) -> None:
-        if point == "lease.journal-read.after":
-            monkeypatch.setattr(FAILPOINTS, "observer", None)
-            comes_back(driver)
-
-    monkeypatch.setattr(FAILPOINTS, "observer", between_the_look_and_the_lease)
-    found = recover(world, job, dry_run=dry_run)
-
-    assert (found.lease, found.action) == (JobLeaseState.LAPSED, RecoveryAction.LEAVE)
-    assert "its driver has taken its lease again" in found.detail
-    driver.commit()
-    assert world.visible() == {"a.csv": b"1"}
 
 
 def test_recovery_in_safe_mode_leaves_all_jobs_and_reports_none_as_faulty(world: World) -> None:

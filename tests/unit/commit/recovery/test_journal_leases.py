@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ import pytest
 from sqlalchemy import update
 
 from lockgate.storage_core.commit.decide.turn import TURN_WAIT_S
-from lockgate.storage_core.commit.leases import heartbeat
 from lockgate.storage_core.commit.leases.lease import JobLeaseState, JobLeaseView
 from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
 from lockgate.storage_core.commit.records.job_folder import JobFolder
@@ -235,40 +233,12 @@ def identity(world: World, name: str) -> Iterator[None]:
             yield
 
 
-def test_a_job_json_from_before_the_journal_is_readable_and_has_heartbeats(journal_world: World) -> None:
-    before = replace(journal_world, options={"journal_url": "none"})
-    with before.open_job("sales") as job:
-        write(job, "t", {"a.csv": b"1"})
-    path = Path(before.url, "_lockgate/jobs", job.job_id, "job.json")
-    record = json.loads(path.read_bytes())
-    del record["journal"]
-    path.write_text(json.dumps(record))
-
-    with journal_world.attach(job.job_id) as attached:
-        attached.hold()
-        assert any(thread.name == heartbeat.RENEWER for thread in threading.enumerate())
-        attached.commit()
-
-    assert journal_world.visible() == {"a.csv": b"1"}
-
-
 def test_without_its_journal_no_job_is_set_up_and_nothing_is_written(journal_world: World) -> None:
     assert journal_world.journal.status()
     with journal_down(), pytest.raises(JournalUnavailableError, match="down on purpose"):
         journal_world.open_job("sales")
 
     assert not Path(journal_world.url).exists()
-
-
-def test_without_its_journal_no_job_is_held_and_nothing_is_written(journal_world: World) -> None:
-    with journal_world.open_job("sales") as job:
-        write(job, "t", {"a.csv": b"1"})
-    before = dict(records(journal_world))
-
-    with journal_down(), pytest.raises(JournalUnavailableError):
-        journal_world.attach(job.job_id).commit()
-
-    assert dict(records(journal_world)) == before
 
 
 def test_a_journal_that_is_down_at_the_decision_leaves_the_job_undecided(journal_world: World) -> None:
@@ -282,14 +252,6 @@ def test_a_journal_that_is_down_at_the_decision_leaves_the_job_undecided(journal
     assert job.phase() is JobPhase.OPEN
     journal_world.attach(job.job_id).commit()
     assert journal_world.visible() == {"a.csv": b"1"}
-
-
-def test_recovery_without_the_job_s_journal_sees_an_unknown_lease(journal_world: World) -> None:
-    with journal_world.open_job("sales") as job, journal_down():
-        view = look(journal_world, job.job_id)
-
-    assert (view.state, view.job_attempt) == (JobLeaseState.UNKNOWN, None)
-    assert "down on purpose" in view.unread
 
 
 def test_a_task_continues_while_its_journal_is_down(
@@ -328,7 +290,7 @@ def test_recovery_finishes_an_interrupted_clean_up_of_an_ended_job(
 def test_a_process_that_opens_its_own_job_twice_drives_it_with_the_newer_lease(journal_world: World) -> None:
     first = journal_world.open_job("sales")
     second = journal_world.attach_to(first)
-    second.hold()
+    second.take_lease()
     first.close()  # releases a lease that is already lost
 
     journal_world.clock.sleep(journal_world.settings.commit_window_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockgate.storage_core.commit.leases.lease import Hold, JobLeaseState
+from lockgate.storage_core.commit.leases.lease import HeldLease, JobLeaseState
 from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.errors import FencedError
@@ -22,7 +22,7 @@ def test_a_lease_is_not_brought_back_to_life_after_the_clean_up(either: World, c
     with either.open_job("sales") as job:
         write(job, "t", {"a.csv": b"1"})
         folder, leases = JobFolder(either.store, job.job_id), LeasesByJob(either.settings, either.clock)
-        zombie: Hold = leases.hold(folder, job.record, job.job_attempt)
+        zombie: HeldLease = leases.take(folder, job.record, job.job_attempt)
         either.attach(job.job_id).commit()
         calls = {"check": zombie.check, "park": lambda: zombie.park(60.0)}
 
@@ -80,7 +80,7 @@ def test_the_next_step_takes_over_a_parked_job_and_commits_it(either: World) -> 
     with either.open_job("sales") as job:
         write(job, "t", {"a.csv": b"1"})
     with either.attach(job.job_id) as step:
-        step.hold()
+        step.take_lease()
         leases = LeasesByJob(either.settings, either.clock)
         view = leases.look(JobFolder(either.store, job.job_id))
         assert (view.state, view.job_attempt) == (JobLeaseState.LIVE, job.job_attempt)
@@ -107,7 +107,7 @@ def test_the_stamp_of_each_holder_is_greater_than_the_previous_one(either: World
         leases, folder = LeasesByJob(either.settings, either.clock), JobFolder(either.store, job.job_id)
         stamps = []
         for _ in range(3):
-            hold = leases.hold(folder, job.record, job.job_attempt)
+            hold = leases.take(folder, job.record, job.job_attempt)
             stamps.append(hold.stamp)
             hold.abandon()
         assert stamps == sorted(set(stamps))

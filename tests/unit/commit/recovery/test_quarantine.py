@@ -181,17 +181,6 @@ def test_a_readable_published_ended_or_living_job_is_not_quarantined(world: Worl
     live.close()
 
 
-def test_a_published_job_is_not_quarantined(world: World) -> None:
-    job = died_at(world, "outcome.create.after")
-    world.store.put(job._folder.key("COMMIT_STARTED"), b"{")
-    world.clock.sleep(1_000)
-    stage = Stage(world, "", job, {})
-    with pytest.raises(ConflictError, match="was published in turn 2"):
-        quarantine(stage)
-    world.run("next", {"c.csv": b"3"})
-    assert set(map(plain, world.live())) == {"old.csv", "c.csv", *NEW}
-
-
 def test_a_publication_that_comes_first_wins_over_a_quarantine(world: World) -> None:
     job = died_at(world, "decide.create.after")
     key = job._folder.key("COMMIT_STARTED")

@@ -42,18 +42,6 @@ def test_a_live_job_is_left_alone(world: World) -> None:
     assert world.visible() == {"a.csv": b"1"}
 
 
-def test_a_parked_job_is_left_alone_until_its_deadline(world: World) -> None:
-    job = world.open_job("sales")
-    write(job, "t", {"a.csv": b"1"})
-    job.park(timeout_s=100)
-    world.clock.now += 99
-    assert recover(world, job.job_id).lease is JobLeaseState.PARKED
-    assert len(world.open_uploads()) == 1
-    world.clock.now += 2
-    assert recover(world, job.job_id).ended is JobPhase.FAILED
-    assert world.open_uploads() == []
-
-
 def test_a_lapsed_job_is_aborted_and_a_dry_run_only_reports_it(world: World) -> None:
     job = world.open_job("sales")
     write(job, "t", {"a.csv": b"1"})

@@ -392,15 +392,3 @@ def test_the_registry_has_what_lists_show_and_a_rebuild_finds_all_but_the_tasks(
     assert changes_of(rescanned(journal_world)) == [("sales-g1", "record", None, "committed")]
     assert facts(registered(journal_world, "sales")) == (kept[0], (None, *kept[1][1:]), kept[2])
     assert rescanned(journal_world) == []
-
-
-def test_a_rebuild_adds_what_an_older_program_did_not_record(journal_world: World) -> None:
-    with journal_world.open_job("sales") as job:
-        write(job, "t", {"a.csv": b"12"})
-        job.commit()
-    known = registered(journal_world, "sales")
-    with journal_world.journal.database.write() as connection:
-        connection.exec_driver_sql("UPDATE job SET decided_s = NULL, files = NULL")
-    assert changes_of(rescanned(journal_world)) == [("sales-g1", "record", "committed", "committed")]
-    now = registered(journal_world, "sales")
-    assert (now.decided_s, now.files, now.tasks) == (known.decided_s, 1, known.tasks)

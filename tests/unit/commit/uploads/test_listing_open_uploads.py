@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from lockgate.storage_core.commit.decide import additions
-from lockgate.storage_core.commit.records.pending_set import PendingFile
 from lockgate.storage_core.errors import UploadGoneError
 from lockgate.storage_core.ids import Token
-from lockgate.storage_core.stores.protocol import PendingUpload, UploadInfo
+from lockgate.storage_core.stores.protocol import UploadInfo
 from lockgate.storage_core.stores.s3.store import S3Store
 from tests.support.commit.destination import plain, write
 from tests.support.fake_s3 import Options, Seen
@@ -97,38 +96,3 @@ def test_uploads_of_other_jobs_behind_the_last_key_are_not_read(s3: S3World) -> 
     # Each page has two new keys. The four ranges read 12 pages, and one or two behind the end of each; the
     # clean-up lists the other jobs' uploads once. Without its end the last range would list them, too.
     assert listed <= (12 + 4 * 2) + (30 + 1)
-
-
-def test_a_process_with_one_request_at_a_time_lists_in_one_range(s3: S3World, begun: list[str]) -> None:
-    s3.driver.options = {**s3.driver.options, "parallelism": 1}
-    with s3.driver.open_job("job") as job:
-        write(job, "task", dict.fromkeys(NAMES, b"x"))
-        begun.clear()
-        job.commit()
-    assert begun == ["", ""]
-    assert s3.driver.visible() == dict.fromkeys(NAMES, b"x")
-
-
-def test_the_ranges_of_a_job_are_alike_where_each_task_writes_into_each_partition() -> None:
-    keys = [f"part={n % 16}/f-{n:05d}.bin" for n in range(20_000)]
-    found = additions.Additions()
-    for task in range(0, len(keys), 500):
-        for key in sorted(keys[task : task + 500]):
-            upload = PendingUpload(key=key, upload_id="u", token=Token("t" * 32), size=1, parts=())
-            found.add(PendingFile(path=key, upload=upload), "here")
-
-    sizes = [sum(after < key <= until for key in keys) for after, until in found.ranges(4)]
-    assert sum(sizes) == len(keys)
-    assert len(sizes) == 4
-    assert max(sizes) < 6_000
-
-
-@pytest.mark.parametrize(
-    ("files", "sampled", "count", "ranges"),
-    [(1_999, 40, 4, 1), (2_000, 3, 4, 1), (2_000, 4, 4, 4), (9_000, 150, 4, 4), (9_000, 150, 1, 1)],
-)
-def test_a_small_job_has_one_range(files: int, sampled: int, count: int, ranges: int) -> None:
-    keys = [f"{n:04d}" for n in range(files)]
-    found = additions.Additions(keys={key.encode() for key in keys}, sample=keys[:sampled], greatest=keys[-1])
-    assert len(found.ranges(count)) == ranges
-    assert (found.ranges(count)[0][0], found.ranges(count)[-1][1]) == ("", keys[-1])
