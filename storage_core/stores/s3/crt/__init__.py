@@ -1,6 +1,6 @@
 """Frequent requests to S3, sent by AWS's C library (AWS CRT): half of boto3's processor time.
 
-What looks odd here answers to what CRT does, as was seen; ADR 19 has the measurements.
+What looks odd here answers to what CRT was seen to do (ADR 19 has the decision).
 
 - Every request is named GetObject (`transport`). Under its own name CRT looks for errors in answers with
   status 200, which leave the outcome unknown, and reports them as it reports a 503, which is a refusal.
