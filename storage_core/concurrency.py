@@ -11,7 +11,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
-from threading import Event, Lock, Thread, current_thread, main_thread
+from threading import Thread, current_thread, main_thread
 from types import TracebackType
 from typing import Final, NoReturn, Protocol, Self, TypeVar
 
@@ -79,8 +79,9 @@ def in_parallel(
             running += 1
             if running > len(threads):
                 name = f"lockgate_{len(threads)}"
-                threads.append(Thread(target=copy_context().run, args=(work,), name=name))
-                start(threads[-1])
+                thread = Thread(target=copy_context().run, args=(work,), name=name)
+                thread.start()
+                threads.append(thread)
             while running >= max(limit, min(most, int(fastest_s / CALL_S))):
                 running -= 1
                 yield ended.get()()
@@ -91,8 +92,7 @@ def in_parallel(
     finally:
         wanted.put(None)
         for thread in threads:
-            with suppress(RuntimeError):  # its start was interrupted: it ends by itself
-                thread.join()
+            thread.join()
 
 
 def overlapping(
@@ -176,50 +176,6 @@ def _next(wanted: SimpleQueue[tuple[T] | None], reader: Callable[[], Thread]) ->
 def same(result: U) -> U:
     """Return a result: with `partial`, the counterpart of `raise_error`."""
     return result
-
-
-def start(thread: Thread) -> None:
-    """Start a thread as `Thread.start`, which may raise another error in place of a signal handler's."""
-    outer = sys.exc_info()[1]
-    try:
-        thread.start()
-    except (KeyError, RuntimeError) as error:
-        raise hidden_by(error, outer) or error from None
-
-
-def hidden_by(error: BaseException, outer: BaseException | None) -> BaseException | None:
-    """Return the error in whose place a library raised another one, such as that of a signal handler.
-
-    Args:
-        error: The other one.
-        outer: What was handled before the library was called: `sys.exc_info()[1]`.
-    """
-    return None if error.__context__ is outer else error.__context__
-
-
-class Ended(Event):
-    """An event that a signal handler cannot cut in two by raising; an `Event` may keep its lock for ever."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._unset = Lock()
-        self._unset.acquire()
-
-    def is_set(self) -> bool:
-        """Return whether it is set."""
-        return not self._unset.locked()
-
-    def set(self) -> None:
-        """Set it, for good."""
-        with suppress(RuntimeError):  # it was set before
-            self._unset.release()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, at most so many seconds; return whether it is."""
-        if not self._unset.acquire(timeout=-1 if timeout is None else timeout):
-            return False
-        self.set()
-        return True
 
 
 def raise_error(error: BaseException) -> NoReturn:

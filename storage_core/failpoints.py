@@ -97,12 +97,11 @@ def parse_failpoints(text: str) -> dict[str, str]:
 @contextmanager
 def step(name: str) -> Iterator[None]:
     """Set the protocol step of all storage calls within."""
-    before = _step.get()
+    token = _step.set(name)
     try:
-        _step.set(name)  # within: an interrupt behind it must not keep the step for ever
         yield
     finally:
-        _step.set(before)
+        _step.reset(token)
 
 
 def current_step() -> str:

@@ -62,28 +62,28 @@ class Forks:
 
     def register(self, forkable: Forkable) -> None:
         """Call the object's hooks at every fork from now on."""
-        with self._lock:
+        with self._changed:
             self._forkables.add(forkable)
 
     @contextmanager
     def sqlite_transaction(self) -> Iterator[None]:
         """Mark an open SQLite transaction. Blocks during a fork, except in a thread that has one open."""
-        lock, thread, transaction = self._lock, threading.get_ident(), object()
+        changed, thread, transaction = self._changed, threading.get_ident(), object()
+        with changed:
+            changed.wait_for(lambda: not self._is_forking or thread in self._open.values())
+            self._open[transaction] = thread
         try:
-            with lock:
-                self._changed.wait_for(lambda: not self._is_forking or thread in self._open.values())
-                self._open[transaction] = thread
             yield
         finally:
-            if lock is self._lock:  # it differs in a child
-                with lock:
-                    self._open.pop(transaction, None)
-                    self._changed.notify_all()
+            if changed is self._changed:  # it differs in a child
+                with changed:
+                    del self._open[transaction]
+                    changed.notify_all()
 
     def before(self) -> None:
         """Wait for open transactions, then call `before_fork` of all objects. Keeps the lock."""
         thread = threading.get_ident()
-        self._lock.acquire()
+        self._changed.acquire()
         self._changed.wait_for(lambda: not self._is_forking)  # another thread may be forking
         self._is_forking = True
         self._changed.wait_for(lambda: {*self._open.values()} <= {thread}, PATIENCE_S)
@@ -99,7 +99,7 @@ class Forks:
             gc.enable()
         self._is_forking = False
         self._changed.notify_all()
-        self._lock.release()
+        self._changed.release()
 
     def after_in_child(self) -> None:
         """Call `after_fork_in_child` of all objects, and never collect what was inherited."""
@@ -112,9 +112,7 @@ class Forks:
             forkable.after_fork_in_child()
 
     def _reset(self) -> None:
-        # Taken by itself: an error of a signal handler can end the `with` of a condition and keep its lock.
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
+        self._changed = threading.Condition()
         self._open: dict[object, int] = {}  # the thread of each transaction
         self._is_forking = False
 

@@ -184,7 +184,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "trust-an-interrupted-replica",
-        "a replica whose change did not end is loaded again from its disk",
+        "a replica whose change was interrupted is loaded again from its disk",
         [
             Edit(
                 "storage_core/files/volumes/local_replica.py",
@@ -192,20 +192,19 @@ MUTANTS: Final = (
                 "return False",
             )
         ],
-        "tests/unit/files/writing/test_interrupts.py",
+        "tests/fault/test_interrupts.py::test_an_interrupted_file_is_recovered_and_appended_to",
     ),
     Mutant(
         "go-on-after-an-interrupt",
-        "a pipeline whose call did not end is resealed before its next call",
+        "a writer whose call was interrupted refuses each later one",
         [
             Edit(
-                "storage_core/files/writing/pipeline.py",
-                "self._is_whole, self._failed = False, set()  # until all have answered",
-                "self._failed = set()",
+                "storage_core/files/writing/writer.py",
+                "                self._is_interrupted = True\n",
+                "",
             )
         ],
-        "tests/unit/files/writing/test_interrupts.py::"
-        "test_an_interrupted_creation_after_a_takeover_acknowledges_nothing",
+        "tests/fault/test_interrupts.py::test_an_interrupted_writer_acknowledges_nothing_more",
     ),
     Mutant(
         "believe-a-page-of-a-proxy",

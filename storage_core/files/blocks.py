@@ -71,15 +71,8 @@ class Blocks(Protocol):
     def record(self, block: BlockId) -> BlockRecord:
         """Return a block as it is now."""
 
-    @property
-    def is_adding(self) -> bool:
-        """Return whether a block was asked for and has had no commit: the next `add` returns it."""
-
     def add(self) -> BlockRecord:
-        """Add an empty block at the end of the file: its stamp is the entry's, its members are chosen.
-
-        Until it is committed, each call returns it: the caller may have been interrupted.
-        """
+        """Add an empty block at the end of the file: its stamp is the entry's, its members are chosen."""
 
     def check_held(self) -> None:
         """Raise `FencedError` if another holder has the lease, or the file was deleted."""

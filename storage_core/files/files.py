@@ -76,6 +76,9 @@ class FileWriter(Writer):
     def _check_lease(self) -> None:
         self._renewer.check(self._resource, math.inf)
 
+    def _leave_to_recovery(self) -> None:
+        self._renewer.drop(self._resource, self._lease)
+
     def close(self) -> None:
         """Seal the last block, close the file and end its lease.
 

@@ -12,35 +12,31 @@ class GatheredBytes:
     """Pieces in their order. A large piece that is `bytes` is kept as it is.
 
     Copies count: one of 1 MiB in fresh memory costs as much as the write of 1 MiB to a file.
-
-    A signal handler that raises leaves an `add` done or not begun: Python runs handlers between calls and
-    jumps, so not between the assignments of one statement.
     """
 
     def __init__(self) -> None:
-        self._large: list[bytes] = []
-        self._large_bytes = 0
+        self._pieces: list[bytes] = []
         self._small = bytearray()
+        self._size = 0
 
     def __len__(self) -> int:
-        return self._large_bytes + len(self._small)
+        return self._size
 
     def add(self, data: bytes | memoryview) -> None:
         """Add a piece; a `memoryview` is one of bytes, and copied."""
         if len(data) < SMALL_BYTES:
             self._small += data
         else:
-            self._set([*self._pieces(), data if isinstance(data, bytes) else bytes(data)])
+            self._end_small()
+            self._pieces.append(data if isinstance(data, bytes) else bytes(data))
+        self._size += len(data)
 
     def joined(self) -> bytes:
         """Return all bytes; of one piece without a copy."""
-        if len(self._large) == 1 and not self._small:
-            return self._large[0]
-        pieces = self._pieces()
-        if len(pieces) != 1:
-            pieces = [b"".join(pieces)]
-        self._set(pieces)
-        return pieces[0]
+        self._end_small()
+        if len(self._pieces) != 1:
+            self._pieces = [b"".join(self._pieces)]
+        return self._pieces[0]
 
     def take(self) -> bytes:
         """Return all bytes, and keep none."""
@@ -50,11 +46,9 @@ class GatheredBytes:
 
     def clear(self) -> None:
         """Drop all bytes."""
-        self._set([])
+        self._pieces, self._small, self._size = [], bytearray(), 0
 
-    def _pieces(self) -> list[bytes]:
-        return [*self._large, bytes(self._small)] if self._small else self._large
-
-    def _set(self, pieces: list[bytes]) -> None:
-        size = sum(map(len, pieces))
-        self._large, self._large_bytes, self._small = pieces, size, bytearray()
+    def _end_small(self) -> None:
+        if self._small:
+            self._pieces.append(bytes(self._small))
+            self._small = bytearray()

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from lockgate.storage_core.concurrency import Ended, in_parallel, overlapping, start
+from lockgate.storage_core.concurrency import in_parallel, overlapping
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.settings.model import FAR_CALLS
 
@@ -117,33 +117,6 @@ threading.Thread(target=lambda: print(sorted(in_parallel(str, items(), 2)))).sta
 """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=30, check=False)
     assert (ended.stdout, ended.stderr) == (b"['a', 'b', 'c']\n", b"")
-
-
-def test_an_interrupt_while_a_thread_starts_ends_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    started = list[threading.Thread]()
-    start = threading.Thread.start
-
-    def interrupted(thread: threading.Thread) -> None:
-        start(thread)
-        started.append(thread)
-        if len(started) == 2:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(threading.Thread, "start", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        list(in_parallel(lambda _: time.sleep(0.2), range(10), 4))
-    assert len(started) == 2
-    assert not any(thread.is_alive() for thread in started)
-
-
-def test_an_interrupt_before_a_thread_runs_is_raised_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(thread: threading.Thread) -> None:
-        thread._ident = 1  # type: ignore[attr-defined] # what a thread does first, before it counts as started
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(threading.Thread, "start", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        list(in_parallel(str, range(10), 4))
 
 
 def test_no_more_threads_are_started_than_there_are_items() -> None:
@@ -282,42 +255,3 @@ main()
 """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=30, check=False)
     assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, b"ValueError: stop")
-
-
-def test_a_start_that_fails_within_an_except_raises_its_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    try:
-        raise KeyError
-    except KeyError:
-        with pytest.raises(RuntimeError, match="can't start"):
-            start(threading.Thread())
-
-
-def test_a_start_that_hides_an_interrupt_raises_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(thread: threading.Thread) -> None:
-        try:
-            raise KeyboardInterrupt
-        finally:
-            raise RuntimeError("release unlocked lock")
-
-    monkeypatch.setattr(threading.Thread, "start", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        start(threading.Thread())
-
-
-def test_an_end_is_waited_for_by_several_threads() -> None:
-    ended = Ended()
-    assert not ended.wait(0.01)
-    assert not ended.is_set()
-    threads = [threading.Thread(target=ended.wait) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    ended.set()
-    ended.set()
-    for thread in threads:
-        thread.join(60)
-    assert ended.is_set()
-    assert ended.wait(0)

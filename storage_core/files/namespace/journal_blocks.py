@@ -51,19 +51,14 @@ class JournalBlocks:
         with self._journal.reading() as reading:
             return block_of(reading, block)
 
-    @property
-    def is_adding(self) -> bool:
-        """Return whether a block was asked for and has had no commit."""
-        return self._adding is not None
-
     def add(self) -> BlockRecord:
-        """Add an empty block at the end of the file; until it is committed, each call returns it."""
+        """Add an empty block at the end of the file; after an error the next call asks for the same one."""
         if self._adding is None:
             op = AddBlock(resource=self.resource, stamp=self.lease, members=self._choose())
             self._adding = Mutation(op=op)
         (outcome,) = self._journal.write([self._adding])
+        self._adding = None
         if isinstance(outcome, Refused):
-            self._adding = None
             raise outcome.error
         added: BlockRecord = outcome.result
         return added
@@ -90,7 +85,6 @@ class JournalBlocks:
         state: ReplicaState,
     ) -> BlockRecord:
         """Commit a reseal or a close."""
-        self._adding = None
         op = CommitBlock(
             resource=self.resource,
             stamp=self.lease,

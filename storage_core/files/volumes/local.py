@@ -240,12 +240,11 @@ class LocalVolume:
 
     def _loaded(self, block: BlockId) -> LocalReplica | None:
         found = self._replicas.get(block)
-        if found is None or found.is_in_doubt:
-            before, found = found, LocalReplica.load(self._path(block), self._disk, found)
-            if before is not None:
-                self._replicas.pop(block).release()
-            if found is not None:
-                self._replicas[block] = found
+        if found is not None and found.is_in_doubt:
+            self._replicas.pop(block).release()
+            found = None
+        if found is None and (found := LocalReplica.load(self._path(block), self._disk)):
+            self._replicas[block] = found
         if found is not None:
             self._note(found)
         return found

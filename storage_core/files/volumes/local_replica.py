@@ -64,9 +64,9 @@ class LocalReplica:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Return whether a signal handler cut a change short: the disk may differ from what is known here.
+        """Return whether a change was interrupted: the replica is to be loaded again, as after a crash.
 
-        Then the replica is to be loaded again, unless a sync has failed: the log shows nothing of that.
+        Not after a sync that failed: the log shows nothing of that.
         """
         return self._is_changing and not self._sync_failed
 
@@ -84,14 +84,8 @@ class LocalReplica:
         return replica
 
     @classmethod
-    def load(cls, path: Path, disk: Disk, before: LocalReplica | None = None) -> LocalReplica | None:
-        """Load a replica; one that was being written is suspect.
-
-        Args:
-            path: Its files, without a suffix.
-            disk: The calls to the system.
-            before: The replica in this process, if it is in doubt; a sync that fails here is its.
-        """
+    def load(cls, path: Path, disk: Disk) -> LocalReplica | None:
+        """Load a replica that no call has finished since; one that was being written is suspect."""
         try:
             header = _read_header(path)
         except FileNotFoundError:
@@ -99,7 +93,7 @@ class LocalReplica:
         replica = cls(path, disk, header)
         if header.version == 0:
             replica._store(header._replace(version=1))
-        replica._scan(before or replica)
+        replica._scan()
         return replica
 
     @classmethod
@@ -145,18 +139,15 @@ class LocalReplica:
             extend(self._extents, offset, size, position)
             self._end = position + FRAME.size + size
 
-    def _scan(self, known: LocalReplica) -> None:
+    def _scan(self) -> None:
         self._read_log()
         state, limit = self.header.state, self.header.length_bytes
         if state is ReplicaState.SUSPECT and limit < self.length_bytes:
             self._write(limit, b"")  # bytes after a failed sync do not come back
         if state is ReplicaState.WRITING or (state is ReplicaState.SEALED and self.length_bytes != limit):
             self.header = self.header._replace(state=ReplicaState.SUSPECT, length_bytes=self.length_bytes)
-        # What was read may be in memory only.
-        if known is self:
-            self._sync_log()
-        else:
-            known._sync()
+        with self._log(os.O_RDWR) as log:
+            self._disk.sync(log)  # what was read may be in memory only
         self._durable = self.length_bytes
 
     @property
@@ -249,10 +240,8 @@ class LocalReplica:
         """Close the log, if it was kept open."""
         kept, self._kept = self._kept, None
         if kept is not None:
-            try:
-                _open_logs.discard(self)
-            finally:
-                os.close(kept)
+            _open_logs.discard(self)
+            os.close(kept)
 
     def __del__(self) -> None:
         """Close the log of a volume that was not closed."""
@@ -263,8 +252,8 @@ class LocalReplica:
         self._is_changing = True
         try:
             self._disk.store(self._path.with_suffix(".head"), pack_header(header))
-        except OSError as error:
-            self._is_changing = _is_of_handler(error)
+        except OSError:
+            self._is_changing = False
             raise
         self.header, self._is_changing = header, False
 
@@ -280,8 +269,8 @@ class LocalReplica:
         try:
             with self._log(os.O_RDWR) as log:
                 self._write_frame(log, offset, data)
-        except OSError as error:
-            self._has_tail, self._is_changing = True, _is_of_handler(error)
+        except OSError:
+            self._has_tail, self._is_changing = True, False
             raise
         extend(self._extents, offset, len(data), self._end)
         self._end += FRAME.size + len(data)
@@ -309,12 +298,8 @@ class LocalReplica:
         if end <= self._zeros_end or not any(pack_frame_head(self.header, 0, b"")):
             return
         zeros = bytes(min(self._end, _MOST_AHEAD_BYTES))
-        try:
+        with suppress(OSError):
             self._disk.write(log, zeros, end)
-        except OSError as error:
-            if _is_of_handler(error):
-                raise
-        else:
             self._zeros_end = end + len(zeros)
 
     def _cut_tail(self, log: int, *, only_zeros: bool = False) -> None:
@@ -329,24 +314,19 @@ class LocalReplica:
 
     def _sync(self) -> None:
         try:
-            self._sync_log()
-        finally:
-            if self._sync_failed:
-                suspect = self.header._replace(state=ReplicaState.SUSPECT, length_bytes=self._durable)
-                extend(self._extents, self._durable, 0, 0)
-                self.header = suspect
-                with suppress(OSError):
-                    self._store(suspect)
-        self._durable = self.length_bytes
-
-    def _sync_log(self) -> None:
-        with self._log(os.O_RDWR) as log:
-            try:
+            with self._log(os.O_RDWR) as log:
                 self._disk.sync(log)
-            except OSError as error:
-                # Without a call before it: a signal handler that raises would hide the failure.
-                self._sync_failed = error.errno is not None
-                raise
+        except OSError as error:
+            if error.errno is None:
+                raise  # of a signal handler, such as the `TimeoutError` of a time limit
+            self._sync_failed = True
+            suspect = self.header._replace(state=ReplicaState.SUSPECT, length_bytes=self._durable)
+            extend(self._extents, self._durable, 0, 0)
+            self.header = suspect
+            with suppress(OSError):
+                self._store(suspect)
+            raise
+        self._durable = self.length_bytes
 
     def _refuse_failed(self) -> None:
         if self._sync_failed:
@@ -407,11 +387,6 @@ class _OpenLog:
     def __exit__(self, *_: object) -> None:
         if self._kept is None:
             os.close(self._opened)
-
-
-def _is_of_handler(error: OSError) -> bool:
-    """Return whether a signal handler has raised it, such as the `TimeoutError` of a time limit."""
-    return error.errno is None
 
 
 def _read_header(path: Path) -> Header:

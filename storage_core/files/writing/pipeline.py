@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
+from contextvars import copy_context
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -19,7 +21,6 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, Blocks, known_volume
 from lockgate.storage_core.files.reseal import commit, reseal
 from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, Volume, VolumeId
-from lockgate.storage_core.files.writing.member_calls import MemberCalls
 from lockgate.storage_core.files.writing.unflushed_bytes import UnflushedBytes
 from lockgate.storage_core.stamp import Stamp
 
@@ -51,21 +52,18 @@ class _Sending(NamedTuple):
 class Pipeline:
     """The block at the end of a file, and the bytes that are not durable on all of its members yet.
 
-    A call that a signal handler cuts short, by raising, leaves a pipeline that is not whole: the next call
-    reseals the block first, as after the death of a writer.
-
     Attributes:
         record: The block at its last commit.
     """
 
     def __init__(
-        self, blocks: Blocks, volumes: Mapping[VolumeId, Volume], record: BlockRecord, calls: MemberCalls
+        self, blocks: Blocks, volumes: Mapping[VolumeId, Volume], record: BlockRecord, threads: Executor
     ) -> None:
         """Continue a block whose members are finished for appends at its stamp."""
         self.record = record
         self._blocks = blocks
         self._volumes = volumes
-        self._calls = calls
+        self._threads = threads
         self._unflushed = UnflushedBytes(record.length_bytes)
         self._failed: set[VolumeId] = set()
         self._is_whole = True
@@ -122,7 +120,6 @@ class Pipeline:
         """Seal the block: all members have one stamp and length; raises as `send` does."""
         self.flush()
         self._until_whole("finish", self._seal)
-        self._is_whole = False  # sealed; should the commit be interrupted, a reseal opens the block again
         sealed = msgspec.structs.replace(
             self.record, length_bytes=self.length_bytes, state=ReplicaState.SEALED
         )
@@ -163,18 +160,26 @@ class Pipeline:
     def _try(self, name: str, call: Callable[[Volume], object]) -> bool:
         """Call all members at once; return whether all did it, and note the others."""
         FAILPOINTS.hit(f"pipeline.{name}.before")
-        self._is_whole, self._failed = False, set()  # until all have answered
-        outcomes = self._calls.all([partial(self._call, volume, call) for volume in self.record.members])
+        first, *others = self.record.members
+        waiting = [self._submit(volume, call) for volume in others]
+        outcomes = [self._call(first, call), *(future.result() for future in waiting)]
         FAILPOINTS.hit(f"pipeline.{name}.after")
-        for error in outcomes:
+        self._failed = set()
+        for volume, error in zip(self.record.members, outcomes, strict=True):
             if isinstance(error, FencedError):
-                self._is_whole = True  # nothing to repair: the block is another writer's
                 raise error
-        failed = {
-            volume for volume, error in zip(self.record.members, outcomes, strict=True) if error is not None
-        }
-        self._is_whole, self._failed = not failed, failed
-        return not failed
+            if error is not None:
+                self._failed.add(volume)
+        self._is_whole = not self._failed
+        return self._is_whole
+
+    def _submit(self, volume: VolumeId, call: Callable[[Volume], object]) -> Future[Exception | None]:
+        try:
+            return self._threads.submit(copy_context().run, self._call, volume, call)
+        except RuntimeError:  # Python is ending: its executors take no more calls
+            done: Future[Exception | None] = Future()
+            done.set_result(self._call(volume, call))
+            return done
 
     def _call(self, volume: VolumeId, call: Callable[[Volume], object]) -> Exception | None:
         try:
@@ -189,7 +194,7 @@ class Pipeline:
 
     def _repair(self) -> None:
         """Drop the members that failed: a new stamp, a length, and the bytes after it once more."""
-        if self.record.members:  # else it ended empty, in a call that was interrupted
+        if self.record.members:  # else an earlier repair found no replica, and failed behind that
             self.record = reseal(
                 self._blocks,
                 self._volumes,

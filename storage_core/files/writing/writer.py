@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
-from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.errors import FencedError, InvalidInputError, LockgateError
 from lockgate.storage_core.files.blocks import Blocks
 from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
-from lockgate.storage_core.files.writing.member_calls import MemberCalls
 from lockgate.storage_core.files.writing.pipeline import Pipeline
 from lockgate.storage_core.forks import ForkGuard
 
@@ -20,9 +21,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_INTERRUPTED: Final = (
+    "an earlier call of this writer was interrupted, as by Ctrl-C or a time limit; this one changed nothing; "
+    "what was flushed is durable; open the file again to append: it is recovered once its lease has lapsed"
+)
+
 BLOCK_BYTES: Final = 64 * 1024 * 1024
 SEND_BYTES: Final = 1024 * 1024
 """Bytes that are gathered before they are sent."""
+THREADS: Final = "lockgate-pipeline"
+"""Prefix of the names of threads that call the members of a block."""
 KEPT_BYTES: Final = 32 * SEND_BYTES
 """Bytes that are kept to be sent again; then the writer flushes by itself."""
 
@@ -34,9 +42,9 @@ class Writer(io.BufferedIOBase):
     flush raises `FencedError`. Threads may share a writer. A fork may not: there each write and flush raises
     `FencedError`, and a close leaves the file to the parent.
 
-    A signal handler that raises, as at Ctrl-C or a time limit, may cut a call short. The writer goes on: the
-    bytes of a `write` that was cut short are in the file once or not at all, of more than fit into the block
-    maybe the first ones; all others are there once. A file whose `close` was cut short is left to recovery.
+    A signal handler that raises within a call, as at Ctrl-C or a time limit, ends the writer as a crash does:
+    what was flushed before is durable, and of later bytes the first ones may be. Each later call raises
+    `FencedError`, and recovery closes the file once its lease has lapsed.
     """
 
     def __init__(
@@ -61,7 +69,8 @@ class Writer(io.BufferedIOBase):
         self._guard = ForkGuard("the writer of a file", remedy="write in that process, or a file of your own")
         self._lock = threading.RLock()
         self._is_in_call = False
-        self._calls = MemberCalls()
+        self._is_interrupted = False
+        self._threads = ThreadPoolExecutor(thread_name_prefix=THREADS)
         self._pipeline: Pipeline | None = None
         self._has_ended = False
         records = blocks.records()
@@ -73,7 +82,7 @@ class Writer(io.BufferedIOBase):
             last = reseal(blocks, volumes, last.block, ends=ReplicaState.WRITING)
             self._before_bytes -= records[-1].length_bytes
             if last.members:
-                self._pipeline = Pipeline(blocks, volumes, last, self._calls)
+                self._pipeline = Pipeline(blocks, volumes, last, self._threads)
 
     def writable(self) -> bool:
         """Return True."""
@@ -91,14 +100,14 @@ class Writer(io.BufferedIOBase):
         """Append bytes; they are kept or sent, and durable after the next `flush`.
 
         Raises:
-            FencedError: Another process writes the file now.
+            FencedError: Another process writes the file now, or an earlier call was interrupted.
             StoreUnavailableError: No member could be kept; the bytes are kept, and the next call tries again.
         """
-        return self._in_turn(lambda: self._write(data))
+        view = memoryview(data).cast("B")
+        return self._in_turn(lambda: self._write(data, view))
 
-    def _write(self, data: ReadableBuffer) -> int:
+    def _write(self, data: ReadableBuffer, rest: memoryview) -> int:
         self._check_open()
-        rest = memoryview(data).cast("B")
         size = len(rest)
         while len(rest):
             pipeline = self._with_room()
@@ -113,6 +122,8 @@ class Writer(io.BufferedIOBase):
 
     def flush(self) -> None:
         """Make all bytes durable on all members; raises as `write` does."""
+        if self.closed:
+            raise ValueError("the writer is closed")
         if not self._has_ended:
             self._in_turn(self._flush)
 
@@ -132,25 +143,38 @@ class Writer(io.BufferedIOBase):
         After an error the file is left to the recovery of its lease, and the writer is closed nevertheless.
         """
         if not self._guard.is_this:
-            self._has_ended = True
-            super().close()
+            self._end()
+        elif self._is_interrupted and not self._has_ended:
+            self._end()
+            raise FencedError(_INTERRUPTED)
         elif not self._has_ended:
             self._in_turn(self._close)
 
     def _close(self) -> None:
         if self._has_ended:
-            return
+            return  # meanwhile, by another thread
         try:
-            if self._pipeline is not None or self._blocks.is_adding:
-                self._last_block().close()
+            if self._pipeline is not None:
+                self._pipeline.close()
             self._blocks.close()
         finally:
-            self._pipeline = None
-            self._has_ended = True  # `io` flushes once more, when the lease is given back
-            try:
-                self._calls.end()
-            finally:
-                super().close()
+            self._end()
+
+    def _end(self) -> None:
+        self._pipeline = None
+        self._has_ended = True  # `io` flushes once more, when the lease is given back
+        self._threads.shutdown(wait=False)  # an interrupted call may have left some at work
+        super().close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the writer; what interrupted one of its calls is not hidden by the error of the close."""
+        try:
+            self.close()
+        except FencedError:
+            if error is None or not self._is_interrupted:
+                raise
 
     def __reduce__(self) -> NoReturn:
         """Raise `TypeError`: a file has one writer, which no copy and no other process can use."""
@@ -161,13 +185,10 @@ class Writer(io.BufferedIOBase):
 
     def _with_room(self) -> Pipeline:
         if self._pipeline is not None and self._pipeline.length_bytes >= self._block_bytes:
-            sealed = self._pipeline.close()
-            self._before_bytes, self._pipeline = self._before_bytes + sealed.length_bytes, None
-        return self._last_block()
-
-    def _last_block(self) -> Pipeline:
+            self._before_bytes += self._pipeline.close().length_bytes
+            self._pipeline = None
         if self._pipeline is None:
-            self._pipeline = Pipeline(self._blocks, self._volumes, self._blocks.add(), self._calls)
+            self._pipeline = Pipeline(self._blocks, self._volumes, self._blocks.add(), self._threads)
             self._pipeline.create()
         return self._pipeline
 
@@ -176,13 +197,24 @@ class Writer(io.BufferedIOBase):
             raise ValueError("the writer is closed")
 
     def _in_turn(self, call: Callable[[], T]) -> T:
-        """Make a call that no other one is beside."""
+        """Make a call that no other one is beside; one that is interrupted is the last one."""
         self._guard.check()
         with self._lock:
+            if self._is_interrupted:
+                raise FencedError(_INTERRUPTED)
             if self._is_in_call:
                 raise RuntimeError("a signal handler or a destructor used the writer within one of its calls")
+            self._is_in_call = True
             try:
-                self._is_in_call = True
                 return call()
+            except (LockgateError, ValueError):
+                raise
+            except BaseException:
+                self._is_interrupted = True
+                self._leave_to_recovery()
+                raise
             finally:
                 self._is_in_call = False
+
+    def _leave_to_recovery(self) -> None:
+        """Let the lease lapse; here it is the caller's."""

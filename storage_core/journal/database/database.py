@@ -7,7 +7,6 @@ the timeout; READ COMMITTED and the head's row on PostgreSQL, because REPEATABLE
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -15,11 +14,10 @@ from typing import Any, Final
 
 from sqlalchemy import BigInteger, Connection, Double, Engine, bindparam, func, literal, literal_column
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, StatementError, TimeoutError  # noqa: A004 - of a pool
+from sqlalchemy.exc import ArgumentError, DBAPIError, TimeoutError  # noqa: A004 - of a pool
 from sqlalchemy.sql.elements import ColumnElement
 
 from lockgate.storage_core.clock import Clock, SystemClock
-from lockgate.storage_core.concurrency import hidden_by
 from lockgate.storage_core.errors import (
     FencedError,
     InvalidInputError,
@@ -170,7 +168,7 @@ class Database(Forkable):
                 f"journal {self.name}: this process was forked during a transaction of its parent, and "
                 "cannot use SQLite; nothing was applied; fork earlier, spawn, or use PostgreSQL"
             )
-        process, outer = os.getpid(), sys.exc_info()[1]
+        process = os.getpid()
         with FORKS.sqlite_transaction() if self.is_sqlite else nullcontext():
             try:
                 connection = self._engine.connect()
@@ -182,17 +180,15 @@ class Database(Forkable):
                 except (LockgateError, DBAPIError, GeneratorExit):
                     raise
                 except BaseException:
-                    self._end_interrupted(connection, process)
+                    if os.getpid() == process:
+                        connection.invalidate()  # interrupted, perhaps between a question and its answer
                     raise
                 finally:
-                    self._close(connection, process)
-            except AssertionError as error:
-                if error.args:
-                    raise
-                raise hidden_by(error, outer) or error from None  # of SQLAlchemy, in place of a handler's
-            except (StatementError, TimeoutError, UnicodeDecodeError) as error:
-                if isinstance(error, StatementError) and not isinstance(error, DBAPIError):
-                    raise error.orig or error from None  # of a signal handler, such as a time limit
+                    if os.getpid() == process:
+                        connection.close()
+                    else:
+                        leave_to_parent(connection)
+            except (DBAPIError, TimeoutError, UnicodeDecodeError) as error:
                 if self.had_tables and lacks_table(error):
                     raise StateLostError(
                         f"journal {self.name}: its tables are gone, the database was replaced under this "
@@ -200,27 +196,6 @@ class Database(Forkable):
                         "`lockgate journal restore`"
                     ) from error
                 raise to_lockgate_error(self.name, error, self.damaged(error)) from error
-
-    def _end_interrupted(self, connection: Connection, process: int) -> None:
-        """End a transaction of which SQLAlchemy may not know that it has begun."""
-        if not self.is_sqlite:
-            self._invalidate(connection, process)  # it may be between a question and its answer
-        elif os.getpid() == process and not (connection.closed or connection.invalidated):
-            connection.connection.rollback()
-
-    def _close(self, connection: Connection, process: int) -> None:
-        try:
-            if os.getpid() == process:
-                connection.close()
-            else:
-                leave_to_parent(connection)
-        except BaseException:
-            self._invalidate(connection, process)  # a connection is in a cycle, and would stay open
-            raise
-
-    def _invalidate(self, connection: Connection, process: int) -> None:
-        if os.getpid() == process and not connection.closed:
-            connection.invalidate()
 
     def _commit(self, connection: Connection) -> None:
         try:

@@ -7,7 +7,6 @@ SQLite has no round trips to save.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -28,8 +27,6 @@ from sqlalchemy import (
     literal_column,
 )
 from sqlalchemy.exc import DBAPIError
-
-from lockgate.storage_core.concurrency import hidden_by
 
 Row = tuple[Any, ...]
 Sql = Select[Any] | CompoundSelect[Any] | Insert | Update | Delete
@@ -114,13 +111,9 @@ def _has_rows(cursor: psycopg.Cursor[Row]) -> bool:
 def _driver(connection: Connection) -> Iterator[psycopg.Connection[Row]]:
     """Yield the driver's connection; raise its errors as SQLAlchemy's."""
     driver: Any = connection.connection.driver_connection
-    outer = sys.exc_info()[1]
     try:
         yield driver
     except psycopg.Error as error:
-        hidden = hidden_by(error, outer)
-        if driver.pgconn.pipeline_status and hidden is not None and not isinstance(hidden, psycopg.Error):
-            raise hidden from None  # a signal handler's, who cut short the end of the pipeline
         is_lost = driver.closed
         if is_lost:
             connection.invalidate(error)

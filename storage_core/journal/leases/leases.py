@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from traceback import clear_frames
 
 import msgspec
 
@@ -167,12 +166,8 @@ class Leases:
         FAILPOINTS.hit(f"{point}.before")
         database, journal = self.journal.database, self.journal.name
         began_s = time.perf_counter()
-        try:
-            with metrics.span("renew", journal), database.write() as connection:
-                alive = renew(connection, database, self.journal.known, holder, held)
-        except BaseException as error:
-            clear_frames(error.__traceback__)  # as in `GroupCommit`
-            raise
+        with metrics.span("renew", journal), database.write() as connection:
+            alive = renew(connection, database, self.journal.known, holder, held)
         metrics.record_renewal(journal, leases=len(alive), seconds=time.perf_counter() - began_s)
         FAILPOINTS.hit(f"{point}.after")
         return alive

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from lockgate.storage_core.clock import Clock, SystemClock
-from lockgate.storage_core.concurrency import Ended, start
 from lockgate.storage_core.errors import FencedError, LockgateError
 from lockgate.storage_core.forks import FORKS, Forkable
 from lockgate.storage_core.stamp import Stamp
@@ -52,7 +51,7 @@ class Renewer(Forkable):
         self._renewed_s: dict[str, float] = {}
         self._lost: dict[str, FencedError] = {}
         self._changing = threading.Lock()
-        self._ended = Ended()
+        self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     def keep(self, resource: str, stamp: Stamp, *, since_s: float) -> None:
@@ -68,14 +67,12 @@ class Renewer(Forkable):
             self._renewed_s[resource] = since_s
             self._lost.pop(resource, None)
             if self._thread is None:
-                self._ended = ended = Ended()
-                thread = threading.Thread(target=self._renew_often, args=(ended,), name=RENEWER, daemon=True)
-                try:
-                    start(thread)
-                    self._thread = thread
-                except BaseException:
-                    ended.set()  # interrupted: it may run
-                    raise
+                self._ended = threading.Event()
+                thread = threading.Thread(
+                    target=self._renew_often, args=(self._ended,), name=RENEWER, daemon=True
+                )
+                thread.start()
+                self._thread = thread
 
     def drop(self, resource: str, stamp: Stamp | None = None) -> None:
         """Stop renewing a lease; the thread ends with the last one.

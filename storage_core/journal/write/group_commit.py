@@ -10,9 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from itertools import islice
-from traceback import clear_frames
 from typing import Final
 
 from lockgate.storage_core.errors import LockgateError, OutcomeUnknownError
@@ -63,12 +61,8 @@ class GroupCommit:
                 mine.wait()  # until it is done or becomes leader
             if not mine.is_done:
                 self._lead(mine)
-        except BaseException as error:
-            clear_frames(error.__traceback__)  # else the transaction would stay open for as long as the error
-            try:
-                self._leave(mine)
-            finally:
-                self._leave(mine)  # a second interruption may have cut the first one short
+        except BaseException:
+            self._leave(mine)
             raise
         return mine.result()
 
@@ -84,35 +78,31 @@ class GroupCommit:
         self._hand_over(mine)
 
     def _gather(self, mine: _Waiting) -> None:
-        """Move the oldest callers that fit into the group; add each before it leaves the queue."""
+        """Move the oldest callers that fit from the queue into the group."""
         with self._changing:
             size = 0
-            for waiting in self._queue:
-                size += len(waiting.mutations)
+            while self._queue:
+                size += len(self._queue[0].mutations)
                 if mine.group and size > LARGEST:
                     break
-                mine.group.append(waiting)
-            for _ in mine.group:
-                self._queue.popleft()
+                mine.group.append(self._queue.popleft())
 
     def _hand_over(self, mine: _Waiting) -> None:
-        """Make the first waiting caller the leader, and wake the group; a second call is harmless."""
+        """Make the first waiting caller the leader, and wake the group."""
         with self._changing:
             if self._leader is mine:
                 self._leader = self._queue[0] if self._queue else None
-            leader = self._leader
-        if leader is not None:
-            leader.wake()
+                if self._leader is not None:
+                    self._leader.wake()
         for member in mine.group:
             member.wake()
         mine.group.clear()  # it contains itself: a reference cycle
 
     def _leave(self, mine: _Waiting) -> None:
-        """Withdraw an interrupted thread, at any point, so that no other thread waits for it."""
+        """Withdraw an interrupted thread, so that no other thread waits for it."""
         with self._changing:
-            for waiting in (mine, *mine.group):
-                if waiting in self._queue:
-                    self._queue.remove(waiting)
+            if mine in self._queue:
+                self._queue.remove(mine)
         for member in mine.group:
             if not member.is_done:
                 member.error = OutcomeUnknownError(_INTERRUPTED)
@@ -131,19 +121,17 @@ class _Waiting:
         self.outcomes: list[WriteOutcome] | None = None
         self.error: LockgateError | None = None
         self.group: list[_Waiting] = []
-        self._woken = threading.Lock()
-        self._woken.acquire()
+        self._woken = threading.Event()
 
     @property
     def is_done(self) -> bool:
         return self.outcomes is not None or self.error is not None
 
     def wait(self) -> None:
-        self._woken.acquire()
+        self._woken.wait()
 
     def wake(self) -> None:
-        with suppress(RuntimeError):  # it is awake
-            self._woken.release()
+        self._woken.set()
 
     def result(self) -> list[WriteOutcome]:
         if self.error is not None:

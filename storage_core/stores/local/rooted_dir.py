@@ -52,8 +52,9 @@ class RootedDir:
             for depth, name in enumerate(names, start=1):
                 mode = 0o700 if tuple(names[:depth]) in self.private else 0o777
                 self.refuse_other_case(here, name)
-                above, here = here, _open_below(here, name, make=make, mode=mode)
-                os.close(above)  # behind the assignment: an interrupt would close the number twice
+                below = _open_below(here, name, make=make, mode=mode)
+                os.close(here)
+                here = below
             yield here
         finally:
             os.close(here)

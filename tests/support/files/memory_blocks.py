@@ -44,7 +44,6 @@ class MemoryBlocks:
 
     journal: MemoryJournal
     holder: str
-    added: BlockRecord | None = None
 
     def __post_init__(self) -> None:
         self.journal.holder = self.holder
@@ -55,18 +54,12 @@ class MemoryBlocks:
     def record(self, block: BlockId) -> BlockRecord:
         return self.journal.rows[block]
 
-    @property
-    def is_adding(self) -> bool:
-        return self.added is not None
-
     def add(self) -> BlockRecord:
         self._check()
-        if self.added is not None:
-            return self.added
         stamp = self.journal.number()
         block = BlockId(stamp.sequence)
         row = BlockRecord(block, stamp, self.journal.members, 0, ReplicaState.WRITING)
-        self.journal.rows[block] = self.added = row
+        self.journal.rows[block] = row
         return row
 
     def stamp(self, block: BlockId, target_bytes: int | None) -> BlockRecord:
@@ -87,7 +80,6 @@ class MemoryBlocks:
         state: ReplicaState,
     ) -> BlockRecord:
         self._check()
-        self.added = None
         row = self.journal.rows[block]
         if row.newest != stamp:
             raise FencedError(f"block {block} has {row.newest}, not {stamp}")

@@ -111,7 +111,6 @@ class S3Volume:
         self._logs: dict[BlockId, SegmentLog] = {}
         self._gathered: dict[BlockId, _Gathered] = {}
         self._unsure: set[BlockId] = set()
-        self._in_call: set[BlockId] = set()
         self._locks: defaultdict[BlockId, threading.RLock] = defaultdict(threading.RLock)
         self._pieces = StoredPieces(store)
         self.id = self._found_id() or (None if volume else self._made_id()) or VolumeId("none")
@@ -326,27 +325,21 @@ class S3Volume:
 
     @contextmanager
     def _locked(self, call: str, block: BlockId, *, refreshes: bool = True) -> Iterator[SegmentLog]:
-        """Lock a replica in this process, and load what other processes have created since.
-
-        A call that a signal handler cuts short may leave a log that differs from the store's: it is loaded
-        again.
-        """
+        """Lock a replica in this process, and load what other processes have created since."""
         with self._locks[block], step(f"volume-{call}"):
-            if block in self._in_call:
-                self._logs.pop(block, None)
-            self._in_call.add(block)
-            log = self._logs.get(block)
-            if log is None:
-                log = load(self._store, block)
-            elif refreshes:
-                log = self._refreshed(log)
-            self._logs[block] = log
             try:
+                log = self._logs.get(block)
+                if log is None:
+                    log = load(self._store, block)
+                elif refreshes:
+                    log = self._refreshed(log)
+                self._logs[block] = log
                 yield log
             except LockgateError:
-                self._in_call.discard(block)
                 raise
-            self._in_call.discard(block)
+            except BaseException:
+                self._logs.pop(block, None)  # interrupted: it may differ from the store's
+                raise
 
     def _refreshed(self, log: SegmentLog) -> SegmentLog:
         stamp = log.stamp

@@ -17,15 +17,13 @@ from lockgate.storage_core.errors import (
     FencedError,
     InvalidInputError,
     MalformedRecordError,
-    OutcomeUnknownError,
     StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.reader import Reader
 from lockgate.storage_core.files.reseal import reseal
-from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, VolumeId
+from lockgate.storage_core.files.volumes.protocol import ReplicaState, VolumeId
 from lockgate.storage_core.files.writing.writer import Writer
-from lockgate.storage_core.stamp import Stamp
 from tests.support.commit.destination import Crash, ManualClock
 from tests.support.files.memory_blocks import MemoryBlocks, MemoryJournal
 from tests.support.files.memory_volume import MemoryVolume
@@ -340,7 +338,8 @@ def test_threads_share_a_writer(scene: Scene, point: str, *, flushes: bool) -> N
         thread.join()
     writer.close()
     assert scene.read() == b"onetwo"
-    writer.flush()
+    with pytest.raises(ValueError, match="closed"):
+        writer.flush()
     with pytest.raises(ValueError, match="closed"):
         writer.write(b"three")
 
@@ -424,40 +423,3 @@ def test_a_writer_that_dies_at_any_step_loses_no_flushed_byte(scene: Scene, poin
         assert row.state is ReplicaState.SEALED
         copies = {bytes(scene.volumes[name].stored[row.block].data) for name in row.members}
         assert len(copies) <= 1
-
-
-def test_a_late_answer_of_an_interrupted_flush_appends_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    scene, late, is_asked, is_done = Scene(), threading.Event(), threading.Event(), threading.Event()
-    writer, waiting = scene.writer(), list[threading.Thread]()
-    writer.write(b"first")
-    writer.flush()
-    append, calls = MemoryVolume.append, itertools.count()
-
-    def appended(volume: MemoryVolume, block: BlockId, stamp: Stamp, offset: int, data: bytes) -> int:
-        if volume is scene.volumes[A] and next(calls) == 0:
-            is_asked.wait()
-            raise KeyboardInterrupt
-        if volume is scene.volumes[B] and not is_asked.is_set():
-            waiting.append(threading.current_thread())
-            is_asked.set()
-            late.wait()
-            raise OutcomeUnknownError("the answer is lost")
-        try:
-            return append(volume, block, stamp, offset, data)
-        finally:
-            if volume is scene.volumes[B] and threading.current_thread() in waiting and late.is_set():
-                is_done.set()
-
-    monkeypatch.setattr(MemoryVolume, "append", appended)
-    writer.write(b"second")
-    with pytest.raises(KeyboardInterrupt):
-        writer.flush()
-    writer.flush()
-    late.set()
-    assert is_done.wait(10)
-
-    lengths = [len(stored.data) for volume in scene.volumes.values() for stored in volume.stored.values()]
-    assert lengths == [len(b"firstsecond")] * 3
-    writer.close()
-    assert scene.members == (A, B, C)
-    assert scene.read() == b"firstsecond"

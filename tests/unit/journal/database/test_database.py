@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from sqlalchemy import Connection, Text, TypeDecorator, event, insert, literal, select, text
+from sqlalchemy import Connection, event, insert, text
 from sqlalchemy.exc import OperationalError
 
 from lockgate.storage_core.errors import (
@@ -144,17 +144,17 @@ def test_a_retry_that_was_not_applied_does_not_hide_that_the_first_try_may_have_
         assert entries(journal) == 1
 
 
-class _Interrupted(TypeDecorator[str]):
-    """Its values raise, as a signal handler does while the driver's parameters are made."""
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), TimeoutError("of a time limit")])
+def test_an_interrupted_transaction_is_rolled_back_and_locks_nothing(
+    journal: Journal, error: BaseException
+) -> None:
+    def interrupt(*_: object) -> NoReturn:
+        raise error
 
-    impl = Text
-    cache_ok = True
-
-    def process_bind_param(self, value: object, dialect: object) -> NoReturn:
-        raise TimeoutError("of a time limit")
-
-
-def test_an_interrupt_within_a_statement_is_raised_as_it_is_and_locks_nothing(journal: Journal) -> None:
-    with pytest.raises(TimeoutError, match="of a time limit"), journal.database.write() as connection:
-        connection.execute(select(literal("value", _Interrupted)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journal.database, "_commit", interrupt)
+        with pytest.raises(type(error)) as raised:
+            journal.apply(take("a"))
+    assert raised.value is error
+    assert entries(journal) == 0
     assert journal.apply(take("a")).stamp == Stamp(1, 1)

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import dis
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import count
-from types import FrameType
-from typing import Any
 
 import pytest
 
 from lockgate.storage_core.errors import JournalUnavailableError, OutcomeUnknownError
 from lockgate.storage_core.journal.entries.claims import ReleaseName
-from lockgate.storage_core.journal.write import group_commit as group_module
 from lockgate.storage_core.journal.write.group_commit import LARGEST, GroupCommit
 from lockgate.storage_core.journal.write.mutation import Mutation, WriteOutcome, Written
 from lockgate.storage_core.stamp import Stamp
@@ -56,9 +50,6 @@ class Transactions:
         return outcomes
 
 
-Trace = Callable[[FrameType, str, Any], Any]
-
-
 @dataclass
 class Callers:
     """Threads that submit mutations, and the result of each."""
@@ -67,14 +58,11 @@ class Callers:
     threads: list[threading.Thread] = field(default_factory=list)
     results: dict[str, list[object] | BaseException] = field(default_factory=dict)
 
-    def submit(
-        self, mutations: Sequence[Mutation], *, queued: Callable[[], bool], trace: Trace | None = None
-    ) -> None:
+    def submit(self, mutations: Sequence[Mutation], *, queued: Callable[[], bool]) -> None:
         """Submit in a new thread, and wait until it is in the queue."""
 
         def run() -> None:
             name = mutations[0].request_id
-            sys.settrace(trace)
             try:
                 outcomes = self.group.submit(mutations)
                 self.results[name] = [o.result for o in outcomes if isinstance(o, Written)]
@@ -90,35 +78,6 @@ class Callers:
         for thread in self.threads:
             thread.join(60)
             assert not thread.is_alive()
-
-
-@dataclass
-class Interruption:
-    """Raises a signal's exception at the n-th check for signals in `group_commit`."""
-
-    at: int
-    passed: int = 0
-    last: dict[FrameType, str] = field(default_factory=dict)
-
-    @property
-    def came(self) -> bool:
-        return self.passed > self.at
-
-    def trace(self, frame: FrameType, event: str, argument: Any) -> Trace | None:
-        if frame.f_code.co_filename != group_module.__file__:
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            if self.last.get(frame) in {
-                "CALL",
-                "RESUME",
-                "JUMP_BACKWARD",
-            }:  # the interpreter checks for signals after these
-                self.passed += 1
-                if self.came:
-                    raise KeyboardInterrupt  # ends the tracing
-            self.last[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-        return self.trace
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -211,34 +170,6 @@ def test_no_caller_waits_for_a_thread_that_was_interrupted_while_waiting(
         callers.submit(names(1, "after"), queued=lambda: appointed or len(group._queue) == 1)
     assert callers.results["after-0"] == ["after-0"]
     assert ["gone-0"] not in transactions.groups
-
-
-def interrupt_at(point: int) -> bool:
-    """Interrupt a thread that waits, leads, and writes for another; returns whether it reached this point."""
-    interruption = Interruption(point)
-    with first_one_held() as (_, group, callers):
-        callers.submit(
-            names(1, "interrupted"),
-            queued=lambda: waits(group, 1)() or "interrupted-0" in callers.results,
-            trace=interruption.trace,
-        )
-        callers.submit(names(1, "follower"), queued=lambda: "follower-0" in queued(group))
-    assert isinstance(callers.results["interrupted-0"], KeyboardInterrupt) == interruption.came
-    assert callers.results["follower-0"] == ["follower-0"] or isinstance(
-        callers.results["follower-0"], OutcomeUnknownError
-    )
-    assert group.submit([named("next")]), "the group goes on"
-    assert (len(group._queue), group._leader) == (0, None)
-    return interruption.came
-
-
-def queued(group: GroupCommit) -> list[str]:
-    return [waiting.mutations[0].request_id for waiting in tuple(group._queue)]
-
-
-def test_no_caller_waits_for_ever_if_the_leader_is_interrupted_at_any_point() -> None:
-    points = next(point for point in count() if not interrupt_at(point))
-    assert points > 30
 
 
 def test_a_fork_starts_with_an_empty_queue_and_no_leader() -> None:

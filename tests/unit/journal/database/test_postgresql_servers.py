@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, event, literal, select, text
+from sqlalchemy import Connection, event, text
 
 from lockgate.storage_core.errors import (
     InvalidInputError,
@@ -21,7 +21,6 @@ from lockgate.storage_core.journal import Stamp, open_journal
 from lockgate.storage_core.journal.database import engines
 from lockgate.storage_core.journal.database.database import parse_url
 from lockgate.storage_core.journal.database.driver_errors import TransactionUndoneError
-from lockgate.storage_core.journal.database.pipeline import Statement, execute_pipelined
 from lockgate.storage_core.journal.database.schema import table_of
 from lockgate.storage_core.journal.entries.rows import Lease
 from tests.support.journal.database import QUICK, entries, take
@@ -102,22 +101,6 @@ def test_a_session_terminated_during_a_transaction_has_applied_nothing(postgres:
         with pytest.raises(TransactionUndoneError, match="nothing was applied"):
             write()
         assert journal.apply(take("a")).stamp == Stamp(1, 1)
-
-
-@pytest.mark.requires("postgres")
-def test_a_lost_connection_is_reported_as_such_while_another_error_is_handled(postgres: Server) -> None:
-    with open_journal(postgres.new_database("lost_within")) as journal:
-
-        def write() -> None:
-            with journal.database.write() as connection:
-                end_sessions(postgres, "lost_within")
-                execute_pipelined(connection, [Statement(select(literal(number)), {}) for number in (1, 2)])
-
-        try:
-            raise ZeroDivisionError
-        except ZeroDivisionError:
-            with pytest.raises(TransactionUndoneError, match="nothing was applied"):
-                write()
 
 
 @pytest.mark.requires("postgres")
