@@ -9,7 +9,7 @@ import pytest
 from lockgate import attach_job, open_job
 from lockgate.storage_core.cli.jobs import commands
 from lockgate.storage_core.commit import job_summary
-from lockgate.storage_core.commit.publish import commit_context as file_report
+from lockgate.storage_core.commit.publish import commit_context
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.settings import Settings
 from tests.support.blobs.job_artefacts import bytes_of, uploaded
@@ -77,7 +77,7 @@ def test_jobs_show_prints_the_records_of_the_store(run: Run, destination: str, s
 def test_jobs_show_gathers_the_shards_of_a_long_report_as_json(
     run: Run, destination: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_report, "SHARD_ENTRIES", 2)
+    monkeypatch.setattr(commit_context, "SHARD_ENTRIES", 2)
     with open_job(destination, "long", settings=settings) as job:
         with job.attempt("t") as attempt:
             for number in range(5):

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from lockgate.storage_core.commit.publish import commit_context as file_report
+from lockgate.storage_core.commit.publish import commit_context
 from lockgate.storage_core.commit.publish.commit_context import read_file_results
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import JobFailedError
@@ -55,7 +55,7 @@ def test_the_report_of_a_reverted_job_names_lost_and_reverted_files(
 def test_a_long_report_is_stored_in_shards_and_names_every_file(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_report, "SHARD_ENTRIES", 5)
+    monkeypatch.setattr(commit_context, "SHARD_ENTRIES", 5)
     job = world.open_job("sales")
     write(job, "t", FILES)
     job.commit()

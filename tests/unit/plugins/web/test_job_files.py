@@ -34,7 +34,7 @@ def items(world: World, path: str, limit: int) -> list[dict[str, Any]]:
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let shards of plans, reports and the log have three files."""
-    for module in ("decide.additions", "decide.plan", "publish.file_report", "destination.log"):
+    for module in ("decide.additions", "decide.plan", "publish.commit_context", "destination.log"):
         monkeypatch.setattr(f"lockgate.storage_core.commit.{module}.SHARD_ENTRIES", 3)
     monkeypatch.setattr("lockgate.plugins.web.facts.job.files.SHARD_ENTRIES", 3)
 
@@ -53,7 +53,7 @@ NAMES = sorted(f"{task}-{number}.csv" for task in range(4) for number in range(5
 
 
 @pytest.mark.parametrize("limit", [2, 7, 200])
-def test_files_are_pending_then_planned_then_have_a_fate_and_no_page_misses_one(
+def test_files_are_pending_then_planned_then_have_a_result_and_no_page_misses_one(
     world: World, limit: int
 ) -> None:
     job = replacing(world)
