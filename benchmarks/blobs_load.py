@@ -27,7 +27,7 @@ from botocore.config import Config
 
 from benchmarks.job_commit import peak_bytes
 from lockgate.storage_core.blobs.cache.cache import BlobCache
-from lockgate.storage_core.blobs.http.client.client import BlobClient
+from lockgate.storage_core.blobs.http.client import BlobClient
 from lockgate.storage_core.blobs.keys import BlobKey
 from lockgate.storage_core.blobs.protocol import Blobs
 from lockgate.storage_core.blobs.server.server import BlobServer

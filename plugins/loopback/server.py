@@ -25,7 +25,7 @@ from lockgate.plugins.web.access import Dependency, Host
 from lockgate.plugins.web.api.actions import ACTIONS
 from lockgate.plugins.web.app import web_app
 from lockgate.plugins.web.reads import Reads
-from lockgate.storage_core.http.server.listen import http_server, listen
+from lockgate.storage_core.http.server import http_server, listen
 from lockgate.storage_core.settings import Settings, load_settings
 
 PREFIX: Final = "/lockgate"

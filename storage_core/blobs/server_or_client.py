@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lockgate.storage_core.blobs.http.client.client import BLOB_SERVER, BlobClient
+from lockgate.storage_core.blobs.http.client import BLOB_SERVER, BlobClient
 from lockgate.storage_core.blobs.server.server import BlobServer
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
 from lockgate.storage_core.blobs.storage.local import LocalBlobs

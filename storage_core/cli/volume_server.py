@@ -51,14 +51,13 @@ def serve(
     try:
         from lockgate.storage_core.files.volumes.server.app import volume_app
         from lockgate.storage_core.files.volumes.server.owned import owned_volumes
-        from lockgate.storage_core.http.server.listen import (
-            CONNECTIONS,
+        from lockgate.storage_core.http.server import (
             http_server,
             listen,
             raise_file_limit,
             tls_context,
         )
-        from lockgate.storage_core.http.server.token_file import TokenFile
+        from lockgate.storage_core.http.tokens import TokenFile
     except ImportError as error:
         raise MissingPartError(
             f"the volume server needs {error.name}: run `pip install 'lockgate[blobs]'`; nothing was started"
@@ -77,7 +76,11 @@ def serve(
     if url:
         check_url(url, VOLUME_SERVER)
     tls = None if tls_cert is None else tls_context(tls_cert, tls_key)
-    tokens = None if token_file is None else TokenFile(token_file)
+    tokens = (
+        None
+        if token_file is None
+        else TokenFile(token_file, server="volume server", setting="LOCKGATE_VOLUME_TOKEN_FILE")
+    )
     journal = configured_journal(load_settings(), None)
     if journal is None:
         raise InvalidInputError(
@@ -94,5 +97,5 @@ def serve(
         if tls is None and token_file is not None:
             LOG.warning("tokens and bytes are sent unencrypted: use --tls-cert, or a proxy with TLS in front")
         with exit_on_sigterm():
-            raise_file_limit(CONNECTIONS)
+            raise_file_limit()
             http_server(volume_app(owned, tokens), tls).run(sockets=[bound])

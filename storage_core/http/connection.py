@@ -34,9 +34,8 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.forks import FORKS, Forkable
-from lockgate.storage_core.http.peer import Peer
 from lockgate.storage_core.http.problems import ErrorBody, error_of
-from lockgate.storage_core.http.token_lines import first_token
+from lockgate.storage_core.http.tokens import first_token
 from lockgate.storage_core.journal import propagation
 from lockgate.storage_core.settings import MIB
 
@@ -65,6 +64,24 @@ _SOCKET_OPTIONS: Final = [
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 6),
 ]
+
+
+class Peer(msgspec.Struct, frozen=True, kw_only=True):
+    """How messages name a kind of server, and the settings by which its clients reach it.
+
+    Attributes:
+        name: What messages call it.
+        url_setting: Where its URL comes from.
+        ca_setting: Setting of the certificates that verify it.
+        example: A URL.
+        advice: What to do after a change without an answer.
+    """
+
+    name: str
+    url_setting: str
+    ca_setting: str
+    example: str
+    advice: str
 
 
 class Connection(Forkable):

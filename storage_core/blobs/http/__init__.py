@@ -1,4 +1,4 @@
 """Blobs over HTTP: a client, and a server as an application that another one may mount.
 
-Only `server` imports FastAPI. Client and server share `messages` and `token_lines`, and are independent.
+`client` and what it imports know no FastAPI. Client and server share `messages`.
 """

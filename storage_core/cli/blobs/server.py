@@ -42,16 +42,14 @@ def serve(
     from lockgate.storage_core.settings import load_settings
 
     try:
-        from lockgate.storage_core.blobs.http.server.app import blob_app
-        from lockgate.storage_core.blobs.http.server.auth.bearer import BearerTokens
-        from lockgate.storage_core.blobs.http.server.auth.policy import allow_all
-        from lockgate.storage_core.http.server.listen import (
+        from lockgate.storage_core.blobs.http.access import BearerTokens, allow_all
+        from lockgate.storage_core.blobs.http.app import blob_app
+        from lockgate.storage_core.http.server import (
             http_server,
             listen,
             raise_file_limit,
             tls_context,
         )
-        from lockgate.storage_core.http.server.token_file import TokenFile
     except ImportError as error:
         raise MissingPartError(
             f"the blob server needs {error.name}: run `pip install 'lockgate[blobs]'`; nothing was started"
@@ -59,7 +57,7 @@ def serve(
 
     check_tls(tls_cert, tls_key)
     tls = None if tls_cert is None else tls_context(tls_cert, tls_key)
-    authorise = allow_all if token_file is None else BearerTokens(TokenFile(token_file))
+    authorise = allow_all if token_file is None else BearerTokens(token_file)
     settings = load_settings()
     with open_server(settings) as server:
         idle_s = settings.blob_server_idle_s
@@ -72,14 +70,9 @@ def serve(
                     "tokens and blobs are sent unencrypted: use --tls-cert, or a proxy with TLS in front"
                 )
             threading.Thread(target=_recover, args=(server,), name="blob-recovery", daemon=True).start()
+            raise_file_limit()
             with exit_on_sigterm():
-                raise_file_limit(settings.blob_server_connections)
-                http_server(
-                    app,
-                    tls,
-                    connections=settings.blob_server_connections,
-                    setting="LOCKGATE_BLOB_SERVER_CONNECTIONS",
-                ).run(sockets=[bound])
+                http_server(app, tls, connections=settings.blob_server_connections).run(sockets=[bound])
 
 
 def _recover(server: BlobServer) -> None:

@@ -29,8 +29,7 @@ from lockgate.storage_core.files.volumes.server.wire import (
     holds,
     knows_crc32c,
 )
-from lockgate.storage_core.http.connection import Connection, decoded
-from lockgate.storage_core.http.peer import Peer
+from lockgate.storage_core.http.connection import Connection, Peer, decoded
 from lockgate.storage_core.stamp import Stamp
 
 VOLUME_SERVER: Final = Peer(

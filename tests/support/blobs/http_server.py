@@ -14,12 +14,12 @@ from typing import Literal
 
 from fastapi import FastAPI
 
-from lockgate.storage_core.blobs.http.client.client import BLOB_SERVER, BlobClient
-from lockgate.storage_core.blobs.http.server.app import MAX_BYTES, blob_app
-from lockgate.storage_core.blobs.http.server.auth.policy import AccessPolicy, allow_all
+from lockgate.storage_core.blobs.http.access import AccessPolicy, allow_all
+from lockgate.storage_core.blobs.http.app import MAX_BYTES, blob_app
+from lockgate.storage_core.blobs.http.client import BLOB_SERVER, BlobClient
 from lockgate.storage_core.blobs.server.server import BlobServer
 from lockgate.storage_core.http.connection import Connection
-from lockgate.storage_core.http.server.listen import CONNECTIONS, IDLE_S, http_server, listen
+from lockgate.storage_core.http.server import CONNECTIONS, IDLE_S, http_server, listen
 from tests.support.commit.destination import ManualClock
 
 PATIENCE_S = 120.0
@@ -38,18 +38,22 @@ def served(
 ) -> Iterator[str]:
     """Serve blobs until the block ends; yield the URL."""
     app = blob_app(server, authorise, max_bytes=max_bytes, idle_s=idle_s)
-    with serving(app, tls=tls, connections=connections) as url:
+    with serving(app, tls=tls, idle_s=idle_s, connections=connections) as url:
         yield url
 
 
 @contextmanager
 def serving(
-    app: FastAPI, *, tls: ssl.SSLContext | None = None, connections: int = CONNECTIONS
+    app: FastAPI,
+    *,
+    tls: ssl.SSLContext | None = None,
+    idle_s: float = IDLE_S,
+    connections: int = CONNECTIONS,
 ) -> Iterator[str]:
     """Serve an application until the block ends; yield the URL."""
-    bound = listen("127.0.0.1", 0, allow_remote=False)
+    bound = listen("127.0.0.1", 0, allow_remote=False, idle_s=idle_s)
     port = bound.getsockname()[1]
-    running = http_server(app, tls, connections=connections, setting="LOCKGATE_BLOB_SERVER_CONNECTIONS")
+    running = http_server(app, tls, connections=connections)
     thread = threading.Thread(target=running.run, kwargs={"sockets": [bound]}, name="blob-server")
     thread.start()
     try:

@@ -13,8 +13,8 @@ from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.remote import VOLUME_SERVER, RemoteVolume
 from lockgate.storage_core.files.volumes.server.app import volume_app
 from lockgate.storage_core.http.connection import Connection
-from lockgate.storage_core.http.server.listen import IDLE_S
-from lockgate.storage_core.http.server.token_file import TokenFile
+from lockgate.storage_core.http.server import IDLE_S
+from lockgate.storage_core.http.tokens import TokenFile
 from tests.support.blobs.http_server import PATIENCE_S, serving
 
 
@@ -26,7 +26,11 @@ def served_volumes(
     idle_s: float = IDLE_S,
 ) -> Iterator[str]:
     """Serve volumes until the block ends; yield the URL."""
-    known = None if tokens is None else TokenFile(tokens)
+    known = (
+        None
+        if tokens is None
+        else TokenFile(tokens, server="volume server", setting="LOCKGATE_VOLUME_TOKEN_FILE")
+    )
     with serving(volume_app({one.id: one for one in volumes}, known, idle_s=idle_s), tls=tls) as url:
         yield url
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.blobs.http.server.auth.policy import RequestedAccess
+from lockgate.storage_core.blobs.http.access import RequestedAccess
 from lockgate.storage_core.blobs.registry.queries import JobBlobs, jobs_of
 from lockgate.storage_core.errors import AccessDeniedError
 from tests.support.blobs.http_server import client_of, served

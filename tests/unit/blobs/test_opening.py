@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.blobs.http.client.client import BlobClient
+from lockgate.storage_core.blobs.http.client import BlobClient
 from lockgate.storage_core.blobs.server.server import BlobServer
 from lockgate.storage_core.blobs.server_or_client import open_blobs, open_client
 from lockgate.storage_core.errors import InvalidInputError

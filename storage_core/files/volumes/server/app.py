@@ -12,7 +12,6 @@ from typing import Final, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -30,22 +29,14 @@ from lockgate.storage_core.files.volumes.server.wire import (
     holds,
     knows_crc32c,
 )
-from lockgate.storage_core.http.server.health import health_routes
-from lockgate.storage_core.http.server.json_responses import JsonResponse, exception_handlers
-from lockgate.storage_core.http.server.listen import IDLE_S
-from lockgate.storage_core.http.server.middleware import RequestMiddleware
-from lockgate.storage_core.http.server.received_body import Body, JsonBudget
-from lockgate.storage_core.http.server.request_metrics import Metrics
-from lockgate.storage_core.http.server.request_token import grant_of
-from lockgate.storage_core.http.server.token_file import TokenFile
-from lockgate.storage_core.settings import MIB
+from lockgate.storage_core.http.application import JsonResponse, new_application
+from lockgate.storage_core.http.request_body import body_pieces
+from lockgate.storage_core.http.server import IDLE_S
+from lockgate.storage_core.http.tokens import TokenFile
 from lockgate.storage_core.stamp import Stamp
 
 THREADS: Final = 64
 """Calls that wait for disks at once."""
-
-_BODIES_BYTES: Final = 256 * MIB
-"""Maximum size of the bodies of all requests together."""
 
 _DIGITS: Final = 19
 _LARGEST: Final = 2**63 - 1
@@ -65,15 +56,7 @@ def volume_app(
         idle_s: Time in which a client may send or receive next to nothing.
     """
     calls = _Calls(volumes, tokens, idle_s)
-    metrics = Metrics("lockgate_volumes")
-    app = FastAPI(
-        title="Lockgate volumes",
-        openapi_url=None,
-        middleware=[
-            Middleware(RequestMiddleware, metrics=metrics, json_budget=calls.budget, idle_s=idle_s),
-        ],
-        exception_handlers=exception_handlers("volume server"),
-    )
+    app = new_application("Lockgate volumes", "volume server", metrics="lockgate_volumes")
     volume, block = "/volumes/{volume}", "/volumes/{volume}/blocks/{block}"
     for path, method, call in (
         (volume, "GET", calls.look),
@@ -93,7 +76,6 @@ def volume_app(
         (f"{block}/finish", "POST", calls.finish),
     ):
         app.add_api_route(path, call, methods=[method], name=call.__name__)
-    app.include_router(health_routes(metrics))
     return app
 
 
@@ -103,7 +85,6 @@ class _Calls:
     def __init__(
         self, volumes: Mapping[VolumeId, LocalVolume], tokens: TokenFile | None, idle_s: float
     ) -> None:
-        self.budget = JsonBudget(_BODIES_BYTES)
         self._volumes = volumes
         self._tokens = tokens
         self._idle_s = idle_s
@@ -141,8 +122,8 @@ class _Calls:
     async def append(self, request: Request) -> Response:
         volume, block, stamp = self._volume(request), _block(request), _stamp(request)
         offset = _number(request, "offset")
-        body = Body(request, max_bytes=PIECE_BYTES, idle_s=self._idle_s, budget=self.budget)
-        data = b"".join([piece async for piece in body.pieces()])
+        pieces = body_pieces(request, max_bytes=PIECE_BYTES, idle_s=self._idle_s)
+        data = b"".join([piece async for piece in pieces])
         if not holds(data, request.headers):
             raise StoreUnavailableError(
                 f"block {block}: the checksum of {len(data)} bytes at {offset} does not hold; nothing was "
@@ -184,9 +165,7 @@ class _Calls:
         """
         named = VolumeId(request.path_params["volume"])
         if self._tokens is not None:
-            grant = grant_of(
-                request, self._tokens, server="volume server", setting="LOCKGATE_VOLUME_TOKEN_FILE"
-            )
+            grant = self._tokens.grant_of(request.headers.get("authorization", ""))
             if not grant.opens(named):
                 raise AccessDeniedError(
                     f"the bearer token does not open volume {named[:80]}; nothing was done; its line in the "

@@ -12,15 +12,15 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
-from lockgate.storage_core.blobs.http.server.app import blob_app
-from lockgate.storage_core.blobs.http.server.auth.policy import (
+from lockgate.storage_core.blobs.http.access import (
     NO_JOB_YET,
     RequestedAccess,
 )
+from lockgate.storage_core.blobs.http.app import blob_app
 from lockgate.storage_core.blobs.server.server import BlobServer
 from lockgate.storage_core.blobs.server_or_client import open_server
 from lockgate.storage_core.errors import AccessDeniedError, OutcomeUnknownError, StoreUnavailableError
-from lockgate.storage_core.http.server.request_token import UnauthenticatedError
+from lockgate.storage_core.http.tokens import UnauthenticatedError
 from lockgate.storage_core.journal import Stamp
 from lockgate.storage_core.settings import Settings
 from tests.support.blobs.http_server import client_of, proxy_to, served, serving

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-import resource
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from select import select
 from time import monotonic, sleep
 
 import pytest
 import urllib3
 
-from lockgate.storage_core.blobs.http.client.client import BlobClient
+from lockgate.storage_core.blobs.http.client import BlobClient
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.errors import CorruptBlobError, OutcomeUnknownError, StoreUnavailableError
+from lockgate.storage_core.http import server
 from lockgate.storage_core.http.connection import TRIES
-from lockgate.storage_core.http.server.listen import HEADER_BYTES, raise_file_limit
 from tests.support.blobs.http_server import PATIENCE_S, Proxy, client_of, proxy_to, served
 from tests.support.blobs.server import BlobWorld, blob_world, key_of
 
@@ -196,45 +194,18 @@ def test_a_stalled_request_body_is_abandoned(world: BlobWorld) -> None:
     assert under_way(world) == []
 
 
-def test_a_request_body_sent_byte_by_byte_is_abandoned(world: BlobWorld) -> None:
-    with served(world.server, idle_s=0.05) as url, raw(url) as sending:
-        sending.sendall(head("PUT", "/jobs/sales/blobs", {"content-length": 4 * MIB}))
-        until_s = monotonic() + PATIENCE_S
-        with suppress(OSError):  # the server has closed the connection
-            while not select([sending], [], [], 0.01)[0]:
-                assert monotonic() < until_s
-                sending.sendall(b"x")
-        refused = 'lockgate_blobs_requests_total{outcome="refused",verb="put"} 1.0'
-        assert eventually(lambda: refused in urllib3.request("GET", f"{url}/metrics").data.decode())
-    assert eventually(lambda: not under_way(world))
-    assert list(world.server.holdings.local.blobs("sales")) == []
-
-
-def test_a_connection_over_the_limit_is_refused_and_accepted_once_another_has_closed(
+def test_requests_over_the_limit_of_connections_are_refused_until_another_has_closed(
     world: BlobWorld,
 ) -> None:
     with served(world.server, connections=2) as url, raw(url) as first:
+        first.sendall(head("GET", "/health", {}))
+        assert first.recv(65_536).startswith(b"HTTP/1.1 200")
         with raw(url) as second:
-            for one in (first, second):
-                one.sendall(head("GET", "/health", {}))
-                assert one.recv(65_536).startswith(b"HTTP/1.1 200")
-            with raw(url) as third:
-                answer = everything(third)
-        assert answer.startswith(b"HTTP/1.1 503")
-        assert b"LOCKGATE_BLOB_SERVER_CONNECTIONS" in answer
+            second.sendall(head("GET", "/health", {}))
+            assert everything(second).startswith(b"HTTP/1.1 503")
+        first.close()
         with client_of(url) as client:
             assert eventually(lambda: is_heard(client))
-
-
-def test_the_open_file_limit_is_raised_for_all_connections_where_possible(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    limits = [100, 3_000]
-    monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(limits))
-    monkeypatch.setattr(resource, "setrlimit", lambda _, to: limits.__setitem__(0, to[0]))
-    for connections, allowed in ((10, 100), (100, 400), (1_000, 3_000)):
-        raise_file_limit(connections)
-        assert limits[0] == allowed
 
 
 def test_a_client_that_reads_nothing_does_not_keep_a_file_open_for_ever(world: BlobWorld) -> None:
@@ -245,10 +216,34 @@ def test_a_client_that_reads_nothing_does_not_keep_a_file_open_for_ever(world: B
         assert eventually(lambda: gone in urllib3.request("GET", f"{url}/metrics").data.decode())
 
 
-def test_endless_headers_are_refused(url: str) -> None:
-    with raw(url) as sending:
-        sending.sendall(head("GET", "/health", {"x": "y" * HEADER_BYTES}))
-        assert everything(sending).startswith(b"HTTP/1.1 400")
+@pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\n"], ids=["silent", "half a head"])
+def test_a_connection_without_a_request_is_closed(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(server, "HEAD_S", 0.2)
+    with served(world.server) as url, raw(url) as connection:
+        connection.sendall(sent)
+        assert everything(connection) == b""
+
+
+def test_a_further_request_without_an_end_is_closed(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "HEAD_S", 0.2)
+    with served(world.server) as url, raw(url) as connection:
+        connection.sendall(head("GET", "/health", {}))
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
+        connection.sendall(b"GET /health HTTP/1.1\r\n")
+        assert everything(connection) == b""
+
+
+@pytest.mark.parametrize("piece", [b"y" * 65_536, b"x: y\r\n" * 10_000], ids=["one header", "many headers"])
+def test_headers_without_an_end_are_refused(url: str, piece: bytes) -> None:
+    with raw(url) as sending, suppress(ConnectionError):
+        sending.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\nx: ")
+        for _ in range(1_000):
+            sending.sendall(piece)
+        pytest.fail("65 MB of headers were read")
 
 
 def is_heard(client: BlobClient) -> bool:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
-from select import select
-from time import monotonic, sleep
 
 import pytest
 
-from lockgate.storage_core.errors import InvalidInputError, OutcomeUnknownError, StoreUnavailableError
-from lockgate.storage_core.http.server import listen, tls_server
-from lockgate.storage_core.http.server.listen import tls_context
+from lockgate.storage_core.errors import InvalidInputError, OutcomeUnknownError
+from lockgate.storage_core.http import server
+from lockgate.storage_core.http.server import tls_context
 from tests.support.blobs.certificates import certify
 from tests.support.blobs.http_server import PATIENCE_S, client_of, served
 from tests.support.blobs.server import BlobWorld, blob_world, key_of
@@ -102,42 +99,10 @@ def test_an_invalid_url_is_reported_before_the_first_call(tmp_path: Path) -> Non
         pass
 
 
-@pytest.mark.parametrize("begun", [b"", b"\x16\x03\x01"], ids=["silent", "half a handshake"])
-def test_connections_that_do_not_complete_their_handshake_count(
-    world: BlobWorld, certificate: tuple[Path, Path], begun: bytes
-) -> None:
-    with served(world.server, tls=tls_context(*certificate), connections=2) as url, ExitStack() as held:
-        for _ in range(2):
-            held.enter_context(accepted(url)).sendall(begun)
-        with pytest.raises(StoreUnavailableError, match="LOCKGATE_BLOB_SERVER_CONNECTIONS"):
-            asked(url, certificate)
-        held.close()
-        assert eventually(lambda: asked_or_refused(url, certificate))
-
-
-def test_connections_far_above_the_limit_are_closed_at_once(
+def test_headers_that_do_not_end_are_abandoned_over_tls(
     world: BlobWorld, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls_server, "REFUSALS", 1)
-    with served(world.server, tls=tls_context(*certificate), connections=1) as url, ExitStack() as held:
-        silent = [held.enter_context(accepted(url)) for _ in range(40)]
-        assert eventually(lambda: len(closed(silent)) == 38)
-
-
-@pytest.mark.parametrize("begun", [b"", b"\x16\x03\x01"], ids=["silent", "half a handshake"])
-def test_a_handshake_that_lasts_too_long_is_abandoned(
-    world: BlobWorld, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, begun: bytes
-) -> None:
-    monkeypatch.setattr(listen, "HEADER_S", 0.2)
-    with served(world.server, tls=tls_context(*certificate)) as url, accepted(url) as silent:
-        silent.sendall(begun)
-        assert eventually(lambda: closed([silent]) == [silent])
-
-
-def test_the_time_for_the_headers_begins_with_the_handshake(
-    world: BlobWorld, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listen, "HEADER_S", 0.5)
+    monkeypatch.setattr(server, "HEAD_S", 0.5)
     context = ssl.create_default_context(cafile=certificate[0])
     with served(world.server, tls=tls_context(*certificate)) as url:
         with context.wrap_socket(accepted(url), server_hostname="127.0.0.1") as secured:
@@ -147,74 +112,6 @@ def test_the_time_for_the_headers_begins_with_the_handshake(
             assert client.page("sales") == ()
 
 
-def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(
-    world: BlobWorld, certificate: tuple[Path, Path]
-) -> None:
-    """The last message of the handshake and the first request travel in one packet."""
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    context = ssl.create_default_context(cafile=certificate[0])
-    secured = context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
-    with served(world.server, tls=tls_context(*certificate)) as url, accepted(url) as plain:
-        while True:
-            try:
-                secured.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                plain.sendall(outgoing.read())
-                incoming.write(plain.recv(65_536))
-        secured.write(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-        plain.sendall(outgoing.read())
-        answer = b""
-        while not answer:
-            try:
-                answer = secured.read(65_536)
-            except ssl.SSLWantReadError:  # so far only session tickets, or nothing
-                received = plain.recv(65_536)
-                assert received, "the server closed the connection"
-                incoming.write(received)
-        assert answer.startswith(b"HTTP/1.1 200")
-
-
-def test_a_server_ends_although_a_handshake_is_not_complete(
-    world: BlobWorld, certificate: tuple[Path, Path]
-) -> None:
-    with ExitStack() as held:
-        with served(world.server, tls=tls_context(*certificate)) as url:
-            silent = held.enter_context(accepted(url))
-            asked(url, certificate)  # the server accepts in order
-        assert closed([silent]) == [silent]
-
-
-def eventually(is_so: Callable[[], bool]) -> bool:
-    """Wait until a condition that another thread fulfils is true."""
-    until_s = monotonic() + 20
-    while not is_so():
-        if monotonic() > until_s:
-            return False
-        sleep(0.01)
-    return True
-
-
 def accepted(url: str) -> socket.socket:
     """Return a connection without TLS."""
     return socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=PATIENCE_S)
-
-
-def closed(connections: list[socket.socket]) -> list[socket.socket]:
-    """Return the connections that the server has closed."""
-    ready, _, _ = select(connections, [], [], 0)
-    return ready
-
-
-def asked(url: str, certificate: tuple[Path, Path]) -> None:
-    """Call the server over a new connection."""
-    with client_of(url, ca_file=certificate[0]) as client:
-        assert client.page("sales") == ()
-
-
-def asked_or_refused(url: str, certificate: tuple[Path, Path]) -> bool:
-    try:
-        asked(url, certificate)
-    except StoreUnavailableError:
-        return False
-    return True

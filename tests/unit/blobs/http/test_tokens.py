@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from lockgate.storage_core.blobs.http.client.client import BlobClient
-from lockgate.storage_core.blobs.http.server.auth.bearer import BearerTokens
+from lockgate.storage_core.blobs.http.access import BearerTokens
+from lockgate.storage_core.blobs.http.client import BlobClient
 from lockgate.storage_core.blobs.keys import upload_set_of
 from lockgate.storage_core.errors import AccessDeniedError, ConflictError, FencedError, InvalidInputError
-from lockgate.storage_core.http.server.listen import listen
-from lockgate.storage_core.http.server.token_file import TokenFile
+from lockgate.storage_core.http.server import listen
+from lockgate.storage_core.http.tokens import TokenFile
 from tests.support.blobs.http_server import client_of, served
 from tests.support.blobs.server import BlobWorld, blob_world, key_of
 
@@ -36,7 +36,7 @@ def tokens(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def url(world: BlobWorld, tokens: Path) -> Iterator[str]:
-    with served(world.server, BearerTokens(TokenFile(tokens))) as url:
+    with served(world.server, BearerTokens(tokens)) as url:
         yield url
 
 
@@ -136,7 +136,7 @@ def test_a_malformed_token_file_is_refused_at_the_start_and_ignored_later(
 ) -> None:
     written(tokens, text)
     with pytest.raises(InvalidInputError, match=str(tokens)):
-        TokenFile(tokens)
+        BearerTokens(tokens)
     assert sales.page("sales") == ()
     assert "the earlier tokens stay valid" in caplog.text
     assert SALES not in caplog.text
@@ -145,14 +145,14 @@ def test_a_malformed_token_file_is_refused_at_the_start_and_ignored_later(
 def test_a_token_file_that_others_can_read_is_refused(tokens: Path) -> None:
     tokens.chmod(0o644)
     with pytest.raises(InvalidInputError, match="chmod 600"):
-        TokenFile(tokens)
+        BearerTokens(tokens)
     with (
         pytest.raises(InvalidInputError, match="chmod 600"),
         client_of("http://127.0.0.1:1", token_file=tokens),
     ):
         pass
     with pytest.raises(InvalidInputError, match="No such file"):
-        TokenFile(tokens.with_name("missing"))
+        BearerTokens(tokens.with_name("missing"))
 
 
 def test_without_tokens_the_server_accepts_only_local_connections() -> None:
@@ -188,12 +188,13 @@ def test_a_token_grants_no_access_to_the_sets_of_other_jobs_or_of_the_server(
 @pytest.mark.parametrize("pattern", ["?", "**", "[*]", "[!a]"])
 def test_only_a_star_grants_access_to_calls_that_concern_several_jobs(tokens: Path, pattern: str) -> None:
     written(tokens, f"{SALES} {pattern}\n{ALL} sales *\n")
-    known = TokenFile(tokens)
-    assert [grant.opens("*") for token in (SALES, ALL) if (grant := known.grant_of(token))] == [False, True]
+    known = TokenFile(tokens, server="blob server", setting="LOCKGATE_BLOB_TOKEN_FILE")
+    opened = [known.grant_of(f"Bearer {token}").opens("*") for token in (SALES, ALL)]
+    assert opened == [False, True]
 
 
 @pytest.mark.parametrize("mode", [0o602, 0o604, 0o606])
 def test_a_token_file_that_others_can_read_or_write_is_refused(tokens: Path, mode: int) -> None:
     tokens.chmod(mode)
     with pytest.raises(InvalidInputError, match="chmod 600"):
-        TokenFile(tokens)
+        BearerTokens(tokens)

@@ -36,7 +36,7 @@ from lockgate.storage_core.files.volumes.server.wire import (
     checksum,
     holds,
 )
-from lockgate.storage_core.http.server.listen import tls_context
+from lockgate.storage_core.http.server import tls_context
 from lockgate.storage_core.stamp import Stamp
 from tests.support.blobs.certificates import certify
 from tests.support.blobs.http_server import PATIENCE_S, proxy_to

@@ -11,13 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lockgate.storage_core.blobs.http import messages
-from lockgate.storage_core.blobs.http.server.auth.policy import ALL_JOBS
-from lockgate.storage_core.blobs.http.server.service import Service
+from lockgate.storage_core.blobs.http.access import ALL_JOBS
+from lockgate.storage_core.blobs.http.service import Service
 from lockgate.storage_core.blobs.keys import UploadSetId, check_blob_key, check_upload_set
 from lockgate.storage_core.blobs.registry.queries import references_of
 from lockgate.storage_core.blobs.registry.rows import UploadSet
 from lockgate.storage_core.errors import AccessDeniedError
-from lockgate.storage_core.http.server.json_responses import JsonResponse
+from lockgate.storage_core.http.application import JsonResponse
 
 EMPTY: Final = messages.Empty()
 

@@ -5,23 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
-from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import FileResponse, Response
 
-from lockgate.storage_core.blobs.http.messages import etag_of
-from lockgate.storage_core.blobs.http.server.ranges import UnsatisfiableRangeError, parse_range
-from lockgate.storage_core.blobs.http.server.responses import BlobResponse, open_verified
-from lockgate.storage_core.blobs.http.server.service import Service
+from lockgate.storage_core.blobs.http.messages import BLOB, etag_of
+from lockgate.storage_core.blobs.http.service import Service
 from lockgate.storage_core.blobs.keys import UploadSetId, check_blob_job, check_blob_key, check_upload_set
 from lockgate.storage_core.blobs.protocol import NewBlob
 from lockgate.storage_core.blobs.registry.rows import BlobUse, Guarantee
 from lockgate.storage_core.blobs.server.receiving import ReceivingBlob
-from lockgate.storage_core.http.server.json_responses import JsonResponse
-from lockgate.storage_core.http.server.received_body import Body, content_length
+from lockgate.storage_core.blobs.sources import CHUNK
+from lockgate.storage_core.http.application import JsonResponse
+from lockgate.storage_core.http.request_body import content_length
 from lockgate.storage_core.ids import check_id
 
 
@@ -33,6 +31,12 @@ def blob_routes(service: Service) -> APIRouter:
     routes.add_api_route("/{blob_key}", calls.get, methods=["GET"], name="get")
     routes.add_api_route("/{blob_key}", calls.get, methods=["HEAD"], name="head")
     return routes
+
+
+class _BlobResponse(FileResponse):
+    """A blob, also if it is deleted meanwhile; reads no further once the client is gone."""
+
+    chunk_size = CHUNK
 
 
 class _Transfers:
@@ -66,25 +70,18 @@ class _Transfers:
             request_id=None if request_id is None else check_id("request id", request_id),
         )
         async with self._receiving(job_id, new, content_length(request)) as blob:
-            await self._write(self._service.blob_body(request), blob)
+            await self._write(self._service.blob_pieces(request), blob)
             info = await self._service.transfer(self._service.server.ingest.keep, blob, job_id, new)
         return JsonResponse(info, 201, {"etag": etag_of(info.blob_key)})
 
-    async def get(self, request: Request, job_id: str, blob_key: str) -> Response:
-        """Send a blob, or a range of it."""
+    async def get(self, job_id: str, blob_key: str) -> Response:
+        """Send a verified blob, or a range of it."""
         key = check_blob_key(blob_key)
-        tag = etag_of(key)
-        find = partial(self._service.server.reader.path, job_id, key)
-        blob = await self._service.transfer(open_verified, find, key)
-        header = request.headers.get("range")
-        if request.headers.get("if-range", tag) != tag:
-            header = None
-        try:
-            part = parse_range(header, blob.size_bytes)
-        except UnsatisfiableRangeError:
-            await self._service.transfer(blob.close)
-            return Response(status_code=416, headers={"content-range": f"bytes */{blob.size_bytes}"})
-        return BlobResponse(self._service, blob, part)
+        return _BlobResponse(
+            await self._service.transfer(self._service.server.reader.path, job_id, key),
+            media_type=BLOB,
+            headers={"etag": etag_of(key), "cache-control": "private, max-age=31536000, immutable"},
+        )
 
     @asynccontextmanager
     async def _receiving(
@@ -98,11 +95,11 @@ class _Transfers:
         finally:
             await self._service.transfer(stack.close)
 
-    async def _write(self, body: Body, blob: ReceivingBlob) -> None:
+    async def _write(self, pieces: AsyncIterator[bytes], blob: ReceivingBlob) -> None:
         """Write and hash each piece while the next one arrives."""
         writing: asyncio.Future[None] | None = None
         try:
-            async for piece in body.pieces():
+            async for piece in pieces:
                 if writing is not None:
                     await writing
                 writing = asyncio.ensure_future(self._service.transfer(blob.write, piece))

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from lockgate.storage_core.blobs.http.messages import LINES, SweepLine, SweepRequest
-from lockgate.storage_core.blobs.http.server.service import Service
+from lockgate.storage_core.blobs.http.service import Service
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.http.problems import ErrorBody, body_of
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -11,11 +11,11 @@ from typing import Final, Self, TypeVar, Unpack
 from urllib.parse import quote, urlencode
 
 import msgspec
+import urllib3
 
 from lockgate.storage_core.blobs.http import messages
-from lockgate.storage_core.blobs.http.client.download import MemorySink, blob_path, download
-from lockgate.storage_core.blobs.http.client.request_body import SourceBody, SourceError
-from lockgate.storage_core.blobs.http.client.sweep import request_sweep
+from lockgate.storage_core.blobs.http.download import MemorySink, blob_path, download
+from lockgate.storage_core.blobs.http.source_body import SourceBody, SourceError
 from lockgate.storage_core.blobs.keys import (
     NO_JOB,
     BlobKey,
@@ -33,9 +33,15 @@ from lockgate.storage_core.blobs.sources import Source, file_of, size_of
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.concurrency import Progress, no_progress
-from lockgate.storage_core.errors import CorruptBlobError, InvalidInputError, LockgateError
-from lockgate.storage_core.http.connection import RETRYABLE, Connection, decoded
-from lockgate.storage_core.http.peer import Peer
+from lockgate.storage_core.decoding import decode_json
+from lockgate.storage_core.errors import (
+    CorruptBlobError,
+    InvalidInputError,
+    LockgateError,
+    OutcomeUnknownError,
+)
+from lockgate.storage_core.http.connection import RETRYABLE, Connection, Peer, decoded
+from lockgate.storage_core.http.problems import error_of
 from lockgate.storage_core.journal.leases.renewer import Renewer
 from lockgate.storage_core.journal.write.mutation import new_request_id
 from lockgate.storage_core.stamp import Stamp
@@ -196,7 +202,7 @@ class BlobClient:
     ) -> BlobSweepReport:
         """Delete unreferenced blobs; see `Blobs.sweep`. Needs a token for all jobs."""
         request = messages.SweepRequest(dry_run=dry_run, orphans=orphans)
-        return request_sweep(self._connection, request, progress)
+        return _sweep(self._connection, request, progress)
 
     def verify(
         self,
@@ -264,6 +270,32 @@ class BlobClient:
                 "whole; nothing was kept; check the network and any proxy to the server"
             )
         return found
+
+
+def _sweep(connection: Connection, request: messages.SweepRequest, progress: Progress) -> BlobSweepReport:
+    """Request one sweep, once, and return its report."""
+    headers = {"content-type": "application/json"}
+    body = msgspec.json.encode(request)
+    with connection.request("POST", "/sweep", headers=headers, body=body) as response:
+        for line in _sweep_lines(response):
+            if line.error is not None:
+                raise error_of(line.error)
+            if line.report is not None:
+                return line.report
+            if line.step:
+                progress(line.step, line.done, line.total)
+    # The server may still be sweeping; two sweeps at once do no harm.
+    raise OutcomeUnknownError(
+        f"sweep of {connection.url}: the response ends without a report; what it deleted stays deleted; "
+        "sweep again"
+    )
+
+
+def _sweep_lines(response: urllib3.BaseHTTPResponse) -> Iterator[messages.SweepLine]:
+    rest = b""
+    for piece in response.stream():
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from (decode_json(line, messages.SweepLine) for line in lines)
 
 
 def _renew_sets(connection: Connection, holder: str, held: Mapping[str, Stamp]) -> Mapping[str, str]:

@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import Final
 
 from fastapi import FastAPI
-from starlette.middleware import Middleware
 
-from lockgate.storage_core.blobs.http.server.auth.policy import AccessPolicy, allow_all
-from lockgate.storage_core.blobs.http.server.routes.blobs import blob_routes
-from lockgate.storage_core.blobs.http.server.routes.references import reference_routes
-from lockgate.storage_core.blobs.http.server.routes.sweeping import sweep_routes
-from lockgate.storage_core.blobs.http.server.service import Service
+from lockgate.storage_core.blobs.http.access import AccessPolicy, allow_all
+from lockgate.storage_core.blobs.http.blob_routes import blob_routes
+from lockgate.storage_core.blobs.http.reference_routes import reference_routes
+from lockgate.storage_core.blobs.http.service import Service
+from lockgate.storage_core.blobs.http.sweep_route import sweep_routes
 from lockgate.storage_core.blobs.server.server import BlobServer
-from lockgate.storage_core.http.server.health import health_routes
-from lockgate.storage_core.http.server.json_responses import exception_handlers
-from lockgate.storage_core.http.server.listen import IDLE_S
-from lockgate.storage_core.http.server.middleware import RequestMiddleware
+from lockgate.storage_core.http.application import new_application
+from lockgate.storage_core.http.server import IDLE_S
 from lockgate.storage_core.settings import MIB
 
 MAX_BYTES: Final = 64 * 1024 * MIB
@@ -42,18 +39,8 @@ def blob_app(
         max_bytes: Maximum size of a blob.
         idle_s: Time in which a client may send or receive next to nothing.
     """
+    app = new_application("Lockgate blobs", "blob server", metrics="lockgate_blobs")
     service = Service(server, authorise, max_bytes=max_bytes, idle_s=idle_s)
-    app = FastAPI(
-        title="Lockgate blobs",
-        openapi_url=None,
-        middleware=[
-            Middleware(
-                RequestMiddleware, metrics=service.metrics, json_budget=service.json_budget, idle_s=idle_s
-            )
-        ],
-        exception_handlers=exception_handlers("blob server"),
-    )
     for routes in (blob_routes, reference_routes, sweep_routes):
         app.include_router(routes(service))
-    app.include_router(health_routes(service.metrics))
     return app

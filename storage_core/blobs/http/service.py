@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Final, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
 
-from lockgate.storage_core.blobs.http.server.auth.policy import (
+from lockgate.storage_core.blobs.http.access import (
     ALL_JOBS,
     NO_JOB_YET,
     AccessPolicy,
@@ -18,8 +19,7 @@ from lockgate.storage_core.blobs.http.server.auth.policy import (
 )
 from lockgate.storage_core.blobs.server.server import BlobServer
 from lockgate.storage_core.errors import AccessDeniedError
-from lockgate.storage_core.http.server.received_body import Body, JsonBudget
-from lockgate.storage_core.http.server.request_metrics import Metrics
+from lockgate.storage_core.http.request_body import body_pieces, content_length, json_body
 from lockgate.storage_core.journal import propagation
 from lockgate.storage_core.journal.session_token import AT_LEAST_HEADER
 from lockgate.storage_core.settings import MIB
@@ -33,8 +33,11 @@ TRANSFER_THREADS: Final = 32
 _CALL_BYTES: Final = 16 * MIB
 """Maximum size of a JSON body."""
 
-_ALL_CALLS_BYTES: Final = 4 * _CALL_BYTES
-"""Maximum size of the large JSON bodies of all requests together."""
+_SMALL_BYTES: Final = MIB // 16
+"""Size up to which any number of JSON bodies is read at once; almost every body is smaller."""
+
+LARGE_BODIES: Final = 4
+"""Larger JSON bodies that are read at once; without a limit, one token could take all memory."""
 
 _READS: Final = frozenset({"GET", "HEAD"})
 
@@ -46,10 +49,9 @@ class Service:
 
     def __init__(self, server: BlobServer, authorise: AccessPolicy, *, max_bytes: int, idle_s: float) -> None:
         self.server = server
-        self.metrics = Metrics("lockgate_blobs")
-        self.json_budget = JsonBudget(_ALL_CALLS_BYTES)
-        self.idle_s = idle_s
         self._authorise = authorise
+        self._idle_s = idle_s
+        self._large_bodies = asyncio.Semaphore(LARGE_BODIES)
         self._max_bytes = max_bytes
         self._calls = CapacityLimiter(CALL_THREADS)
         self._transfers = CapacityLimiter(TRANSFER_THREADS)
@@ -68,14 +70,18 @@ class Service:
         """Admit a request whose jobs are not known yet."""
         await self.admit(request, NO_JOB_YET)
 
-    def blob_body(self, request: Request) -> Body:
-        """Return the body of a request that uploads a blob."""
-        return Body(request, max_bytes=self._max_bytes, setting="LOCKGATE_BLOB_MAX_BYTES", idle_s=self.idle_s)
+    def blob_pieces(self, request: Request) -> AsyncIterator[bytes]:
+        """Yield the body of a request that uploads a blob."""
+        return body_pieces(
+            request, max_bytes=self._max_bytes, idle_s=self._idle_s, setting="LOCKGATE_BLOB_MAX_BYTES"
+        )
 
     async def message(self, request: Request, kind: type[T]) -> T:
         """Return the JSON body of a request."""
-        body = Body(request, max_bytes=_CALL_BYTES, idle_s=self.idle_s, budget=self.json_budget)
-        return await body.json(kind)
+        declared = content_length(request)
+        is_large = declared is None or declared > _SMALL_BYTES
+        async with self._large_bodies if is_large else nullcontext():
+            return await json_body(request, kind, max_bytes=_CALL_BYTES, idle_s=self._idle_s)
 
     async def call(self, work: Callable[..., T], *arguments: object, **options: object) -> T:
         """Do short work in a thread."""

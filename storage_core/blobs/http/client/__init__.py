@@ -1,1 +1,0 @@
-"""Call a blob server over HTTP."""

@@ -1,1 +1,0 @@
-"""The blob server as a FastAPI application."""

@@ -1,1 +1,0 @@
-"""Access to the blobs of a job: the policy, bearer tokens and their file."""

@@ -1,1 +1,0 @@
-"""The routes of the blob server, one file a family of calls."""

@@ -1,1 +1,0 @@
-"""Parts of a server: sockets, TLS, limits, tokens, request bodies, errors."""
