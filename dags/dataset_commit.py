@@ -196,7 +196,7 @@ replaces what it published. The **libraries** belong to the run and are deleted 
     write = SparkWriteOperator(
         task_id="write",
         job=setup.output,
-        python_callable="lockgate.operators.dag_run.sources:read_files",
+        python_callable="lockgate.operators.spark_process.frames:read_files",
         op_kwargs={
             "source": dag.param("source"),
             "source_format": dag.param("source_format"),

@@ -27,12 +27,7 @@ if TYPE_CHECKING:
     from lockgate.storage_core.commit.records.phase import JobPhase
     from lockgate.storage_core.commit.recovery.recover import recover_job
     from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
-    from lockgate.storage_core.errors import (
-        FencedError,
-        LockgateError,
-        NotAppliedError,
-        OutcomeUnknownError,
-    )
+    from lockgate.storage_core.errors import FencedError, LockgateError, NotAppliedError, OutcomeUnknownError
     from lockgate.storage_core.files.home_files import open_files
     from lockgate.storage_core.settings import Settings, load_settings
 

@@ -14,12 +14,12 @@ def get_provider_info() -> dict[str, Any]:
         "name": "Lockgate",
         "description": installed["Summary"],
         "versions": [installed["Version"]],
-        "notifications": ["lockgate.operators.dag_run.notifier.JobNotifier"],
+        "notifications": ["lockgate.operators.notifier.JobNotifier"],
         "connection-types": [
             {
                 "connection-type": "lockgate",
                 "hook-name": "Lockgate",
-                "hook-class-name": "lockgate.operators.connections.hook.LockgateHook",
+                "hook-class-name": "lockgate.operators.connections.LockgateHook",
                 "ui-field-behaviour": {
                     "hidden-fields": ["host", "schema", "login", "port", "extra"],
                     "relabeling": {"password": "Password of the journal"},

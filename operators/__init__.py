@@ -9,15 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from lockgate.operators.asset_events.announce import JobAnnounceOperator
+    from lockgate.operators.announce import JobAnnounceOperator
     from lockgate.operators.audit import AuditOperator
     from lockgate.operators.blobs import BlobSweepOperator, BlobUploadOperator
-    from lockgate.operators.dag_run.notifier import JobNotifier
-    from lockgate.operators.deferral.sensors import JobSensor, ManifestSensor
     from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
     from lockgate.operators.journal import JournalCheckpointOperator
     from lockgate.operators.leases import LeaseRecoveryOperator, VolumeVerifyOperator
+    from lockgate.operators.notifier import JobNotifier
     from lockgate.operators.recovery import JobRecoveryOperator
+    from lockgate.operators.sensors import JobSensor, ManifestSensor
     from lockgate.operators.spark import SparkWriteOperator
     from lockgate.operators.tasks import TaskCommitOperator
     from lockgate.operators.uploads import UploadSweepOperator
@@ -47,15 +47,15 @@ _MODULES: Final = {
     "BlobSweepOperator": "blobs",
     "BlobUploadOperator": "blobs",
     "JobAbortOperator": "jobs",
-    "JobAnnounceOperator": "asset_events.announce",
+    "JobAnnounceOperator": "announce",
     "JobCommitOperator": "jobs",
-    "JobNotifier": "dag_run.notifier",
+    "JobNotifier": "notifier",
     "JobRecoveryOperator": "recovery",
-    "JobSensor": "deferral.sensors",
+    "JobSensor": "sensors",
     "JobSetupOperator": "jobs",
     "JournalCheckpointOperator": "journal",
     "LeaseRecoveryOperator": "leases",
-    "ManifestSensor": "deferral.sensors",
+    "ManifestSensor": "sensors",
     "SparkWriteOperator": "spark",
     "TaskCommitOperator": "tasks",
     "UploadSweepOperator": "uploads",

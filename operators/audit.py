@@ -7,17 +7,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from lockgate.operators.audits.results import COLUMNS, Validation, failed_rows, failing, page
 from lockgate.operators.audits.suites import Suite
-from lockgate.operators.connections.connected import with_connections
+from lockgate.operators.audits.validation import COLUMNS, Validation, failed_rows, failing, page
 from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, parked_after
 from lockgate.operators.dag_run.log_tables import log_table
-from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
+from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator, task_entry
 from lockgate.operators.dag_run.page_links import PageLink, job_address
 from lockgate.operators.dag_run.parameters import seconds_or_none
-from lockgate.operators.dag_run.retries import fail_without_retry
-from lockgate.operators.spark_process.environment import ALL
-from lockgate.operators.spark_process.process import SparkChild, SparkWork
+from lockgate.operators.spark_process.process import ALL, SparkChild, SparkWork
 from lockgate.storage_core.errors import AuditFailedError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -122,11 +119,10 @@ class AuditOperator(LockgateOperator):
     def _child(self) -> SparkChild:
         return SparkChild(self.log)
 
-    @fail_without_retry()
-    @with_connections
+    @task_entry
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow passes it by name
         """Validate, record the verdict, and return its summary."""
-        from lockgate.operators.audits.staged_rows import staged_rows  # noqa: PLC0415 - at run time only
+        from lockgate.operators.audits.staged_rows import staged_rows
 
         _check_choice("engine", self.engine, ENGINES)
         _check_choice("format", self.format, FORMATS)
@@ -166,7 +162,7 @@ class AuditOperator(LockgateOperator):
 
     def _by_statistics(self, job: Job) -> tuple[str, Validation, int]:
         """Return the digest of the pending sets, the answers of their statistics, and the number of files."""
-        from lockgate.operators.audits.column_statistics import validate_statistics  # noqa: PLC0415 - see above
+        from lockgate.operators.audits.column_statistics import validate_statistics
 
         if self.suite is None or self.suite == "":
             raise InvalidInputError("AuditOperator: engine 'statistics' needs a suite; nothing was read")
@@ -209,12 +205,12 @@ class AuditOperator(LockgateOperator):
         return verdict
 
     def _in_pandas(self, staged: StagedRows, suite: Suite) -> Validation:
-        from lockgate.operators.audits.staged_rows import validate_in_pandas  # noqa: PLC0415 - at run time only
+        from lockgate.operators.audits.staged_rows import validate_in_pandas
 
         return validate_in_pandas(staged, suite, format=self.format, columns=self.columns)
 
     def _in_spark(self, staged: StagedRows, suite: Suite) -> Validation:
-        from lockgate.operators.connections.spark import spark_place  # noqa: PLC0415 - at run time only
+        from lockgate.operators.connections import spark_place
 
         place = spark_place(self.master, self.spark_conn_id, None)
         validation: Validation = self._child.run(

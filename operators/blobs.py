@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk.exceptions import AirflowException
 
-from lockgate.operators.connections.connected import with_connections
-from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
+from lockgate.operators.dag_run.log_tables import LoggedProgress, log_table
+from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator, task_entry
 from lockgate.operators.dag_run.page_links import PageLink
 from lockgate.operators.dag_run.parameters import check_bool, filled_in, seconds
-from lockgate.operators.dag_run.progress import LoggedProgress, aligned
-from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.ids import job_name, new_token
 from lockgate.storage_core.settings import load_intervals, load_settings
@@ -72,13 +70,12 @@ class BlobUploadOperator(LockgateOperator):
         self.recreatable = recreatable
         self.use = use
 
-    @fail_without_retry()
-    @with_connections
+    @task_entry
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Upload the files and return their handle."""
-        from lockgate.storage_core.blobs.protocol import ArtefactFile, Artefacts  # noqa: PLC0415
-        from lockgate.storage_core.blobs.server_or_client import open_blobs  # noqa: PLC0415 - opens a journal
-        from lockgate.storage_core.blobs.upload import files_below, upload  # noqa: PLC0415
+        from lockgate.storage_core.blobs.protocol import ArtefactFile, Artefacts
+        from lockgate.storage_core.blobs.server_or_client import open_blobs
+        from lockgate.storage_core.blobs.upload import files_below, upload
 
         check_bool("recreatable", self.recreatable)
         if self.use not in {"library", "other"}:
@@ -151,8 +148,7 @@ class BlobSweepOperator(LockgateOperator):
         self.timeout_s = timeout_s
         self.grace_s = grace_s
 
-    @fail_without_retry()
-    @with_connections
+    @task_entry
     def execute(self, context: Context) -> dict[str, dict[str, int]]:  # noqa: ARG002 - Airflow's
         """Sweep, and return what was deleted."""
         check_bool("report_only", self.report_only)
@@ -181,7 +177,7 @@ class BlobSweepOperator(LockgateOperator):
         return self.sweep_by == "workers" or (self.sweep_by == "auto" and prefers_workers)
 
     def _by_worker(self) -> BlobSweepReport:
-        from lockgate.workers.dispatch import sweep_blobs  # noqa: PLC0415 - imports Celery
+        from lockgate.workers.dispatch import sweep_blobs
 
         return sweep_blobs(
             dry_run=self.report_only,
@@ -191,7 +187,7 @@ class BlobSweepOperator(LockgateOperator):
         )
 
     def _here(self, settings: Settings) -> BlobSweepReport:
-        from lockgate.storage_core.blobs.server_or_client import open_blobs  # noqa: PLC0415 - opens a journal
+        from lockgate.storage_core.blobs.server_or_client import open_blobs
 
         with open_blobs(settings) as blobs:
             return blobs.sweep(
@@ -201,6 +197,4 @@ class BlobSweepOperator(LockgateOperator):
 
 def summary_table(report: BlobSweepReport) -> str:
     """Return a table with one line for each reason: number of blobs and their bytes."""
-    rows = [("what", "number", "bytes")]
-    rows += [(what, str(number), "-" if size is None else str(size)) for what, number, size in report.rows()]
-    return aligned(rows)
+    return log_table(("what", "number", "bytes"), report.rows())

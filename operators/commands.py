@@ -11,6 +11,7 @@ import typer
 
 from lockgate.storage_core.cli.render import JsonFlag, print_json, print_line, print_table
 from lockgate.storage_core.errors import MissingPartError
+from lockgate.storage_core.settings import load_settings
 
 xcom_commands = typer.Typer(
     help="XCom values that are kept as blobs.",
@@ -31,7 +32,7 @@ def register(root: typer.Typer) -> None:
 @dag_commands.command("path")
 def dags_path(json: JsonFlag = False) -> None:
     """Print the folder of the DAG files, for a DAG bundle or a symbolic link."""
-    from lockgate.operators.dag_files import dags_dir  # noqa: PLC0415 - slow to import
+    from lockgate.operators.dag_files import dags_dir
 
     folder = dags_dir()
     if json:
@@ -51,7 +52,7 @@ def install_dags(
     Running it again changes nothing. It never overwrites a file: if another file has the name of a stub, it
     writes nothing at all.
     """
-    from lockgate.operators.dag_files import install_stubs  # noqa: PLC0415
+    from lockgate.operators.dag_files import install_stubs
 
     stubs = install_stubs(folder)
     if json:
@@ -92,9 +93,8 @@ def sweep(
             "Airflow is not installed here, and only its database knows which XCom rows exist; nothing was "
             "dropped; run this where Airflow's scheduler or API server runs"
         )
-    from lockgate.operators.xcom.sweep import sweep_xcoms  # noqa: PLC0415 - slow to import
-    from lockgate.storage_core.blobs.server_or_client import open_blobs  # noqa: PLC0415
-    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
+    from lockgate.operators.xcom.sweep import sweep_xcoms
+    from lockgate.storage_core.blobs.server_or_client import open_blobs
 
     settings = load_settings()
     with open_blobs(settings) as blobs:

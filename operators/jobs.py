@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
-from lockgate.operators.connections.connected import with_connections
+from lockgate.operators.asset_events import flat
 from lockgate.operators.dag_run.job_handle import (
     JobHandle,
     NamedJob,
@@ -19,15 +19,13 @@ from lockgate.operators.dag_run.job_handle import (
     run_name,
 )
 from lockgate.operators.dag_run.lineage import lineage_if_installed, lineage_of_destination
-from lockgate.operators.dag_run.log_tables import receipt_table
-from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
+from lockgate.operators.dag_run.log_tables import LoggedProgress, receipt_table
+from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator, task_entry
 from lockgate.operators.dag_run.page_links import job_address
 from lockgate.operators.dag_run.parameters import check_bool, seconds, seconds_or_none
-from lockgate.operators.dag_run.progress import LoggedProgress
-from lockgate.operators.dag_run.receipts import flat
-from lockgate.operators.dag_run.retries import fail_without_retry
-from lockgate.operators.deferral.wait import defer_until, is_deferrable, remaining
+from lockgate.operators.deferral import defer_until, is_deferrable, remaining
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
+from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -135,11 +133,10 @@ class JobSetupOperator(LockgateOperator):
         self.park_timeout_s = park_timeout_s
         self.job: NamedJob | None = None  # for the link
 
-    @fail_without_retry()
-    @with_connections
+    @task_entry
     def execute(self, context: Context) -> JobHandle:
         """Set the job up, park it, and return its handle."""
-        from lockgate.storage_core.commit.records.phase import JobPhase  # noqa: PLC0415 - when a task runs
+        from lockgate.storage_core.commit.records.phase import JobPhase
 
         park_timeout_s = seconds_or_none("park_timeout_s", self.park_timeout_s)
         job = self._open(context)
@@ -154,7 +151,7 @@ class JobSetupOperator(LockgateOperator):
             self.log.info("job %s at %s, mode %s", job.job_id, job.destination, self.mode)
             self.log.info("its page: %s", job_address(job.destination, job.job_id))
             if self.on_lapse == "resume":  # recovery may commit the job before its commit task begins
-                from lockgate.operators.asset_events.pending_events import save_pending  # noqa: PLC0415
+                from lockgate.operators.asset_events import save_pending
 
                 for commit in self._commits():
                     save_pending(job, context["ti"], commit.outlets, task_id=commit.task_id)
@@ -166,7 +163,7 @@ class JobSetupOperator(LockgateOperator):
         return [task for task in after if issubclass(_class_of(task), JobCommitOperator)][:1]
 
     def _open(self, context: Context) -> Job:
-        from lockgate.storage_core.commit.open_or_attach import open_job  # noqa: PLC0415 - when a task runs
+        from lockgate.storage_core.commit.open_or_attach import open_job
 
         return open_job(
             self.destination,
@@ -192,9 +189,8 @@ def _class_of(task: BaseOperator | MappedOperator) -> type:
 
 
 def _committer(destination: str) -> str:
-    from lockgate.storage_core.commit.committers import configured_committer  # noqa: PLC0415 - when a task runs
-    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415 - when a task runs
-    from lockgate.storage_core.stores.open_store import parse_destination  # noqa: PLC0415 - when a task runs
+    from lockgate.storage_core.commit.committers import configured_committer
+    from lockgate.storage_core.stores.open_store import parse_destination
 
     return configured_committer(parse_destination(destination), load_settings(), "staging")
 
@@ -250,8 +246,7 @@ class JobCommitOperator(LockgateOperator):
         self.deferrable = deferrable
         self._lineage: OperatorLineage[Any, Any] | None = None
 
-    @fail_without_retry()
-    @with_connections
+    @task_entry
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit the job, emit the Asset events, and return the receipt."""
         if self.complete_by not in {"auto", "threads", "workers"}:
@@ -261,13 +256,12 @@ class JobCommitOperator(LockgateOperator):
             )
         return self._commit(context, partial(self._complete, seconds("timeout_s", self.timeout_s)))
 
-    @fail_without_retry()
-    @with_connections
+    @task_entry
     def resume(
         self, context: Context, event: dict[str, str], batch: str, deadline_s: float
     ) -> dict[str, Any]:
         """Take the results of the workers, end the decided job, and return the receipt."""
-        from lockgate.workers.dispatch import GRACE_S, complete_by_workers  # noqa: PLC0415 - imports Celery
+        from lockgate.workers.dispatch import GRACE_S, complete_by_workers
 
         timeout_s, grace_s = remaining(event, deadline_s, GRACE_S)
         progress = LoggedProgress(self.log)
@@ -277,9 +271,8 @@ class JobCommitOperator(LockgateOperator):
         return self._commit(context, completer)
 
     def _commit(self, context: Context, completer: ShardCompleter) -> dict[str, Any]:
-        from lockgate.operators.asset_events.emitted import emit_once  # noqa: PLC0415 - when a task runs
-        from lockgate.operators.asset_events.pending_events import save_pending  # noqa: PLC0415
-        from lockgate.storage_core.commit.records.phase import JobPhase  # noqa: PLC0415 - when a task runs
+        from lockgate.operators.asset_events import emit_once, save_pending
+        from lockgate.storage_core.commit.records.phase import JobPhase
 
         park_timeout_s = seconds_or_none("park_timeout_s", self.park_timeout_s)
         allow_empty = check_bool("allow_empty", self.allow_empty)
@@ -314,7 +307,7 @@ class JobCommitOperator(LockgateOperator):
         self.log.info(DECIDED, job_id, destination, destination, job_id, page)
         if not self._is_by_workers(shard_count):
             return ()
-        from lockgate.workers.dispatch import complete_by_workers  # noqa: PLC0415 - imports Celery
+        from lockgate.workers.dispatch import complete_by_workers
 
         if is_deferrable(self.deferrable):
             try:
@@ -330,8 +323,7 @@ class JobCommitOperator(LockgateOperator):
     def _is_by_workers(self, shard_count: int) -> bool:
         if self.complete_by != "auto":
             return self.complete_by == "workers"
-        from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES  # noqa: PLC0415 - when a task runs
-        from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
+        from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES
 
         settings = load_settings()
         return settings.broker_url is not None and shard_count * SHARD_ENTRIES > settings.commit_shard_files
@@ -340,8 +332,8 @@ class JobCommitOperator(LockgateOperator):
         self, timeout_s: float, destination: str, job_id: JobId, plan: str, shard_count: int
     ) -> NoReturn:
         """Send the shards and free the slot; the decided job needs no lease."""
-        from lockgate.workers.celery_app import COMMIT_QUEUE  # noqa: PLC0415 - imports Celery
-        from lockgate.workers.dispatch import GRACE_S, dispatch_shards  # noqa: PLC0415
+        from lockgate.workers.celery_app import COMMIT_QUEUE
+        from lockgate.workers.dispatch import GRACE_S, dispatch_shards
 
         batch = dispatch_shards(destination, job_id, plan, shard_count, expires_s=timeout_s)
         self.log.info("job %s: %d shards sent as batch %s", job_id, shard_count, batch)
@@ -374,11 +366,10 @@ class JobAbortOperator(LockgateOperator):
         self.job = job
         self.reason = reason
 
-    @fail_without_retry()
-    @with_connections
+    @task_entry
     def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow passes it by name
         """Abort the job unless it is decided, and return its phase."""
-        from lockgate.storage_core.commit.records.phase import JobPhase  # noqa: PLC0415 - when a task runs
+        from lockgate.storage_core.commit.records.phase import JobPhase
 
         job = attach(self.job)
         phase = abort_attached(job, self.reason)
@@ -396,8 +387,8 @@ class JobAbortOperator(LockgateOperator):
 
 def abort_attached(job: Job, reason: str) -> JobPhase:
     """Abort a job unless it is decided to commit, with its artefacts and Asset events; return its phase."""
-    from lockgate.operators.asset_events.pending_events import drop_pending  # noqa: PLC0415 - when a task runs
-    from lockgate.storage_core.commit.records.phase import JobPhase  # noqa: PLC0415 - when a task runs
+    from lockgate.operators.asset_events import drop_pending
+    from lockgate.storage_core.commit.records.phase import JobPhase
 
     try:
         job.abort(reason)

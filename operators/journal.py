@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from lockgate.operators.connections.connected import with_connections
-from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
+from lockgate.operators.dag_run.log_tables import LoggedProgress
+from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator, task_entry
 from lockgate.operators.dag_run.page_links import PageLink
 from lockgate.operators.dag_run.parameters import check_bool
-from lockgate.operators.dag_run.progress import LoggedProgress
-from lockgate.operators.dag_run.retries import fail_without_retry
+from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -39,11 +38,7 @@ class JournalCheckpointOperator(LockgateOperator):
     """
 
     operator_extra_links = (PageLink("Lockgate journal", "journal"),)
-    template_fields: Sequence[str] = (
-        *CONNECTIONS,
-        "report_only",
-        "leave_safe_mode",
-    )
+    template_fields: Sequence[str] = (*CONNECTIONS, "report_only", "leave_safe_mode")
 
     def __init__(
         self, *, report_only: bool = False, leave_safe_mode: str | None = None, **kwargs: Any
@@ -52,18 +47,13 @@ class JournalCheckpointOperator(LockgateOperator):
         self.report_only = report_only
         self.leave_safe_mode = leave_safe_mode
 
-    @fail_without_retry()
-    @with_connections
+    @task_entry
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow's
         """Maintain the configured journal; skip the task if there is none."""
-        from lockgate.storage_core.journal.checkpoint.checkpoints import (  # noqa: PLC0415 - SQLAlchemy
-            open_checkpoints,
-            take_checkpoint,
-        )
-        from lockgate.storage_core.journal.checkpoint.prune import prune  # noqa: PLC0415 - when a task runs
-        from lockgate.storage_core.journal.checkpoint.verify import verify  # noqa: PLC0415 - when a task runs
-        from lockgate.storage_core.journal.process_journal import configured_journal  # noqa: PLC0415 - when a task runs
-        from lockgate.storage_core.settings import load_settings  # noqa: PLC0415 - when a task runs
+        from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints, take_checkpoint
+        from lockgate.storage_core.journal.checkpoint.prune import prune
+        from lockgate.storage_core.journal.checkpoint.verify import verify
+        from lockgate.storage_core.journal.process_journal import configured_journal
 
         check_bool("report_only", self.report_only)
         settings = load_settings()
@@ -97,7 +87,7 @@ class JournalCheckpointOperator(LockgateOperator):
 
     def _leave(self, journal: Journal, reason: str) -> int:
         """Drop a reason for safe mode; return how many remain."""
-        from lockgate.storage_core.journal.safe_mode import leave_safe_mode  # noqa: PLC0415 - SQLAlchemy
+        from lockgate.storage_core.journal.safe_mode import leave_safe_mode
 
         if not self.report_only:
             leases = leave_safe_mode(journal, reason)

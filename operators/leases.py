@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow.sdk.exceptions import AirflowException
 
-from lockgate.operators.connections.connected import with_connections
-from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
+from lockgate.operators.dag_run.log_tables import LoggedProgress, log_table
+from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator, task_entry
 from lockgate.operators.dag_run.page_links import PageLink
 from lockgate.operators.dag_run.parameters import check_bool, positive, seconds
-from lockgate.operators.dag_run.progress import LoggedProgress, aligned
-from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import load_settings
 
@@ -96,8 +94,7 @@ class LeaseRecoveryOperator(_FilesOperator):
         super().__init__(run_by=run_by, timeout_s=timeout_s, grace_s=grace_s, **kwargs)
         self.report_only = report_only
 
-    @fail_without_retry()
-    @with_connections
+    @task_entry
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's
         """Recover, remove, and return what was done."""
         check_bool("report_only", self.report_only)
@@ -106,12 +103,13 @@ class LeaseRecoveryOperator(_FilesOperator):
         self.log.info(
             "%s:\n%s",
             "would be done" if self.report_only else "done",
-            aligned(
+            log_table(
+                ("what", "number"),
                 [
-                    ("files recovered", str(len(done.files) - len(left))),
-                    ("blocks removed", str(done.removed.blocks)),
-                    ("blocks kept: a volume did not answer", str(done.removed.kept_blocks)),
-                ]
+                    ("files recovered", len(done.files) - len(left)),
+                    ("blocks removed", done.removed.blocks),
+                    ("blocks kept: a volume did not answer", done.removed.kept_blocks),
+                ],
             ),
         )
         if done.held_back:
@@ -124,13 +122,13 @@ class LeaseRecoveryOperator(_FilesOperator):
         return {"recovered": len(done.files), "removed_blocks": done.removed.blocks}
 
     def _by_worker(self) -> FilesRecovered:
-        from lockgate.workers.dispatch import recover_files  # noqa: PLC0415 - imports Celery
+        from lockgate.workers.dispatch import recover_files
 
         return recover_files(report_only=self.report_only, **self.limits())
 
     def _here(self) -> FilesRecovered:
-        from lockgate.storage_core.event_log.event_files import delete_old_logs  # noqa: PLC0415
-        from lockgate.storage_core.files.scheduled_work import recover_files  # noqa: PLC0415 - opens a journal
+        from lockgate.storage_core.event_log.event_files import delete_old_logs
+        from lockgate.storage_core.files.scheduled_work import recover_files
 
         delete_old_logs(load_settings(), dry_run=self.report_only, note=self.note)
         return recover_files(load_settings(), report_only=self.report_only, note=self.note)
@@ -184,8 +182,7 @@ class VolumeVerifyOperator(_FilesOperator):
         self.repair = repair
         self.mb_per_s = mb_per_s
 
-    @fail_without_retry()
-    @with_connections
+    @task_entry
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's
         """Check or repair, and return what was compared and done."""
         check_bool("repair", self.repair)
@@ -215,7 +212,7 @@ class VolumeVerifyOperator(_FilesOperator):
         return self.repair and not self.path
 
     def _by_worker(self, mb_per_s: int) -> VolumesMaintained:
-        from lockgate.workers.dispatch import maintain_volumes  # noqa: PLC0415 - imports Celery
+        from lockgate.workers.dispatch import maintain_volumes
 
         done = maintain_volumes(path=self.path, repair=self._repairs, mb_per_s=mb_per_s, **self.limits())
         for problem in done.problems:
@@ -223,7 +220,7 @@ class VolumeVerifyOperator(_FilesOperator):
         return done
 
     def _here(self, mb_per_s: int) -> VolumesMaintained:
-        from lockgate.storage_core.files import scheduled_work  # noqa: PLC0415 - opens a journal
+        from lockgate.storage_core.files import scheduled_work
 
         limit = mb_per_s * 1e6
         if not self._repairs:

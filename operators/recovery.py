@@ -10,24 +10,22 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from lockgate.operators.connections.connected import with_connections
-from lockgate.operators.dag_run.destinations import (
+from lockgate.operators.dag_run.job_handle import drop_blobs, triggered_by
+from lockgate.operators.dag_run.log_tables import LoggedProgress, log_table
+from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator, task_entry
+from lockgate.operators.dag_run.page_links import job_address
+from lockgate.operators.dag_run.parameters import (
+    check_bool,
     configured_destinations,
     named_destinations,
+    seconds,
     watched_destinations,
 )
-from lockgate.operators.dag_run.job_handle import drop_blobs, triggered_by
-from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
-from lockgate.operators.dag_run.page_links import job_address
-from lockgate.operators.dag_run.parameters import check_bool, seconds
-from lockgate.operators.dag_run.progress import LoggedProgress, aligned
-from lockgate.operators.dag_run.retries import fail_without_retry
-from lockgate.operators.deferral.wait import defer_until, is_deferrable, remaining
+from lockgate.operators.deferral import defer_until, is_deferrable, remaining
 from lockgate.operators.jobs import abort_attached
 from lockgate.storage_core.decoding import convert
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
 from lockgate.storage_core.ids import JobId
-from lockgate.storage_core.printable import printable
 from lockgate.storage_core.settings import load_intervals, load_settings
 
 if TYPE_CHECKING:
@@ -37,9 +35,11 @@ if TYPE_CHECKING:
     from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult
     from lockgate.storage_core.settings import Settings
 
-SettleBy = Literal["auto", "threads", "workers"]
+RecoverBy = Literal["auto", "threads", "workers"]
 COLUMNS: Final = ("job", "destination", "found", "lease", "action", "ended", "detail")
-UNSETTLED: Final = "not settled yet"
+UNRECOVERED: Final = "not recovered yet"
+UNFOLDED: Final = 10_000
+"""Width of a table with one line for each job, so that a search finds its id and destination."""
 PAGES: Final = 50
 """Jobs whose pages the log of a recovery names."""
 
@@ -50,7 +50,7 @@ def recovery_interval() -> timedelta:
 
 
 class JobRecoveryOperator(LockgateOperator):
-    """Settles every job whose driver is gone, by the protocol's recovery table.
+    """Recovers every job whose driver is gone, by the protocol's recovery table.
 
     The journal's registry lists jobs with expired leases at all destinations. The watched destinations are
     also scanned, because the registry is an index and may have lost a job.
@@ -59,23 +59,23 @@ class JobRecoveryOperator(LockgateOperator):
     a destination cannot be reached.
 
     Args:
-        destinations: Settle only jobs at these destinations (list, or text with commas). None: all jobs in
+        destinations: Recover only jobs at these destinations (list, or text with commas). None: all jobs in
             the registry, and those at `LOCKGATE_DESTINATIONS`, or else at the destinations of the Airflow
             Variable `lockgate_destinations`. Read when the task runs.
         destination: One more destination, such as that of `job_id`.
-        job_id: Settle only this job. Without a destination, the journal's registry finds it, by id or name.
+        job_id: Recover only this job. Without a destination, the journal's registry finds it, by id or name.
         report_only: Change nothing, only report what would be done.
         abort_reason: Abort the job `job_id` for this reason, also if its driver is alive, as
             `lockgate jobs abort` does; None or empty: recover. Fails if the job is decided to commit.
-        settle_by: Who settles: `workers` (Celery, queue `recovery`), `threads` (of this task) or `auto`
+        recover_by: Who recovers: `workers` (Celery, queue `recovery`), `threads` (of this task) or `auto`
             (workers if `LOCKGATE_BROKER_URL` is set).
         timeout_s: How long workers may take.
         grace_s: How long to wait for a worker if none listens, before threads do the work.
         deferrable: Wait for the workers in the triggerer; None: Airflow's `[operators] default_deferrable`.
 
     Returns:
-        Number of jobs for each action, for each reason to leave jobs alone, and not settled yet: the next run
-        continues with those.
+        Number of jobs for each action, for each reason to leave jobs alone, and not recovered yet: the next
+        run continues with those.
     """
 
     template_fields: Sequence[str] = (
@@ -85,7 +85,7 @@ class JobRecoveryOperator(LockgateOperator):
         "job_id",
         "report_only",
         "abort_reason",
-        "settle_by",
+        "recover_by",
         "timeout_s",
         "grace_s",
     )
@@ -100,7 +100,7 @@ class JobRecoveryOperator(LockgateOperator):
         job_id: str | None = None,
         report_only: bool = False,
         abort_reason: str | None = None,
-        settle_by: SettleBy = "auto",
+        recover_by: RecoverBy = "auto",
         timeout_s: float = 3600.0,
         grace_s: float = 60.0,
         deferrable: bool | None = None,
@@ -112,15 +112,14 @@ class JobRecoveryOperator(LockgateOperator):
         self.job_id = job_id
         self.report_only = report_only
         self.abort_reason = abort_reason
-        self.settle_by = settle_by
+        self.recover_by = recover_by
         self.timeout_s = timeout_s
         self.grace_s = grace_s
         self.deferrable = deferrable
 
-    @fail_without_retry()
-    @with_connections
+    @task_entry
     def execute(self, context: Context) -> dict[str, int]:
-        """Find the jobs, settle them, and return how each ended."""
+        """Find the jobs, recover them, and return how each ended."""
         check_bool("report_only", self.report_only)
         settings = load_settings()
         if self.abort_reason:
@@ -128,14 +127,15 @@ class JobRecoveryOperator(LockgateOperator):
             return self._abort(settings, f"{self.abort_reason}; by {user}" if user else self.abort_reason)
         by_workers = self._by_workers(settings)
         unended, unreached = self._find(settings)
-        self.log.info("%d jobs to settle; left alone: %s", len(unended.expired), unended.left_alone or "none")
+        self.log.info(
+            "%d jobs to recover; left alone: %s", len(unended.expired), unended.left_alone or "none"
+        )
         if by_workers and unended.expired and is_deferrable(self.deferrable):
             self._defer(unended, unreached)
-        settling = self._by_celery if by_workers else self._by_threads
-        return self._report(settling(unended.expired, settings), unended, unreached)
+        recover = self._by_celery if by_workers else self._by_threads
+        return self._report(recover(unended.expired, settings), unended, unreached)
 
-    @fail_without_retry()
-    @with_connections
+    @task_entry
     def resume(
         self,
         context: Context,  # noqa: ARG002 - Airflow's
@@ -144,8 +144,8 @@ class JobRecoveryOperator(LockgateOperator):
         batch: str,
         deadline_s: float,
     ) -> dict[str, int]:
-        """Take the workers' results, settle what they did not, and return how each job ended."""
-        from lockgate.storage_core.commit.recovery.expired_jobs import UnendedJobs  # noqa: PLC0415 - SQLAlchemy
+        """Take the workers' results, recover what they did not, and return how each job ended."""
+        from lockgate.storage_core.commit.recovery.expired_jobs import UnendedJobs
 
         unended = convert(found["unended"], UnendedJobs)
         timeout_s, grace_s = remaining(event, deadline_s, seconds("grace_s", self.grace_s))
@@ -155,15 +155,15 @@ class JobRecoveryOperator(LockgateOperator):
         return self._report(results, unended, found["unreached"])
 
     def _abort(self, settings: Settings, reason: str) -> dict[str, int]:
-        from lockgate.storage_core.commit.open_or_attach import attach_job  # noqa: PLC0415 - when a task runs
-        from lockgate.storage_core.commit.records.phase import JobPhase  # noqa: PLC0415 - when a task runs
+        from lockgate.storage_core.commit.open_or_attach import attach_job
+        from lockgate.storage_core.commit.records.phase import JobPhase
 
         abortable = {JobPhase.OPEN, JobPhase.ABORTING, JobPhase.QUARANTINED, JobPhase.FAILED}
         if not self.job_id:
             raise InvalidInputError("abort_reason without job_id: name the job; nothing was done")
         jobs = self._find(settings)[0].expired
         if self.restricted:  # the registry may have found the destination
-            from lockgate.operators.trigger_rights.allow_lists import allow_lists  # noqa: PLC0415 - at run time
+            from lockgate.operators.trigger_rights import allow_lists
 
             for at in jobs:
                 allow_lists().destination(at.destination)
@@ -182,8 +182,8 @@ class JobRecoveryOperator(LockgateOperator):
 
     def _defer(self, unended: UnendedJobs, unreached: list[str]) -> None:
         """Send the jobs and free the slot; return if the broker does not answer."""
-        from lockgate.workers.celery_app import RECOVERY_QUEUE  # noqa: PLC0415 - imports Celery
-        from lockgate.workers.recovery import dispatch_recovery  # noqa: PLC0415
+        from lockgate.workers.celery_app import RECOVERY_QUEUE
+        from lockgate.workers.dispatch import dispatch_recovery
 
         timeout_s, grace_s = seconds("timeout_s", self.timeout_s), seconds("grace_s", self.grace_s)
         jobs = unended.expired
@@ -198,9 +198,9 @@ class JobRecoveryOperator(LockgateOperator):
         defer_until(self, "batch", waited, timeout_s=timeout_s, batch=batch, found=found)
 
     def _report(
-        self, settled: Iterable[RecoveryResult], unended: UnendedJobs, unreached: Sequence[str]
+        self, recovered: Iterable[RecoveryResult], unended: UnendedJobs, unreached: Sequence[str]
     ) -> dict[str, int]:
-        results = sorted(settled, key=lambda r: (r.destination, r.job_id))
+        results = sorted(recovered, key=lambda r: (r.destination, r.job_id))
         if results:
             self.log.info("recovered:\n%s", summary_table(results))
         for one in results[:PAGES]:
@@ -211,15 +211,15 @@ class JobRecoveryOperator(LockgateOperator):
         return counts(results, unended)
 
     def _by_workers(self, settings: Settings) -> bool:
-        if self.settle_by not in {"auto", "threads", "workers"}:
+        if self.recover_by not in {"auto", "threads", "workers"}:
             raise InvalidInputError(
-                f"settle_by={self.settle_by!r}: must be `workers`, `threads` or `auto`; nothing was done"
+                f"recover_by={self.recover_by!r}: must be `workers`, `threads` or `auto`; nothing was done"
             )
-        return self.settle_by == "workers" or (self.settle_by == "auto" and settings.broker_url is not None)
+        return self.recover_by == "workers" or (self.recover_by == "auto" and settings.broker_url is not None)
 
     def _find(self, settings: Settings) -> tuple[UnendedJobs, list[str]]:
         """Return the jobs that have not ended, and a message for each unreadable destination."""
-        from lockgate.storage_core.commit.recovery.expired_jobs import (  # noqa: PLC0415 - SQLAlchemy
+        from lockgate.storage_core.commit.recovery.expired_jobs import (
             UnendedJobs,
             expired_jobs,
             expired_jobs_at,
@@ -244,7 +244,7 @@ class JobRecoveryOperator(LockgateOperator):
         return found, unreached
 
     def _by_threads(self, jobs: Sequence[JobAt], settings: Settings) -> Iterator[RecoveryResult]:
-        from lockgate.storage_core.commit.recovery.recover import recover_jobs  # noqa: PLC0415 - when a task runs
+        from lockgate.storage_core.commit.recovery.recover import recover_jobs
 
         progress = LoggedProgress(self.log)
         results = recover_jobs(jobs, dry_run=self.report_only, settings=settings)
@@ -261,9 +261,9 @@ class JobRecoveryOperator(LockgateOperator):
         grace_s: float | None = None,
         batch: str | None = None,
     ) -> Iterator[RecoveryResult]:
-        from lockgate.workers.recovery import settle_by_workers  # noqa: PLC0415 - imports Celery
+        from lockgate.workers.dispatch import recover_by_workers
 
-        return settle_by_workers(
+        return recover_by_workers(
             jobs,
             settings=settings,
             dry_run=self.report_only,
@@ -285,9 +285,9 @@ class JobRecoveryOperator(LockgateOperator):
 
 
 def _job_at(destination: str, job_id: str, settings: Settings) -> JobAt:
-    from lockgate.storage_core.commit.records.job_folder import JobFolder  # noqa: PLC0415 - when a task runs
-    from lockgate.storage_core.commit.recovery.recover import JobAt  # noqa: PLC0415 - when a task runs
-    from lockgate.storage_core.stores import open_store  # noqa: PLC0415 - when a task runs
+    from lockgate.storage_core.commit.records.job_folder import JobFolder
+    from lockgate.storage_core.commit.recovery.recover import JobAt
+    from lockgate.storage_core.stores import open_store
 
     folder = JobFolder(open_store(destination, settings), JobId(job_id))
     folder.job()  # a mistyped id is an error, not a job without work
@@ -295,26 +295,19 @@ def _job_at(destination: str, job_id: str, settings: Settings) -> JobAt:
 
 
 def counts(results: Iterable[RecoveryResult], unended: UnendedJobs) -> dict[str, int]:
-    """Return the number of jobs for each action, for each reason to leave them alone, and not settled yet."""
+    """Return the number of jobs for each action, each reason to leave them alone, and not recovered yet."""
     found = Counter(str(result.action) for result in results if result.ended is not None)
     found.update(unended.left_alone)
-    found[UNSETTLED] = sum(result.ended is None for result in results)
+    found[UNRECOVERED] = sum(result.ended is None for result in results)
     return {what: number for what, number in found.items() if number}
 
 
-def summary_table(results: Iterable[RecoveryResult]) -> str:
+def summary_table(results: Sequence[RecoveryResult]) -> str:
     """Return a table with one line for each job."""
-    return aligned([COLUMNS, *(_row(result) for result in results)])
+    return log_table(COLUMNS, [_row(result) for result in results], most_rows=len(results), width=UNFOLDED)
 
 
-def _row(result: RecoveryResult) -> tuple[str, ...]:
-    found, ended = result.found or "unreadable", result.ended or UNSETTLED
-    return (
-        result.job_id,
-        printable(result.destination),
-        str(found),
-        str(result.lease),
-        str(result.action),
-        str(ended),
-        printable(" ".join(result.detail.split())),
-    )
+def _row(result: RecoveryResult) -> tuple[object, ...]:
+    found, ended = result.found or "unreadable", result.ended or UNRECOVERED
+    detail = " ".join(result.detail.split())
+    return result.job_id, result.destination, found, result.lease, result.action, ended, detail

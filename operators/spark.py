@@ -7,16 +7,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lockgate.operators.connections.connected import with_connections
 from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, handle_of, park, parked_after
 from lockgate.operators.dag_run.lineage import lineage_of_write, parquet_columns
 from lockgate.operators.dag_run.log_tables import log_table
-from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
+from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator, task_entry
 from lockgate.operators.dag_run.page_links import job_address
 from lockgate.operators.dag_run.parameters import check_bool, filled_in, positive, seconds_or_none
-from lockgate.operators.dag_run.retries import fail_without_retry
-from lockgate.operators.spark_process.environment import ALL, Part
-from lockgate.operators.spark_process.process import SparkChild, SparkWork
+from lockgate.operators.spark_process.process import ALL, Part, SparkChild, SparkWork
 from lockgate.storage_core.ids import new_job_attempt_id
 
 if TYPE_CHECKING:
@@ -142,11 +139,10 @@ class SparkWriteOperator(LockgateOperator):
     def _child(self) -> SparkChild:
         return SparkChild(self.log)
 
-    @fail_without_retry()
-    @with_connections
+    @task_entry
     def execute(self, context: Context) -> list[list[str]]:
         """Stage the DataFrame, freeze its files as the job's task list, and return the task ids in chunks."""
-        from lockgate.storage_core.commit.staged_files import group_into_tasks  # noqa: PLC0415 - when a task runs
+        from lockgate.storage_core.commit.staged_files import group_into_tasks
 
         target_bytes, chunks = positive("task_mib", self.task_mib) * MIB, positive("chunks", self.chunks)
         park_timeout_s = seconds_or_none("park_timeout_s", self.park_timeout_s)
@@ -167,16 +163,15 @@ class SparkWriteOperator(LockgateOperator):
         return chunked([task.task_id for task in tasks], chunks)
 
     def _stage(self, job: Job, staging: Path) -> list[StagedFile]:
-        from lockgate.operators.connections.read import child_settings  # noqa: PLC0415 - at run time only
-        from lockgate.operators.connections.spark import spark_place  # noqa: PLC0415
-        from lockgate.storage_core.commit.records.task import StagedFile  # noqa: PLC0415 - when a task runs
+        from lockgate.operators.connections import child_settings, spark_place
+        from lockgate.storage_core.commit.records.task import StagedFile
 
         artefacts = self.artefacts or (None if job.spec.artefacts is None else job.spec.artefacts.handle())
         needs = self._needs() if self.restricted and not artefacts else ALL
         place = spark_place(self.master, self.spark_conn_id, self.spark_connect_id)
         staged = self._child.run(
             SparkWork(
-                run="lockgate.operators.spark_process.staging:stage_frame",
+                run="lockgate.operators.spark_process.frames:stage_frame",
                 arguments={
                     "python_callable": self.python_callable,
                     "op_kwargs": self._op_kwargs(),
@@ -227,7 +222,7 @@ class SparkWriteOperator(LockgateOperator):
         )
 
     def _op_kwargs(self) -> dict[str, Any]:
-        from lockgate.operators.trigger_rights.allow_lists import allow_lists  # noqa: PLC0415 - when a task runs
+        from lockgate.operators.trigger_rights import allow_lists
 
         op_kwargs = dict(self.op_kwargs or {})
         return {**op_kwargs, "allowed": allow_lists()} if self.restricted else op_kwargs

@@ -123,7 +123,7 @@ def _task_file(logger: Any) -> Path | None:
 
 @lru_cache(64)  # called for each event
 def _task_file_at(name: str) -> Path | None:
-    from airflow.sdk.configuration import conf  # noqa: PLC0415 - read when a task runs
+    from airflow.sdk.configuration import conf
 
     file = Path(name)
     dag_processor_logs = conf.get("logging", "dag_processor_child_process_log_directory")
@@ -132,13 +132,13 @@ def _task_file_at(name: str) -> Path | None:
 
 
 def _logs_folder() -> Path:
-    from airflow.sdk.configuration import conf  # noqa: PLC0415 - read when a task runs
+    from airflow.sdk.configuration import conf
 
     return Path(conf.get("logging", "base_log_folder"))
 
 
 def _deletes_local_logs() -> bool:
-    from airflow.sdk.configuration import conf  # noqa: PLC0415 - read when a task has ended
+    from airflow.sdk.configuration import conf
 
     return bool(conf.getboolean("logging", "delete_local_logs", fallback=False))
 
@@ -166,7 +166,7 @@ def _recreatable(cache: BlobCache) -> Get:
 
 
 def _cache() -> BlobCache:
-    from lockgate.storage_core.blobs.cache.process_cache import configured_cache  # noqa: PLC0415 - opens a journal
+    from lockgate.storage_core.blobs.cache.process_cache import configured_cache
 
     return configured_cache(load_settings())
 

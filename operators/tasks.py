@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from lockgate.operators.connections.connected import with_connections
 from lockgate.operators.dag_run.job_handle import (
     JobHandle,
     attach_open,
@@ -13,13 +12,11 @@ from lockgate.operators.dag_run.job_handle import (
     parked_after,
     parked_on_failure,
 )
-from lockgate.operators.dag_run.log_tables import log_table
-from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
+from lockgate.operators.dag_run.log_tables import LoggedProgress, log_table
+from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator, task_entry
 from lockgate.operators.dag_run.page_links import job_address
 from lockgate.operators.dag_run.parameters import seconds, seconds_or_none
-from lockgate.operators.dag_run.progress import LoggedProgress
-from lockgate.operators.dag_run.retries import fail_without_retry
-from lockgate.operators.deferral.wait import defer_until, is_deferrable, longest_park, remaining
+from lockgate.operators.deferral import defer_until, is_deferrable, longest_park, remaining
 from lockgate.storage_core.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -80,8 +77,7 @@ class TaskCommitOperator(LockgateOperator):
         self.park_timeout_s = park_timeout_s
         self.deferrable = deferrable
 
-    @fail_without_retry()
-    @with_connections
+    @task_entry
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow passes it by name
         """Commit the tasks and return their totals."""
         timeout_s, grace_s = seconds("timeout_s", self.timeout_s), seconds("grace_s", self.grace_s)
@@ -94,8 +90,7 @@ class TaskCommitOperator(LockgateOperator):
             self._defer(job, tasks, timeout_s, grace_s)
         return self._commit(job, tasks, timeout_s, grace_s)
 
-    @fail_without_retry()
-    @with_connections
+    @task_entry
     def resume(
         self,
         context: Context,  # noqa: ARG002 - Airflow passes it
@@ -109,8 +104,8 @@ class TaskCommitOperator(LockgateOperator):
         return self._commit(job, self._tasks(job), timeout_s, grace_s, batch=batch)
 
     def _defer(self, job: Job, tasks: list[str], timeout_s: float, grace_s: float) -> NoReturn:
-        from lockgate.workers.celery_app import COMMIT_QUEUE  # noqa: PLC0415 - imports Celery
-        from lockgate.workers.dispatch import dispatch_tasks  # noqa: PLC0415
+        from lockgate.workers.celery_app import COMMIT_QUEUE
+        from lockgate.workers.dispatch import dispatch_tasks
 
         batch = dispatch_tasks(job.destination, job.job_id, job.job_attempt, tasks, expires_s=timeout_s)
         self.log.info("job %s: %d task commits sent as batch %s", job.job_id, len(tasks), batch)
@@ -120,7 +115,7 @@ class TaskCommitOperator(LockgateOperator):
     def _commit(
         self, job: Job, tasks: list[str], timeout_s: float, grace_s: float, *, batch: str | None = None
     ) -> dict[str, Any]:
-        from lockgate.workers.dispatch import commit_tasks  # noqa: PLC0415 - imports Celery
+        from lockgate.workers.dispatch import commit_tasks
 
         with parked_after(job, self._park_timeout_s(), self.log):
             rows = commit_tasks(

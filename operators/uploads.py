@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from airflow.sdk.exceptions import AirflowException
 
-from lockgate.operators.connections.connected import with_connections
-from lockgate.operators.dag_run.destinations import for_each_destination, watched_destinations
-from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
+from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator, task_entry
 from lockgate.operators.dag_run.page_links import PageLink
-from lockgate.operators.dag_run.parameters import check_bool
-from lockgate.operators.dag_run.retries import fail_without_retry
+from lockgate.operators.dag_run.parameters import check_bool, watched_destinations
+from lockgate.storage_core.errors import LockgateError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -46,16 +45,24 @@ class UploadSweepOperator(LockgateOperator):
         self.destinations = destinations
         self.report_only = report_only
 
-    @fail_without_retry()
-    @with_connections
+    @task_entry
     def execute(self, context: Context) -> dict[str, dict[str, dict[str, float]]]:  # noqa: ARG002 - Airflow's
         """Sweep every destination; fail at the end if one could not be swept."""
         check_bool("report_only", self.report_only)
-        return for_each_destination(watched_destinations(self.destinations), self._sweep, self.log)
+        swept, failures = {}, []
+        for destination in watched_destinations(self.destinations):
+            try:
+                swept[destination] = self._sweep(destination)
+                self.log.info("%s: %s", destination, swept[destination] or "nothing to do")
+            except LockgateError as error:
+                failures.append(f"{destination}: {type(error).__name__}: {error}")
+        if failures:
+            raise AirflowException(f"{len(failures)} destinations need attention: {'; '.join(failures)}")
+        return swept
 
     def _sweep(self, destination: str) -> dict[str, dict[str, float]]:
-        from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads  # noqa: PLC0415 - when a task runs
-        from lockgate.storage_core.commit.uploads.upload_owner import SweepAction  # noqa: PLC0415 - when a task runs
+        from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
+        from lockgate.storage_core.commit.uploads.upload_owner import SweepAction
 
         orphans = frozenset({SweepAction.STAGE, SweepAction.ABORT})
         report = sweep_uploads(destination, dry_run=self.report_only, measure=orphans)

@@ -15,7 +15,7 @@ __all__ = ["app"]
 
 def __getattr__(name: str) -> Any:
     if name == "app":
-        from lockgate.workers.celery_app import app  # noqa: PLC0415 - Celery takes a third of a second to import
+        from lockgate.workers.celery_app import app
 
         return app
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

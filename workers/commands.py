@@ -27,7 +27,7 @@ def register(root: typer.Typer) -> None:
 @broker_commands.command("start")
 def start_broker(json: JsonFlag = False) -> None:
     """Start the embedded broker, or show the running one."""
-    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415 - slow to import
+    from lockgate.storage_core.settings import load_settings
 
     _show(_part("lockgate.workers.broker.embedded_broker").start_broker(load_settings()), json=json)
 
@@ -35,7 +35,7 @@ def start_broker(json: JsonFlag = False) -> None:
 @broker_commands.command("stop")
 def stop_broker(json: JsonFlag = False) -> None:
     """Stop the embedded broker; queued messages stay for its next start."""
-    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
+    from lockgate.storage_core.settings import load_settings
 
     stopped = _part("lockgate.workers.broker.embedded_broker").stop_broker(load_settings())
     if json:
@@ -47,7 +47,7 @@ def stop_broker(json: JsonFlag = False) -> None:
 @broker_commands.command("status")
 def broker_status(json: JsonFlag = False) -> None:
     """Show whether the embedded broker runs; exit with 1 if not."""
-    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
+    from lockgate.storage_core.settings import load_settings
 
     found = _part("lockgate.workers.broker.embedded_broker").find_broker(load_settings())
     _show(found, json=json)
@@ -77,7 +77,7 @@ def run_worker(
 
 
 def _show(record: object, *, json: bool) -> None:
-    from urllib.parse import urlsplit  # noqa: PLC0415
+    from urllib.parse import urlsplit
 
     if record is None:
         shown: dict[str, object] = {"running": False}

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Final
 from celery.canvas import Signature
 
 from lockgate.storage_core.commit.publish.shard_completion import ShardReport
+from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult, failed_recovery, recover_jobs
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.decoding import convert
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.ids import JobId
+from lockgate.storage_core.settings import Settings
 from lockgate.workers.celery_app import COMMIT_QUEUE, RECOVERY_QUEUE, SWEEP_QUEUE
 from lockgate.workers.gather import Row, dispatch, gather
-from lockgate.workers.tasks import commit_task, complete_shard
+from lockgate.workers.tasks import commit_task, complete_shard, recover_job
 from lockgate.workers.tasks import maintain_volumes as maintain_volumes_task
 from lockgate.workers.tasks import recover_files as recover_files_task
 from lockgate.workers.tasks import sweep_blobs as sweep_task
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 4 * 3600.0
 GRACE_S: Final = 60.0
+RECOVERY: Final = "recovery"
 
 logger = logging.getLogger(__name__)
 
@@ -144,7 +147,7 @@ def sweep_blobs(
     """
     task = sweep_task.s(dry_run, orphans)
     row = _run_one(task, work="sweep of blobs", queue=SWEEP_QUEUE, timeout_s=timeout_s, grace_s=grace_s)
-    from lockgate.storage_core.blobs.reports import BlobSweepReport  # noqa: PLC0415 - imports the journal
+    from lockgate.storage_core.blobs.reports import BlobSweepReport
 
     return convert(row, BlobSweepReport)
 
@@ -160,7 +163,7 @@ def recover_files(
     """
     task = recover_files_task.s(report_only)
     row = _run_one(task, work="recovery of files", queue=RECOVERY_QUEUE, timeout_s=timeout_s, grace_s=grace_s)
-    from lockgate.storage_core.files.scheduled_work import FilesRecovered  # noqa: PLC0415 - as above
+    from lockgate.storage_core.files.scheduled_work import FilesRecovered
 
     return convert(row, FilesRecovered)
 
@@ -183,7 +186,7 @@ def maintain_volumes(
     row = _run_one(
         task, work="maintenance of volumes", queue=RECOVERY_QUEUE, timeout_s=timeout_s, grace_s=grace_s
     )
-    from lockgate.storage_core.files.scheduled_work import VolumesMaintained  # noqa: PLC0415 - as above
+    from lockgate.storage_core.files.scheduled_work import VolumesMaintained
 
     return convert(row, VolumesMaintained)
 
@@ -222,3 +225,66 @@ def _run(
             rows[position] = outcome
             progress(step, done, len(signatures))
     return [rows[position] for position in sorted(rows)]
+
+
+def recover_by_workers(
+    jobs: Sequence[JobAt],
+    *,
+    settings: Settings,
+    dry_run: bool = False,
+    timeout_s: float = TIMEOUT_S,
+    grace_s: float = GRACE_S,
+    progress: Progress = no_progress,
+    batch: str | None = None,
+) -> Iterator[RecoveryResult]:
+    """Recover jobs on the workers, independently of each other; yield one result for each job, as they end.
+
+    Safe to call again, also concurrently. Threads of this process recover the jobs that the workers do
+    not: because of the time limit, because none listens, or because the broker does not answer.
+
+    Args:
+        jobs: Jobs, without duplicates.
+        settings: Settings of this process; the workers have their own.
+        dry_run: Report what would be done and change nothing.
+        timeout_s: Time limit for all of them together.
+        grace_s: How long to wait for a worker if none listens.
+        progress: Called with the number of recovered jobs.
+        batch: Result of `dispatch_recovery` for the same jobs; None: they are sent now.
+    """
+    remaining = dict(enumerate(jobs))
+    outcomes = gather(
+        _signatures(jobs, dry_run=dry_run),
+        work=RECOVERY,
+        queue=RECOVERY_QUEUE,
+        timeout_s=timeout_s,
+        grace_s=grace_s,
+        batch=batch,
+    )
+    try:
+        with closing(outcomes):
+            for position, outcome in outcomes:
+                job = remaining.pop(position)
+                progress(RECOVERY, len(jobs) - len(remaining), len(jobs))
+                if isinstance(outcome, LockgateError):
+                    yield failed_recovery(job, outcome)
+                else:
+                    yield convert(outcome, RecoveryResult)
+    except LockgateError as error:
+        logger.warning("%s: this process recovers the remaining %d jobs: %s", RECOVERY, len(remaining), error)
+        results = recover_jobs(remaining.values(), dry_run=dry_run, settings=settings)
+        for done, result in enumerate(results, start=len(jobs) - len(remaining) + 1):
+            progress(RECOVERY, done, len(jobs))
+            yield result
+
+
+def dispatch_recovery(jobs: Sequence[JobAt], *, dry_run: bool, expires_s: float) -> str:
+    """Send the recovery of jobs to the workers; return the batch for `recover_by_workers`.
+
+    Raises:
+        OutcomeUnknownError: The broker does not answer.
+    """
+    return dispatch(_signatures(jobs, dry_run=dry_run), work=RECOVERY, expires_s=expires_s)
+
+
+def _signatures(jobs: Sequence[JobAt], *, dry_run: bool) -> list[Signature]:
+    return [recover_job.s(job.destination, job.job_id, dry_run) for job in jobs]

@@ -31,7 +31,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.ids import new_token
 from lockgate.workers.celery_app import QUEUES, app
-from lockgate.workers.session.token import HEADER, extract
+from lockgate.workers.session_token import HEADER, extract
 
 logger = logging.getLogger(__name__)
 

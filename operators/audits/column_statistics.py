@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from lockgate.operators.audits.results import Validation, validation
 from lockgate.operators.audits.suites import Suite, as_suite
+from lockgate.operators.audits.validation import Validation, validation
 from lockgate.storage_core.commit.uploads.parquet_footer import NAMED_COLUMNS
 from lockgate.storage_core.errors import InvalidInputError
 

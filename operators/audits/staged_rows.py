@@ -8,15 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lockgate.operators.audits.results import Validation
 from lockgate.operators.audits.suites import Suite, validate
+from lockgate.operators.audits.validation import Validation
 from lockgate.storage_core.concurrency import in_parallel
-from lockgate.storage_core.errors import (
-    AuditFailedError,
-    ConflictError,
-    InvalidInputError,
-    MissingPartError,
-)
+from lockgate.storage_core.errors import AuditFailedError, ConflictError, InvalidInputError, MissingPartError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -199,8 +194,8 @@ def validate_in_pandas(
         InvalidInputError: The files have another format or no such column, or see `validate`.
     """
     try:
-        import pyarrow as pa  # noqa: PLC0415 - slow
-        import pyarrow.dataset as ds  # noqa: PLC0415
+        import pyarrow as pa
+        import pyarrow.dataset as ds
     except ImportError as error:
         raise MissingPartError(
             f"an audit in pandas needs pyarrow: pip install 'lockgate[spark]' ({error})"

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lockgate.operators.audits.results import Validation, validation
+from lockgate.operators.audits.validation import Validation, validation
 from lockgate.storage_core.errors import InvalidInputError, LockgateError, MissingPartError
 
 Suite = Mapping[str, Any] | str | Path | Callable[[Any], Any]
@@ -79,7 +79,7 @@ def _has_raised(info: Mapping[str, Any] | None) -> bool:
 def _great_expectations() -> Any:
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     try:
-        import great_expectations  # noqa: PLC0415 - slow, see above
+        import great_expectations
     except ImportError as error:
         raise MissingPartError(
             f"an audit needs Great Expectations ({error}): pip install 'lockgate[audit]'; no verdict"

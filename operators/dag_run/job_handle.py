@@ -15,7 +15,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from lockgate.storage_core.concurrency import no_progress
 from lockgate.storage_core.errors import FencedError, InvalidInputError, LockgateError
 from lockgate.storage_core.ids import JobAttemptId, JobId, JobName, job_name
-from lockgate.workers.session.token import HEADER, extract, tokens
+from lockgate.storage_core.settings import load_settings
+from lockgate.workers.session_token import HEADER, extract, tokens
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -85,7 +86,7 @@ def attach(
         InvalidInputError: It is not a handle.
         ObjectNotFoundError: The job no longer exists.
     """
-    from lockgate.storage_core.commit.open_or_attach import attach_job  # noqa: PLC0415 - when a task runs
+    from lockgate.storage_core.commit.open_or_attach import attach_job
 
     known = check_handle(handle)
     extract({HEADER: known["lockgate_at_least"]})
@@ -112,7 +113,7 @@ def run_name(context: Context, write_name: str) -> JobName:
 
 def origin_of(context: Context) -> JobOrigin:
     """Return the task of a context, as the record of the job that it sets up names it."""
-    from lockgate.storage_core.commit.records.job_record import JobOrigin  # noqa: PLC0415 - when a task runs
+    from lockgate.storage_core.commit.records.job_record import JobOrigin
 
     ti = context["ti"]
     index = -1 if ti.map_index is None else ti.map_index
@@ -131,7 +132,7 @@ def attach_open(handle: object, *, job_attempt: JobAttemptId | None = None) -> J
     Raises:
         AirflowFailException: The job is decided or has ended; a retry would not change that.
     """
-    from lockgate.storage_core.commit.records.phase import JobPhase  # noqa: PLC0415 - when a task runs
+    from lockgate.storage_core.commit.records.phase import JobPhase
 
     job = attach(handle, job_attempt=job_attempt)
     phase = job.phase()
@@ -178,15 +179,14 @@ def drop_artefacts(job: Job) -> None:
 
 def drop_blobs(blob_job: str) -> None:
     """Delete the blobs of a job, named by its id in the blob stores, if the job has ended in the journal."""
-    from lockgate.storage_core.blobs.job_end import delete_ended  # noqa: PLC0415 - SQLAlchemy
-    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415 - when a task runs
+    from lockgate.storage_core.blobs.job_end import delete_ended
 
     delete_ended(blob_job, load_settings())
 
 
 def park(job: Job, timeout_s: float | None, log: Logger) -> None:
     """Park the job while it is undecided; arguments as for `parked_after`."""
-    from lockgate.storage_core.commit.records.phase import JobPhase  # noqa: PLC0415 - when a task runs
+    from lockgate.storage_core.commit.records.phase import JobPhase
 
     try:
         if job.phase() is JobPhase.OPEN:

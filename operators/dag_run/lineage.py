@@ -44,8 +44,8 @@ def lineage_of_write(
         inlets: Inlets of the task; the Assets are inputs, too.
         columns: Columns of the staged files, if they are known.
     """
-    from airflow.providers.openlineage.extractors import OperatorLineage  # noqa: PLC0415 - optional
-    from openlineage.client.event_v2 import InputDataset  # noqa: PLC0415
+    from airflow.providers.openlineage.extractors import OperatorLineage
+    from openlineage.client.event_v2 import InputDataset
 
     urls = [asset.uri for asset in inlets if isinstance(asset, Asset)]
     if isinstance(source := op_kwargs.get("source"), str):
@@ -67,21 +67,18 @@ def lineage_if_installed(handle: object) -> OperatorLineage[Any, Any] | None:
 
 def lineage_of_destination(handle: object) -> OperatorLineage[Any, Any]:
     """Return the lineage of a job commit that did not end: its destination alone."""
-    from airflow.providers.openlineage.extractors import OperatorLineage  # noqa: PLC0415 - optional
+    from airflow.providers.openlineage.extractors import OperatorLineage
 
     return OperatorLineage(outputs=_outputs(handle, ()))
 
 
 def lineage_of_commit(handle: object) -> OperatorLineage[Any, Any]:
     """Return the lineage of a job commit: the destination with the job's rows, bytes, columns and turn."""
-    from airflow.providers.openlineage.extractors import OperatorLineage  # noqa: PLC0415 - optional
-    from openlineage.client.facet_v2 import (  # noqa: PLC0415
-        dataset_version_dataset,
-        output_statistics_output_dataset,
-    )
+    from airflow.providers.openlineage.extractors import OperatorLineage
+    from openlineage.client.facet_v2 import dataset_version_dataset, output_statistics_output_dataset
 
-    from lockgate.storage_core.commit.records.job_folder import JobFolder  # noqa: PLC0415 - when a task runs
-    from lockgate.storage_core.stores import open_store  # noqa: PLC0415 - when a task runs
+    from lockgate.storage_core.commit.records.job_folder import JobFolder
+    from lockgate.storage_core.stores import open_store
 
     known = check_handle(handle)
     folder = JobFolder(open_store(known["destination"], load_settings()), JobId(known["job_id"]))
@@ -103,9 +100,9 @@ def lineage_of_commit(handle: object) -> OperatorLineage[Any, Any]:
 
 def parquet_columns(staging: Path, partition_by: Iterable[str]) -> tuple[Column, ...]:
     """Return the columns of staged Parquet files by the footer of one of them; none if there is no file."""
-    from pyarrow import parquet  # noqa: PLC0415 - half a second
+    from pyarrow import parquet
 
-    from lockgate.storage_core.commit.records.job_record import Column  # noqa: PLC0415 - when a task runs
+    from lockgate.storage_core.commit.records.job_record import Column
 
     file = next(iter(sorted(staging.rglob("*.parquet"))), None)
     if file is None:
@@ -116,8 +113,8 @@ def parquet_columns(staging: Path, partition_by: Iterable[str]) -> tuple[Column,
 
 
 def _outputs(handle: object, columns: tuple[Column, ...]) -> list[OutputDataset]:
-    from openlineage.client.event_v2 import OutputDataset  # noqa: PLC0415 - optional
-    from openlineage.client.facet_v2 import schema_dataset  # noqa: PLC0415
+    from openlineage.client.event_v2 import OutputDataset
+    from openlineage.client.facet_v2 import schema_dataset
 
     name = _name(check_handle(handle)["destination"])
     if name is None:

@@ -1,16 +1,28 @@
-"""Base class of the operators: parameters that are templates, and a readable task log."""
+"""Base class of the operators, and what surrounds each of their methods that Airflow calls in a task."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
+from airflow.sdk.exceptions import AirflowFailException
 
 from lockgate.operators.dag_run.page_links import PageLink
-from lockgate.operators.dag_run.retries import fail_without_retry
+from lockgate.storage_core.errors import (
+    ArtefactsGoneError,
+    AuditFailedError,
+    InvalidInputError,
+    JobFailedError,
+    JournalVersionError,
+    MalformedRecordError,
+    RecordVersionError,
+    UnsupportedStoreError,
+)
 
 CLIENT_LOGGERS: Final = ("awscrt", "boto3", "botocore", "s3transfer", "urllib3")
 """Loggers of clients that report each call, credential and connection below the level WARNING."""
@@ -53,10 +65,7 @@ class LockgateOperator(BaseOperator):
         """Check a form's values, show the task's page, and keep store clients' chatter out of its log."""
         quiet_clients()
         if self.restricted:
-            from lockgate.operators.trigger_rights.allow_lists import (  # noqa: PLC0415 - at run time only
-                allow_lists,
-            )
-            from lockgate.operators.trigger_rights.parameters import check_parameters  # noqa: PLC0415
+            from lockgate.operators.trigger_rights import allow_lists, check_parameters
 
             with fail_without_retry():
                 check_parameters(allow_lists(), {name: getattr(self, name) for name in self.template_fields})
@@ -83,7 +92,7 @@ def quiet_clients() -> None:
     Users set it in Python's logging configuration, or name the logger in Airflow's `[logging]
     namespace_levels`.
     """
-    from airflow.sdk.configuration import conf  # noqa: PLC0415 - read when a task runs
+    from airflow.sdk.configuration import conf
 
     pairs = re.split(r"[\s,]+", conf.get("logging", "namespace_levels", fallback=None) or "")
     asked = {pair.partition("=")[0].partition(".")[0] for pair in pairs}
@@ -91,3 +100,61 @@ def quiet_clients() -> None:
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET and name not in asked:
             logger.setLevel(logging.WARNING)
+
+
+NOT_RETRYABLE: Final = (
+    InvalidInputError,
+    MalformedRecordError,
+    UnsupportedStoreError,
+    AuditFailedError,
+    JobFailedError,
+    ArtefactsGoneError,
+)
+"""Errors that no retry changes."""
+UPGRADING: Final = (JournalVersionError, RecordVersionError)
+"""Of these, errors during an upgrade: another machine may have the newer version."""
+
+
+@contextmanager
+def fail_without_retry() -> Iterator[None]:
+    """Fail the task without retries on an error that a retry cannot change; raise others unchanged.
+
+    Every step is safe to repeat, so all other errors may be retried.
+
+    Raises:
+        AirflowFailException: Instead of an error in `NOT_RETRYABLE`, with its type and message.
+    """
+    try:
+        yield
+    except UPGRADING:
+        raise
+    except NOT_RETRYABLE as error:
+        raise AirflowFailException(f"{type(error).__name__}: {error}") from error
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Operator = TypeVar("Operator", bound=LockgateOperator)
+
+
+def task_entry(execute: Callable[Concatenate[Operator, P], R]) -> Callable[Concatenate[Operator, P], R]:
+    """Decorate a method that Airflow calls in a task: `execute`, `resume` or `poke`.
+
+    While it runs, `load_settings` returns the settings of the operator's connections, which are in no
+    environment, XCom value, record or message. An error that a retry cannot change fails the task at once.
+    At the end the event logs of jobs are closed, because Airflow ends a task's process without Python's exit
+    handlers.
+    """
+
+    @wraps(execute)
+    def entered(self: Operator, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        from lockgate.operators.connections import connections
+        from lockgate.storage_core.commit.job_events import end_logs
+
+        with fail_without_retry(), connections(self.aws_conn_id, self.lockgate_conn_id):
+            try:
+                return execute(self, *args, **kwargs)
+            finally:
+                end_logs()
+
+    return entered

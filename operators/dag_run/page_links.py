@@ -68,6 +68,6 @@ def job_address(destination: str, job_id: str) -> str:
 
 
 def _base_url() -> str:
-    from airflow.sdk.configuration import conf  # noqa: PLC0415 - read when a task runs
+    from airflow.sdk.configuration import conf
 
     return conf.get("api", "base_url", fallback="") or ""

@@ -1,11 +1,16 @@
-"""Check operator parameters after their templates are rendered: a template renders to text."""
+"""Check operator parameters after their templates are rendered, and find the configured destinations."""
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable
+from typing import Final
 
 from lockgate.storage_core.errors import InvalidInputError
+
+VARIABLE: Final = "lockgate_destinations"
+ENVIRONMENT: Final = "LOCKGATE_DESTINATIONS"
 
 
 def check_bool(name: str, value: object) -> bool:
@@ -64,3 +69,41 @@ def _number(name: str, value: object) -> float:
         return float(value)
     except ValueError:
         raise InvalidInputError(f"{name}={value!r} is not a number; nothing was done") from None
+
+
+def as_destinations(value: str | Iterable[str] | None) -> list[str]:
+    """Return destinations passed as a list, or as text separated by commas or line breaks."""
+    parts = value.replace(",", "\n").splitlines() if isinstance(value, str) else list(value or ())
+    cleaned = (str(part).strip().rstrip("/") for part in parts)
+    return list(dict.fromkeys(part for part in cleaned if part))
+
+
+def named_destinations(several: str | Iterable[str] | None, one: str | None) -> list[str]:
+    """Return the destinations of two parameters; `one` is not split at commas."""
+    return as_destinations(several) + ([one] if one else [])
+
+
+def watched_destinations(given: str | Iterable[str] | None) -> list[str]:
+    """Return the given destinations, else those of the environment, else those of the Airflow Variable.
+
+    Raises:
+        InvalidInputError: No destination is configured.
+    """
+    found = as_destinations(given) or configured_destinations()
+    if not found:
+        raise InvalidInputError(
+            f"no destination is configured: set the Airflow Variable {VARIABLE}, or {ENVIRONMENT} where "
+            "Airflow's tasks run, to URLs or paths separated by commas; nothing was done"
+        )
+    return found
+
+
+def configured_destinations() -> list[str]:
+    """Return the destinations of the environment, else those of the Airflow Variable, else none."""
+    return as_destinations(os.environ.get(ENVIRONMENT)) or _variable_destinations()
+
+
+def _variable_destinations() -> list[str]:
+    from airflow.sdk import Variable
+
+    return as_destinations(Variable.get(VARIABLE, default=None))

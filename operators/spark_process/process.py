@@ -2,33 +2,60 @@
 
 The parent writes a pickled `SparkWork` to the child's standard input and keeps it open. If the parent dies,
 even by SIGKILL, the child reads the end of its input and exits at once; the JVM watches the child in the same
-way. So no process continues to write for a task that has ended.
+way. So no process continues to write for a task that has ended. The child's environment has what Spark,
+Python and Lockgate need, and no secret of Airflow.
 """
 
 from __future__ import annotations
 
-import contextlib
+import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from lockgate.operators.spark_process.answer_folder import answer_folder
-from lockgate.operators.spark_process.environment import ALL, Part, child_environment
 from lockgate.storage_core import errors
 from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.file_locks import wait_for
+from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
     from lockgate.storage_core.settings import Settings
 
 LENGTH_BYTES: Final = 8
+PREFIX: Final = "lockgate-spark-"
+LEAST_AGE_S: Final = 60.0
+"""A younger folder may be one that its task has not locked yet."""
+
+Part = Literal["journal", "s3"]
+"""What a child may connect to with credentials from its environment."""
+
+ALL: Final[frozenset[Part]] = frozenset({"journal", "s3"})
+
+_ALWAYS: Final = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "TEMP", "TMP"),
+    *("JAVA_HOME", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "LD_*", "SPARK_*", "PYSPARK_*", "PYTHON*"),
+    *("HADOOP_*", "YARN_CONF_DIR", "KRB5*", "VIRTUAL_ENV", "AIRFLOW_HOME", "GX_*", "LOCKGATE_*"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+    *("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
+)
+_NEVER: Final = ("LOCKGATE_BROKER_URL",)
+_ONLY: Final[dict[Part, tuple[str, ...]]] = {
+    "journal": ("LOCKGATE_JOURNAL_URL", "LOCKGATE_OBSERVER_URLS"),
+    "s3": ("AWS_*",),
+}
 
 
 @dataclass(frozen=True)
@@ -124,7 +151,7 @@ class SparkChild:
     def _communicate(self, process: subprocess.Popen[bytes], payload: bytes) -> None:
         assert process.stdin is not None  # noqa: S101 - for the type checker: it is a pipe
         assert process.stdout is not None  # noqa: S101
-        with contextlib.suppress(BrokenPipeError):  # the child died at once; its output has the reason
+        with suppress(BrokenPipeError):  # the child died at once; its output has the reason
             process.stdin.write(len(payload).to_bytes(LENGTH_BYTES) + payload)
             process.stdin.flush()
         for line in process.stdout:
@@ -134,12 +161,12 @@ class SparkChild:
 
 def pickled(work: SparkWork) -> bytes:
     """Pickle the work; functions of modules that the child cannot import are pickled by value."""
-    from pyspark import cloudpickle as untyped  # noqa: PLC0415 - imports PySpark
+    from pyspark import cloudpickle as untyped
 
     cloudpickle: Any = untyped
     functions = [work.run, *(value for value in work.arguments.values() if callable(value))]
     modules = {sys.modules.get(getattr(function, "__module__", None) or "") for function in functions}
-    with contextlib.ExitStack() as registered:
+    with ExitStack() as registered:
         for module in filter(None, modules):
             if not _child_can_import(module):
                 cloudpickle.register_pickle_by_value(module)
@@ -166,3 +193,56 @@ def _result(answer: Path, returncode: int) -> Any:
     if isinstance(kind, type) and issubclass(kind, LockgateError):
         raise kind(reported["message"])
     raise SparkChildError(f"{reported['type']}: {reported['message']}; the traceback is above")
+
+
+@contextmanager
+def answer_folder() -> Iterator[Path]:
+    """Yield a temporary folder, locked until the block ends; delete those whose tasks were killed."""
+    delete_abandoned()
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as name, _opened(Path(name)) as folder:
+        wait_for(Path(name)).until_locked(folder, fcntl.LOCK_SH)
+        yield Path(name)
+
+
+def delete_abandoned() -> None:
+    """Delete folders of this user that no process has locked."""
+    for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        # Another task may delete it meanwhile; a file of another user, or a link, cannot be opened.
+        with suppress(OSError), _opened(path) as folder:
+            status = os.fstat(folder)
+            if status.st_uid != os.getuid() or abs(time.time() - status.st_mtime) < LEAST_AGE_S:
+                continue
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def child_environment(parts: Collection[Part] = ALL) -> dict[str, str]:
+    """Return the environment of a Spark child.
+
+    Args:
+        parts: What the child needs besides Spark: the journal's URL, AWS's variables, or both. The setting
+            `LOCKGATE_SPARK_ENVIRONMENT` names more variables.
+    """
+    more = load_settings().spark_environment
+    wanted = (*_ALWAYS, *(pattern for part in parts for pattern in _ONLY[part]))
+    refused = (*_NEVER, *(pattern for part in ALL - set(parts) for pattern in _ONLY[part]))
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if _matches(name, more) or (_matches(name, wanted) and not _matches(name, refused))
+    }
+    # The child can import what the task can, such as a module beside the DAG file.
+    return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
+def _matches(name: str, patterns: Collection[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

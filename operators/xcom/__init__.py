@@ -16,6 +16,6 @@ __all__ = ["BlobXCom"]
 def __getattr__(name: str) -> Any:
     if name != "BlobXCom":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from lockgate.operators.xcom.backend import BlobXCom  # noqa: PLC0415 - imports Airflow
+    from lockgate.operators.xcom.backend import BlobXCom
 
     return BlobXCom

@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk.bases.xcom import BaseXCom
 
-from lockgate.operators.xcom.rows import Envelope, XComRow, envelope_of, looks_like_envelope
+from lockgate.operators.xcom.envelope import Envelope, XComRow, envelope_of, looks_like_envelope
 from lockgate.storage_core.blobs.keys import NO_JOB
 from lockgate.storage_core.errors import CorruptBlobError, LockgateError, ObjectNotFoundError
+from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
     from airflow.sdk.execution_time.comms import XComResult
@@ -145,8 +146,6 @@ def _overwriting(row: XComRow) -> Iterator[None]:
 
 def _json_to_offload(serialized: Any) -> bytes | None:
     """Return a value's JSON if it must become a blob; None: the row keeps the value."""
-    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415 - read when a value is pushed
-
     try:
         data = json.dumps(serialized, separators=(",", ":")).encode()
     except (TypeError, ValueError):
@@ -191,13 +190,11 @@ def _drop(envelope: Envelope) -> None:
 
 
 def _scope() -> str:
-    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415 - read when a value is pushed or dropped
 
     return load_settings().airflow_scope
 
 
 def _cache() -> BlobCache:
-    from lockgate.storage_core.blobs.cache.process_cache import configured_cache  # noqa: PLC0415 - opens a journal
-    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
+    from lockgate.storage_core.blobs.cache.process_cache import configured_cache
 
     return configured_cache(load_settings())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from lockgate.operators.xcom.rows import OWNER, XComRow, envelope_of
+from lockgate.operators.xcom.envelope import OWNER, XComRow, envelope_of
 from lockgate.storage_core.blobs.keys import NO_JOB, BlobKey
 from lockgate.storage_core.blobs.protocol import Blobs
 from lockgate.storage_core.errors import CorruptBlobError
@@ -90,8 +90,8 @@ def sweep_xcoms(blobs: Blobs, *, scope: str, before_s: float, deleted_dags: bool
 
 
 def _known_dags() -> set[str]:
-    from airflow.models.dag import DagModel  # noqa: PLC0415 - needs Airflow's database
-    from airflow.utils.session import create_session  # noqa: PLC0415
+    from airflow.models.dag import DagModel
+    from airflow.utils.session import create_session
 
     with create_session() as session:
         return {dag_id for (dag_id,) in session.query(DagModel.dag_id)}
@@ -112,8 +112,8 @@ def _run(reference: RowReference) -> tuple[str, str]:
 
 def _named(dag_id: str, run_id: str, task_ids: Iterable[str]) -> set[tuple[str, BlobKey]]:
     """Return the owner and blob key of every envelope in the rows of some tasks of a DAG run."""
-    from airflow.models.xcom import XComModel  # noqa: PLC0415 - needs Airflow's database
-    from airflow.utils.session import create_session  # noqa: PLC0415
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
 
     named = set()
     with create_session() as session:

@@ -28,7 +28,7 @@ MUTANTS: Final = (
         "a form may name what is below a root, not what begins with its name",
         [
             Edit(
-                "operators/trigger_rights/allow_lists.py",
+                "operators/trigger_rights.py",
                 'root.rstrip("/") + "/"',
                 'root.rstrip("/")',
             )

@@ -18,7 +18,7 @@ import redis
 from msgspec import structs
 
 from examples.flights.processes.worker import running_broker
-from lockgate.operators.xcom.rows import MARK, XComRow
+from lockgate.operators.xcom.envelope import MARK, XComRow
 from lockgate.storage_core.blobs.logs.log_reader import LogReader
 from lockgate.storage_core.blobs.logs.versions import Log, LogVersion
 from lockgate.storage_core.blobs.server_or_client import open_blobs

@@ -291,15 +291,11 @@ def _check_runs(shared: Shared, lost: dict[str, set[str]], live: dict[str, set[s
 
 
 def _refused(shared: Shared) -> set[tuple[str, str, str]]:
-    """Return what the Redis refused: user, command and key.
-
-    A worker of Lockgate looks for messages of a version without a prefix at its start, if it may.
-    """
-    refused = {
+    """Return what the Redis refused: user, command and key."""
+    return {
         (entry["username"], entry["client-info"].get("cmd", ""), entry["object"])
         for entry in shared.redis.acl_log(128)
     }
-    return refused - {("lockgate", "lrange", queue) for queue in ("commit", "recovery", "sweep")}
 
 
 def _session(pid: int) -> int | None:

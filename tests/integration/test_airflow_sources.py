@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockgate.operators.dag_run.sources import read_files
+from lockgate.operators.spark_process.frames import read_files
 from lockgate.storage_core.errors import InvalidInputError
 
 if TYPE_CHECKING:

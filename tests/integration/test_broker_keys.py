@@ -147,21 +147,6 @@ def test_names_of_a_workers_own_application_are_known_to_workers_that_lack_them(
     refuse_foreign_keys(app)
 
 
-def test_messages_of_an_earlier_version_are_reported_and_a_worker_without_a_prefix_takes_them(
-    client: redis.Redis, caplog: pytest.LogCaptureFixture
-) -> None:
-    with environment(LOCKGATE_BROKER_PREFIX=""):
-        app.send_task("lockgate.sweep_blobs", [True, None], queue="sweep")
-        refuse_foreign_keys(app)
-        with app.connection_for_read() as connection:
-            message = connection.default_channel.basic_get("sweep")
-            assert message is not None
-            message.reject(requeue=True)
-    with caplog.at_level("WARNING"):
-        refuse_foreign_keys(app)
-    assert "messages of an earlier version wait in sweep" in caplog.text
-
-
 def test_a_refused_worker_ends_with_the_reason(client: redis.Redis, shared: Settings) -> None:
     client.sadd("lockgate:_kombu.binding.reports", "reports")
     command = [sys.executable, "-m", "celery", "-A", "lockgate.workers", "worker", "-P", "solo", "-l", "INFO"]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lockgate.operators.dag_run.sources import chosen, read_files
-from lockgate.operators.trigger_rights.allow_lists import AllowLists
+from lockgate.operators.spark_process.frames import chosen, read_files
+from lockgate.operators.trigger_rights import AllowLists
 from lockgate.storage_core.errors import InvalidInputError
 
 if TYPE_CHECKING:

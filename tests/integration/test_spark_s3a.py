@@ -54,9 +54,9 @@ def put_source(settings: Settings) -> str:
 
 def stage_work(source: str, staging: Path, **options: Any) -> SparkWork:
     return SparkWork(
-        run="lockgate.operators.spark_process.staging:stage_frame",
+        run="lockgate.operators.spark_process.frames:stage_frame",
         arguments={
-            "python_callable": "lockgate.operators.dag_run.sources:read_files",
+            "python_callable": "lockgate.operators.spark_process.frames:read_files",
             "op_kwargs": {"source": source, "source_format": "parquet", "where": "id >= 90"},
             "staging": str(staging),
             "format": "parquet",

@@ -67,7 +67,7 @@ import json, logging, sys
 from lockgate.operators.spark_process.process import SparkChild, SparkWork
 
 work = SparkWork(
-    run="lockgate.operators.spark_process.staging:stage_frame",
+    run="lockgate.operators.spark_process.frames:stage_frame",
     arguments={
         "python_callable": "operators.greet:greetings",
         "op_kwargs": {},

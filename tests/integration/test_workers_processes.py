@@ -17,8 +17,7 @@ from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.broker.embedded_broker import find_broker
 from lockgate.workers.celery_app import app
-from lockgate.workers.dispatch import commit_tasks, complete_by_workers, sweep_blobs
-from lockgate.workers.recovery import settle_by_workers
+from lockgate.workers.dispatch import commit_tasks, complete_by_workers, recover_by_workers, sweep_blobs
 from tests.support.s3 import real_server
 from tests.support.workers.celery_worker import (
     StagedJob,
@@ -91,7 +90,7 @@ def test_recovery_and_sweep_have_their_own_queues(
     staged.attach().park(0)
 
     lapsed = JobAt(staged.destination, staged.job.job_id)
-    (recovered,) = settle_by_workers([lapsed], settings=settings, timeout_s=300)
+    (recovered,) = recover_by_workers([lapsed], settings=settings, timeout_s=300)
     swept = sweep_blobs(timeout_s=300)
 
     assert (recovered.action, recovered.ended) == (RecoveryAction.ABORT, JobPhase.FAILED)

@@ -17,7 +17,7 @@ from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import open_store
-from lockgate.workers.recovery import settle_by_workers
+from lockgate.workers.dispatch import recover_by_workers
 from tests.support.commit.destination import write
 from tests.support.workers.celery_worker import embedded_broker, worker_process
 
@@ -49,7 +49,7 @@ def open_uploads(lake: Path) -> list[str]:
 
 
 def settled(jobs: list[JobAt], settings: Settings) -> list[RecoveryResult]:
-    return list(settle_by_workers(jobs, settings=settings, timeout_s=PATIENCE_S))
+    return list(recover_by_workers(jobs, settings=settings, timeout_s=PATIENCE_S))
 
 
 def test_workers_settle_many_jobs_of_several_destinations(tmp_path: Path, settings: Settings) -> None:

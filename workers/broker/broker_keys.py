@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -127,9 +127,6 @@ def _refuse_foreign(client: Any, prefix: str, app: Celery) -> None:
             "your tasks in Lockgate's application, import them in this worker, or start theirs first"
         )
     client.sadd(prefix + NAMES, *own)
-    if prefix:
-        with suppress(redis.exceptions.NoPermissionError):  # its user may only touch keys of the prefix
-            _warn_of_earlier_messages(client, app.conf.task_routes)
 
 
 def _names(client: Any, prefix: str, queues: Iterable[str]) -> Iterator[str]:
@@ -152,19 +149,6 @@ def _tasks(messages: Iterable[bytes]) -> Iterator[str]:
         match json.loads(message):
             case {"headers": {"task": str(task)}} | [{"headers": {"task": str(task)}}, *_]:
                 yield f"task {task}"
-
-
-def _warn_of_earlier_messages(client: Any, routes: dict[str, dict[str, str]]) -> None:
-    """Warn if messages of a version without a prefix wait in this database."""
-    queues = sorted({route["queue"] for route in routes.values()})
-    newest = {queue: set(_tasks(client.lrange(queue, 0, 0))) for queue in queues}
-    left = [queue for queue in queues if any(task.startswith("task lockgate.") for task in newest[queue])]
-    if left:
-        LOG.warning(
-            "broker: messages of an earlier version wait in %s, without a prefix; they are not taken; if "
-            "they still matter, run a worker with an empty LOCKGATE_BROKER_PREFIX until they are done",
-            ", ".join(left),
-        )
 
 
 def _log_or_refuse(error: Exception, interval_s: float) -> None:

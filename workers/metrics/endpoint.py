@@ -23,9 +23,9 @@ class MetricsEndpoint:
     """
 
     def __init__(self, settings: Settings) -> None:
-        from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415 - only with a port
+        from prometheus_client import CollectorRegistry, start_http_server
 
-        from lockgate.workers.metrics.counts import count_in_folder  # noqa: PLC0415
+        from lockgate.workers.metrics.counts import count_in_folder
 
         host, port = settings.worker_metrics_host, settings.worker_metrics_port
         try:

@@ -115,12 +115,12 @@ class Offload:
             LOG.warning("an offloaded message was not released and expires: %s", error)
 
     def _messages(self) -> ClaimCheck | None:
-        from lockgate.storage_core.blobs.claim_check import configured_claim_check  # noqa: PLC0415 - only for large ones
+        from lockgate.storage_core.blobs.claim_check import configured_claim_check
 
         return configured_claim_check(self.settings)
 
     def _opened(self, envelope: Mapping[str, Any]) -> tuple[ClaimCheck, Envelope]:
-        from lockgate.storage_core.blobs.claim_check import Envelope  # noqa: PLC0415 - only for large ones
+        from lockgate.storage_core.blobs.claim_check import Envelope
 
         messages = self._messages()
         if messages is None:
@@ -224,7 +224,7 @@ def _waits_s(headers: Mapping[str, Any]) -> float:
 
 def _job_of(headers: Mapping[str, Any]) -> str:
     """Return the job in a task's headers, else `no_job`."""
-    from lockgate.storage_core.blobs.keys import NO_JOB, is_blob_job  # noqa: PLC0415 - only for large messages
+    from lockgate.storage_core.blobs.keys import NO_JOB, is_blob_job
 
     job_id = headers.get(JOB_HEADER)
     return job_id if isinstance(job_id, str) and is_blob_job(job_id) else NO_JOB

@@ -13,7 +13,7 @@ from lockgate.storage_core.journal.observers.process_reader import configured_re
 from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.settings import load_settings
 from lockgate.workers.celery_app import app
-from lockgate.workers.session.task import SessionTask
+from lockgate.workers.tasks import SessionTask
 from tests.support.journal.observers import take
 
 __all__ = ["app"]

@@ -13,8 +13,8 @@ from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.celery_app import app
-from lockgate.workers.session.task import SessionTask
-from lockgate.workers.session.token import HEADER, tokens
+from lockgate.workers.session_token import HEADER, tokens
+from lockgate.workers.tasks import SessionTask
 from tests.support.journal.observers import take
 
 TRIES: list[str] = []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.operators.trigger_rights.allow_lists import AllowLists, allow_lists
+from lockgate.operators.trigger_rights import AllowLists, allow_lists
 from lockgate.storage_core.errors import InvalidInputError
 
 LISTS = AllowLists(

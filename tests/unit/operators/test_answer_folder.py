@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.operators.spark_process import answer_folder as answer_folder_module
-from lockgate.operators.spark_process.answer_folder import LEAST_AGE_S, PREFIX, answer_folder
+from lockgate.operators.spark_process import process as answer_folder_module
+from lockgate.operators.spark_process.process import LEAST_AGE_S, PREFIX, answer_folder
 from lockgate.storage_core import file_locks
 from lockgate.storage_core.errors import StoreUnavailableError
 
 KILLED = """
 import os, signal
-from lockgate.operators.spark_process import answer_folder as answer_folder_module
-from lockgate.operators.spark_process.answer_folder import answer_folder
+from lockgate.operators.spark_process import process as answer_folder_module
+from lockgate.operators.spark_process.process import answer_folder
 with answer_folder() as folder:
     (folder / "answer.json").touch()
     print(folder, flush=True)

@@ -58,7 +58,7 @@ def killed(airflow: AssetEvents, handle: Any, *outlets: Any, at: str = "complete
 
 
 def recover(airflow: AssetEvents, **options: Any) -> None:
-    airflow.run(JobRecoveryOperator(task_id="recover", settle_by="threads", **options))
+    airflow.run(JobRecoveryOperator(task_id="recover", recover_by="threads", **options))
 
 
 def tell(airflow: AssetEvents, **options: Any) -> list[str]:
@@ -279,7 +279,7 @@ def test_a_record_that_is_deleted_while_it_is_read_does_not_keep_back_the_others
     killed(airflow, handle, SALES)
     recover(airflow)
     keys = [f"{layout.ASSET_EVENTS}deleted.json", *pending(world)]
-    monkeypatch.setattr("lockgate.operators.asset_events.announce.pending_keys", lambda *_: keys)
+    monkeypatch.setattr("lockgate.operators.announce.pending_keys", lambda *_: keys)
     assert tell(airflow) == [handle["job_id"]]
 
 

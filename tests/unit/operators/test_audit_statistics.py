@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from pyarrow import parquet
 
 from lockgate.operators.audit import AuditOperator
-from lockgate.operators.audits.results import failing, page
+from lockgate.operators.audits.validation import failing, page
 from lockgate.operators.dag_run.job_handle import handle_of
 from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator
 from lockgate.storage_core.commit.job import Job

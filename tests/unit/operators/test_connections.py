@@ -15,7 +15,7 @@ from celery.contrib.testing.worker import start_worker
 from celery.signals import before_task_publish
 
 from lockgate import operators
-from lockgate.operators.connections.read import (
+from lockgate.operators.connections import (
     child_settings,
     connections,
 )
@@ -23,8 +23,7 @@ from lockgate.operators.dag_run.job_handle import attach
 from lockgate.operators.dag_run.operator import CONNECTIONS
 from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
 from lockgate.operators.recovery import JobRecoveryOperator
-from lockgate.operators.spark_process.environment import Part
-from lockgate.operators.spark_process.process import SparkWork, pickled
+from lockgate.operators.spark_process.process import Part, SparkWork, pickled
 from lockgate.operators.tasks import TaskCommitOperator
 from lockgate.operators.uploads import UploadSweepOperator
 from lockgate.storage_core.commit.destination.manifest import read_manifest

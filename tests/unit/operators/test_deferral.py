@@ -27,10 +27,10 @@ from lockgate.operators import (
     ManifestSensor,
     TaskCommitOperator,
 )
+from lockgate.operators import condition_trigger as conditions
+from lockgate.operators.condition_trigger import ConditionTrigger
 from lockgate.operators.dag_run.job_handle import attach, handle_of
-from lockgate.operators.deferral import conditions
-from lockgate.operators.deferral.trigger import ConditionTrigger
-from lockgate.operators.deferral.wait import is_deferrable
+from lockgate.operators.deferral import is_deferrable
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.leases.lease import JobLeaseState
 from lockgate.storage_core.commit.records.phase import JobPhase
@@ -75,7 +75,7 @@ def deferred(operator: Any) -> TaskDeferred:
 def restored(found: TaskDeferred) -> Any:
     """Return the trigger as another process makes it, from JSON."""
     path, arguments = found.trigger.serialize()
-    assert path == "lockgate.operators.deferral.trigger.ConditionTrigger"
+    assert path == "lockgate.operators.condition_trigger.ConditionTrigger"
     return ConditionTrigger(**{**json.loads(json.dumps(arguments)), "poll_s": 0.01, "not_before_s": 0.0})
 
 
@@ -281,7 +281,7 @@ def test_recovery_defers_and_reports_what_the_workers_did(
     write(job, "task-0", {"a.txt": b"1"})
     die_at("complete.complete.before", job.commit)
     operator = JobRecoveryOperator(
-        task_id="recover", destinations=[world.url], settle_by="workers", deferrable=True
+        task_id="recover", destinations=[world.url], recover_by="workers", deferrable=True
     )
     found = deferred(operator)
     with worker():
@@ -299,7 +299,7 @@ def test_what_workers_do_not_recover_the_resumed_task_does(
     write(job, "task-0", {"a.txt": b"1"})
     die_at("complete.complete.before", job.commit)
     operator = JobRecoveryOperator(
-        task_id="recover", destinations=[world.url], settle_by="workers", grace_s=0, deferrable=True
+        task_id="recover", destinations=[world.url], recover_by="workers", grace_s=0, deferrable=True
     )
     found = deferred(operator)
 
@@ -309,7 +309,7 @@ def test_what_workers_do_not_recover_the_resumed_task_does(
 def test_recovery_without_jobs_is_not_deferred(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKGATE_HOME", str(world.root / "home"))
     operator = JobRecoveryOperator(
-        task_id="recover", destinations=[world.url], settle_by="workers", deferrable=True
+        task_id="recover", destinations=[world.url], recover_by="workers", deferrable=True
     )
     assert operator.execute(context("recover")) == {}
 
@@ -412,7 +412,7 @@ def test_a_connection_that_cannot_be_read_now_is_read_again(
         if answer := answers.pop(0):
             raise answer
 
-    monkeypatch.setattr("lockgate.operators.deferral.trigger.connected_settings", read)
+    monkeypatch.setattr("lockgate.operators.condition_trigger.connected_settings", read)
     assert event_of(restored(found)) == {"why": "failed"}
 
 

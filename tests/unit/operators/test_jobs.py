@@ -10,8 +10,8 @@ import pytest
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowFailException
 
+from lockgate.operators.asset_events import asset_of
 from lockgate.operators.dag_run.job_handle import attach
-from lockgate.operators.dag_run.receipts import asset_of
 from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.leases.lease import JobLeaseState

@@ -15,9 +15,10 @@ from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowFailException
 from celery.backends.base import BaseKeyValueStoreBackend
 
-from lockgate.operators.connections.hook import LockgateHook, with_password
-from lockgate.operators.connections.read import (
+from lockgate.operators.connections import (
+    LockgateHook,
     connections,
+    with_password,
 )
 from lockgate.operators.jobs import JobSetupOperator
 from lockgate.provider import get_provider_info

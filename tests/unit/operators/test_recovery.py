@@ -11,7 +11,7 @@ from airflow.sdk import Variable
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from lockgate import open_job
-from lockgate.operators.dag_run.destinations import as_destinations
+from lockgate.operators.dag_run.parameters import as_destinations
 from lockgate.operators.recovery import JobRecoveryOperator, summary_table
 from lockgate.operators.uploads import UploadSweepOperator
 from lockgate.storage_core.commit.job_summary import list_jobs
@@ -155,19 +155,19 @@ def test_the_table_has_one_line_per_job_and_aligned_columns(world: World) -> Non
 
     lines = summary_table(recover_all(world.url, settings=world.settings, clock=world.clock)).splitlines()
 
-    assert len(lines) == 3
+    assert len(lines) == 4
     for heading, cells in {
         "destination": {world.store.url},
         "action": {"roll forward", "touch nothing"},
-        "ended": {"committed", "not settled yet"},
+        "ended": {"committed", "not recovered yet"},
     }.items():
         at = lines[0].index(heading)
-        assert {next(c for c in cells if line[at:].startswith(c)) for line in lines[1:]} == cells
+        assert {next(c for c in cells if line[at:].startswith(c)) for line in lines[2:]} == cells
 
 
-def test_an_unknown_value_of_settle_by_is_refused(world: World) -> None:
-    with pytest.raises(AirflowFailException, match=r"settle_by='unknown'.*nothing was done"):
-        recover(destinations=[world.url], settle_by="unknown")
+def test_an_unknown_value_of_recover_by_is_refused(world: World) -> None:
+    with pytest.raises(AirflowFailException, match=r"recover_by='unknown'.*nothing was done"):
+        recover(destinations=[world.url], recover_by="unknown")
 
 
 def test_an_unreachable_destination_does_not_delay_the_others(world: World, tmp_path: Path) -> None:

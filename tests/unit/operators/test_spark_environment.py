@@ -14,8 +14,7 @@ from lockgate.operators import (
     SparkWriteOperator,
 )
 from lockgate.operators.audits.staged_rows import StagedRows
-from lockgate.operators.spark_process.environment import ALL, Part, child_environment
-from lockgate.operators.spark_process.process import SparkChild, SparkWork
+from lockgate.operators.spark_process.process import ALL, Part, SparkChild, SparkWork, child_environment
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from lockgate.operators.audit import AuditOperator
 from lockgate.operators.audits.staged_rows import StagedRows
-from lockgate.operators.connections.spark import SparkPlace, spark_place
+from lockgate.operators.connections import SparkPlace, spark_place
 from lockgate.operators.spark import SparkWriteOperator
 from lockgate.operators.spark_process.process import SparkChild, SparkWork
 from lockgate.storage_core.errors import InvalidInputError, MissingPartError

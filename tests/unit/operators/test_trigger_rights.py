@@ -20,12 +20,10 @@ from lockgate.operators import (
     SparkWriteOperator,
     TaskCommitOperator,
     UploadSweepOperator,
+    announce,
 )
-from lockgate.operators.asset_events import announce
 from lockgate.operators.dag_files import dags_dir
-from lockgate.operators.trigger_rights.allow_lists import AllowLists
-from lockgate.operators.trigger_rights.parameters import READ_FILES, check_parameters
-from lockgate.operators.trigger_rights.suites import check_suite
+from lockgate.operators.trigger_rights import READ_FILES, AllowLists, check_parameters, check_suite
 from lockgate.storage_core.commit.recovery import expired_jobs
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import Settings

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from lockgate.operators.xcom import backend as xcom
 from lockgate.operators.xcom.backend import BlobXCom
-from lockgate.operators.xcom.rows import MARK, XComRow
+from lockgate.operators.xcom.envelope import MARK, XComRow
 from lockgate.storage_core.blobs.cache.process_cache import configured_cache
 from lockgate.storage_core.blobs.keys import BlobKey
 from lockgate.storage_core.blobs.server.server import BlobServer

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from lockgate.operators.commands import register
 from lockgate.operators.xcom import sweep as xcom_sweep
-from lockgate.operators.xcom.rows import XComRow
+from lockgate.operators.xcom.envelope import XComRow
 from lockgate.operators.xcom.sweep import XComSweep, sweep_xcoms
 from lockgate.storage_core.blobs.keys import BlobKey
 from lockgate.storage_core.blobs.protocol import BlobInfo

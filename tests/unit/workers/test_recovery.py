@@ -19,7 +19,7 @@ from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.settings import Settings
 from lockgate.workers import gather
 from lockgate.workers.celery_app import QUEUES, app
-from lockgate.workers.recovery import settle_by_workers
+from lockgate.workers.dispatch import recover_by_workers
 from tests.support.workers.celery_worker import memory_broker
 
 
@@ -58,7 +58,7 @@ def test_each_job_is_settled_independently_of_the_others(tmp_path: Path, setting
     with worker():
         jobs = [at(job, "unheard-of-g1"), at(job), at(parked)]
         found = by_id(
-            settle_by_workers(jobs, settings=settings, progress=lambda *s: reported.append(s), timeout_s=60)
+            recover_by_workers(jobs, settings=settings, progress=lambda *s: reported.append(s), timeout_s=60)
         )
 
     assert (found["unheard-of-g1"].ended, found["unheard-of-g1"].needs_an_operator) == (None, True)
@@ -73,7 +73,7 @@ def test_a_dry_run_by_workers_changes_nothing(tmp_path: Path, settings: Settings
     job = lapsed(tmp_path, settings)
 
     with worker():
-        (found,) = settle_by_workers([at(job)], settings=settings, dry_run=True, timeout_s=60)
+        (found,) = recover_by_workers([at(job)], settings=settings, dry_run=True, timeout_s=60)
 
     assert (found.action, found.ended, job.phase()) == (RecoveryAction.ABORT, JobPhase.OPEN, JobPhase.OPEN)
 
@@ -82,7 +82,7 @@ def test_a_message_delivered_twice_settles_the_job_once(tmp_path: Path, settings
     job = lapsed(tmp_path, settings)
 
     with worker():
-        twice = list(settle_by_workers([at(job), at(job)], settings=settings, timeout_s=60))
+        twice = list(recover_by_workers([at(job), at(job)], settings=settings, timeout_s=60))
 
     assert [found.ended for found in twice] == [JobPhase.FAILED, JobPhase.FAILED]
 
@@ -93,7 +93,7 @@ def test_without_a_worker_this_process_settles_the_jobs(
     monkeypatch.setattr(gather, "PING_S", 0.1)
     job = lapsed(tmp_path, settings)
 
-    (found,) = settle_by_workers([at(job)], settings=settings, grace_s=0.2)
+    (found,) = recover_by_workers([at(job)], settings=settings, grace_s=0.2)
 
     assert (found.action, found.ended) == (RecoveryAction.ABORT, JobPhase.FAILED)
 
@@ -108,7 +108,7 @@ def test_a_job_with_a_transient_failure_needs_no_operator(
     monkeypatch.setattr("lockgate.workers.tasks.recover", gone)
 
     with worker():
-        (found,) = settle_by_workers([at(job)], settings=settings, timeout_s=60)
+        (found,) = recover_by_workers([at(job)], settings=settings, timeout_s=60)
 
     assert (found.ended, found.needs_an_operator) == (None, False)
     assert found.detail.startswith("JournalUnavailableError: journal: gone")

@@ -10,8 +10,8 @@ import pytest
 from pyarrow import orc, parquet
 
 from lockgate.storage_core.errors import MalformedRecordError
-from lockgate.workers import row_counts as rows
-from lockgate.workers.row_counts import count_rows
+from lockgate.workers import task_commit as rows
+from lockgate.workers.task_commit import count_rows
 
 TABLE = pa.table({"flight": [1, 2, 3]})
 

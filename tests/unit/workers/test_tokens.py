@@ -20,7 +20,7 @@ from lockgate.storage_core.journal.process_journal import close_journals, config
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.celery_app import COMMIT_QUEUE, app
 from lockgate.workers.gather import gather
-from lockgate.workers.session.token import HEADER
+from lockgate.workers.session_token import HEADER
 from tests.support.journal.observers import take
 from tests.support.workers import tasks as worker_tasks
 from tests.support.workers.celery_worker import memory_broker
@@ -119,7 +119,7 @@ def test_a_task_called_as_a_function_behaves_as_the_function() -> None:
 
 def test_a_process_without_a_journal_sends_without_importing_it() -> None:
     script = (
-        "import sys, lockgate.workers.tasks; from lockgate.workers.session.token import tokens, extract; "
+        "import sys, lockgate.workers.tasks; from lockgate.workers.session_token import tokens, extract; "
         "extract({}); print(tokens(), 'sqlalchemy' in sys.modules)"
     )
     completed = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=120)

@@ -1,21 +1,27 @@
-"""Sources, destinations, libraries and transformations that the form of a DAG may name.
+"""Trigger rights: what the form of a DAG may name, although its tasks have the worker's rights.
 
 The lists are settings of the machine on which Airflow's tasks run. `dataset_commit` and the maintenance DAGs
-check the values of their forms against them; the code of a DAG has the worker's rights anyway.
+check the values of their forms against them, by the names of the operators' parameters.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from os.path import realpath
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
-from lockgate.operators.dag_run.destinations import ENVIRONMENT, configured_destinations
+from lockgate.operators.dag_run.job_handle import check_handle
+from lockgate.operators.dag_run.parameters import (
+    ENVIRONMENT,
+    as_destinations,
+    configured_destinations,
+    filled_in,
+)
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores.open_store import parse_destination
@@ -26,6 +32,21 @@ _HADOOP_FILE: Final = re.compile(r"file:/(?!/)", re.IGNORECASE)
 _PATTERN: Final = re.compile(r"[*\[]")
 _CODECS: Final = frozenset({"codec", "compression"})
 _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
+
+READ_FILES: Final = "lockgate.operators.spark_process.frames:read_files"
+"""The function of `dataset_commit`, which checks its arguments itself."""
+
+_PLACES: Final = frozenset({"path", "paths", "basepath"})
+
+Check = Callable[["AllowLists", Any], None]
+
+_CODE: Final = frozenset({"row_condition", "condition_parser"})
+"""Arguments that pandas evaluates as a query, which can call any function."""
+
+_EXPECTATION: Final = re.compile(r"expect_(column|table|multicolumn|compound|select)_[a-z_]+")
+"""Expectations on columns and rows, unlike `unexpected_rows_expectation`, which is a query."""
+
+_READS_URLS: Final = "expect_column_values_to_match_json_schema"
 
 
 @dataclass(frozen=True)
@@ -231,3 +252,123 @@ def _file_url(path: str) -> str:
 def _real(url: str) -> str:
     """Return the URL with symbolic links resolved."""
     return f"{_LOCAL}{realpath(url.removeprefix(_LOCAL))}" if url.startswith(_LOCAL) else url
+
+
+def check_parameters(allowed: AllowLists, parameters: Mapping[str, Any]) -> None:
+    """Check the rendered parameters of an operator, by their names.
+
+    Raises:
+        InvalidInputError: One is not allowed.
+    """
+    for name, value in parameters.items():
+        if name in CHECKS and value:
+            CHECKS[name](allowed, value)
+
+
+def _job(allowed: AllowLists, handle: Any) -> None:
+    # Airflow lets some users edit XCom values, so a handle may be one that no task returned.
+    allowed.destination(check_handle(handle)["destination"])
+
+
+def _destinations(allowed: AllowLists, destinations: Any) -> None:
+    for destination in as_destinations(destinations):
+        allowed.destination(destination)
+
+
+def _files(allowed: AllowLists, files: Any) -> None:
+    for path in filled_in(files):
+        allowed.library(path)
+
+
+def _op_kwargs(allowed: AllowLists, op_kwargs: Mapping[str, Any]) -> None:
+    # The function checks them again, with what they stand for; here they are refused before Spark starts.
+    if source := op_kwargs.get("source"):
+        allowed.source(source)
+    if transform := op_kwargs.get("transform"):
+        allowed.transform(transform)
+    if options := op_kwargs.get("source_options"):
+        allowed.options("source_options", options)
+
+
+def _python_callable(allowed: AllowLists, function: Any) -> None:
+    if isinstance(function, str) and function != READ_FILES:  # a function itself is the author's
+        allowed.transform(function)
+
+
+def _options(allowed: AllowLists, options: Mapping[str, str]) -> None:
+    # Spark compares their names without case, and gives those with a dot to Hadoop, which can load classes.
+    for name in options:
+        if name.lower() in _PLACES or not re.fullmatch(r"\w+", name):
+            raise InvalidInputError(
+                f"options: {name!r} is not allowed in a form: it names a place, or configures Hadoop; "
+                "nothing was read or written; leave it out"
+            )
+    allowed.options("options", options)
+
+
+def _data_docs(_: AllowLists, directory: Any) -> None:
+    raise InvalidInputError(
+        f"data_docs {directory!r} is not allowed in a restricted task: it names a directory to write; "
+        "nothing was read or written; leave it out, or audit in a DAG whose tasks are not restricted"
+    )
+
+
+def _packages(allowed: AllowLists, packages: Any) -> None:
+    for package in filled_in(packages):
+        allowed.spark("spark.jars.packages", package)
+
+
+def _spark_config(allowed: AllowLists, config: Mapping[str, str]) -> None:
+    for setting, value in config.items():
+        allowed.spark(setting, value)
+
+
+CHECKS: Final[Mapping[str, Check]] = {
+    "artefacts": AllowLists.artefacts,
+    "data_docs": _data_docs,
+    "destination": AllowLists.destination,
+    "destinations": _destinations,
+    "driver_memory": lambda allowed, memory: allowed.spark("spark.driver.memory", memory),
+    "files": _files,
+    "job": _job,
+    "master": lambda allowed, master: allowed.spark("spark.master", master),
+    "op_kwargs": _op_kwargs,
+    "options": _options,
+    "packages": _packages,
+    "python_callable": _python_callable,
+    "spark_config": _spark_config,
+    "staging": AllowLists.staged,
+    "suite": lambda _, suite: check_suite(suite),
+}
+"""Parameters that name a place, code or a configuration. All others are data, ids, or one of a few words."""
+
+
+def check_suite(suite: object) -> None:
+    """Check a suite that comes from a form; without one, an audit compares sizes and counts.
+
+    Raises:
+        InvalidInputError: It is no JSON object, or contains a query or a JSON schema, which can name a file.
+    """
+    if not isinstance(suite, dict):
+        raise _suite_refusal(f"a suite in a form must be suite.to_json_dict(), not {type(suite).__name__}")
+    for described in _dicts(suite):
+        if code := _CODE & described.keys():
+            raise _suite_refusal(f"{min(code)} is not allowed in a form: it is evaluated as code")
+        kind = described.get("type", described.get("expectation_type"))
+        if "kwargs" in described and (
+            not isinstance(kind, str) or not _EXPECTATION.fullmatch(kind) or kind == _READS_URLS
+        ):
+            raise _suite_refusal(f"expectation {kind!r} is not allowed in a form")
+
+
+def _dicts(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            yield from _dicts(each)
+
+
+def _suite_refusal(what: str) -> InvalidInputError:
+    return InvalidInputError(f"suite: {what}; nothing was read; use it in a DAG of your own")

@@ -1,25 +1,126 @@
-"""What a deferred task waits for. Each condition is made of scalar arguments and asked in a thread.
-
-`ask` returns why the task is to be resumed, or None. The resumed task looks again by itself, so a condition
-decides nothing, and one that is asked again, after a restart of the triggerer, does no harm.
-"""
+"""ConditionTrigger: the trigger of all deferred tasks of Lockgate."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
+from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+from asgiref.sync import sync_to_async
+
+from lockgate.operators.connections import connected_settings
+from lockgate.operators.dag_run.operator import NOT_RETRYABLE, UPGRADING
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.log_records import Receipt
 from lockgate.storage_core.commit.records.phase import NEXT, JobPhase
 from lockgate.storage_core.errors import LockgateError, ObjectNotFoundError
 from lockgate.storage_core.ids import JobId
-from lockgate.storage_core.settings import load_settings
+from lockgate.storage_core.settings import Settings, load_settings, settings_in_effect
 from lockgate.storage_core.stores import open_store
+
+DEADLINE: Final = "the time is over"
+CAUGHT: Final = (LockgateError, AirflowNotFoundException, AirflowRuntimeError)
+"""A store that is away comes back; so do connections, which Airflow does not find without its database."""
+FINAL: Final = (*NOT_RETRYABLE, ObjectNotFoundError)
+
+
+class ConditionTrigger(BaseTrigger):
+    """Asks a condition until it says why to resume the task, or until a deadline.
+
+    Its arguments are scalars without secrets: addresses and credentials are those of the triggerer's own
+    settings, or of the Airflow connections that it names. A restarted triggerer begins again with the same
+    arguments.
+
+    Args:
+        condition: Name of the condition.
+        arguments: Its arguments.
+        not_before_s: Wall-clock time in seconds since the epoch before which the task is not resumed.
+        deadline_s: Time after which it is resumed anyhow.
+        poll_s: Seconds between two questions.
+        aws_conn_id: As for the operators.
+        lockgate_conn_id: As for the operators.
+    """
+
+    def __init__(
+        self,
+        condition: str,
+        arguments: Mapping[str, Any],
+        *,
+        not_before_s: float,
+        deadline_s: float,
+        poll_s: float,
+        aws_conn_id: str | None = None,
+        lockgate_conn_id: str | None = None,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.condition = condition
+        self.arguments = dict(arguments)
+        self.not_before_s = not_before_s
+        self.deadline_s = deadline_s
+        self.poll_s = poll_s
+        self.aws_conn_id = aws_conn_id
+        self.lockgate_conn_id = lockgate_conn_id
+        self._asked = CONDITIONS[condition](**self.arguments)
+        self._settings: tuple[Settings | None] | None = None
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return what makes this trigger again."""
+        return (
+            f"{type(self).__module__}.{type(self).__qualname__}",
+            {
+                "condition": self.condition,
+                "arguments": self.arguments,
+                "not_before_s": self.not_before_s,
+                "deadline_s": self.deadline_s,
+                "poll_s": self.poll_s,
+                "aws_conn_id": self.aws_conn_id,
+                "lockgate_conn_id": self.lockgate_conn_id,
+            },
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Yield one event: why the task is resumed."""
+        why = None
+        while why is None:
+            await asyncio.sleep(max(self.not_before_s - time.time(), 0.0))
+            try:
+                why = await sync_to_async(self._ask, thread_sensitive=False)()
+            except CAUGHT as error:
+                found = f"{type(error).__name__}: {error}"
+                if isinstance(error, FINAL) and not isinstance(error, UPGRADING):
+                    why = found  # the resumed task meets it too, and fails
+                else:
+                    self.log.warning("%s; asked again in %.0f s", found, self.poll_s)
+            if why is None and time.time() >= self.deadline_s:
+                why = DEADLINE
+            if why is None:
+                await asyncio.sleep(self.poll_s)
+        yield TriggerEvent({"why": why})  # type: ignore[no-untyped-call]
+
+    async def on_kill(self) -> None:
+        """Withdraw what was dispatched, when a user clears or marks the deferred task."""
+        await sync_to_async(self._withdraw, thread_sensitive=False)()
+
+    def _ask(self) -> str | None:
+        with settings_in_effect(self._connected()):
+            return self._asked.ask()
+
+    def _withdraw(self) -> None:
+        with settings_in_effect(self._connected()):
+            self._asked.withdraw()
+
+    def _connected(self) -> Settings | None:
+        """Return the settings of the connections, which are read once."""
+        if self._settings is None:
+            self._settings = (connected_settings(self.aws_conn_id or None, self.lockgate_conn_id or None),)
+        return self._settings[0]
+
 
 LOG: Final = logging.getLogger("lockgate.deferral")
 
@@ -62,7 +163,7 @@ class BatchEnded:
 
     def ask(self) -> str | None:
         """Return whether all tasks have ended, or nothing has happened for the grace time and why."""
-        from lockgate.workers.gather import BROKER_ERRORS, ended_in, has_listener  # noqa: PLC0415 - Celery
+        from lockgate.workers.gather import BROKER_ERRORS, ended_in, has_listener
 
         is_over = time.monotonic() - self._quiet_since >= self.grace_s
         try:
@@ -80,7 +181,7 @@ class BatchEnded:
 
     def withdraw(self) -> None:
         """Withdraw the tasks that no worker has begun; begun ones continue, and their effects are fenced."""
-        from lockgate.workers.gather import withdraw  # noqa: PLC0415 - Celery
+        from lockgate.workers.gather import withdraw
 
         withdraw(self.batch, self.count)
 

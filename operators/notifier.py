@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk import BaseNotifier
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from lockgate.operators.connections.read import connections
+from lockgate.operators.connections import connections
 from lockgate.operators.dag_run.job_handle import check_handle
 from lockgate.operators.dag_run.operator import CONNECTIONS
 from lockgate.storage_core.commit.recovery.recover import recover_job

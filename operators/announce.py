@@ -8,23 +8,22 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.sdk import AssetAlias
 from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError, ErrorType
 
-from lockgate.operators.asset_events.emitted import emit_as, was_emitted
-from lockgate.operators.asset_events.pending_events import (
+from lockgate.operators.asset_events import (
     PendingEvents,
     drop_pending,
+    emit_as,
+    flat,
     pending_keys,
     read_pending,
+    was_emitted,
 )
-from lockgate.operators.connections.connected import with_connections
-from lockgate.operators.dag_run.destinations import (
+from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator, task_entry
+from lockgate.operators.dag_run.parameters import (
+    check_bool,
     configured_destinations,
     named_destinations,
     watched_destinations,
 )
-from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
-from lockgate.operators.dag_run.parameters import check_bool
-from lockgate.operators.dag_run.receipts import flat
-from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.layout import ASSET_EVENTS
 from lockgate.storage_core.commit.records.phase import JobPhase
@@ -94,8 +93,7 @@ class JobAnnounceOperator(LockgateOperator):
         self.job_id = job_id
         self.report_only = report_only
 
-    @fail_without_retry()
-    @with_connections
+    @task_entry
     def execute(self, context: Context) -> list[str]:
         """Emit the events, and return the jobs' ids."""
         check_bool("report_only", self.report_only)
@@ -143,15 +141,13 @@ class JobAnnounceOperator(LockgateOperator):
             return given
         if not settings.has_journal:
             return watched_destinations(None)
-        from lockgate.storage_core.commit.recovery.expired_jobs import (  # noqa: PLC0415 - SQLAlchemy
-            recent_destinations,
-        )
+        from lockgate.storage_core.commit.recovery.expired_jobs import recent_destinations
 
         return list(dict.fromkeys([*recent_destinations(settings, RECENT_S), *configured_destinations()]))
 
     def _emit(self, context: Context, store: Store, record: PendingEvents) -> bool:
         """Emit the events of a job if nothing else will; return whether there were any."""
-        from lockgate.storage_core.commit.job_summary import receipt_of  # noqa: PLC0415 - when a task runs
+        from lockgate.storage_core.commit.job_summary import receipt_of
 
         folder = JobFolder(store, record.job_id)
         try:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from lockgate.storage_core.settings import load_settings
+
 if TYPE_CHECKING:
     from lockgate.operators.dag_run.operator import LockgateOperator
 
@@ -37,7 +39,7 @@ def defer_until(
         poll_s: Seconds between two questions.
         kwargs: Arguments of `resume`; it also gets `deadline_s`.
     """
-    from lockgate.operators.deferral.trigger import ConditionTrigger  # noqa: PLC0415 - not to parse a DAG
+    from lockgate.operators.condition_trigger import ConditionTrigger
 
     now_s = time.time()
     deadline_s = now_s + timeout_s
@@ -61,7 +63,7 @@ def defer_until(
 def is_deferrable(deferrable: bool | None) -> bool:
     """Return the operator's option; None: Airflow's `[operators] default_deferrable`."""
     if deferrable is None:
-        from airflow.sdk.configuration import conf  # noqa: PLC0415 - read when a task runs
+        from airflow.sdk.configuration import conf
 
         return bool(conf.getboolean("operators", "default_deferrable", fallback=False))
     return deferrable
@@ -75,14 +77,12 @@ def remaining(event: Mapping[str, str], deadline_s: float, grace_s: float) -> tu
         deadline_s: Deadline of the wait.
         grace_s: Grace time of the task; the trigger has waited for it if no worker listens.
     """
-    from lockgate.operators.deferral.conditions import NO_WORKER  # noqa: PLC0415 - when a task runs
+    from lockgate.operators.condition_trigger import NO_WORKER
 
     return max(deadline_s - time.time(), 0.0), 0.0 if event["why"] == NO_WORKER else grace_s
 
 
 def longest_park(park_timeout_s: float | None, timeout_s: float) -> float:
     """Return how long a job is parked while its task is deferred: until Airflow has given the task up."""
-    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415 - when a task runs
-
     park_s = load_settings().park_timeout_s if park_timeout_s is None else park_timeout_s
     return max(park_s, timeout_s + 2 * MARGIN_S)

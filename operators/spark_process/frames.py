@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from lockgate.operators.dag_run.parameters import filled_in
+from lockgate.operators.spark_process.child import resolve
 from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.spark.stage import stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from lockgate.operators.trigger_rights.allow_lists import AllowLists
+    from lockgate.operators.trigger_rights import AllowLists
+    from lockgate.storage_core.spark.stage import StageFormat
 
 
 def read_files(
@@ -42,12 +46,10 @@ def read_files(
         InvalidInputError: The source does not exist, the expressions do not fit its columns, or an argument
             is not allowed.
     """
-    from pyspark.errors import AnalysisException  # noqa: PLC0415 - in the child only
+    from pyspark.errors import AnalysisException
 
-    from lockgate.operators.spark_process.child import resolve  # noqa: PLC0415 - imports PySpark
-    from lockgate.storage_core.spark.form_values import (  # noqa: PLC0415 - imports PySpark
-        check_options,
-    )
+    from lockgate.operators.spark_process.child import resolve
+    from lockgate.storage_core.spark.form_values import check_options
 
     options = dict(source_options or {})
     if allowed is not None:
@@ -85,10 +87,7 @@ def chosen(
         AnalysisException: An expression does not fit the columns.
         InvalidInputError: An expression is not allowed in a form.
     """
-    from lockgate.storage_core.spark.form_values import (  # noqa: PLC0415 - imports PySpark
-        check_expressions,
-        check_plan,
-    )
+    from lockgate.storage_core.spark.form_values import check_expressions, check_plan
 
     if is_form:
         check_expressions(read, [*(columns or ()), *([where] if where else ())])
@@ -97,3 +96,30 @@ def chosen(
     if is_form:
         check_plan(frame, read)
     return frame
+
+
+def stage_frame(
+    spark: SparkSession,
+    *,
+    python_callable: str | Callable[..., Any],
+    op_kwargs: Mapping[str, Any],
+    staging: str,
+    format: StageFormat,  # noqa: A002 - as Spark calls it
+    partition_by: Sequence[str],
+    options: Mapping[str, str],
+) -> list[tuple[str, int, int]]:
+    """Stage the DataFrame of the user's function by Spark's own writer; return each `StagedFile`'s fields.
+
+    Raises:
+        InvalidInputError: The function did not return a DataFrame.
+    """
+    from pyspark.sql import DataFrame
+
+    frame = resolve(python_callable)(spark, **op_kwargs)
+    if not isinstance(frame, DataFrame):
+        raise InvalidInputError(
+            f"{python_callable} returned {type(frame).__name__}: it must return a Spark DataFrame; "
+            "nothing was staged"
+        )
+    files = stage(frame, Path(staging), format=format, partition_by=list(partition_by), options=dict(options))
+    return [(file.path, file.size, file.modified_ns) for file in files]

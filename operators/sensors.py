@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
 
-from lockgate.operators.connections.connected import with_connections
+from lockgate.operators.asset_events import flat
 from lockgate.operators.dag_run.job_handle import JobHandle, check_handle
-from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator
+from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator, task_entry
 from lockgate.operators.dag_run.parameters import positive
-from lockgate.operators.dag_run.receipts import flat
-from lockgate.operators.dag_run.retries import fail_without_retry
-from lockgate.operators.deferral.wait import defer_until, is_deferrable
+from lockgate.operators.deferral import defer_until, is_deferrable
 from lockgate.storage_core.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from lockgate.operators.deferral.conditions import JobReached, ManifestHas
+    from lockgate.operators.condition_trigger import JobReached, ManifestHas
 
 
 class _ConditionSensor(LockgateOperator, BaseSensorOperator):
@@ -88,11 +86,10 @@ class JobSensor(_ConditionSensor):
         self.phase = phase
         self.deferrable = deferrable
 
-    @fail_without_retry()
-    @with_connections
+    @task_entry
     def poke(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - Airflow's
         """Return whether the job has reached the phase."""
-        from lockgate.operators.deferral.conditions import is_reached, may_reach  # noqa: PLC0415 - when it runs
+        from lockgate.operators.condition_trigger import is_reached, may_reach
 
         condition = self._condition()
         found = condition.look()
@@ -105,8 +102,8 @@ class JobSensor(_ConditionSensor):
         return PokeReturnValue(is_done=False)
 
     def _condition(self) -> JobReached:
-        from lockgate.operators.deferral.conditions import JobReached  # noqa: PLC0415 - when it runs
-        from lockgate.storage_core.commit.records.phase import JobPhase  # noqa: PLC0415
+        from lockgate.operators.condition_trigger import JobReached
+        from lockgate.storage_core.commit.records.phase import JobPhase
 
         handle = check_handle(self.job)
         if self.phase not in set(JobPhase):
@@ -149,8 +146,7 @@ class ManifestSensor(_ConditionSensor):
         self.newer_than = newer_than
         self.deferrable = deferrable
 
-    @fail_without_retry()
-    @with_connections
+    @task_entry
     def poke(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - Airflow's
         """Return whether the destination has the data."""
         receipt = self._condition().look()
@@ -159,7 +155,7 @@ class ManifestSensor(_ConditionSensor):
         )
 
     def _condition(self) -> ManifestHas:
-        from lockgate.operators.deferral.conditions import ManifestHas  # noqa: PLC0415 - when it runs
+        from lockgate.operators.condition_trigger import ManifestHas
 
         return ManifestHas(self.destination, positive("turn", self.turn), _time_s(self.newer_than))
 
