@@ -26,12 +26,12 @@ import msgspec
 from botocore.config import Config
 
 from benchmarks.job_commit import peak_bytes
-from lockgate.storage_core.blobs.cache.cache import BlobCache
+from lockgate.storage_core.blobs.blob_protocol import Blobs
+from lockgate.storage_core.blobs.cache.blob_cache import BlobCache
 from lockgate.storage_core.blobs.http.client import BlobClient
 from lockgate.storage_core.blobs.keys import BlobKey
-from lockgate.storage_core.blobs.protocol import Blobs
-from lockgate.storage_core.blobs.server.server import BlobServer
-from lockgate.storage_core.blobs.server_or_client import ha_blobs, open_client, open_server
+from lockgate.storage_core.blobs.open_blobs import ha_blobs, open_client, open_server
+from lockgate.storage_core.blobs.server.blob_server import BlobServer
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.concurrency import in_order

@@ -18,9 +18,9 @@ from rich.table import Table
 from benchmarks.blobs_load import Done
 from benchmarks.job_commit import peak_bytes
 from lockgate.storage_core.blobs.keys import BlobKey, new_blob_key
+from lockgate.storage_core.blobs.open_blobs import ha_blobs
 from lockgate.storage_core.blobs.registry.upload_sets import PutBlob
-from lockgate.storage_core.blobs.server.server import BlobServer
-from lockgate.storage_core.blobs.server_or_client import ha_blobs
+from lockgate.storage_core.blobs.server.blob_server import BlobServer
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.decoding import decode_json

@@ -73,9 +73,9 @@ class BlobUploadOperator(LockgateOperator):
     @task_entry
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Upload the files and return their handle."""
-        from lockgate.storage_core.blobs.protocol import ArtefactFile, Artefacts
-        from lockgate.storage_core.blobs.server_or_client import open_blobs
-        from lockgate.storage_core.blobs.upload import files_below, upload
+        from lockgate.storage_core.blobs.blob_protocol import ArtefactFile, Artefacts
+        from lockgate.storage_core.blobs.file_transfer import files_below, upload
+        from lockgate.storage_core.blobs.open_blobs import open_blobs
 
         check_bool("recreatable", self.recreatable)
         if self.use not in {"library", "other"}:
@@ -187,7 +187,7 @@ class BlobSweepOperator(LockgateOperator):
         )
 
     def _here(self, settings: Settings) -> BlobSweepReport:
-        from lockgate.storage_core.blobs.server_or_client import open_blobs
+        from lockgate.storage_core.blobs.open_blobs import open_blobs
 
         with open_blobs(settings) as blobs:
             return blobs.sweep(

@@ -94,7 +94,7 @@ def sweep(
             "dropped; run this where Airflow's scheduler or API server runs"
         )
     from lockgate.operators.xcom.sweep import sweep_xcoms
-    from lockgate.storage_core.blobs.server_or_client import open_blobs
+    from lockgate.storage_core.blobs.open_blobs import open_blobs
 
     settings = load_settings()
     with open_blobs(settings) as blobs:

@@ -142,7 +142,7 @@ def _check_broker(url: str) -> str:
 
 
 def _check_blob_server(url: str) -> str:
-    from lockgate.storage_core.blobs.server_or_client import open_client
+    from lockgate.storage_core.blobs.open_blobs import open_client
 
     changes = {"blob_server_url": url, "blob_timeout_s": 5.0}
     with open_client(load_settings().model_copy(update=changes)) as client:

@@ -10,7 +10,6 @@ from typing import Final, Literal
 import msgspec
 
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
-from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.stores.os_errors import translated
 
 DAGS_PACKAGE: Final = "lockgate.dags"
@@ -53,7 +52,7 @@ def dag_names() -> list[str]:
 def install_stubs(folder: Path) -> list[InstalledStub]:
     """Write one stub for each DAG into a DAG folder of Airflow, and keep existing stubs.
 
-    All files are checked before any is written. A stub is created atomically and never replaces a file.
+    All files are checked before any is written. A stub never replaces a file.
 
     Args:
         folder: Existing folder from which Airflow reads DAGs.
@@ -102,16 +101,12 @@ def _is_installed(path: Path, stub: str) -> bool:
 
 
 def _create(path: Path, stub: str) -> None:
-    temporary = path.with_name(f".{path.stem}.{new_token()}")
     with translated("write", str(path), changes=True):
         try:
-            temporary.write_text(stub)
-            # Unlike a rename, a link does not replace a file that was created meanwhile.
-            path.hardlink_to(temporary)
+            with path.open("x") as file:
+                file.write(stub)
         except FileExistsError:
             raise _occupied(path) from None
-        finally:
-            temporary.unlink(missing_ok=True)
 
 
 def _occupied(path: Path) -> ConflictError:

@@ -302,9 +302,10 @@ def counts(results: Iterable[RecoveryResult], unended: UnendedJobs) -> dict[str,
     return {what: number for what, number in found.items() if number}
 
 
-def summary_table(results: Sequence[RecoveryResult]) -> str:
+def summary_table(results: Iterable[RecoveryResult]) -> str:
     """Return a table with one line for each job."""
-    return log_table(COLUMNS, [_row(result) for result in results], most_rows=len(results), width=UNFOLDED)
+    rows = [_row(result) for result in results]
+    return log_table(COLUMNS, rows, most_rows=len(rows), width=UNFOLDED)
 
 
 def _row(result: RecoveryResult) -> tuple[object, ...]:

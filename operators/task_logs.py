@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.config_templates.airflow_local_settings import DEFAULT_LOGGING_CONFIG
 
 from lockgate.storage_core.blobs.logs.log_reader import Get, LogReader, lines_of
+from lockgate.storage_core.blobs.logs.log_versions import Log, LogVersion
+from lockgate.storage_core.blobs.logs.log_writer import LogWriter
 from lockgate.storage_core.blobs.logs.publisher_thread import LogPublisher
-from lockgate.storage_core.blobs.logs.versions import Log, LogVersion
-from lockgate.storage_core.blobs.logs.writer import LogWriter
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
     import os
 
-    from lockgate.storage_core.blobs.cache.cache import BlobCache
+    from lockgate.storage_core.blobs.cache.blob_cache import BlobCache
 
 _TRIGGER_SUFFIX: Final = re.compile(r"\.trigger\.[^/]+\.log$")
 """Suffix that a triggerer adds to the name of a deferred task's log; both are shown as one log."""

@@ -86,7 +86,7 @@ def settle_job(destination: str, job_id: str, dry_run: bool = False) -> dict[str
 def sweep_unreferenced_blobs(dry_run: bool = True, orphans: bool | None = None) -> dict[str, Any]:
     """Delete unreferenced blobs, at the blob server of this worker's settings."""
     # A sender does not need the journal.
-    from lockgate.storage_core.blobs.server_or_client import open_blobs
+    from lockgate.storage_core.blobs.open_blobs import open_blobs
 
     with open_blobs(load_settings()) as blobs:
         return _built_in(blobs.sweep(dry_run=dry_run, orphans=orphans))

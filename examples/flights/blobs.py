@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from examples.flights.failed import DemoFailedError
-from lockgate.storage_core.blobs.protocol import Artefacts, Blobs
-from lockgate.storage_core.blobs.server_or_client import open_blobs
+from lockgate.storage_core.blobs.blob_protocol import Artefacts, Blobs
+from lockgate.storage_core.blobs.open_blobs import open_blobs
 from lockgate.storage_core.errors import ObjectNotFoundError
 from lockgate.storage_core.settings import Settings
 

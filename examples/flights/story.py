@@ -20,8 +20,8 @@ from examples.flights.processes.worker import check_alive, running_broker, runni
 from examples.flights.steps import Steps
 from examples.flights.verify import check_readers, check_records, counts_line, open_uploads, visible_files
 from examples.flights.watch import Watch
-from lockgate.storage_core.blobs.protocol import Artefacts
-from lockgate.storage_core.blobs.server_or_client import open_blobs
+from lockgate.storage_core.blobs.blob_protocol import Artefacts
+from lockgate.storage_core.blobs.open_blobs import open_blobs
 from lockgate.storage_core.commit.destination.manifest import read_manifest
 from lockgate.storage_core.commit.job_summary import JobSummary, list_jobs
 from lockgate.storage_core.commit.records.phase import JobPhase

@@ -179,7 +179,7 @@ def drop_artefacts(job: Job) -> None:
 
 def drop_blobs(blob_job: str) -> None:
     """Delete the blobs of a job, named by its id in the blob stores, if the job has ended in the journal."""
-    from lockgate.storage_core.blobs.job_end import delete_ended
+    from lockgate.storage_core.blobs.open_blobs import delete_ended
 
     delete_ended(blob_job, load_settings())
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lockgate.operators.spark_process.process import LENGTH_BYTES, SparkWork
+from lockgate.storage_core.blobs.blob_protocol import Artefacts
 from lockgate.storage_core.blobs.cache.process_cache import configured_cache
 from lockgate.storage_core.blobs.libraries.library import NO_LIBRARIES, Libraries, LibraryCache
-from lockgate.storage_core.blobs.protocol import Artefacts
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
 from lockgate.storage_core.settings import load_settings, settings_in_effect
 from lockgate.storage_core.spark.libraries import add_libraries, library_config

@@ -35,8 +35,8 @@ from lockgate.storage_core.settings import load_settings
 if TYPE_CHECKING:
     from airflow.sdk.execution_time.comms import XComResult
 
-    from lockgate.storage_core.blobs.cache.cache import BlobCache
-    from lockgate.storage_core.blobs.registry.rows import Guarantee
+    from lockgate.storage_core.blobs.cache.blob_cache import BlobCache
+    from lockgate.storage_core.blobs.registry.blob_rows import Guarantee
 
 _LOG: Final = logging.getLogger(__name__)
 

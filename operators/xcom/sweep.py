@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from lockgate.operators.xcom.envelope import OWNER, XComRow, envelope_of
+from lockgate.storage_core.blobs.blob_protocol import Blobs
 from lockgate.storage_core.blobs.keys import NO_JOB, BlobKey
-from lockgate.storage_core.blobs.protocol import Blobs
 from lockgate.storage_core.errors import CorruptBlobError
 
 if TYPE_CHECKING:

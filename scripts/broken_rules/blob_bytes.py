@@ -106,7 +106,7 @@ MUTANTS: Final = (
         "a server's own set is completed when the last put under it has ended",
         [
             Edit(
-                "storage_core/blobs/server/upload_sets.py",
+                "storage_core/blobs/server/open_upload_sets.py",
                 "is_over = own is not self._latest and not own.puts",
                 "is_over = own is not self._latest",
             )
@@ -126,19 +126,6 @@ MUTANTS: Final = (
         "tests/unit/blobs/test_orphans.py::test_a_listing_during_which_bytes_were_left_behind_does_not_count",
     ),
     Mutant(
-        "ignore-dead-servers",
-        "after a server died during a put, the stores are listed",
-        [
-            Edit(
-                "storage_core/blobs/storage/server_liveness.py",
-                "ListingTime(self._store).forget()  # first",
-                "pass  # first",
-            )
-        ],
-        "tests/unit/blobs/test_presence.py::"
-        "test_bytes_of_a_killed_server_are_found_although_their_client_completes_its_set",
-    ),
-    Mutant(
         "put-before-the-store-is-claimed",
         "an HA store names its journal before it has the first blob",
         [Edit("storage_core/blobs/server/ingest.py", "self._holdings.owner.claim_ha()", "")],
@@ -149,7 +136,7 @@ MUTANTS: Final = (
         "the end of a job deletes nothing in a store of another journal",
         [
             Edit(
-                "storage_core/blobs/server/server.py",
+                "storage_core/blobs/server/blob_server.py",
                 "self.holdings.owner.claim_ha()",
                 "",
             )

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from lockgate.storage_core.blobs.cache.cache import BlobCache
+from lockgate.storage_core.blobs.cache.blob_cache import BlobCache
 from lockgate.storage_core.blobs.cache.process_cache import configured_cache
 from lockgate.storage_core.blobs.keys import NO_JOB, BlobKey, digest_of
 from lockgate.storage_core.errors import LockgateError, ObjectNotFoundError, StoreUnavailableError

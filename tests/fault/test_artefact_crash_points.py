@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.blobs.job_end import delete_ended
+from lockgate.storage_core.blobs.open_blobs import delete_ended
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
 from lockgate.storage_core.errors import LockgateError

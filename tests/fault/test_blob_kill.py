@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.blobs.cache.cache import BlobCache
-from lockgate.storage_core.blobs.protocol import BlobInfo
-from lockgate.storage_core.blobs.server.startup import recover
-from lockgate.storage_core.blobs.server.upload_sets import HARD_S
+from lockgate.storage_core.blobs.blob_protocol import BlobInfo
+from lockgate.storage_core.blobs.cache.blob_cache import BlobCache
+from lockgate.storage_core.blobs.server.open_upload_sets import HARD_S
+from lockgate.storage_core.blobs.sweep.orphans import recover
 from lockgate.storage_core.settings import MIB
 from tests.conftest import Summarise
 from tests.support.blobs.kill_points import BEGINS_S, Confirm, Deaths, assert_settled, prepare, world_at

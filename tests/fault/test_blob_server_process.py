@@ -11,7 +11,7 @@ from time import sleep
 
 import pytest
 
-from lockgate.storage_core.blobs.registry.rows import Blob, UploadSet
+from lockgate.storage_core.blobs.registry.blob_rows import Blob, UploadSet
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.errors import OutcomeUnknownError
 from lockgate.storage_core.journal import open_journal

@@ -20,8 +20,8 @@ from msgspec import structs
 from examples.flights.processes.worker import running_broker
 from lockgate.operators.xcom.envelope import MARK, XComRow
 from lockgate.storage_core.blobs.logs.log_reader import LogReader
-from lockgate.storage_core.blobs.logs.versions import Log, LogVersion
-from lockgate.storage_core.blobs.server_or_client import open_blobs
+from lockgate.storage_core.blobs.logs.log_versions import Log, LogVersion
+from lockgate.storage_core.blobs.open_blobs import open_blobs
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import open_store
 from lockgate.workers.broker.embedded_broker import broker_url

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from examples.flights.processes.worker import running_worker
 from lockgate import attach_job, open_job
-from lockgate.storage_core.blobs.server_or_client import open_blobs
+from lockgate.storage_core.blobs.open_blobs import open_blobs
 from lockgate.storage_core.commit.job_summary import JobSummary, list_jobs
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.ids import JobId

@@ -13,7 +13,7 @@ import pytest
 
 from lockgate import read_manifest
 from lockgate.operators.spark_process.process import SparkChild, SparkWork
-from lockgate.storage_core.blobs.server_or_client import open_blobs
+from lockgate.storage_core.blobs.open_blobs import open_blobs
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.settings import load_settings

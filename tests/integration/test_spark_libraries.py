@@ -12,7 +12,7 @@ import pytest
 from lockgate.operators.spark import SparkWriteOperator
 from lockgate.operators.spark_process.process import SparkChild, SparkWork
 from lockgate.storage_core.blobs.libraries.library import LibraryCache
-from lockgate.storage_core.blobs.server_or_client import open_blobs
+from lockgate.storage_core.blobs.open_blobs import open_blobs
 from lockgate.storage_core.errors import ObjectNotFoundError
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.spark.libraries import add_libraries

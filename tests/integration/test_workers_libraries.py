@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.blobs.protocol import Artefacts
-from lockgate.storage_core.blobs.server_or_client import open_blobs
+from lockgate.storage_core.blobs.blob_protocol import Artefacts
+from lockgate.storage_core.blobs.open_blobs import open_blobs
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.libraries import library_headers
 from tests.support.blobs.libraries import upload, wheel

@@ -14,10 +14,10 @@ from lockgate.plugins.web.models.storage import BlobJobRow, BlobRow, BlobState
 from lockgate.plugins.web.paging import cursor, key_after
 from lockgate.plugins.web.reads import Reads
 from lockgate.storage_core.blobs.keys import NO_JOB
+from lockgate.storage_core.blobs.open_blobs import open_client
 from lockgate.storage_core.blobs.registry import queries
+from lockgate.storage_core.blobs.registry.blob_rows import Blob, Reference
 from lockgate.storage_core.blobs.registry.queries import JobBlobs
-from lockgate.storage_core.blobs.registry.rows import Blob, Reference
-from lockgate.storage_core.blobs.server_or_client import open_client
 from lockgate.storage_core.errors import LockgateError, ObjectNotFoundError
 from lockgate.storage_core.journal import Reading
 

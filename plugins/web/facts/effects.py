@@ -10,8 +10,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from lockgate.plugins.web.models.actions import ActionName, ActionRequest
-from lockgate.storage_core.blobs.job_end import delete_ended
-from lockgate.storage_core.blobs.server_or_client import open_blobs
+from lockgate.storage_core.blobs.open_blobs import delete_ended, open_blobs
 from lockgate.storage_core.clock import SystemClock
 from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
 from lockgate.storage_core.commit.open_or_attach import attach_job

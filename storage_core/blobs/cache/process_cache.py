@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from lockgate.storage_core.blobs.cache.cache import BlobCache
-from lockgate.storage_core.blobs.server_or_client import ha_blobs, open_blobs
+from lockgate.storage_core.blobs.cache.blob_cache import BlobCache
+from lockgate.storage_core.blobs.open_blobs import ha_blobs, open_blobs
 from lockgate.storage_core.forks import FORKS, Forkable
 from lockgate.storage_core.settings import Settings
 

@@ -14,7 +14,7 @@ from lockgate.storage_core.blobs.http.blob_routes import blob_routes
 from lockgate.storage_core.blobs.http.reference_routes import reference_routes
 from lockgate.storage_core.blobs.http.service import Service
 from lockgate.storage_core.blobs.http.sweep_route import sweep_routes
-from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.blobs.server.blob_server import BlobServer
 from lockgate.storage_core.http.application import new_application
 from lockgate.storage_core.http.server import IDLE_S
 from lockgate.storage_core.settings import MIB

@@ -11,12 +11,12 @@ from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
+from lockgate.storage_core.blobs.blob_protocol import NewBlob
 from lockgate.storage_core.blobs.http.messages import BLOB, etag_of
 from lockgate.storage_core.blobs.http.service import Service
 from lockgate.storage_core.blobs.keys import UploadSetId, check_blob_job, check_blob_key, check_upload_set
-from lockgate.storage_core.blobs.protocol import NewBlob
-from lockgate.storage_core.blobs.registry.rows import BlobUse, Guarantee
-from lockgate.storage_core.blobs.server.receiving import ReceivingBlob
+from lockgate.storage_core.blobs.registry.blob_rows import BlobUse, Guarantee
+from lockgate.storage_core.blobs.server.ingest import ReceivingBlob
 from lockgate.storage_core.blobs.sources import CHUNK
 from lockgate.storage_core.http.application import JsonResponse
 from lockgate.storage_core.http.request_body import content_length

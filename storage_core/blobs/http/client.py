@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 import urllib3
 
+from lockgate.storage_core.blobs.blob_protocol import BlobInfo, NewBlob, PutOptions
 from lockgate.storage_core.blobs.http import messages
 from lockgate.storage_core.blobs.http.download import MemorySink, blob_path, download
 from lockgate.storage_core.blobs.http.source_body import SourceBody, SourceError
@@ -24,11 +25,10 @@ from lockgate.storage_core.blobs.keys import (
     check_upload_set,
     digest_of,
 )
-from lockgate.storage_core.blobs.protocol import BlobInfo, NewBlob, PutOptions
+from lockgate.storage_core.blobs.registry.blob_rows import Blob, Guarantee, Reference
 from lockgate.storage_core.blobs.registry.queries import JobBlobs
-from lockgate.storage_core.blobs.registry.rows import Blob, Guarantee, Reference
 from lockgate.storage_core.blobs.reports import BlobSweepReport, VerifiedPage
-from lockgate.storage_core.blobs.server.upload_sets import RENEW_S
+from lockgate.storage_core.blobs.server.open_upload_sets import RENEW_S
 from lockgate.storage_core.blobs.sources import Source, file_of, size_of
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.clock import Clock, SystemClock

@@ -6,10 +6,10 @@ from typing import Final
 
 import msgspec
 
+from lockgate.storage_core.blobs.blob_protocol import Lapse
 from lockgate.storage_core.blobs.keys import BlobKey, UploadSetId
-from lockgate.storage_core.blobs.protocol import Lapse
+from lockgate.storage_core.blobs.registry.blob_rows import Blob, Reference
 from lockgate.storage_core.blobs.registry.queries import JobBlobs
-from lockgate.storage_core.blobs.registry.rows import Blob, Reference
 from lockgate.storage_core.blobs.reports import BlobSweepReport
 from lockgate.storage_core.http.problems import ErrorBody
 from lockgate.storage_core.stamp import Stamp

@@ -14,8 +14,8 @@ from lockgate.storage_core.blobs.http import messages
 from lockgate.storage_core.blobs.http.access import ALL_JOBS
 from lockgate.storage_core.blobs.http.service import Service
 from lockgate.storage_core.blobs.keys import UploadSetId, check_blob_key, check_upload_set
+from lockgate.storage_core.blobs.registry.blob_rows import UploadSet
 from lockgate.storage_core.blobs.registry.queries import references_of
-from lockgate.storage_core.blobs.registry.rows import UploadSet
 from lockgate.storage_core.errors import AccessDeniedError
 from lockgate.storage_core.http.application import JsonResponse
 

@@ -17,7 +17,7 @@ from lockgate.storage_core.blobs.http.access import (
     AccessPolicy,
     RequestedAccess,
 )
-from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.blobs.server.blob_server import BlobServer
 from lockgate.storage_core.errors import AccessDeniedError
 from lockgate.storage_core.http.request_body import body_pieces, content_length, json_body
 from lockgate.storage_core.journal import propagation

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Final
 from zipfile import BadZipFile, ZipFile
 
-from lockgate.storage_core.blobs.cache.cache import BlobCache
+from lockgate.storage_core.blobs.blob_protocol import ArtefactFile, Artefacts
+from lockgate.storage_core.blobs.cache.blob_cache import BlobCache
 from lockgate.storage_core.blobs.cache.extracted import Unpack
 from lockgate.storage_core.blobs.keys import NO_JOB, BlobKey
 from lockgate.storage_core.blobs.libraries.import_path import IMPORTS
-from lockgate.storage_core.blobs.protocol import ArtefactFile, Artefacts
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.stores.os_errors import translated

@@ -5,9 +5,9 @@ from __future__ import annotations
 import codecs
 from collections.abc import Callable, Iterator
 
+from lockgate.storage_core.blobs.blob_protocol import Blobs
 from lockgate.storage_core.blobs.keys import BlobKey
-from lockgate.storage_core.blobs.logs.versions import Log, LogVersion, find_versions, newest
-from lockgate.storage_core.blobs.protocol import Blobs
+from lockgate.storage_core.blobs.logs.log_versions import Log, LogVersion, find_versions, newest
 from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError
 
 Get = Callable[[str, BlobKey], bytes]

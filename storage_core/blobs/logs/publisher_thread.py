@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from lockgate.storage_core.blobs.logs.writer import LogWriter
+from lockgate.storage_core.blobs.logs.log_writer import LogWriter
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.forks import FORKS, Forkable

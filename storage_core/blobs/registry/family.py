@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from lockgate.storage_core.blobs.registry.blob_rows import Blob, BlobJob, Reference, UploadSet
 from lockgate.storage_core.blobs.registry.references import (
     DropReference,
     FailBlobJob,
@@ -24,7 +25,6 @@ from lockgate.storage_core.blobs.registry.removals import (
     MarkDeleting,
     RestageBlob,
 )
-from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
 from lockgate.storage_core.blobs.registry.upload_sets import (
     AbandonUpload,
     BeginUpload,

@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 from sqlalchemy import BigInteger, ColumnElement, and_, cast, func, select, tuple_, union
 
+from lockgate.storage_core.blobs.registry.blob_rows import Blob, BlobJob, Reference, UploadSet
 from lockgate.storage_core.blobs.registry.references import FailBlobJob, submitted_with
 from lockgate.storage_core.blobs.registry.removals import RestageBlob
-from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
 from lockgate.storage_core.decoding import convert
 from lockgate.storage_core.journal.database.bulk import matching, parameters
 from lockgate.storage_core.journal.database.pipeline import is_sqlite
@@ -77,22 +77,6 @@ def restaged(reading: Reading) -> Iterator[RestageBlob]:
     """Yield the entries that restart the retention interval of all staged blobs."""
     for blob in every_staged(reading, reading.now_s()):
         yield RestageBlob(job_id=blob.job_id, blob_key=blob.blob_key)
-
-
-def staged_after(reading: Reading, at_s: float) -> list[Blob]:
-    """Return a page of unmarked blobs that were staged after `at_s`, by a clock that was set back since."""
-    query = select(*columns_of(Blob)).where(
-        BLOB.c.journal == reading.journal, BLOB.c.staged_s > at_s, BLOB.c.deleting_s.is_(None)
-    )
-    return [row_of(Blob, row) for row in reading.connection.execute(query.limit(PAGE))]
-
-
-def lapsing_references_after(reading: Reading, at_s: float) -> list[Reference]:
-    """Return a page of the references that lapse and were taken after `at_s`, by a clock set back since."""
-    query = select(*columns_of(Reference)).where(
-        REFERENCE.c.journal == reading.journal, REFERENCE.c.until_s > at_s, REFERENCE.c.taken_s > at_s
-    )
-    return [row_of(Reference, row) for row in reading.connection.execute(query.limit(PAGE))]
 
 
 def deleting(reading: Reading, *, after: Blob | None = None) -> list[Blob]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
-from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference
+from lockgate.storage_core.blobs.registry.blob_rows import Blob, BlobJob, Reference
 from lockgate.storage_core.errors import ConflictError, FencedError, ObjectNotFoundError, SafeModeError
 from lockgate.storage_core.ids import job_of_resource, job_resource
 from lockgate.storage_core.journal.entries.events import (

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import msgspec
 
+from lockgate.storage_core.blobs.registry.blob_rows import Blob, BlobJob, Guarantee, Reference, UploadSet
 from lockgate.storage_core.blobs.registry.references import is_ended, references_to, refuse_safe_mode
-from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Guarantee, Reference, UploadSet
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.journal.entries.op import Moment, Op
 from lockgate.storage_core.journal.entries.state import Key, Span, State, prefix

@@ -12,8 +12,15 @@ from typing import ClassVar
 
 import msgspec
 
+from lockgate.storage_core.blobs.registry.blob_rows import (
+    Blob,
+    BlobJob,
+    BlobUse,
+    Guarantee,
+    Reference,
+    UploadSet,
+)
 from lockgate.storage_core.blobs.registry.references import references_to, refuse_ended, refuse_safe_mode
-from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, BlobUse, Guarantee, Reference, UploadSet
 from lockgate.storage_core.errors import ConflictError, FencedError
 from lockgate.storage_core.journal.entries.leases import LeaseState, Seen, state_for
 from lockgate.storage_core.journal.entries.op import Moment, Op

@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final, Unpack
 
+import msgspec
+
+from lockgate.storage_core.blobs.blob_protocol import BlobInfo, NewBlob, PutOptions
 from lockgate.storage_core.blobs.keys import (
     NO_JOB,
     BlobKey,
@@ -23,11 +26,9 @@ from lockgate.storage_core.blobs.keys import (
     new_blob_key,
     upload_set_of,
 )
-from lockgate.storage_core.blobs.protocol import BlobInfo, NewBlob, PutOptions
 from lockgate.storage_core.blobs.registry.references import refuse_ended
 from lockgate.storage_core.blobs.registry.upload_sets import PutBlob
-from lockgate.storage_core.blobs.server.receiving import ReceivingBlob, StoredBlob
-from lockgate.storage_core.blobs.server.upload_sets import UploadSets
+from lockgate.storage_core.blobs.server.open_upload_sets import UploadSets
 from lockgate.storage_core.blobs.sources import Source, chunks_of, size_of
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
 from lockgate.storage_core.blobs.storage.ha_upload import HaUpload
@@ -43,7 +44,7 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import step
-from lockgate.storage_core.journal import Refused, WriteOutcome
+from lockgate.storage_core.journal import Mutation, Refused, WriteOutcome
 from lockgate.storage_core.journal.write.validation import check_values
 
 LONG_PUT_BYTES: Final = 256 * 1024
@@ -91,11 +92,7 @@ class BlobIngest:
             with self._holdings.journal.reading() as reading:
                 refuse_ended(reading, job_id)
         self._holdings.owner.claim_local()
-        with (
-            self._holdings.liveness.putting(),
-            self._upload_set(new) as upload_set,
-            self._local.incoming() as incoming,
-        ):
+        with self._upload_set(new) as upload_set, self._local.incoming() as incoming:
             if self._ha is None or new.guarantee != "ha" or new.digest is None or size_bytes is None:
                 yield ReceivingBlob(incoming, upload_set)
                 return
@@ -256,3 +253,51 @@ class BlobIngest:
         self._sets.own.retire(upload_set, lapses=True)
         with suppress(LockgateError):  # the daily listing finds them; the put's error is the one to report
             self._holdings.listing_time.forget()
+
+
+class ReceivingBlob:
+    """A blob being received.
+
+    Args:
+        incoming: File of the blob.
+        upload_set: Upload set of the put.
+        early: Expected key and upload to the HA store; None: the key is known only at the end.
+    """
+
+    def __init__(
+        self, incoming: IncomingFile, upload_set: UploadSetId, early: tuple[BlobKey, HaUpload] | None = None
+    ) -> None:
+        self.incoming = incoming
+        self.upload_set = upload_set
+        self._early = early
+
+    def write(self, data: bytes) -> None:
+        """Append bytes; complete parts of them are being sent to the HA store when this returns.
+
+        Raises:
+            StoreUnavailableError: The disk is full, or the HA store is unreachable.
+        """
+        self.incoming.write(data)
+        if self._early is not None:
+            self._early[1].follow(self.incoming.size_bytes)
+
+    @property
+    def early_upload(self) -> tuple[BlobKey, HaUpload] | None:
+        """The expected key and the upload, if the number of bytes received is the expected one."""
+        if self._early is None or self._early[1].size_bytes != self.incoming.size_bytes:
+            return None
+        return self._early
+
+
+class StoredBlob(msgspec.Struct, frozen=True, kw_only=True):
+    """A blob whose bytes are in every store, and that has no row yet."""
+
+    blob: PutBlob
+    request_id: str | None
+
+    @property
+    def mutation(self) -> Mutation:
+        """The mutation that records it."""
+        if self.request_id is None:
+            return Mutation(op=self.blob)
+        return Mutation(op=self.blob, request_id=f"{self.request_id}@{self.blob.job_id}")

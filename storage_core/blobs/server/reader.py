@@ -6,21 +6,55 @@ Concurrent readers share one refill. Works while the journal is unreachable.
 from __future__ import annotations
 
 import hashlib
+import threading
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from lockgate.storage_core.blobs.keys import BlobKey, digest_of
+from lockgate.storage_core.blobs.registry.blob_rows import Blob
 from lockgate.storage_core.blobs.registry.references import is_ended
-from lockgate.storage_core.blobs.registry.rows import Blob
-from lockgate.storage_core.blobs.server.single_flight import SingleFlight
 from lockgate.storage_core.blobs.sources import CHUNK
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
 from lockgate.storage_core.blobs.storage.holdings import Holdings
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.errors import CorruptBlobError, LockgateError, ObjectNotFoundError
+from lockgate.storage_core.forks import FORKS, Forkable
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.stores.os_errors import translated
+
+T = TypeVar("T")
+
+
+class SingleFlight(Forkable, Generic[T]):
+    """Share one call among concurrent callers with the same key. Results are not kept afterwards."""
+
+    def __init__(self) -> None:
+        self.after_fork_in_child()
+        FORKS.register(self)
+
+    def after_fork_in_child(self) -> None:
+        """Forget the parent's calls: the child has no threads for them."""
+        self._changing = threading.Lock()
+        self._flights: dict[Hashable, Future[T]] = {}
+
+    def do(self, key: Hashable, work: Callable[[], T]) -> T:
+        """Do some work, or wait for the thread that is doing it; return its result or raise its error."""
+        own: Future[T] = Future()
+        flights = self._flights
+        with self._changing:
+            flight = flights.setdefault(key, own)
+        if flight is own:
+            try:
+                own.set_result(work())
+            except BaseException as error:  # noqa: BLE001 - raised below, here and in the threads that wait
+                own.set_exception(error)
+            finally:
+                del flights[key]
+        return flight.result()
 
 
 class BlobReader:

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lockgate.storage_core.blobs.keys import BlobKey, upload_set_of
+from lockgate.storage_core.blobs.registry.blob_rows import BlobJob
 from lockgate.storage_core.blobs.registry.queries import PAGE, known_blobs, upload_sets
-from lockgate.storage_core.blobs.registry.rows import BlobJob
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.stores.pagination import in_pages

@@ -1,4 +1,4 @@
-"""Find bytes without a row by listing the stores, and stage them like unreferenced blobs.
+"""Orphans: find bytes without a row by listing the stores, and stage them like unreferenced blobs.
 
 A put that died, or whose journal gave no answer, leaves bytes without a row. Their key names the upload set
 of the put: while the set is open the put may still be recorded, afterwards it cannot.
@@ -10,6 +10,7 @@ local store keeps the time of the last listing, so a server with a new disk list
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import NamedTuple
@@ -17,10 +18,10 @@ from typing import NamedTuple
 from lockgate.storage_core.blobs.keys import BlobKey, upload_set_of
 from lockgate.storage_core.blobs.registry.queries import PAGE, known_blobs, upload_sets
 from lockgate.storage_core.blobs.registry.removals import AdoptBlob
-from lockgate.storage_core.blobs.reports import Tally, Why
+from lockgate.storage_core.blobs.reports import Amount, Tally, Why
 from lockgate.storage_core.blobs.storage.holdings import Holdings
 from lockgate.storage_core.blobs.storage.local import ListedBlob
-from lockgate.storage_core.concurrency import Progress
+from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.journal import Mutation, Written
 from lockgate.storage_core.stores.pagination import in_pages
@@ -153,3 +154,31 @@ def _abort_uploads(holdings: Holdings, *, dry_run: bool) -> tuple[int, bool]:
                 if not dry_run:
                     holdings.ha.abort(upload)
     return aborted, aborted == listed
+
+
+logger = logging.getLogger(__name__)
+
+
+def recover(holdings: Holdings) -> Amount:
+    """Stage bytes in the stores that have no row; return how much that was.
+
+    Nothing is staged in safe mode: a restored journal may lack the rows of blobs that are in use.
+
+    Raises:
+        LockgateError: A store or the journal could not be reached. The server may start: the next sweep lists
+            the stores.
+    """
+    holdings.listing_time.forget()  # if this fails, the next sweep lists the stores
+    if holdings.journal.status().safe_since_s is not None:
+        logger.warning("blobs: the journal is in safe mode; bytes without a row are left until it ends")
+        return Amount()
+    tally = Tally()
+    aborted = find_orphans(holdings, tally, dry_run=False, progress=no_progress)
+    staged = tally.swept.get(Why.ORPHAN, Amount())
+    logger.info(
+        "blobs: staged %d blobs without a row, %d bytes; aborted %d uploads",
+        staged.blobs,
+        staged.size_bytes,
+        aborted,
+    )
+    return staged

@@ -1,6 +1,5 @@
 """Sweep of the blobs: delete those that had no reference for a whole retention interval.
 
-    times far ahead of the clock            restart: the clock was set back since
     lapsed references                       drop: their blobs may become staged
     upload sets whose uploaders are gone    abandon: their blobs become staged
     ended jobs                              delete their folders, whatever references there are
@@ -23,38 +22,34 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from lockgate.storage_core.blobs.keys import BlobKey
+from lockgate.storage_core.blobs.registry.blob_rows import Blob, BlobJob, UploadSet
 from lockgate.storage_core.blobs.registry.queries import (
     PAGE,
     blobs_of,
     deleting,
+    every_staged,
     final_jobs,
+    lapsed_count,
     lapsed_references,
-    lapsing_references_after,
-    staged_after,
     staged_before,
 )
-from lockgate.storage_core.blobs.registry.references import DropReference, LapseReference, TakeReference
+from lockgate.storage_core.blobs.registry.references import LapseReference
 from lockgate.storage_core.blobs.registry.removals import (
     ForgetBlob,
     ForgetBlobJob,
     MarkDeleting,
-    RestageBlob,
 )
-from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
 from lockgate.storage_core.blobs.registry.upload_sets import AbandonUpload
 from lockgate.storage_core.blobs.reports import BlobSweepReport, Tally, Why
 from lockgate.storage_core.blobs.storage.holdings import Holdings
-from lockgate.storage_core.blobs.sweep.dry_run import dry_run_sweep
 from lockgate.storage_core.blobs.sweep.ended_jobs import deletable
 from lockgate.storage_core.blobs.sweep.lapsed_sets import in_steps, lapsed_sets, remember
 from lockgate.storage_core.blobs.sweep.orphans import find_orphans
 from lockgate.storage_core.concurrency import Progress, in_parallel, no_progress
 from lockgate.storage_core.errors import (
     ConflictError,
-    FencedError,
     JournalUnavailableError,
     LockgateError,
-    ObjectNotFoundError,
     SafeModeError,
     StateLostError,
 )
@@ -110,14 +105,12 @@ class _Sweep:
 
     def run(self, *, orphans: bool | None) -> BlobSweepReport:
         """Run every step in order."""
-        self._restart_times_ahead()
         lapsed = self._drop_lapsed()
         abandoned = self._abandon_sets()
         final, forgotten = self._end_jobs()
         self._mark_staged()
         self._delete_marked()
         self._holdings.local.delete_abandoned()
-        self._holdings.liveness.reclaim_from_dead_servers()
         listing = self._holdings.listing_time
         is_due = listing.is_due(self._began_s, self._epoch) if orphans is None else orphans
         aborted = self._find_orphans() if is_due else None
@@ -134,32 +127,6 @@ class _Sweep:
             left=self._tally.left,
             problems=tuple(self._tally.problems),
         )
-
-    def _restart_times_ahead(self) -> None:
-        """Restart the times of staged blobs and lapsing references that lie more than an interval ahead.
-
-        The clock was set back since, and they would be kept until it has caught up.
-        """
-        interval_s = self._holdings.retention_s
-        for blobs in self._pages(lambda reading: staged_after(reading, reading.now_s() + interval_s)):
-            self._write([RestageBlob(job_id=blob.job_id, blob_key=blob.blob_key) for blob in blobs])
-        for page in self._pages(
-            lambda reading: lapsing_references_after(reading, reading.now_s() + interval_s)
-        ):
-            for reference in page:
-                self._take_again(reference)
-
-    def _take_again(self, reference: Reference) -> None:
-        """Take a lapsing reference again, now. A crash in between leaves its blob staged for an interval."""
-        job_id, blob_key, owner = reference.key
-        lapse_s = (reference.until_s or 0.0) - reference.taken_s
-        drop = DropReference(job_id=job_id, blob_key=blob_key, owner=owner)
-        take = TakeReference(job_id=job_id, blob_key=blob_key, owner=owner, lapse_s=lapse_s)
-        for outcome in self._journal.write([Mutation(op=drop), Mutation(op=take)]):
-            if isinstance(outcome, Refused) and not isinstance(
-                outcome.error, ObjectNotFoundError | FencedError
-            ):
-                raise outcome.error
 
     def _drop_lapsed(self) -> int:
         dropped = 0
@@ -349,3 +316,55 @@ def _is_being_uploaded_for(reading: Reading, job: BlobJob) -> bool:
     return bool(reading.where(UploadSet, {"job_id": job.job_id})) or any(
         job.final_s is not None and row.began_s <= job.final_s for row in own
     )
+
+
+def dry_run_sweep(holdings: Holdings, *, orphans: bool | None, progress: Progress) -> BlobSweepReport:
+    """Report what a sweep would do now; see `Blobs.sweep`. A later sweep would delete what it would stage."""
+    tally = Tally()
+    with holdings.journal.reading() as reading:
+        reading.stay_open()
+        now_s = reading.now_s()
+        ended = [job.job_id for job in final_jobs(reading)]
+        for job_id in ended:
+            _count(tally, Why.FINAL, _blobs_of(reading, job_id))
+        ended_jobs = frozenset(ended)
+        _count(tally, Why.STAGED, every_staged(reading, now_s - holdings.retention_s), excluded=ended_jobs)
+        _count(tally, Why.MARKED, _marked(reading), excluded=ended_jobs)
+        lapsed = lapsed_count(reading, now_s)
+        abandoned = len(lapsed_sets(holdings, reading)[0])
+        epoch = reading.status().stamp.epoch
+    is_due = orphans
+    if is_due is None:
+        listing = holdings.listing_time
+        is_due = abandoned > 0 or listing.is_due(now_s, epoch)
+    aborted = find_orphans(holdings, tally, dry_run=True, progress=progress) if is_due else 0
+    return BlobSweepReport(
+        is_dry_run=True,
+        lapsed_references=lapsed,
+        abandoned_sets=abandoned,
+        swept=tally.swept,
+        final_jobs=len(ended),
+        aborted_uploads=aborted,
+        sought_orphans=is_due,
+        blobs=tuple(tally.blobs),
+    )
+
+
+def _count(tally: Tally, why: Why, blobs: Iterator[Blob], *, excluded: frozenset[str] = frozenset()) -> None:
+    for blob in blobs:
+        if blob.job_id not in excluded:
+            tally.take(why, blob.job_id, blob.blob_key, blob.size_bytes)
+
+
+def _blobs_of(reading: Reading, job_id: str) -> Iterator[Blob]:
+    after = ("", "")
+    while page := blobs_of(reading, job_id, after=after):
+        yield from page
+        after = (page[-1].job_id, page[-1].blob_key)
+
+
+def _marked(reading: Reading) -> Iterator[Blob]:
+    last: Blob | None = None
+    while page := deleting(reading, after=last):
+        yield from page
+        last = page[-1]

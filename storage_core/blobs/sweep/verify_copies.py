@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from lockgate.storage_core.blobs.keys import BlobKey, digest_of
+from lockgate.storage_core.blobs.registry.blob_rows import Blob, BlobJob
 from lockgate.storage_core.blobs.registry.queries import blobs_of
-from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob
 from lockgate.storage_core.blobs.reports import BlobFinding, Copy, Fault, VerifiedPage
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
 from lockgate.storage_core.blobs.storage.holdings import Holdings

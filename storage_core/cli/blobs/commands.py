@@ -25,8 +25,8 @@ from lockgate.storage_core.cli.render import (
 from lockgate.storage_core.errors import CorruptBlobError, StoreUnavailableError
 
 if TYPE_CHECKING:
-    from lockgate.storage_core.blobs.protocol import Blobs
-    from lockgate.storage_core.blobs.registry.rows import Blob
+    from lockgate.storage_core.blobs.blob_protocol import Blobs
+    from lockgate.storage_core.blobs.registry.blob_rows import Blob
     from lockgate.storage_core.blobs.reports import BlobFinding, BlobSweepReport
 
 commands = typer.Typer(
@@ -61,7 +61,7 @@ def put(
 
     Without --owner, a job must be submitted with them within LOCKGATE_RETENTION_INTERVAL_S.
     """
-    from lockgate.storage_core.blobs.upload import files_below, upload
+    from lockgate.storage_core.blobs.file_transfer import files_below, upload
 
     files = files_below(paths)
     with opened_blobs() as blobs, progress_bar() as progress:
@@ -95,7 +95,7 @@ def get(
     json: JsonFlag = False,
 ) -> None:
     """Download a blob to a file, which is created after its bytes are verified."""
-    from lockgate.storage_core.blobs.download import fetch_file
+    from lockgate.storage_core.blobs.file_transfer import fetch_file
     from lockgate.storage_core.blobs.keys import check_blob_key
 
     checked = check_blob_key(blob_key)

@@ -14,9 +14,9 @@ from lockgate.storage_core.errors import ConflictError, InvalidInputError, Objec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lockgate.storage_core.blobs.protocol import Blobs
+    from lockgate.storage_core.blobs.blob_protocol import Blobs
+    from lockgate.storage_core.blobs.registry.blob_rows import Reference
     from lockgate.storage_core.blobs.registry.queries import JobBlobs
-    from lockgate.storage_core.blobs.registry.rows import Reference
 
 NO_JOB: Final = "no_job"
 _DRY_RUN: Final = "a dry run: nothing was changed; add --yes"

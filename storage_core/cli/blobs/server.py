@@ -15,7 +15,7 @@ from lockgate.storage_core.cli.render import print_line
 from lockgate.storage_core.errors import LockgateError, MissingPartError
 
 if TYPE_CHECKING:
-    from lockgate.storage_core.blobs.server.server import BlobServer
+    from lockgate.storage_core.blobs.server.blob_server import BlobServer
 
 LOG: Final = logging.getLogger("lockgate.blobs")
 PORT: Final = 8410
@@ -38,7 +38,7 @@ def serve(
 
     Blobs are stored in LOCKGATE_BLOB_DIR and LOCKGATE_BLOB_STORE_URL, their metadata in the journal.
     """
-    from lockgate.storage_core.blobs.server_or_client import open_server
+    from lockgate.storage_core.blobs.open_blobs import open_server
     from lockgate.storage_core.settings import load_settings
 
     try:
@@ -77,7 +77,7 @@ def serve(
 
 def _recover(server: BlobServer) -> None:
     """Stage bytes without a row, which an earlier server left, while requests are served."""
-    from lockgate.storage_core.blobs.server.startup import recover
+    from lockgate.storage_core.blobs.sweep.orphans import recover
 
     try:
         recover(server.holdings)

@@ -95,7 +95,7 @@ def rescan(
 def drop_blobs(blob_job: str) -> None:
     """Delete the artefacts of a job if it has any and has ended."""
     if blob_job:
-        from lockgate.storage_core.blobs.job_end import delete_ended
+        from lockgate.storage_core.blobs.open_blobs import delete_ended
         from lockgate.storage_core.settings import load_settings
 
         delete_ended(blob_job, load_settings())

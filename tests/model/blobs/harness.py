@@ -17,12 +17,12 @@ from typing import ClassVar, Final
 from hypothesis.stateful import RuleBasedStateMachine
 
 from lockgate.storage_core.blobs.keys import BlobKey, digest_of, upload_set_of
+from lockgate.storage_core.blobs.registry.blob_rows import Blob, BlobJob, Reference, UploadSet
 from lockgate.storage_core.blobs.registry.references import DropReference, TakeReference
-from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
-from lockgate.storage_core.blobs.server.server import BlobServer
-from lockgate.storage_core.blobs.server.startup import recover
+from lockgate.storage_core.blobs.server.blob_server import BlobServer
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
+from lockgate.storage_core.blobs.sweep.orphans import recover
 from lockgate.storage_core.errors import (
     LockgateError,
     ObjectNotFoundError,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from lockgate.storage_core.blobs.keys import NO_JOB, UploadSetId, digest_of, new_upload_set
-from lockgate.storage_core.blobs.registry.rows import BlobUse, Guarantee
+from lockgate.storage_core.blobs.registry.blob_rows import BlobUse, Guarantee
 from lockgate.storage_core.blobs.reports import Copy, Fault
 from lockgate.storage_core.errors import FencedError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS

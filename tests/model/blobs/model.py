@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from lockgate.storage_core.blobs.keys import BlobKey
-from lockgate.storage_core.blobs.registry.rows import Guarantee
+from lockgate.storage_core.blobs.registry.blob_rows import Guarantee
 from lockgate.storage_core.errors import ConflictError, FencedError, LockgateError, ObjectNotFoundError
 
 INTERVAL_S: Final = 1_800.0

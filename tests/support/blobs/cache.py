@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lockgate.storage_core.blobs.cache.cache import BlobCache
+from lockgate.storage_core.blobs.blob_protocol import BlobInfo
+from lockgate.storage_core.blobs.cache.blob_cache import BlobCache
 from lockgate.storage_core.blobs.cache.directory import CacheFolder
 from lockgate.storage_core.blobs.cache.pins import JOB
 from lockgate.storage_core.blobs.keys import BlobKey
-from lockgate.storage_core.blobs.protocol import BlobInfo
-from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.blobs.server.blob_server import BlobServer
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.errors import StoreUnavailableError

@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from lockgate.storage_core.blobs.http.access import AccessPolicy, allow_all
 from lockgate.storage_core.blobs.http.app import MAX_BYTES, blob_app
 from lockgate.storage_core.blobs.http.client import BLOB_SERVER, BlobClient
-from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.blobs.server.blob_server import BlobServer
 from lockgate.storage_core.http.connection import Connection
 from lockgate.storage_core.http.server import CONNECTIONS, IDLE_S, http_server, listen
 from tests.support.commit.destination import ManualClock

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lockgate.storage_core.blobs.blob_protocol import ArtefactFile, Artefacts
+from lockgate.storage_core.blobs.file_transfer import files_below, upload
 from lockgate.storage_core.blobs.keys import BlobKey
-from lockgate.storage_core.blobs.protocol import ArtefactFile, Artefacts
-from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Guarantee, Reference, UploadSet
+from lockgate.storage_core.blobs.open_blobs import open_server
+from lockgate.storage_core.blobs.registry.blob_rows import Blob, BlobJob, Guarantee, Reference, UploadSet
 from lockgate.storage_core.blobs.reports import BlobSweepReport
-from lockgate.storage_core.blobs.server.server import BlobServer
-from lockgate.storage_core.blobs.server_or_client import open_server
-from lockgate.storage_core.blobs.upload import files_below, upload
+from lockgate.storage_core.blobs.server.blob_server import BlobServer
 from tests.support.blobs.server import INTERVAL_S
 from tests.support.commit.destination import World
 

@@ -16,15 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lockgate.storage_core.blobs.blob_protocol import BlobInfo
 from lockgate.storage_core.blobs.keys import check_blob_key, new_blob_key
-from lockgate.storage_core.blobs.protocol import BlobInfo
+from lockgate.storage_core.blobs.registry.blob_rows import Blob, BlobJob, UploadSet
 from lockgate.storage_core.blobs.registry.references import FinishBlobJob
-from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, UploadSet
-from lockgate.storage_core.blobs.server.server import BlobServer
-from lockgate.storage_core.blobs.server.upload_sets import HARD_S
+from lockgate.storage_core.blobs.server.blob_server import BlobServer
+from lockgate.storage_core.blobs.server.open_upload_sets import HARD_S
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
 from lockgate.storage_core.blobs.storage.local import INCOMING, LocalBlobs
-from lockgate.storage_core.blobs.storage.server_liveness import SERVERS
 from lockgate.storage_core.blobs.sweep.lapsed_sets import lapsed_sets, remember
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import new_token
@@ -234,7 +233,7 @@ def assert_nothing_but_what_is_kept(world: BlobWorld, where: str) -> None:
     assert {(found.job_id, found.blob_key) for found in ha.blobs()} == {
         key for key, row in rows.items() if row.guarantee == "ha"
     }, where
-    assert [path for name in (INCOMING, SERVERS) for path in (local.path / name).glob("*")] == [], where
+    assert list((local.path / INCOMING).glob("*")) == [], where
     assert [one for page in ha.open_uploads() for one in page] == [], where
     assert world.server.verify(deep=True).findings == (), where
     kept = {(one.job_id, one.blob_key) for one in world.server.references()}

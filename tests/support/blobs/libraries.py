@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
-from lockgate.storage_core.blobs.protocol import ArtefactFile, Artefacts, Blobs
+from lockgate.storage_core.blobs.blob_protocol import ArtefactFile, Artefacts, Blobs
 
 
 def archive(members: Mapping[str, str | bytes], *, is_packed: bool = False) -> bytes:

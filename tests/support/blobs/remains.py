@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from lockgate.storage_core.blobs.storage.holdings import OWNER
 from lockgate.storage_core.blobs.storage.listing_time import LISTED
-from lockgate.storage_core.blobs.storage.server_liveness import SERVERS
-from lockgate.storage_core.blobs.storage.store_owner import OWNER
 from lockgate.storage_core.blobs.sweep.lapsed_sets import SEEN
 from tests.support.blobs.server import INTERVAL_S, BlobWorld
 
@@ -15,7 +14,7 @@ def everything(world: BlobWorld) -> list[str]:
     files = [
         str(path)
         for path in local.path.rglob("*")
-        if path.is_file() and path.name not in {LISTED, OWNER, SEEN} and path.parent.name != SERVERS
+        if path.is_file() and path.name not in {LISTED, OWNER, SEEN}
     ]
     found = files + [str(row.key) for row in world.server.page()]
     found += [str(one.key) for one in world.server.references()]

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from lockgate.storage_core.blobs.blob_protocol import BlobInfo
 from lockgate.storage_core.blobs.keys import BlobKey
-from lockgate.storage_core.blobs.protocol import BlobInfo
-from lockgate.storage_core.blobs.registry.rows import Blob, Reference
-from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.blobs.registry.blob_rows import Blob, Reference
+from lockgate.storage_core.blobs.server.blob_server import BlobServer
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.journal import Journal, open_journal

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.blobs.logs.versions import Log
+from lockgate.storage_core.blobs.logs.log_versions import Log
 from tests.support.blobs.server import BlobWorld, blob_world
 
 LOG = Log(name="dag_id=sales/attempt=1.log")

@@ -8,7 +8,7 @@ from pathlib import Path
 from lockgate import open_job
 from lockgate.storage_core.blobs.keys import UploadSetId
 from lockgate.storage_core.blobs.registry.upload_sets import AbandonUpload, PutBlob, upload_resource
-from lockgate.storage_core.blobs.server.upload_sets import UploadSets
+from lockgate.storage_core.blobs.server.open_upload_sets import UploadSets
 from lockgate.storage_core.blobs.sweep.lapsed_sets import in_steps
 from lockgate.storage_core.clock import SystemClock
 from lockgate.storage_core.journal import Journal, Mutation

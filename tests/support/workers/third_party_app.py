@@ -12,7 +12,7 @@ from celery import Celery, Task
 from celery.contrib.testing.worker import start_worker
 
 from lockgate.storage_core.blobs.cache.process_cache import configured_cache
-from lockgate.storage_core.blobs.registry.rows import Blob, Reference
+from lockgate.storage_core.blobs.registry.blob_rows import Blob, Reference
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.offload import install_offload

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.blobs.protocol import NewBlob
+from lockgate.storage_core.blobs.blob_protocol import NewBlob
 from lockgate.storage_core.errors import CorruptBlobError
 from tests.support.blobs.server import PART_BYTES, BlobWorld, blob_world, key_of
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from lockgate.storage_core.blobs.blob_protocol import ArtefactFile, Artefacts
 from lockgate.storage_core.blobs.keys import BlobKey
-from lockgate.storage_core.blobs.protocol import ArtefactFile, Artefacts
 from lockgate.storage_core.errors import InvalidInputError
 
 KEY = BlobKey(f"{'a' * 64}-{'0' * 32}")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from lockgate.storage_core.blobs.logs.log_reader import LogReader
-from lockgate.storage_core.blobs.logs.versions import MERGED, Log
-from lockgate.storage_core.blobs.logs.writer import KEPT_S, LogWriter
-from lockgate.storage_core.blobs.server import server
+from lockgate.storage_core.blobs.logs.log_versions import MERGED, Log
+from lockgate.storage_core.blobs.logs.log_writer import KEPT_S, LogWriter
+from lockgate.storage_core.blobs.server import blob_server as server
 from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
 from lockgate.storage_core.journal.checkpoint.restore import restore_in_place

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.blobs.keys import UploadSetId
-from lockgate.storage_core.blobs.registry.rows import UploadSet
+from lockgate.storage_core.blobs.registry.blob_rows import UploadSet
 from lockgate.storage_core.blobs.registry.upload_sets import AbandonUpload, upload_resource
-from lockgate.storage_core.blobs.server.upload_sets import HARD_S
+from lockgate.storage_core.blobs.server.open_upload_sets import HARD_S
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.journal import Leases
 from lockgate.storage_core.journal.entries.leases import Seen

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.blobs.protocol import BlobInfo
-from lockgate.storage_core.blobs.registry.rows import BlobJob
-from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.blobs.blob_protocol import BlobInfo
+from lockgate.storage_core.blobs.registry.blob_rows import BlobJob
+from lockgate.storage_core.blobs.server.blob_server import BlobServer
 from lockgate.storage_core.errors import FencedError, LockgateError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import open_journal

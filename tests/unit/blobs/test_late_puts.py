@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from lockgate.storage_core.blobs.blob_protocol import BlobInfo, NewBlob
 from lockgate.storage_core.blobs.keys import upload_set_of
-from lockgate.storage_core.blobs.protocol import BlobInfo, NewBlob
-from lockgate.storage_core.blobs.registry.rows import BlobJob, UploadSet
-from lockgate.storage_core.blobs.server.ingest import LONG_PUT_BYTES
-from lockgate.storage_core.blobs.server.receiving import StoredBlob
-from lockgate.storage_core.blobs.server.upload_sets import HARD_S
+from lockgate.storage_core.blobs.registry.blob_rows import BlobJob, UploadSet
+from lockgate.storage_core.blobs.server.ingest import LONG_PUT_BYTES, StoredBlob
+from lockgate.storage_core.blobs.server.open_upload_sets import HARD_S
 from lockgate.storage_core.blobs.storage.listing_time import ListingTime
 from lockgate.storage_core.errors import AccessDeniedError, FencedError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS

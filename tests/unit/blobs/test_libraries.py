@@ -14,8 +14,8 @@ from zipfile import ZipFile
 
 import pytest
 
+from lockgate.storage_core.blobs.blob_protocol import ArtefactFile, Artefacts
 from lockgate.storage_core.blobs.libraries.library import LibraryCache
-from lockgate.storage_core.blobs.protocol import ArtefactFile, Artefacts
 from lockgate.storage_core.errors import ConflictError, InvalidInputError, ObjectNotFoundError
 from tests.support.blobs.cache import CacheWorld, cache_world, references
 from tests.support.blobs.libraries import archive, native_wheel, upload, wheel

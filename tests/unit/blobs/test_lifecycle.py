@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from lockgate.storage_core.blobs.blob_protocol import BlobInfo
 from lockgate.storage_core.blobs.keys import NO_JOB, BlobKey, check_blob_key, digest_of
-from lockgate.storage_core.blobs.protocol import BlobInfo
-from lockgate.storage_core.blobs.registry.rows import Guarantee
+from lockgate.storage_core.blobs.registry.blob_rows import Guarantee
 from lockgate.storage_core.blobs.sources import Source
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.decoding import decode_json

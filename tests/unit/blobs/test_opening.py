@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.blobs.http.client import BlobClient
-from lockgate.storage_core.blobs.server.server import BlobServer
-from lockgate.storage_core.blobs.server_or_client import open_blobs, open_client
+from lockgate.storage_core.blobs.open_blobs import open_blobs, open_client
+from lockgate.storage_core.blobs.server.blob_server import BlobServer
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import Settings
 from tests.support.blobs.http_server import served

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from lockgate.storage_core.blobs.blob_protocol import BlobInfo, NewBlob
 from lockgate.storage_core.blobs.keys import UploadSetId, new_blob_key, new_upload_set
-from lockgate.storage_core.blobs.protocol import BlobInfo, NewBlob
 from lockgate.storage_core.blobs.reports import Amount, BlobSweepReport, Why
-from lockgate.storage_core.blobs.server.startup import recover
+from lockgate.storage_core.blobs.storage.holdings import OWNER
 from lockgate.storage_core.blobs.storage.listing_time import LISTED, ListingTime
-from lockgate.storage_core.blobs.storage.store_owner import OWNER
 from lockgate.storage_core.blobs.sweep import orphans
+from lockgate.storage_core.blobs.sweep.orphans import recover
 from lockgate.storage_core.errors import ConflictError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import new_token

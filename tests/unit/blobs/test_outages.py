@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.blobs.keys import NO_JOB
-from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.blobs.server.blob_server import BlobServer
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.errors import LockgateError, OutcomeUnknownError, StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS

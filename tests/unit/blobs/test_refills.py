@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
-import weakref
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from time import sleep
 
 import pytest
 
 from lockgate.storage_core.blobs.keys import BlobKey
-from lockgate.storage_core.blobs.server.single_flight import SingleFlight
+from lockgate.storage_core.blobs.server.reader import SingleFlight
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import LockgateError, StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
@@ -90,35 +86,6 @@ def test_all_requests_waiting_for_one_read_get_its_error(world: BlobWorld) -> No
     assert world.server.get(*key_of(blob)) == DATA
 
 
-def test_another_flight_begins_after_one_was_interrupted() -> None:
-    flights: SingleFlight[str] = SingleFlight()
-    begun, waits = threading.Event(), threading.Event()
-
-    def stopped() -> str:
-        begun.set()
-        waits.wait()
-        raise KeyboardInterrupt
-
-    def fly() -> None:
-        with pytest.raises(KeyboardInterrupt):
-            flights.do("a", stopped)
-
-    def again() -> str:
-        return "again"
-
-    first = threading.Thread(target=fly)
-    first.start()
-    begun.wait()
-    results: list[str] = []
-    second = threading.Thread(target=lambda: results.append(flights.do("a", again)))
-    second.start()
-    waits.set()
-    first.join()
-    second.join()
-    assert results == ["again"]
-    assert flights._flights == {}
-
-
 def test_a_fork_does_not_wait_for_a_flight_of_its_parent() -> None:
     flights: SingleFlight[str] = SingleFlight()
 
@@ -141,39 +108,3 @@ def test_an_error_of_a_flight_is_raised_for_all_waiters_and_not_kept() -> None:
     with pytest.raises(StoreUnavailableError, match="away"):
         flights.do("a", fail)
     assert flights.do("a", lambda: "back") == "back"
-
-
-def test_each_waiter_of_a_failed_flight_gets_its_own_exception_object() -> None:
-    flights: SingleFlight[str] = SingleFlight()
-
-    def fail() -> str:
-        while len(flights._flights["a"]._condition._waiters) < MANY - 1:  # type: ignore[attr-defined]
-            sleep(0.001)
-        raise StoreUnavailableError("away")
-
-    def fly(_: int) -> StoreUnavailableError:
-        with pytest.raises(StoreUnavailableError, match="away") as raised:
-            flights.do("a", fail)
-        return raised.value
-
-    assert len({id(error) for error in in_parallel(fly, range(MANY), MANY)}) == MANY
-
-
-def test_an_error_of_a_flight_is_freed_after_it_was_handled() -> None:
-    flights: SingleFlight[str] = SingleFlight()
-
-    def fly() -> weakref.ref[object]:
-        held = SingleFlight[str]()
-
-        def fail() -> str:
-            raise StoreUnavailableError(f"away, and {held} with it")
-
-        with suppress(StoreUnavailableError):
-            flights.do("a", fail)
-        return weakref.ref(held)
-
-    gc.disable()
-    try:
-        assert fly()() is None
-    finally:
-        gc.enable()

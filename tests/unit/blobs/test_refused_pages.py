@@ -10,8 +10,8 @@ import pytest
 
 from lockgate.storage_core.blobs.keys import BlobKey
 from lockgate.storage_core.blobs.registry import queries
+from lockgate.storage_core.blobs.registry.blob_rows import Reference
 from lockgate.storage_core.blobs.registry.references import FinishBlobJob
-from lockgate.storage_core.blobs.registry.rows import Reference
 from lockgate.storage_core.blobs.registry.upload_sets import AbandonUpload, upload_resource
 from lockgate.storage_core.blobs.server import server, upload_sets
 from lockgate.storage_core.commit.leases import registration

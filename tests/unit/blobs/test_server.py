@@ -10,7 +10,7 @@ import pytest
 
 from lockgate.storage_core.blobs.keys import upload_set_of
 from lockgate.storage_core.blobs.registry.upload_sets import AbandonUpload
-from lockgate.storage_core.blobs.server.upload_sets import HARD_S
+from lockgate.storage_core.blobs.server.open_upload_sets import HARD_S
 from lockgate.storage_core.blobs.storage import local
 from lockgate.storage_core.errors import (
     ConflictError,

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.blobs.protocol import Blobs
+from lockgate.storage_core.blobs.blob_protocol import Blobs
+from lockgate.storage_core.blobs.file_transfer import LocalFile, files_below, upload
 from lockgate.storage_core.blobs.sources import ObservedFile
-from lockgate.storage_core.blobs.storage.hashing import BACKGROUND_BYTES, Hashing
-from lockgate.storage_core.blobs.upload import LocalFile, files_below, upload
+from lockgate.storage_core.blobs.storage.incoming_file import BACKGROUND_BYTES, Hashing
 from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableError
 from tests.support.blobs.http_server import client_of, served
 from tests.support.blobs.server import PART_BYTES, BlobWorld, blob_world, key_of

@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from lockgate.storage_core.blobs.protocol import BlobInfo
-from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.blobs.blob_protocol import BlobInfo
+from lockgate.storage_core.blobs.server.blob_server import BlobServer
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
-from lockgate.storage_core.blobs.storage.store_owner import OWNER
+from lockgate.storage_core.blobs.storage.holdings import OWNER
 from lockgate.storage_core.errors import ConflictError, StoreUnavailableError
 from lockgate.storage_core.journal import open_journal
 from lockgate.storage_core.stores import Store

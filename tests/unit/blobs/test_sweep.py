@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from lockgate.storage_core.blobs.protocol import BlobInfo
+from lockgate.storage_core.blobs.blob_protocol import BlobInfo
+from lockgate.storage_core.blobs.open_blobs import open_server
+from lockgate.storage_core.blobs.registry.blob_rows import BlobJob
 from lockgate.storage_core.blobs.registry.references import FinishBlobJob
 from lockgate.storage_core.blobs.registry.removals import MarkDeleting
-from lockgate.storage_core.blobs.registry.rows import BlobJob
 from lockgate.storage_core.blobs.reports import Amount, BlobSweepReport, Why
-from lockgate.storage_core.blobs.server_or_client import open_server
 from lockgate.storage_core.blobs.sweep import sweep as sweeping
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import ObjectNotFoundError, SafeModeError, StoreUnavailableError

@@ -11,8 +11,8 @@ from zipfile import ZipFile
 
 import pytest
 
+from lockgate.storage_core.blobs.blob_protocol import Artefacts
 from lockgate.storage_core.blobs.libraries.library import Libraries, LibraryCache
-from lockgate.storage_core.blobs.protocol import Artefacts
 from lockgate.storage_core.errors import StoreUnavailableError
 from tests.support.blobs.cache import CacheWorld, cache_world, killed
 from tests.support.blobs.libraries import archive, upload

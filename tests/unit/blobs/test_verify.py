@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.blobs.protocol import BlobInfo
+from lockgate.storage_core.blobs.blob_protocol import BlobInfo
 from lockgate.storage_core.blobs.registry.removals import MarkDeleting
 from lockgate.storage_core.blobs.reports import BlobFinding, Copy, Fault, VerifiedPage
 from lockgate.storage_core.blobs.sweep import verify_copies as verifying

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.blobs.keys import NO_JOB
-from lockgate.storage_core.blobs.server_or_client import open_blobs
+from lockgate.storage_core.blobs.open_blobs import open_blobs
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.settings import Settings, load_settings
 from tests.support.blobs.http_server import served

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.blobs.job_end import delete_ended
 from lockgate.storage_core.blobs.keys import BlobKey
-from lockgate.storage_core.blobs.registry.rows import BlobJob, Reference
+from lockgate.storage_core.blobs.open_blobs import delete_ended
+from lockgate.storage_core.blobs.registry.blob_rows import BlobJob, Reference
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.expired_jobs import recover_everything
 from lockgate.storage_core.commit.recovery.registry_rebuild import rescan

@@ -14,8 +14,8 @@ import pytest
 from lockgate import open_job
 from lockgate.storage_core.blobs.keys import UploadSetId
 from lockgate.storage_core.blobs.registry import queries
-from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
-from lockgate.storage_core.blobs.server import upload_sets
+from lockgate.storage_core.blobs.registry.blob_rows import Blob, BlobJob, Reference, UploadSet
+from lockgate.storage_core.blobs.server import open_upload_sets as upload_sets
 from lockgate.storage_core.commit.leases import registration
 from lockgate.storage_core.commit.recovery import registry_rebuild
 from lockgate.storage_core.commit.recovery.registry_rebuild import rescan

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from lockgate.storage_core.blobs.registry.blob_rows import Blob, BlobJob, Guarantee, Reference
 from lockgate.storage_core.blobs.registry.references import SubmitBlobJob, TakeReference
-from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Guarantee, Reference
 from lockgate.storage_core.blobs.registry.upload_sets import (
     BeginUpload,
     CompleteUpload,

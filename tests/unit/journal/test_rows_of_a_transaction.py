@@ -13,10 +13,10 @@ import pytest
 from lockgate import attach_job, open_job
 from lockgate.storage_core.blobs.keys import BlobKey
 from lockgate.storage_core.blobs.registry import queries
+from lockgate.storage_core.blobs.registry.blob_rows import Blob
 from lockgate.storage_core.blobs.registry.references import FinishBlobJob
-from lockgate.storage_core.blobs.registry.rows import Blob
 from lockgate.storage_core.blobs.registry.upload_sets import upload_resource
-from lockgate.storage_core.blobs.server import upload_sets
+from lockgate.storage_core.blobs.server import open_upload_sets as upload_sets
 from lockgate.storage_core.blobs.sweep import sweep
 from lockgate.storage_core.commit.leases import registration
 from lockgate.storage_core.commit.recovery.registry_rebuild import rescan

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockgate.storage_core.blobs.registry.blob_rows import Blob, BlobJob, Reference, UploadSet
 from lockgate.storage_core.blobs.registry.references import FailBlobJob
 from lockgate.storage_core.blobs.registry.removals import ForgetBlobJob
-from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
 from lockgate.storage_core.blobs.registry.upload_sets import CompleteUpload
 from lockgate.storage_core.commit.registry.entries import RecordJob
 from lockgate.storage_core.commit.registry.rows import Destination

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
 from celery.contrib.testing.worker import start_worker
 from celery.signals import before_task_publish
@@ -289,10 +288,3 @@ def test_every_operator_takes_connections_as_templates() -> None:
         operator = getattr(operators, name)
         assert set(operator.template_fields) >= set(CONNECTIONS), name
         assert hasattr(operator.execute, "__wrapped__"), name
-
-
-def test_default_arguments_of_a_dag_name_the_connections_of_all_its_tasks() -> None:
-    with DAG("d", default_args={"aws_conn_id": "lake", "lockgate_conn_id": "jobs"}):
-        commit: Any = JobCommitOperator(task_id="commit", job={})
-
-    assert (commit.aws_conn_id, commit.lockgate_conn_id) == ("lake", "jobs")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 from typing import Any
 
@@ -124,19 +123,6 @@ def test_a_file_that_appears_between_check_and_write_is_not_overwritten(
     assert dags("install", folder).exit_code == 8
     assert sorted(contents(folder)) == sorted([STUBS[0], "sales.py"])
     assert (folder / STUBS[0]).read_text() == "# a DAG of the user\n"
-
-
-def test_a_full_disk_leaves_no_partial_stub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def write_half(path: Path, text: str) -> int:
-        path.write_bytes(text.encode()[:20])
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_text", write_half)
-
-    refused = dags("install", folder)
-
-    assert refused.exit_code == 6
-    assert sorted(contents(folder)) == ["sales.py"]
 
 
 def test_a_missing_folder_and_the_folder_of_the_shipped_dags_are_refused(tmp_path: Path) -> None:

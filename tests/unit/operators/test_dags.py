@@ -162,15 +162,6 @@ def test_blobs_are_swept_every_retention_interval(
     assert dag["schedule"] == "0:01:00"
 
 
-def test_the_interval_of_recovery_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCKGATE_RECOVERY_MINUTES", "0.5")
-    monkeypatch.setenv("LOCKGATE_TRIGGER_SOURCES", "no JSON, and read only when a task runs")
-
-    [dag] = parse(dags_dir() / "job_recovery.py")
-
-    assert dag["schedule"] == "0:00:30"
-
-
 def test_the_example_in_the_documentation_parses(tmp_path: Path) -> None:
     guide = (dags_dir().resolve().parent / "docs" / "guides" / "airflow.md").read_text()
     example = tmp_path / "sales.py"

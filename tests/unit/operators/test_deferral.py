@@ -266,13 +266,6 @@ def test_a_job_commit_whose_job_recovery_has_ended_meanwhile_returns_the_receipt
     assert resume(operator, found, {"why": "the time is over"})["rows"] == 60
 
 
-def test_a_job_commit_by_threads_is_not_deferred(staged: StagedJob) -> None:
-    for task in staged.task_ids:
-        commit_staged_task(*staged.ids, task)
-    operator = JobCommitOperator(task_id="commit", job=handle_of(staged.job), deferrable=True)
-    assert operator.execute(context("commit"))["rows"] == 60
-
-
 def test_recovery_defers_and_reports_what_the_workers_did(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,14 +297,6 @@ def test_what_workers_do_not_recover_the_resumed_task_does(
     found = deferred(operator)
 
     assert resume(operator, found, event_of(restored(found))) == {"roll forward": 1}
-
-
-def test_recovery_without_jobs_is_not_deferred(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCKGATE_HOME", str(world.root / "home"))
-    operator = JobRecoveryOperator(
-        task_id="recover", destinations=[world.url], recover_by="workers", deferrable=True
-    )
-    assert operator.execute(context("recover")) == {}
 
 
 def test_the_default_is_that_of_airflow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -336,10 +336,3 @@ def test_set_up_with_deleted_artefacts_fails_without_retry_and_names_the_remedy(
     commit(set_up(world, artefacts=handle), allow_empty=True)
     with pytest.raises(AirflowFailException, match=r"ArtefactsGoneError: .* upload them again"):
         set_up(world, artefacts=handle)
-
-
-def test_every_string_that_a_user_may_template_is_a_template_field() -> None:
-    wanted = {"destination", "mode", "description", "write_name", "artefacts"}
-    assert set(JobSetupOperator.template_fields) >= wanted
-    assert set(JobCommitOperator.template_fields) >= {"job", "complete_by"}
-    assert set(JobAbortOperator.template_fields) >= {"job", "reason"}

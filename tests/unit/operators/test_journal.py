@@ -115,8 +115,3 @@ def test_without_a_journal_the_task_is_skipped(settings: Settings, monkeypatch: 
 
     with pytest.raises(AirflowSkipException, match="no journal"):
         look_after()
-
-
-def test_a_string_is_not_accepted_as_a_boolean(journal: Journal) -> None:
-    with pytest.raises(AirflowFailException, match="neither true nor false"):
-        look_after(report_only="False")

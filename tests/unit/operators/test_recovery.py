@@ -204,14 +204,6 @@ def test_without_a_journal_and_a_destination_the_error_names_where_to_configure_
         recover()
 
 
-@pytest.mark.parametrize("operator", [JobRecoveryOperator, UploadSweepOperator])
-def test_a_string_is_not_accepted_as_a_boolean(world: World, operator: Any) -> None:
-    rehearsal = operator(task_id="t", destinations=[world.url], report_only="False")
-
-    with pytest.raises(AirflowFailException, match="neither true nor false"):
-        rehearsal.execute(TaskRun().context())
-
-
 def test_the_sweep_aborts_an_upload_of_an_ended_job_and_keeps_one_of_an_undecided_job(world: World) -> None:
     with world.open_job("ended") as job:
         job.commit()

@@ -113,12 +113,6 @@ def test_a_kill_that_fails_is_logged_and_does_not_hide_why_the_task_ends(
     ]
 
 
-def test_every_string_that_a_user_may_template_is_a_template_field() -> None:
-    expected: set[str] = {"job", "op_kwargs", "format", "partition_by", "options", "master", "spark_config"}
-
-    assert set(SparkWriteOperator.template_fields) >= expected
-
-
 def test_templates_in_the_functions_arguments_are_rendered() -> None:
     operator: Any = SparkWriteOperator(
         task_id="write",

@@ -20,10 +20,10 @@ from lockgate.operators import task_logs
 from lockgate.operators.task_logs import BlobTaskLogs
 from lockgate.storage_core.blobs.cache.process_cache import configured_cache
 from lockgate.storage_core.blobs.logs.log_reader import LogReader
+from lockgate.storage_core.blobs.logs.log_versions import Log
+from lockgate.storage_core.blobs.logs.log_writer import LogWriter
 from lockgate.storage_core.blobs.logs.publisher_thread import LogPublisher
-from lockgate.storage_core.blobs.logs.versions import Log
-from lockgate.storage_core.blobs.logs.writer import LogWriter
-from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.blobs.server.blob_server import BlobServer
 from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.settings import load_settings
 from tests.support.blobs.log_text import log_text

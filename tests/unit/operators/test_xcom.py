@@ -21,7 +21,7 @@ from lockgate.operators.xcom.backend import BlobXCom
 from lockgate.operators.xcom.envelope import MARK, XComRow
 from lockgate.storage_core.blobs.cache.process_cache import configured_cache
 from lockgate.storage_core.blobs.keys import BlobKey
-from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.blobs.server.blob_server import BlobServer
 from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnavailableError
 from lockgate.storage_core.settings import load_settings
 from tests.support.airflow.xcom_table import XComTable

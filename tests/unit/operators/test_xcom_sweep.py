@@ -13,9 +13,9 @@ from lockgate.operators.commands import register
 from lockgate.operators.xcom import sweep as xcom_sweep
 from lockgate.operators.xcom.envelope import XComRow
 from lockgate.operators.xcom.sweep import XComSweep, sweep_xcoms
+from lockgate.storage_core.blobs.blob_protocol import BlobInfo
 from lockgate.storage_core.blobs.keys import BlobKey
-from lockgate.storage_core.blobs.protocol import BlobInfo
-from lockgate.storage_core.blobs.server_or_client import open_blobs
+from lockgate.storage_core.blobs.open_blobs import open_blobs
 from lockgate.storage_core.cli.app import build
 from lockgate.storage_core.settings import Settings
 from tests.support.blobs.server import BlobWorld, blob_world

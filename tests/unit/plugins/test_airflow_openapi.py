@@ -12,7 +12,7 @@ from schemathesis import checks
 from starlette.routing import Mount
 
 from lockgate.plugins.web.reads import Reads
-from lockgate.storage_core.blobs.server_or_client import open_blobs
+from lockgate.storage_core.blobs.open_blobs import open_blobs
 from lockgate.storage_core.settings import Settings
 from tests.support.airflow.api_server import api_server, client, store_dag
 from tests.support.cli import committed_job, open_written_job

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.blobs.cache.cache import REST_S
+from lockgate.storage_core.blobs.cache.blob_cache import REST_S
 from lockgate.storage_core.blobs.cache.pins import JOB
 from lockgate.storage_core.blobs.storage.incoming_file import IncomingFile
 from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnavailableError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.blobs.cache.cache import BlobCache
+from lockgate.storage_core.blobs.cache.blob_cache import BlobCache
 from lockgate.storage_core.blobs.libraries.library import LibraryCache
 from lockgate.storage_core.settings import MIB
 from tests.support.blobs.cache import CacheWorld, cache_world

@@ -17,8 +17,8 @@ from lockgate.storage_core.blobs.http.access import (
     RequestedAccess,
 )
 from lockgate.storage_core.blobs.http.app import blob_app
-from lockgate.storage_core.blobs.server.server import BlobServer
-from lockgate.storage_core.blobs.server_or_client import open_server
+from lockgate.storage_core.blobs.open_blobs import open_server
+from lockgate.storage_core.blobs.server.blob_server import BlobServer
 from lockgate.storage_core.errors import AccessDeniedError, OutcomeUnknownError, StoreUnavailableError
 from lockgate.storage_core.http.tokens import UnauthenticatedError
 from lockgate.storage_core.journal import Stamp

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import urllib3
 
+from lockgate.storage_core.blobs.blob_protocol import Blobs
 from lockgate.storage_core.blobs.http.client import BlobClient
-from lockgate.storage_core.blobs.protocol import Blobs
 from lockgate.storage_core.blobs.registry.upload_sets import AbandonUpload
-from lockgate.storage_core.blobs.server.upload_sets import HARD_S
+from lockgate.storage_core.blobs.server.open_upload_sets import HARD_S
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.errors import (
     ConflictError,

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,9 +13,9 @@ from msgspec.structs import replace
 
 from lockgate.storage_core.blobs.keys import BlobKey
 from lockgate.storage_core.blobs.logs.log_reader import LogReader, lines_of
-from lockgate.storage_core.blobs.logs.versions import FULL_BYTES, MERGED, Log, LogVersion, seam_of
-from lockgate.storage_core.blobs.logs.writer import KEPT_S, PIECE_BYTES, LogWriter
-from lockgate.storage_core.blobs.registry.rows import Blob
+from lockgate.storage_core.blobs.logs.log_versions import FULL_BYTES, MERGED, Log, LogVersion
+from lockgate.storage_core.blobs.logs.log_writer import KEPT_S, PIECE_BYTES, LogWriter
+from lockgate.storage_core.blobs.registry.blob_rows import Blob
 from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnavailableError
 from tests.support.blobs.http_server import client_of, served
 from tests.support.blobs.log_text import log_text
@@ -206,24 +205,6 @@ def test_a_writer_on_an_earlier_machine_merges_only_the_parts_it_has_added_since
         assert log_text(LogReader(world.server, LOG)) == shown
     assert [part.level for part in writer.version.parts] == [0, 0, 1, 0]
     assert f"{LOG.name} 37-75" in {row.name for row in part_rows(world)}, "where in the log, not in the file"
-
-
-def test_a_version_published_by_an_older_release_is_continued(world: BlobWorld, file: Path) -> None:
-    append(file, b"first\n")
-    part = world.server.put(b"first\n", owners=[LOG.parts_owner("")], use="log", guarantee="recreatable")
-    older = {
-        "file_name": "",
-        "number": 7,
-        "began": 0,
-        "parts": [{"blob_key": part.blob_key, "size_bytes": 6, "level": 0}],
-        "file_begins": 0,
-        "seam": seam_of(b"first\n"),
-    }
-    world.server.put(msgspec.json.encode(older), owners=[LOG.owner], use="log", guarantee="recreatable")
-    append(file, b"second\n")
-    version = LogWriter(world.server, LOG, file).publish()
-    assert (version.number, len(version.parts)) == (8, 2)
-    assert log_text(LogReader(world.server, LOG)) == "first\nsecond\n"
 
 
 def test_files_of_one_log_do_not_replace_each_other(world: BlobWorld, tmp_path: Path) -> None:

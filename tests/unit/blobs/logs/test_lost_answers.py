@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from lockgate.storage_core.blobs.blob_protocol import BlobInfo
 from lockgate.storage_core.blobs.logs.log_reader import LogReader
-from lockgate.storage_core.blobs.logs.versions import LogPart, LogVersion, find_versions
-from lockgate.storage_core.blobs.logs.writer import LogWriter
-from lockgate.storage_core.blobs.protocol import BlobInfo
+from lockgate.storage_core.blobs.logs.log_versions import LogPart, LogVersion, find_versions
+from lockgate.storage_core.blobs.logs.log_writer import LogWriter
 from lockgate.storage_core.errors import OutcomeUnknownError, StoreUnavailableError
 from tests.support.blobs.log_text import log_text
 from tests.support.blobs.server import BlobWorld

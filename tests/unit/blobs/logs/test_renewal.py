@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.blobs.logs.log_reader import LogReader
-from lockgate.storage_core.blobs.logs.writer import LogWriter
+from lockgate.storage_core.blobs.logs.log_writer import LogWriter
 from lockgate.storage_core.errors import StoreUnavailableError
 from tests.support.blobs.log_text import log_text
 from tests.support.blobs.server import BlobWorld

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from sqlalchemy import Connection
 
-from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference
+from lockgate.storage_core.blobs.registry.blob_rows import Blob, BlobJob, Reference
 from lockgate.storage_core.commit.registry.entries import RecordTask
 from lockgate.storage_core.commit.registry.rows import Job, TaskAttempt
 from lockgate.storage_core.errors import MalformedJournalError

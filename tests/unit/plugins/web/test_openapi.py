@@ -13,7 +13,7 @@ from hypothesis.strategies import booleans
 from schemathesis import checks
 from schemathesis.specs.openapi import checks as described
 
-from lockgate.storage_core.blobs.server_or_client import open_blobs
+from lockgate.storage_core.blobs.open_blobs import open_blobs
 from lockgate.storage_core.settings import Settings
 from tests.support.cli import committed_job, open_written_job
 from tests.support.soak import IS_SOAK, rounds

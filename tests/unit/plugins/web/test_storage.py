@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from lockgate.plugins.web.facts import uploads
-from lockgate.storage_core.blobs.server_or_client import open_blobs
+from lockgate.storage_core.blobs.open_blobs import open_blobs
 from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints, take_checkpoint

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, Unpack
 
+from lockgate.storage_core.blobs.blob_protocol import BlobInfo, PutOptions
 from lockgate.storage_core.blobs.keys import (
     NO_JOB,
     BlobKey,
@@ -19,7 +21,7 @@ from lockgate.storage_core.blobs.keys import (
     check_blob_key,
     check_upload_set,
 )
-from lockgate.storage_core.blobs.protocol import BlobInfo, PutOptions
+from lockgate.storage_core.blobs.registry.blob_rows import Blob, Reference
 from lockgate.storage_core.blobs.registry.queries import (
     PAGE,
     JobBlobs,
@@ -35,25 +37,21 @@ from lockgate.storage_core.blobs.registry.references import (
     TakeReference,
     gone,
 )
-from lockgate.storage_core.blobs.registry.rows import Blob, Reference
+from lockgate.storage_core.blobs.registry.removals import ForgetBlob, MarkDeleting
 from lockgate.storage_core.blobs.reports import BlobSweepReport, VerifiedPage
 from lockgate.storage_core.blobs.server.ingest import BlobIngest
-from lockgate.storage_core.blobs.server.partly_done import saying_what_stands
+from lockgate.storage_core.blobs.server.open_upload_sets import UploadSets, saying_what_stands
 from lockgate.storage_core.blobs.server.reader import BlobReader
-from lockgate.storage_core.blobs.server.upload_sets import UploadSets
 from lockgate.storage_core.blobs.sources import Source
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
-from lockgate.storage_core.blobs.storage.holdings import Holdings
+from lockgate.storage_core.blobs.storage.holdings import Holdings, StoreOwner
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
-from lockgate.storage_core.blobs.storage.server_liveness import Liveness
-from lockgate.storage_core.blobs.storage.store_owner import StoreOwner
 from lockgate.storage_core.blobs.sweep.ended_jobs import deletable
-from lockgate.storage_core.blobs.sweep.expired_logs import delete_logs
 from lockgate.storage_core.blobs.sweep.sweep import sweep
 from lockgate.storage_core.blobs.sweep.verify_copies import verify
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.concurrency import Progress, no_progress
-from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableError
+from lockgate.storage_core.errors import InvalidInputError, LockgateError, StoreUnavailableError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.journal import Journal, Mutation, Stamp
 from lockgate.storage_core.journal.entries.op import Op
@@ -92,7 +90,7 @@ class BlobServer:
         clock: Clock | None = None,
     ) -> None:
         owner = StoreOwner(local, ha, journal)
-        self.holdings = Holdings(local, ha, journal, Liveness(local.path), owner, retention_s)
+        self.holdings = Holdings(local, ha, journal, owner, retention_s)
         self.sets = UploadSets(journal, clock or SystemClock(), own_max_age_s=retention_s)
         self.ingest = BlobIngest(self.holdings, self.sets)
         self.reader = BlobReader(self.holdings)
@@ -256,7 +254,6 @@ class BlobServer:
     def close(self) -> None:
         """Complete this server's own upload set; sets of clients lapse if they are not renewed."""
         self.sets.close()
-        self.holdings.liveness.close()
 
     def __enter__(self) -> Self:
         return self
@@ -290,3 +287,29 @@ def _check_job(job_id: str) -> str:
             "references instead"
         )
     return job_id
+
+
+def delete_logs(holdings: Holdings, blobs: Sequence[tuple[str, str]]) -> None:
+    """Delete the unreferenced logs among blobs, given by job and key; on an error the sweep does it."""
+    with suppress(LockgateError), step("blob-log"):  # a refusal in safe mode, too: they are staged
+        for blob in _idle_logs(holdings, blobs):
+            _delete(holdings, blob)
+
+
+def _idle_logs(holdings: Holdings, blobs: Sequence[tuple[str, str]]) -> list[Blob]:
+    with holdings.journal.reading() as reading:
+        found = reading.find(Blob, blobs)
+    return [
+        blob
+        for blob in found
+        if blob.use == "log" and blob.guarantee == "recreatable" and blob.staged_s is not None
+    ]
+
+
+def _delete(holdings: Holdings, blob: Blob) -> None:
+    job_id, blob_key = blob.job_id, check_blob_key(blob.blob_key)
+    mark = MarkDeleting(job_id=job_id, blob_key=blob_key, staged_for_s=0.0)
+    if holdings.journal.apply(mark).result:
+        holdings.local.delete(job_id, blob_key)
+        holdings.local.drop_empty(job_id)
+        holdings.journal.apply(ForgetBlob(job_id=job_id, blob_key=blob_key))

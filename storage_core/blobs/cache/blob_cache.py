@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
+from lockgate.storage_core.blobs.blob_protocol import Blobs
 from lockgate.storage_core.blobs.cache.directory import CacheFolder, Evicted, is_disk_full
 from lockgate.storage_core.blobs.keys import BlobKey, digest_of
-from lockgate.storage_core.blobs.protocol import Blobs
-from lockgate.storage_core.blobs.registry.rows import Guarantee
+from lockgate.storage_core.blobs.registry.blob_rows import Guarantee
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.clock import Clock, SystemClock

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Protocol, Self, TypedDict, Unpack
 import msgspec
 
 from lockgate.storage_core.blobs.keys import NO_JOB, BlobKey, UploadSetId, check_blob_job, check_blob_key
+from lockgate.storage_core.blobs.registry.blob_rows import Blob, BlobUse, Guarantee, Reference
 from lockgate.storage_core.blobs.registry.queries import JobBlobs
-from lockgate.storage_core.blobs.registry.rows import Blob, BlobUse, Guarantee, Reference
 from lockgate.storage_core.blobs.reports import BlobSweepReport, VerifiedPage
 from lockgate.storage_core.blobs.sources import Source
 from lockgate.storage_core.blobs.storage.local import LocalBlobs

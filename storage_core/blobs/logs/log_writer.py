@@ -17,8 +17,9 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from lockgate.storage_core.blobs.blob_protocol import BlobInfo, Blobs
 from lockgate.storage_core.blobs.keys import BlobKey
-from lockgate.storage_core.blobs.logs.versions import (
+from lockgate.storage_core.blobs.logs.log_versions import (
     FULL_BYTES,
     SEAM_BYTES,
     FoundVersion,
@@ -30,7 +31,6 @@ from lockgate.storage_core.blobs.logs.versions import (
     merged_with_next,
     seam_of,
 )
-from lockgate.storage_core.blobs.protocol import BlobInfo, Blobs
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.errors import ObjectNotFoundError
 

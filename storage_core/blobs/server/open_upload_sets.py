@@ -17,16 +17,17 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
+import msgspec
+
 from lockgate.storage_core.blobs.keys import UploadSetId, check_upload_set, new_upload_set
+from lockgate.storage_core.blobs.registry.blob_rows import Blob, UploadSet
 from lockgate.storage_core.blobs.registry.queries import PAGE
-from lockgate.storage_core.blobs.registry.rows import Blob, UploadSet
 from lockgate.storage_core.blobs.registry.upload_sets import (
     BeginUpload,
     CompleteUpload,
     StageUploaded,
     upload_resource,
 )
-from lockgate.storage_core.blobs.server.partly_done import saying_what_stands
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.forks import FORKS, Forkable
@@ -264,3 +265,34 @@ class ServerUploadSet(Forkable):
             if not own.lapses:
                 self._sets.complete(own.upload_set)
         self._sets.drop(own.upload_set)
+
+
+class PartlyDone(msgspec.Struct):
+    """What a call has done before it failed.
+
+    Attributes:
+        stands: What the pages before have changed, and what to do; empty before the first page.
+    """
+
+    stands: str = ""
+
+
+@contextmanager
+def saying_what_stands() -> Iterator[PartlyDone]:
+    """Add to an error what the pages before have changed; it keeps its type.
+
+    The text of a page's error knows only its own page, and says that nothing was changed. So only its first
+    part, the reason, is kept.
+    """
+    done = PartlyDone()
+    try:
+        yield done
+    except LockgateError as error:
+        if not done.stands:
+            raise
+        raise type(error)(f"{reason_of(error)}; {done.stands}") from error
+
+
+def reason_of(error: LockgateError) -> str:
+    """Return the first part of an error's message, before its effect and the next step."""
+    return str(error).partition("; ")[0]

@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from lockgate.storage_core.blobs.blob_protocol import Blobs
 from lockgate.storage_core.blobs.keys import NO_JOB, BlobKey
-from lockgate.storage_core.blobs.protocol import Blobs
 from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError
 
