@@ -18,7 +18,7 @@ with DAG(
             None,
             type=["null", "boolean"],
             title="List the stores for bytes without a row",
-            description="Empty: once a day, and after a crash.",
+            description="Empty: once a day, and after an uploader has died.",
         ),
         "dry_run": Param(False, type="boolean", title="Only report what would be deleted"),
     },

@@ -109,7 +109,8 @@ class BlobSweepOperator(LockgateOperator):
 
     Args:
         report_only: Delete nothing, only report what would be deleted.
-        orphans: Also list the stores for bytes that have no row; None: once a day, and after a crash.
+        orphans: Also list the stores for bytes that have no row; None: once a day, and after an uploader has
+            died.
         sweep_by: `here`: in this task; requires that the local store is on this machine, or that a blob
             server is configured. `workers`: a Celery worker of the queue `sweep`, on the machine of the local
             store. `auto`: workers if `LOCKGATE_BROKER_URL` is set and `LOCKGATE_BLOB_SERVER_URL` is not.
