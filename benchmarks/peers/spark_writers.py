@@ -7,11 +7,14 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from benchmarks.peers.dropped_rows import drop_rows
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+
 from lockgate.storage_core.spark.write import write
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 Place = Literal["local", "s3"]
 
@@ -57,6 +60,34 @@ def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None
     finally:
         for name in settings:
             spark.conf.unset(name)
+
+
+class Dropping(DataSourceArrowWriter):
+    """Reads all rows."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Drop the rows of one task."""
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
+
+
+class DroppedRows(DataSource):
+    """A data source that keeps nothing."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for `format(…)`."""
+        return "dropped"
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ARG002 - Spark's
+        """Return the writer."""
+        return Dropping()
+
+
+def drop_rows(df: DataFrame, destination: str) -> None:  # noqa: ARG001 - as the other ways
+    df.sparkSession.dataSource.register(DroppedRows)
+    df.write.format("dropped").mode("append").save()
 
 
 WRITERS: Final[Mapping[str, Writer]] = {

@@ -14,8 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from examples.flights.checks import check_parts
-from examples.flights.failed import DemoFailedError
-from examples.flights.steps import Steps
+from examples.flights.steps import DemoFailedError, Steps
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.settings import Settings, load_settings
 
@@ -48,13 +47,13 @@ def _demo(console: Console, settings: Settings, folder: Path) -> int:
     check_parts(folder)
     # After the checks: these import what the checks look for.
     from examples.flights.data.destination import choose_destination  # noqa: PLC0415
-    from examples.flights.story import Story  # noqa: PLC0415
+    from examples.flights.demo import Demo  # noqa: PLC0415
 
     destination = choose_destination(settings, settings.home_dir.absolute(), folder.name)
     console.print(f"Lockgate demo: {escape(destination)}", soft_wrap=True)
     steps = Steps(console)
     began_s = time.monotonic()
-    Story(
+    Demo(
         steps=steps,
         settings=settings,
         folder=folder,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from examples.flights.failed import DemoFailedError
+from examples.flights.steps import DemoFailedError
 from lockgate.storage_core.blobs.blob_protocol import Artefacts, Blobs
 from lockgate.storage_core.blobs.open_blobs import open_blobs
 from lockgate.storage_core.errors import ObjectNotFoundError

@@ -55,3 +55,7 @@ class Steps:
         step.seconds = seconds
         self.done.append(step)
         self.console.print(f"[green]✓[/] {escape(step.name)} [dim]{seconds:.1f} s[/]")
+
+
+class DemoFailedError(Exception):
+    """A check failed; the message has the details and the log to read."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from examples.flights.data.flights import Counts
-from examples.flights.failed import DemoFailedError
+from examples.flights.steps import DemoFailedError
 from lockgate.operators.spark_process.process import LineLog, SparkChild, SparkWork
 from lockgate.storage_core.commit.destination.manifest import read_manifest
 from lockgate.storage_core.commit.records import layout

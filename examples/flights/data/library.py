@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from examples.flights.data import flightdelays
-from examples.flights.failed import DemoFailedError
+from examples.flights.steps import DemoFailedError
 
 MODULE: Final = "flightdelays"
 TRANSFORM: Final = f"{MODULE}:with_word"

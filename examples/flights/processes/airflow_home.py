@@ -14,8 +14,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from examples.flights.failed import DemoFailedError
 from examples.flights.processes.children import started
+from examples.flights.steps import DemoFailedError
 from lockgate.operators.dag_files import dags_dir
 
 MIGRATION_TIMEOUT_S: Final = 300.0

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from examples.flights.failed import DemoFailedError
 from examples.flights.processes.children import started
+from examples.flights.steps import DemoFailedError
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.broker.embedded_broker import find_broker, start_broker, stop_broker
 

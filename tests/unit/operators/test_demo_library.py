@@ -12,7 +12,7 @@ import pytest
 
 from examples.flights.data import library
 from examples.flights.data.flightdelays import word_for
-from examples.flights.failed import DemoFailedError
+from examples.flights.steps import DemoFailedError
 
 
 def test_the_library_can_be_imported_only_if_its_wheel_is_on_the_path(tmp_path: Path) -> None:

@@ -14,10 +14,9 @@ from typing import Any, Final
 
 from examples.flights.blobs import blob_label, check_ended, check_swept, check_there
 from examples.flights.data import flights, library
-from examples.flights.failed import DemoFailedError
 from examples.flights.processes.airflow_home import AirflowHome, DagRun
 from examples.flights.processes.worker import check_alive, running_broker, running_worker
-from examples.flights.steps import Steps
+from examples.flights.steps import DemoFailedError, Steps
 from examples.flights.verify import check_readers, check_records, counts_line, open_uploads, visible_files
 from examples.flights.watch import Watch
 from lockgate.storage_core.blobs.blob_protocol import Artefacts
@@ -33,7 +32,7 @@ KILL: Final = "complete.complete.before=kill@5"
 
 
 @dataclass
-class Story:
+class Demo:
     """One demo.
 
     Attributes:
