@@ -1,4 +1,8 @@
-"""ConditionTrigger: the trigger of all deferred tasks of Lockgate."""
+"""ConditionTrigger: the trigger of all deferred tasks, and the conditions that they wait for.
+
+`ask` of a condition returns why the task is to be resumed, or None. The resumed task looks again by itself,
+so a condition decides nothing, and one that is asked again, after a restart of the triggerer, does no harm.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +32,10 @@ DEADLINE: Final = "the time is over"
 CAUGHT: Final = (LockgateError, AirflowNotFoundException, AirflowRuntimeError)
 """A store that is away comes back; so do connections, which Airflow does not find without its database."""
 FINAL: Final = (*NOT_RETRYABLE, ObjectNotFoundError)
+LOG: Final = logging.getLogger("lockgate.deferral")
+ALL_ENDED: Final = "all ended"
+NO_WORKER: Final = "no worker listens"
+NO_BROKER: Final = "the broker does not answer"
 
 
 class ConditionTrigger(BaseTrigger):
@@ -120,13 +128,6 @@ class ConditionTrigger(BaseTrigger):
         if self._settings is None:
             self._settings = (connected_settings(self.aws_conn_id or None, self.lockgate_conn_id or None),)
         return self._settings[0]
-
-
-LOG: Final = logging.getLogger("lockgate.deferral")
-
-ALL_ENDED: Final = "all ended"
-NO_WORKER: Final = "no worker listens"
-NO_BROKER: Final = "the broker does not answer"
 
 
 class Condition(Protocol):

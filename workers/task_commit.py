@@ -29,6 +29,7 @@ FILES_AT_ONCE: Final = 8
 """Concurrent uploads of a task; each holds at most three parts in memory."""
 
 logger = logging.getLogger(__name__)
+BLOCK_BYTES: Final = 1024 * 1024
 
 
 def commit_staged_task(destination: str, job_id: str, job_attempt: str, task_id: str) -> dict[str, Any]:
@@ -120,9 +121,6 @@ def _row(committed: PendingSet) -> dict[str, Any]:
         "rows": total_rows(file.rows for file in committed.files),
         "size": sum(file.upload.size for file in committed.files),
     }
-
-
-BLOCK_BYTES: Final = 1024 * 1024
 
 
 def count_rows(path: Path) -> int | None:

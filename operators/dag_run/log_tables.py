@@ -18,6 +18,7 @@ WIDTH: Final = 140
 """Greatest width of a table; longer texts continue on the next line of their column."""
 MOST_ROWS: Final = 50
 LONGEST_CELL: Final = 500
+EVERY_S: Final = 5.0
 
 
 def log_table(
@@ -72,9 +73,6 @@ def receipt_table(destination: str, receipt: Mapping[str, Any]) -> str:
 def _cell(value: object) -> str:
     text = "-" if value is None else printable(str(value))
     return text if len(text) <= LONGEST_CELL else f"{text[:LONGEST_CELL]}…"
-
-
-EVERY_S: Final = 5.0
 
 
 class LoggedProgress:

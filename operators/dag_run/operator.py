@@ -28,6 +28,17 @@ CLIENT_LOGGERS: Final = ("awscrt", "boto3", "botocore", "s3transfer", "urllib3")
 """Loggers of clients that report each call, credential and connection below the level WARNING."""
 CONNECTIONS: Final = ("aws_conn_id", "lockgate_conn_id")
 """Template fields of every operator."""
+NOT_RETRYABLE: Final = (
+    InvalidInputError,
+    MalformedRecordError,
+    UnsupportedStoreError,
+    AuditFailedError,
+    JobFailedError,
+    ArtefactsGoneError,
+)
+"""Errors that no retry changes."""
+UPGRADING: Final = (JournalVersionError, RecordVersionError)
+"""Of these, errors during an upgrade: another machine may have the newer version."""
 
 
 class LockgateOperator(BaseOperator):
@@ -100,19 +111,6 @@ def quiet_clients() -> None:
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET and name not in asked:
             logger.setLevel(logging.WARNING)
-
-
-NOT_RETRYABLE: Final = (
-    InvalidInputError,
-    MalformedRecordError,
-    UnsupportedStoreError,
-    AuditFailedError,
-    JobFailedError,
-    ArtefactsGoneError,
-)
-"""Errors that no retry changes."""
-UPGRADING: Final = (JournalVersionError, RecordVersionError)
-"""Of these, errors during an upgrade: another machine may have the newer version."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Upload files as one set, so that none is swept before the last one is stored.
+"""Upload files as one set, so that none is swept before the last one is stored; download a blob into a file.
 
 Source: Flink BLOB storage, "BlobServer Upload".
 """

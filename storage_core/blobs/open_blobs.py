@@ -1,4 +1,4 @@
-"""Open the blob server that the settings name: in this process, or over HTTP."""
+"""Open the blob server that the settings name, in this process or over HTTP, and end a job there."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from lockgate.storage_core.http.connection import Connection
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import open_store
+
+LOG: Final = logging.getLogger("lockgate.blobs")
 
 
 def open_blobs(settings: Settings, *, clock: Clock | None = None) -> BlobServer | BlobClient:
@@ -93,9 +95,6 @@ def ha_blobs(settings: Settings) -> HaBlobs | None:
 def blob_dir(settings: Settings) -> Path:
     """Return the directory of the local store."""
     return settings.blob_dir or settings.home_dir / "blobs"
-
-
-LOG: Final = logging.getLogger("lockgate.blobs")
 
 
 def delete_ended(job_id: str, settings: Settings, *, clock: Clock | None = None) -> bool:

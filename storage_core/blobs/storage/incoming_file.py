@@ -19,6 +19,8 @@ from lockgate.storage_core.file_locks import lock_exclusive, unlocked
 from lockgate.storage_core.stores.os_errors import translated
 
 OnWrite = Callable[[int], None]
+BACKGROUND_BYTES: Final = 256 * 1024
+"""Pieces this large take longer to hash than to hand to another thread."""
 
 
 class IncomingFile:
@@ -100,10 +102,6 @@ def delete_abandoned(folder: Path) -> int:
         path.unlink(missing_ok=True)
         dropped += 1
     return dropped
-
-
-BACKGROUND_BYTES: Final = 256 * 1024
-"""Pieces this large take longer to hash than to hand to another thread."""
 
 
 class Hashing:

@@ -26,6 +26,8 @@ from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.journal import Mutation, Written
 from lockgate.storage_core.stores.pagination import in_pages
 
+logger = logging.getLogger(__name__)
+
 
 class _Copy(NamedTuple):
     """A listed copy of a blob, and whether it lies in the HA store."""
@@ -154,9 +156,6 @@ def _abort_uploads(holdings: Holdings, *, dry_run: bool) -> tuple[int, bool]:
                 if not dry_run:
                     holdings.ha.abort(upload)
     return aborted, aborted == listed
-
-
-logger = logging.getLogger(__name__)
 
 
 def recover(holdings: Holdings) -> Amount:
