@@ -109,22 +109,6 @@ def test_a_file_with_the_name_of_a_stub_is_never_overwritten_and_nothing_else_is
     assert (place.read_text() if place.is_file() else None) == text
 
 
-def test_a_file_that_appears_between_check_and_write_is_not_overwritten(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_text = Path.write_text
-
-    def write_late(path: Path, text: str, *arguments: Any) -> int:
-        write_text(folder / STUBS[0], "# a DAG of the user\n")
-        return write_text(path, text, *arguments)
-
-    monkeypatch.setattr(Path, "write_text", write_late)
-
-    assert dags("install", folder).exit_code == 8
-    assert sorted(contents(folder)) == sorted([STUBS[0], "sales.py"])
-    assert (folder / STUBS[0]).read_text() == "# a DAG of the user\n"
-
-
 def test_a_missing_folder_and_the_folder_of_the_shipped_dags_are_refused(tmp_path: Path) -> None:
     missing, own = dags("install", tmp_path / "nowhere"), dags("install", dags_dir())
 
