@@ -13,7 +13,7 @@ from lockgate.storage_core.blobs.registry import queries
 from lockgate.storage_core.blobs.registry.blob_rows import Reference
 from lockgate.storage_core.blobs.registry.references import FinishBlobJob
 from lockgate.storage_core.blobs.registry.upload_sets import AbandonUpload, upload_resource
-from lockgate.storage_core.blobs.server import server, upload_sets
+from lockgate.storage_core.blobs.server import blob_server, open_upload_sets
 from lockgate.storage_core.commit.leases import registration
 from lockgate.storage_core.errors import (
     ArtefactsGoneError,
@@ -36,7 +36,7 @@ KEYS = [BlobKey(key) for key in keys_of(7)]
 
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    pages = ((queries, "PAGE"), (server, "PAGE"), (upload_sets, "PAGE"), (registration, "AT_ONCE"))
+    pages = ((queries, "PAGE"), (blob_server, "PAGE"), (open_upload_sets, "PAGE"), (registration, "AT_ONCE"))
     for module, name in pages:
         monkeypatch.setattr(module, name, PAGE)
 
