@@ -65,7 +65,7 @@ class BlobServerProcess:
     """
 
     def __init__(self, folder: Path) -> None:
-        program = "from lockgate.storage_core.cli.app import main; main()"
+        program = "from lockgate.storage_core.cli.root_command import main; main()"
         command = [sys.executable, "-c", program, "blob-server", "--port", "0"]
         environment = {
             name: value for name, value in os.environ.items() if name != "LOCKGATE_BLOB_SERVER_URL"

@@ -23,7 +23,7 @@ from pathlib import Path
 import psycopg
 
 from benchmarks.journal_load import record
-from lockgate.storage_core.cli.jobs.job_index import read_page, read_pages
+from lockgate.storage_core.cli.job_index import read_page, read_pages
 from lockgate.storage_core.commit.recovery.expired_jobs import expired_jobs
 from lockgate.storage_core.commit.registry.entries import RecordJob
 from lockgate.storage_core.journal import Journal, Leases, LeaseState, Mutation, Refused, open_journal
@@ -44,7 +44,7 @@ from tests.support.postgres import postgres_bin, primary
 GROUP = 512
 COMMAND = """
 import sys
-from lockgate.storage_core.cli.app import main
+from lockgate.storage_core.cli.root_command import main
 sys.argv[0] = "lockgate"
 try:
     main()

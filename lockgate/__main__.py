@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from lockgate.storage_core.cli.app import main
+from lockgate.storage_core.cli.root_command import main
 
 main()

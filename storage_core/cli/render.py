@@ -1,4 +1,4 @@
-"""Output of the commands: tables, JSON documents, errors, progress bars."""
+"""Output of the commands (tables, JSON documents, errors, progress bars), and the options that they share."""
 
 from __future__ import annotations
 
@@ -40,6 +40,9 @@ JOB_HELP: Final = (
     "journal determines the destination."
 )
 Destination = Annotated[str, typer.Argument(metavar="DEST", help=DESTINATION_HELP)]
+AtLeast = Annotated[
+    str, typer.Option(metavar="STAMP", help="Read a state with at least this stamp (3.512) or token.")
+]
 
 
 @contextmanager

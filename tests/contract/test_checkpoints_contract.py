@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from lockgate.storage_core.cli.app import build
+from lockgate.storage_core.cli.root_command import build
 from lockgate.storage_core.errors import SafeModeError
 from lockgate.storage_core.journal import Mutation, Stamp, open_journal
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints, take_checkpoint

@@ -27,7 +27,7 @@ from tests.support.soak import rounds
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(900)]
 
 Work = Callable[[JournalWorld], object]
-LOCKGATE = (sys.executable, "-c", "from lockgate.storage_core.cli.app import main; main()")
+LOCKGATE = (sys.executable, "-c", "from lockgate.storage_core.cli.root_command import main; main()")
 _copies = count(1)
 
 

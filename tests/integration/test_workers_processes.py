@@ -139,7 +139,7 @@ def test_the_broker_commands_start_it_show_its_status_and_stop_it(tmp_path: Path
 
 def test_the_worker_command_runs_a_worker_that_stops_on_a_signal(tmp_path: Path, settings: Settings) -> None:
     log = tmp_path / "log"
-    program = "from lockgate.storage_core.cli.app import main; main()"
+    program = "from lockgate.storage_core.cli.root_command import main; main()"
     with log.open("w") as out:
         process = subprocess.Popen(
             [sys.executable, "-c", program, "worker", "--concurrency", "1", "--queues", "sweep"],

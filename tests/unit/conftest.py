@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner, Result
 
-from lockgate.storage_core.cli.app import build
+from lockgate.storage_core.cli.root_command import build
 from lockgate.storage_core.journal import Journal, Leases, open_journal
 from lockgate.storage_core.settings import Settings
 from tests.support.cli import Run

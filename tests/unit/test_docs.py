@@ -147,7 +147,7 @@ def test_every_setting_is_documented() -> None:
 
 
 def test_the_commands_in_the_pages_exist() -> None:
-    from lockgate.storage_core.cli.app import build
+    from lockgate.storage_core.cli.root_command import build
 
     groups = "blobs|broker|dags|jobs|journal|store|uploads|xcom"
     command = re.compile(

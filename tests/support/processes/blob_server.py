@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.support.blobs.http_server import PATIENCE_S
 
-RUN = "from lockgate.storage_core.cli.app import main; main()"
+RUN = "from lockgate.storage_core.cli.root_command import main; main()"
 
 
 class ServerProcess:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from lockgate.storage_core.cli.app import build
+from lockgate.storage_core.cli.root_command import build
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.settings import Settings
@@ -195,7 +195,7 @@ def test_every_command_has_a_json_option(run: Run) -> None:
 def test_help_loads_neither_the_engine_nor_any_client() -> None:
     program = (
         "import sys\n"
-        "from lockgate.storage_core.cli.app import main\n"
+        "from lockgate.storage_core.cli.root_command import main\n"
         "sys.argv = ['lockgate', '--help']\n"
         "try: main()\n"
         "except SystemExit: pass\n"
@@ -226,7 +226,7 @@ def test_commands_of_other_packages_are_loaded_from_their_entry_points(
 
     point = EntryPoint("workers", "lockgate.workers.commands:register", "lockgate.commands")
     monkeypatch.setattr(
-        "lockgate.storage_core.cli.app.entry_points", lambda group: [point] * (group == point.group)
+        "lockgate.storage_core.cli.root_command.entry_points", lambda group: [point] * (group == point.group)
     )
     root = build()
 

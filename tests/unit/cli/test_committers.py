@@ -7,8 +7,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from lockgate.storage_core.cli.app import build
-from lockgate.storage_core.cli.committers import COLUMNS, promises
+from lockgate.storage_core.cli.root_command import COMMITTER_COLUMNS, build, committer_rows
 from lockgate.storage_core.commit.committers import COMMITTERS
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "committers.md"
@@ -25,6 +24,6 @@ def test_the_command_lists_the_guarantees_of_every_committer() -> None:
 
 
 def test_the_table_in_the_documentation_matches_the_classes() -> None:
-    rows = [COLUMNS, tuple("---" for _ in COLUMNS), *promises()]
+    rows = [COMMITTER_COLUMNS, tuple("---" for _ in COMMITTER_COLUMNS), *committer_rows()]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     assert table in DOCUMENT.read_text()

@@ -28,7 +28,7 @@ from lockgate.storage_core.files.writing.writer import Writer
 from lockgate.storage_core.settings import Settings
 from tests.support.cli import Run, document
 
-MAIN = "from lockgate.storage_core.cli.app import main; main()"
+MAIN = "from lockgate.storage_core.cli.root_command import main; main()"
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockgate import attach_job, open_job
-from lockgate.storage_core.cli.jobs import commands
+from lockgate.storage_core.cli import job_commands
 from lockgate.storage_core.commit import job_summary
 from lockgate.storage_core.commit.publish import commit_context
 from lockgate.storage_core.commit.records.phase import JobPhase
@@ -38,7 +38,7 @@ def test_jobs_of_a_destination_are_listed_page_by_page(
 ) -> None:
     for name in ("a", "b", "c"):
         committed_job(destination, settings, name)
-    monkeypatch.setattr(commands, "SHOWN", 2)
+    monkeypatch.setattr(job_commands, "SHOWN", 2)
     read = list[str]()
     summarise = job_summary.summarise
     monkeypatch.setattr(

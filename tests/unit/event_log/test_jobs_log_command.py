@@ -14,7 +14,7 @@ from lockgate.storage_core.event_log import event_queue
 from lockgate.storage_core.settings import Settings
 from tests.support.cli import Run, committed_job, document, write
 
-MAIN = "from lockgate.storage_core.cli.app import main; main()"
+MAIN = "from lockgate.storage_core.cli.root_command import main; main()"
 
 
 def test_the_log_of_an_ended_job_is_printed(logged: Settings, destination: str, run: Run) -> None:

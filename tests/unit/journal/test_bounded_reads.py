@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event
 
-from lockgate.storage_core.cli.jobs.job_index import read_page
+from lockgate.storage_core.cli.job_index import read_page
 from lockgate.storage_core.commit.registry import queries as registry
 from lockgate.storage_core.journal import Journal, LeaseState, Mutation
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints

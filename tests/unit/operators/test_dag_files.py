@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from lockgate.operators.commands import register
 from lockgate.operators.dag_files import dag_names, dags_dir
-from lockgate.storage_core.cli.app import build
+from lockgate.storage_core.cli.root_command import build
 
 STUBS = [f"lockgate_{name}.py" for name in dag_names()]
 

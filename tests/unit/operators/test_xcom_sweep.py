@@ -16,7 +16,7 @@ from lockgate.operators.xcom.sweep import XComSweep, sweep_xcoms
 from lockgate.storage_core.blobs.blob_protocol import BlobInfo
 from lockgate.storage_core.blobs.keys import BlobKey
 from lockgate.storage_core.blobs.open_blobs import open_blobs
-from lockgate.storage_core.cli.app import build
+from lockgate.storage_core.cli.root_command import build
 from lockgate.storage_core.settings import Settings
 from tests.support.blobs.server import BlobWorld, blob_world
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from lockgate.storage_core.cli.app import build
+from lockgate.storage_core.cli.root_command import build
 from lockgate.storage_core.journal.observers import process_reader
 from tests.support.cli import Run, document
 from tests.support.journal.observers import FileObserver, ObserverWorld, take

@@ -22,7 +22,7 @@ from lockgate.plugins.loopback import actions as in_process
 from lockgate.plugins.loopback.commands import register
 from lockgate.plugins.loopback.server import Loopback
 from lockgate.plugins.web.facts.effects import Effect
-from lockgate.storage_core.cli.app import build
+from lockgate.storage_core.cli.root_command import build
 from lockgate.storage_core.concurrency import Progress
 from lockgate.storage_core.errors import OutcomeUnknownError
 from lockgate.storage_core.settings import Settings

@@ -1,15 +1,15 @@
-"""`lockgate journal`: status, checkpoints, verification, pruning and restore of the journal."""
+"""`lockgate journal`: status, checkpoints, verification, pruning, restore, observers and metrics."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Annotated
+import threading
+from contextlib import ExitStack, nullcontext, suppress
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from lockgate.storage_core.cli.journal import metrics, observers
-from lockgate.storage_core.cli.journal.observers import AtLeast
 from lockgate.storage_core.cli.render import (
+    AtLeast,
     JsonFlag,
     age,
     byte_size,
@@ -20,20 +20,28 @@ from lockgate.storage_core.cli.render import (
     print_table,
     progress_bar,
 )
-from lockgate.storage_core.errors import InvalidInputError, MalformedJournalError
+from lockgate.storage_core.errors import (
+    ConflictError,
+    InvalidInputError,
+    JournalUnavailableError,
+    MalformedJournalError,
+    StateLostError,
+)
 
 if TYPE_CHECKING:
     from lockgate.storage_core.journal import Journal, Stamp
     from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
     from lockgate.storage_core.journal.checkpoint.restore import Restored
+    from lockgate.storage_core.journal.observers.reading_client import Client
     from lockgate.storage_core.journal.status import Overview
     from lockgate.storage_core.settings import Settings
 
 commands = typer.Typer(
     help="Administer the journal: checkpoints, restore, safe mode, observers.", no_args_is_help=True
 )
-commands.command("observers")(observers.show)
-commands.command("metrics")(metrics.serve)
+
+REFRESH_S: Final = 5.0
+"""Interval of comparisons of observers with the primary; other metrics are read at each scrape."""
 
 
 @commands.command("status")
@@ -44,7 +52,7 @@ def status(*, at_least: AtLeast = "", json: JsonFlag = False) -> None:
     from lockgate.storage_core.settings import load_settings
 
     settings = load_settings()
-    with observers.journal_reads(at_least) as client:
+    with _journal_reads(at_least) as client:
         found = client.read(lambda reading: overview(reading, open_checkpoints(settings)))
     if json:
         print_json(found)
@@ -222,6 +230,70 @@ def enter_safe_mode(
         print_line(f"the journal is in safe mode: {status.why_safe}")
 
 
+@commands.command("observers")
+def observers(json: JsonFlag = False) -> None:
+    """Show how far each observer is behind the primary, and why it is not read."""
+    with _journal_reads() as client:
+        found = client.observers()
+    if json:
+        print_json(found)
+        return
+    print_table(
+        ("observer", "stamp", "behind", "lag", "why it is not read"),
+        [
+            (
+                status.name,
+                status.stamp,
+                None if status.behind_entries is None else f"{status.behind_entries} entries",
+                None if status.lag_s is None else f"{status.lag_s:.3f} s",
+                status.why_down,
+            )
+            for status in found
+        ],
+        empty="no observers: every read goes to the primary; see LOCKGATE_OBSERVER_URLS",
+    )
+
+
+@commands.command("metrics")
+def metrics(
+    *,
+    port: Annotated[int, typer.Option(help="Port to bind; 0: any free port.", min=0, max=65_535)] = 9464,
+    host: Annotated[str, typer.Option(help="Address to bind.")] = "127.0.0.1",
+) -> None:
+    """Serve the journal's metrics for Prometheus until stopped: entries, leases, safe mode, observers' lag.
+
+    Group sizes, write times, waits and fallbacks belong to each process, which records them in OpenTelemetry.
+    """
+    from lockgate.storage_core.journal.metrics_endpoint import serve_metrics
+
+    with _journal_reads() as client, ExitStack() as stack:
+        try:
+            url = stack.enter_context(serve_metrics(client.journal, port=port, host=host))
+        except OSError as error:
+            raise InvalidInputError(f"--host {host} --port {port}: {error.strerror}; name another") from None
+        print_line(url)
+        stopped = threading.Event()
+        while not stopped.wait(REFRESH_S):
+            with suppress(JournalUnavailableError, StateLostError):  # reported as `up` 0
+                client.observers()
+
+
+def _journal_reads(at_least: str = "") -> Client:
+    """Return a client for reads of the journal, of a state not older than a token or stamp."""
+    from lockgate.storage_core.journal.observers.process_reader import configured_reads
+    from lockgate.storage_core.settings import load_settings
+
+    client = configured_reads(load_settings(), at_least=at_least)
+    if client is None:
+        raise _no_journal()
+    return client
+
+
+def _no_journal() -> ConflictError:
+    """Return the error of a command that needs a journal."""
+    return ConflictError("LOCKGATE_JOURNAL_URL=none: there is no journal; nothing was done")
+
+
 def _opened() -> tuple[Journal, Checkpoints, Settings]:
     from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
     from lockgate.storage_core.journal.process_journal import configured_journal
@@ -230,7 +302,7 @@ def _opened() -> tuple[Journal, Checkpoints, Settings]:
     settings = load_settings()
     journal = configured_journal(settings)
     if journal is None:
-        raise observers.no_journal()
+        raise _no_journal()
     return journal, open_checkpoints(settings), settings
 
 

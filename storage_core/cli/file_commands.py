@@ -23,7 +23,7 @@ from lockgate.storage_core.cli.render import (
     print_table,
     standard_output,
 )
-from lockgate.storage_core.cli.volumes.upkeep import WRONG_REPLICAS
+from lockgate.storage_core.cli.volume_upkeep_commands import WRONG_REPLICAS
 from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError, StoreUnavailableError
 
 if TYPE_CHECKING:

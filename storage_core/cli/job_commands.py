@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from lockgate.storage_core.cli.jobs import event_log, recovery
-from lockgate.storage_core.cli.jobs.recovery import drop_blobs
-from lockgate.storage_core.cli.journal.observers import AtLeast
+from lockgate.storage_core.cli import job_log_command, job_recovery_commands
+from lockgate.storage_core.cli.job_recovery_commands import drop_blobs
 from lockgate.storage_core.cli.render import (
     DESTINATION_HELP,
     JOB_HELP,
+    AtLeast,
     JsonFlag,
     byte_size,
     counted,
@@ -31,7 +31,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.ids import is_job_id
 
 if TYPE_CHECKING:
-    from lockgate.storage_core.cli.jobs.job_index import IndexedJob
+    from lockgate.storage_core.cli.job_index import IndexedJob
     from lockgate.storage_core.commit.job_summary import JobSummary
     from lockgate.storage_core.commit.publish.success_file import SuccessSummary
     from lockgate.storage_core.commit.records.job_record import JobArtefacts
@@ -91,7 +91,7 @@ def list_all(
 @commands.command("show")
 def show(job: JobWords, json: JsonFlag = False) -> None:
     """Show all records of a job in the store."""
-    from lockgate.storage_core.cli.jobs.job_index import locate
+    from lockgate.storage_core.cli.job_index import locate
     from lockgate.storage_core.commit.job_view import view_job
 
     destination, job_id = locate(job)
@@ -145,7 +145,7 @@ def commit(
     json: JsonFlag = False,
 ) -> None:
     """Commit a job whose tasks have committed; can be repeated safely."""
-    from lockgate.storage_core.cli.jobs.job_index import locate
+    from lockgate.storage_core.cli.job_index import locate
     from lockgate.storage_core.commit.job_view import lease_of
     from lockgate.storage_core.commit.leases.lease import JobLeaseState
     from lockgate.storage_core.commit.open_or_attach import attach_job
@@ -174,7 +174,7 @@ def abort(
     json: JsonFlag = False,
 ) -> None:
     """Abort an undecided job and delete everything that it wrote."""
-    from lockgate.storage_core.cli.jobs.job_index import locate
+    from lockgate.storage_core.cli.job_index import locate
     from lockgate.storage_core.commit.open_or_attach import attach_job
     from lockgate.storage_core.commit.records.phase import JobPhase
 
@@ -207,7 +207,7 @@ def quarantine(
     files are kept until `lockgate jobs abort`. Its name is free for a new run. Exits with 8 if the records
     can be read, if it has published or ended, or if its driver is alive.
     """
-    from lockgate.storage_core.cli.jobs.job_index import locate
+    from lockgate.storage_core.cli.job_index import locate
     from lockgate.storage_core.commit.recovery.quarantine import quarantine_job
 
     destination, job_id = locate(job)
@@ -227,9 +227,9 @@ def quarantine(
     print_line("in quarantine" if found.done else "a dry run: nothing was changed; add --yes")
 
 
-commands.command("log")(event_log.show)
-commands.command("recover")(recovery.recover)
-commands.command("rescan")(recovery.rescan)
+commands.command("log")(job_log_command.show)
+commands.command("recover")(job_recovery_commands.recover)
+commands.command("rescan")(job_recovery_commands.rescan)
 
 
 def _artefact_names(artefacts: JobArtefacts) -> str:
@@ -242,7 +242,7 @@ def _drop_artefacts(artefacts: JobArtefacts | None) -> None:
 
 
 def _list_index(at_least: str, after: str, limit: int | None, *, json: bool) -> None:
-    from lockgate.storage_core.cli.jobs.job_index import after_job, index_reads, read_pages
+    from lockgate.storage_core.cli.job_index import after_job, index_reads, read_pages
 
     start = after_job(after)
     with index_reads("name a destination", at_least) as reads:

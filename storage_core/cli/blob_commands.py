@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lockgate.storage_core.cli.blobs import references
-from lockgate.storage_core.cli.blobs.opened import opened_blobs
-from lockgate.storage_core.cli.blobs.references import NO_JOB
+from lockgate.storage_core.cli import blob_reference_commands
+from lockgate.storage_core.cli.blob_reference_commands import NO_JOB, opened_blobs
 from lockgate.storage_core.cli.render import (
     JsonFlag,
     age,
@@ -33,10 +32,10 @@ commands = typer.Typer(
     help="Put, get, list, release, sweep and verify artefacts of jobs.",
     no_args_is_help=True,
 )
-commands.command("jobs")(references.jobs)
-commands.command("finish")(references.finish)
-commands.command("refs")(references.refs)
-commands.command("drop")(references.drop)
+commands.command("jobs")(blob_reference_commands.jobs)
+commands.command("finish")(blob_reference_commands.finish)
+commands.command("refs")(blob_reference_commands.refs)
+commands.command("drop")(blob_reference_commands.drop)
 
 JobOption = Annotated[
     str, typer.Option("--job", metavar="JOB", help="Job of the blobs, which need not exist yet.")

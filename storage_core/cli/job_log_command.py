@@ -34,7 +34,7 @@ def show(
     With --follow and --json, each line is a JSON document. Lines of different processes are ordered by their
     clocks.
     """
-    from lockgate.storage_core.cli.jobs.job_index import locate
+    from lockgate.storage_core.cli.job_index import locate
     from lockgate.storage_core.commit.open_or_attach import attach_job
     from lockgate.storage_core.commit.records.phase import TERMINAL
     from lockgate.storage_core.event_log.merged_events import MergedLog

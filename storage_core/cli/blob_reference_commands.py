@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from lockgate.storage_core.cli.blobs.opened import opened_blobs
 from lockgate.storage_core.cli.render import JsonFlag, byte_size, moment, print_json, print_line, print_table
 from lockgate.storage_core.errors import ConflictError, InvalidInputError, ObjectNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from lockgate.storage_core.blobs.blob_protocol import Blobs
     from lockgate.storage_core.blobs.registry.blob_rows import Reference
@@ -106,6 +106,14 @@ def drop(
     _show_references(found)
     if found:
         print_line(f"{len(found)} references of {owner} dropped" if yes else _DRY_RUN)
+
+
+def opened_blobs() -> AbstractContextManager[Blobs]:
+    """Open the blob server: another process over HTTP, or this process."""
+    from lockgate.storage_core.blobs.open_blobs import open_blobs
+    from lockgate.storage_core.settings import load_settings
+
+    return open_blobs(load_settings())
 
 
 def _every_job(blobs: Blobs) -> Iterator[JobBlobs]:

@@ -1,4 +1,4 @@
-"""The root command, `lockgate`."""
+"""The root command, `lockgate`, and those that describe it: `lockgate version` and `lockgate committers`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from lockgate.storage_core.cli import committers, files, manifest, store, uploads, volume_server
-from lockgate.storage_core.cli.blobs import commands as blobs
-from lockgate.storage_core.cli.blobs import server as blob_server
-from lockgate.storage_core.cli.jobs import commands as jobs
-from lockgate.storage_core.cli.journal import commands as journal
+from lockgate.storage_core.cli import (
+    blob_commands,
+    file_commands,
+    job_commands,
+    journal_commands,
+    manifest_command,
+    server_commands,
+    store_commands,
+    upload_commands,
+    volume_commands,
+)
 from lockgate.storage_core.cli.render import (
     JSON_FLAG,
     JsonFlag,
@@ -23,9 +29,9 @@ from lockgate.storage_core.cli.render import (
     print_error,
     print_json,
     print_line,
+    print_table,
     standard_output,
 )
-from lockgate.storage_core.cli.volumes import commands as volumes
 
 EXTENSIONS = "lockgate.commands"
 """Entry-point group of functions that add commands from packages that the core does not import."""
@@ -37,6 +43,16 @@ HELP_SECTIONS: Final = {
     "Airflow and Celery": ("dags", "xcom", "worker", "broker"),
 }
 """Commands of each section of `lockgate --help`; all others are in the last one."""
+
+COMMITTER_COLUMNS: Final = (
+    "name",
+    "uncommitted data",
+    "visible at",
+    "repeatable",
+    "recovers tasks",
+    "on",
+    "use it for",
+)
 
 
 class ReportingGroup(TyperGroup):
@@ -75,6 +91,33 @@ def show_version(json: JsonFlag = False) -> None:
         print_line(f"lockgate {found}")
 
 
+def show_committers(json: JsonFlag = False) -> None:
+    """List the committers and their guarantees."""
+    rows = committer_rows()
+    if json:
+        print_json([dict(zip(COMMITTER_COLUMNS, row, strict=True)) for row in rows])
+        return
+    print_table(COMMITTER_COLUMNS, rows, empty="there is no committer")
+
+
+def committer_rows() -> list[tuple[str, ...]]:
+    """Return a row of `COMMITTER_COLUMNS` for each committer; the documentation has the same table."""
+    from lockgate.storage_core.commit.committers import COMMITTERS
+
+    return [
+        (
+            committer.name,
+            committer.uncommitted,
+            committer.visible_at,
+            "yes" if committer.repeatable else "no",
+            "yes" if committer.recovers_tasks else "no",
+            committer.place,
+            committer.use,
+        )
+        for committer in COMMITTERS.values()
+    ]
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         show_version()
@@ -100,17 +143,17 @@ def build() -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # plain help takes half the time, because it does not import rich
     )
-    root.add_typer(jobs.commands, name="jobs")
-    root.add_typer(uploads.commands, name="uploads")
-    root.add_typer(journal.commands, name="journal")
-    root.add_typer(store.commands, name="store")
-    root.add_typer(blobs.commands, name="blobs")
-    root.add_typer(files.commands, name="files")
-    root.add_typer(volumes.commands, name="volumes")
-    root.command("blob-server")(blob_server.serve)
-    root.command("volume-server")(volume_server.serve)
-    root.command("manifest")(manifest.show)
-    root.command("committers")(committers.show)
+    root.add_typer(job_commands.commands, name="jobs")
+    root.add_typer(upload_commands.commands, name="uploads")
+    root.add_typer(journal_commands.commands, name="journal")
+    root.add_typer(store_commands.commands, name="store")
+    root.add_typer(blob_commands.commands, name="blobs")
+    root.add_typer(file_commands.commands, name="files")
+    root.add_typer(volume_commands.commands, name="volumes")
+    root.command("blob-server")(server_commands.serve_blobs)
+    root.command("volume-server")(server_commands.serve_volumes)
+    root.command("manifest")(manifest_command.show)
+    root.command("committers")(show_committers)
     root.command("version")(show_version)
     for extension in entry_points(group=EXTENSIONS):
         extension.load()(root)

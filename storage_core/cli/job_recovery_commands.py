@@ -102,7 +102,7 @@ def drop_blobs(blob_job: str) -> None:
 
 
 def _recover(words: list[str], *, every: bool, dry_run: bool, progress: Progress) -> Iterable[RecoveryResult]:
-    from lockgate.storage_core.cli.jobs.job_index import is_destination, locate
+    from lockgate.storage_core.cli.job_index import is_destination, locate
     from lockgate.storage_core.commit.recovery.expired_jobs import recover_everything
     from lockgate.storage_core.commit.recovery.recover import recover_all, recover_job
     from lockgate.storage_core.commit.setup.capabilities import refuse_unused

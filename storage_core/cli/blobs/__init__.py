@@ -1,1 +1,0 @@
-"""`lockgate blobs` and `lockgate blob-server`."""

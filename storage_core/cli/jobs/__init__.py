@@ -1,1 +1,0 @@
-"""`lockgate jobs`."""
