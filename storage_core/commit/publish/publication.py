@@ -153,17 +153,18 @@ def _outcome(
 
 
 def _write_added(context: CommitContext, plan: Plan) -> tuple[ShardRef, ...]:
-    return tuple(write_live_shards(context.store, _live_files(context, plan)))
+    return tuple(write_live_shards(context.store, live_files(plan)))
 
 
-def _live_files(context: CommitContext, plan: Plan) -> Iterator[LiveFile]:
+def live_files(plan: Plan) -> Iterator[LiveFile]:
+    """Yield the files that a plan adds, as the destination log lists them."""
     for file in plan.all_additions():
         yield LiveFile(
             key=file.key,
             size=file.upload.size,
             rows=file.rows,
             token=file.upload.token,
-            job_id=context.job.job_id,
+            job_id=plan.head.job_id,
         )
 
 

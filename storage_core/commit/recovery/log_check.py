@@ -20,7 +20,7 @@ from lockgate.storage_core.commit.records.log_records import (
 )
 from lockgate.storage_core.commit.records.shards import ShardRef, read_shard
 from lockgate.storage_core.concurrency import in_order
-from lockgate.storage_core.errors import MalformedRecordError, ObjectNotFoundError
+from lockgate.storage_core.errors import LockgateError, MalformedRecordError, ObjectNotFoundError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.stores import Store
 
@@ -33,11 +33,13 @@ class LogFault(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         key: Key of the record; a list of files is named by its digest.
+        entry: Key of the claim, outcome or checkpoint that it is, or that names the list.
         turn: Turn that the record belongs to.
         fault: What is wrong with it.
     """
 
     key: str
+    entry: str
     turn: int
     fault: str
 
@@ -88,18 +90,19 @@ def _faults_of(store: Store, name: tuple[int, str]) -> list[LogFault]:
             outcome = read(store, Outcome, key)
             recorded, live, removed = outcome.turn, outcome.added, outcome.removed
     except (MalformedRecordError, ObjectNotFoundError) as error:
-        return [LogFault(key=key, turn=turn, fault=str(error))]
+        return [LogFault(key=key, entry=key, turn=turn, fault=str(error))]
     if recorded != turn:
-        return [LogFault(key=key, turn=turn, fault=f"{key}: field turn is {recorded}")]
-    return [*_list_faults(store, LiveShard, live, turn), *_list_faults(store, KeyShard, removed, turn)]
+        return [LogFault(key=key, entry=key, turn=turn, fault=f"{key}: field turn is {recorded}")]
+    bad = [*_unreadable(store, LiveShard, live), *_unreadable(store, KeyShard, removed)]
+    return [LogFault(key=list_key, entry=key, turn=turn, fault=str(error)) for list_key, error in bad]
 
 
-def _list_faults(
-    store: Store, kind: type[LiveShard] | type[KeyShard], refs: Iterable[ShardRef], turn: int
-) -> Iterator[LogFault]:
+def _unreadable(
+    store: Store, kind: type[LiveShard] | type[KeyShard], refs: Iterable[ShardRef]
+) -> Iterator[tuple[str, LockgateError]]:
+    """Yield the keys of the lists that cannot be read, and why."""
     for ref in refs:
-        name = ref.digest
         try:
-            read_shard(store, kind, layout.log_shard, name)
+            read_shard(store, kind, layout.log_shard, ref.digest)
         except (MalformedRecordError, ObjectNotFoundError) as error:
-            yield LogFault(key=layout.log_shard(name), turn=turn, fault=str(error))
+            yield layout.log_shard(ref.digest), error
