@@ -29,7 +29,7 @@ from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
 from lockgate.storage_core.commit.registry.entries import RecordTask
 from lockgate.storage_core.commit.registry.rows import Job
 from lockgate.storage_core.journal import Journal, Mutation, metrics, open_journal
-from lockgate.storage_core.journal.entries.leases import FreeLease
+from lockgate.storage_core.journal.entries.lease_entries import FreeLease
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores.pagination import in_pages
 from tests.support.journal.many_blobs import UPLOAD, keys_of, put, set_up, sets_of, steps_to_abandon

@@ -17,7 +17,7 @@ from lockgate.storage_core.commit.registry.entries import RecordTask
 from lockgate.storage_core.commit.registry.rows import TaskAttempt
 from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.journal import Journal, Leases, Mutation, Written, open_journal
-from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.journal.entries.lease_entries import TakeLease
 from lockgate.storage_core.journal.observers.process_reader import open_observer
 from lockgate.storage_core.journal.observers.reading_client import Client
 

@@ -30,13 +30,13 @@ from lockgate.storage_core.journal import Journal, Leases, LeaseState, Mutation,
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints, take_checkpoint
 from lockgate.storage_core.journal.checkpoint.prune import prune
 from lockgate.storage_core.journal.checkpoint.verify import verify
-from lockgate.storage_core.journal.entries.leases import TakeLease
-from lockgate.storage_core.journal.maintenance import maintenance
+from lockgate.storage_core.journal.entries.lease_entries import TakeLease
+from lockgate.storage_core.journal.journal import maintenance
 from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.journal.read.snapshot_read import count_leases
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode
 from lockgate.storage_core.journal.status import overview
-from lockgate.storage_core.journal.write.safe_reasons import SafeReason, enter_safe_mode
+from lockgate.storage_core.journal.write.head import SafeReason, enter_safe_mode
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import open_store
 from tests.support.postgres import postgres_bin, primary

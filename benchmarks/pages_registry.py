@@ -11,7 +11,7 @@ from lockgate.storage_core.commit.registry.entries import RecordJob
 from lockgate.storage_core.commit.registry.rows import Phase
 from lockgate.storage_core.ids import job_resource
 from lockgate.storage_core.journal import Journal, Mutation, Refused
-from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.journal.entries.lease_entries import TakeLease
 
 FEW: Final = 100
 DESTINATIONS: Final = 500

@@ -17,7 +17,7 @@ def tokens() -> dict[str, str]:
     """Return the header with this process's token; empty if it has opened no journal."""
     if "lockgate.storage_core.journal.process_journal" not in sys.modules:
         return {}
-    from lockgate.storage_core.journal.propagation import inject
+    from lockgate.storage_core.journal.process_journal import inject
 
     return inject()
 
@@ -29,6 +29,6 @@ def extract(carrier: Mapping[str, Any]) -> None:
         carrier: Headers of a message, or a result; a missing or malformed token is ignored.
     """
     if carrier.get(HEADER):
-        from lockgate.storage_core.journal import propagation
+        from lockgate.storage_core.journal import process_journal
 
-        propagation.extract(carrier)
+        process_journal.extract(carrier)

@@ -24,7 +24,7 @@ from lockgate.storage_core.journal import Reading, Stamp
 from lockgate.storage_core.journal.observers.process_reader import configured_reads
 from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.journal.process_journal import token_name
-from lockgate.storage_core.journal.read.epochs import read_epochs, survived
+from lockgate.storage_core.journal.read.snapshot_read import read_epochs, survived
 from lockgate.storage_core.journal.session_token import SessionToken
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores.open_store import canonical_url, open_store, parse_destination

@@ -52,7 +52,7 @@ MUTANTS: Final = (
         "an observer's read checks the head of the state that it reads",
         [
             Edit(
-                f"{JOURNAL}/observers/catch_up.py",
+                f"{JOURNAL}/observers/hot_standby.py",
                 "yield reading, _reached(reading, identity, stamps, true() if serves is None else serves)",
                 "newest = _reached(reading, identity, stamps, true() if serves is None else serves)\n"
                 "    with database.snapshot() as connection:\n"
@@ -66,7 +66,7 @@ MUTANTS: Final = (
         "a lease that was renewed after it was watched is not taken",
         [
             Edit(
-                f"{JOURNAL}/entries/leases.py",
+                f"{JOURNAL}/entries/lease_entries.py",
                 "is_same = lease.stamp == seen.stamp and lease.renewed_s <= seen.renewed_s",
                 "is_same = lease.stamp == seen.stamp",
             )
@@ -77,7 +77,7 @@ MUTANTS: Final = (
         "parking and freeing compare the stamp",
         [
             Edit(
-                f"{JOURNAL}/entries/leases.py",
+                f"{JOURNAL}/entries/lease_entries.py",
                 "if lease is None or lease.stamp != stamp or lease.standing is Standing.FREE:",
                 "if lease is None or lease.standing is Standing.FREE:",
             )
@@ -88,7 +88,7 @@ MUTANTS: Final = (
         "taking a lease issues a new stamp",
         [
             Edit(
-                f"{JOURNAL}/entries/leases.py",
+                f"{JOURNAL}/entries/lease_entries.py",
                 "epoch=moment.stamp.epoch,\n                sequence=moment.stamp.sequence,",
                 "epoch=(lease or moment.stamp).epoch, sequence=(lease or moment.stamp).sequence,",
             )
@@ -99,7 +99,7 @@ MUTANTS: Final = (
         "recovery starts only when the lease has lapsed",
         [
             Edit(
-                f"{JOURNAL}/entries/leases.py",
+                f"{JOURNAL}/entries/lease_entries.py",
                 '"recover": frozenset({LeaseState.FREE, LeaseState.HARD})',
                 '"recover": frozenset({LeaseState.FREE, LeaseState.HELD, LeaseState.HARD})',
             )
@@ -108,6 +108,6 @@ MUTANTS: Final = (
     Mutant(
         "recover-in-safe-mode",
         "nothing is recovered in safe mode",
-        [Edit(f"{JOURNAL}/entries/leases.py", " and moment.is_safe_mode", " and False")],
+        [Edit(f"{JOURNAL}/entries/lease_entries.py", " and moment.is_safe_mode", " and False")],
     ),
 )

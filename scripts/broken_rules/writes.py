@@ -19,7 +19,7 @@ MUTANTS: Final = (
         "numbers are taken from the head's row, under its lock",
         [
             Edit(
-                f"{JOURNAL}/write/transaction.py",
+                f"{JOURNAL}/write/head.py",
                 "(head if for_sqlite else head.with_for_update())",
                 "head",
             ),
@@ -75,7 +75,7 @@ MUTANTS: Final = (
         "a write compares the journal's identity with the one that the process opened",
         [
             Edit(
-                f"{JOURNAL}/write/transaction.py",
+                f"{JOURNAL}/write/head.py",
                 "refuse_other_journal(database.name, known, identity)",
                 "pass",
             )
@@ -85,7 +85,7 @@ MUTANTS: Final = (
     Mutant(
         "write-to-an-older-copy",
         "a write compares the head with the newest stamp that the process has seen",
-        [Edit(f"{JOURNAL}/write/transaction.py", "Stamp(epoch, sequence) < known.newest", "False")],
+        [Edit(f"{JOURNAL}/write/head.py", "Stamp(epoch, sequence) < known.newest", "False")],
         f"{REPLACED}a_file_that_was_put_back_is_refused_and_not_changed",
     ),
     Mutant(

@@ -14,7 +14,7 @@ from lockgate.storage_core.commit.registry.rows import Job
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.ids import JobId, is_job_id, job_name, job_resource
 from lockgate.storage_core.journal import LeaseState, Reading, Stamp
-from lockgate.storage_core.journal.entries.leases import state_of
+from lockgate.storage_core.journal.entries.lease_entries import state_of
 from lockgate.storage_core.journal.observers.process_reader import configured_reads
 from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.settings import load_settings

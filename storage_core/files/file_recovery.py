@@ -21,7 +21,7 @@ from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
 from lockgate.storage_core.ids import FILE_RESOURCES, file_resource, inode_of
 from lockgate.storage_core.journal import Journal, Leases, LeaseView
-from lockgate.storage_core.journal.leases.overdue import overdue_leases
+from lockgate.storage_core.journal.leases.lease import overdue_leases
 from lockgate.storage_core.journal.leases.renewer import Renewer
 from lockgate.storage_core.stamp import Stamp
 

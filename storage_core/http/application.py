@@ -22,7 +22,7 @@ from lockgate.storage_core.errors import InvalidInputError, LockgateError
 from lockgate.storage_core.http.problems import ErrorBody, body_of, status_of
 from lockgate.storage_core.http.request_body import BodyTooLargeError, IdleBodyError
 from lockgate.storage_core.http.tokens import UnauthenticatedError
-from lockgate.storage_core.journal import propagation
+from lockgate.storage_core.journal import process_journal
 
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _GONE: Final = 499
@@ -87,7 +87,7 @@ class RequestMiddleware:
             nonlocal outcome, status, sent
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message).update(propagation.inject())
+                MutableHeaders(scope=message).update(process_journal.inject())
             elif not message.get("more_body", False):
                 outcome = _outcome(status)
             sent += len(message.get("body", b""))

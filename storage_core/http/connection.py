@@ -36,7 +36,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.forks import FORKS, Forkable
 from lockgate.storage_core.http.problems import ErrorBody, error_of
 from lockgate.storage_core.http.tokens import first_token
-from lockgate.storage_core.journal import propagation
+from lockgate.storage_core.journal import process_journal
 from lockgate.storage_core.settings import MIB
 
 TRIES: Final = 8
@@ -215,7 +215,7 @@ class Connection(Forkable):
         """
         is_read = method in _READS
         call = f"{method} {self.url}{path}"
-        sent = {**headers, **self._credentials(), **propagation.inject(), "accept-encoding": "identity"}
+        sent = {**headers, **self._credentials(), **process_journal.inject(), "accept-encoding": "identity"}
         try:
             response = self._pool.request(
                 method,
@@ -227,7 +227,7 @@ class Connection(Forkable):
                 redirect=False,
             )
             try:
-                propagation.extract(response.headers)
+                process_journal.extract(response.headers)
                 if response.status >= 300:
                     raise self._response_error(call, is_read, response.status, response.read(MIB))
                 yield response

@@ -3,9 +3,9 @@
 Source: the transaction log and GenerationStamp of HDFS, the state id of its observers.
 """
 
-from lockgate.storage_core.journal.entries.leases import LeaseState
+from lockgate.storage_core.journal.entries.lease_entries import LeaseState
 from lockgate.storage_core.journal.journal import MAIN, Journal, open_journal
-from lockgate.storage_core.journal.leases.leases import Leases, LeaseView
+from lockgate.storage_core.journal.leases.lease import Leases, LeaseView
 from lockgate.storage_core.journal.read.snapshot_read import Reading, Status
 from lockgate.storage_core.journal.write.mutation import Mutation, Refused, WriteOutcome, Written
 from lockgate.storage_core.stamp import Stamp

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from lockgate.storage_core.journal.entries.claims import ClaimName, ReleaseName
-from lockgate.storage_core.journal.entries.rows import Claim
+from lockgate.storage_core.journal.entries.claim_entries import Claim, ClaimName, ReleaseName
 from lockgate.storage_core.journal.journal import Journal
 from lockgate.storage_core.journal.write.mutation import Mutation, Refused
 from lockgate.storage_core.stores.pagination import in_pages

@@ -14,11 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self
 
+from sqlalchemy import Connection
+
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS, current_step
 from lockgate.storage_core.forks import FORKS, Forkable
 from lockgate.storage_core.journal.database.database import BUSY_S, Database, parse_url
+from lockgate.storage_core.journal.database.driver_errors import tries
 from lockgate.storage_core.journal.database.migrate import bring_up_to_date
 from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.read.same_journal import Known, refuse_other_state
@@ -26,9 +29,9 @@ from lockgate.storage_core.journal.read.seen_stamps import SeenStamps
 from lockgate.storage_core.journal.read.snapshot_read import Reading, Status
 from lockgate.storage_core.journal.write.acknowledged_head import AcknowledgedHead
 from lockgate.storage_core.journal.write.group_commit import GroupCommit
+from lockgate.storage_core.journal.write.head import Head, lock_head
 from lockgate.storage_core.journal.write.mutation import Mutation, Refused, WriteOutcome, Written
 from lockgate.storage_core.journal.write.put_back import notice_put_back
-from lockgate.storage_core.journal.write.retry import tries
 from lockgate.storage_core.journal.write.transaction import write
 from lockgate.storage_core.journal.write.validation import check_values
 from lockgate.storage_core.stamp import Stamp
@@ -228,3 +231,23 @@ def open_journal(
     except BaseException:
         database.close()
         raise
+
+
+@contextmanager
+def maintenance(journal: Journal, verb: str) -> Iterator[tuple[Connection, Head]]:
+    """Lock the head, so that no entry is written in the block; commit at its end.
+
+    Args:
+        journal: The journal to change.
+        verb: Name of the failpoints before and after: `<step>.journal-<verb>.before`.
+
+    Raises:
+        JournalUnavailableError: Nothing was applied.
+        StateLostError: The database was replaced; nothing was applied.
+        OutcomeUnknownError: The commit got no answer.
+    """
+    point = f"{current_step()}.journal-{verb}"
+    FAILPOINTS.hit(f"{point}.before")
+    with journal.database.write() as connection:
+        yield connection, lock_head(connection, journal.database, journal.known)
+    FAILPOINTS.hit(f"{point}.after")

@@ -1,21 +1,34 @@
-"""The journal that the settings name: one for each process, shared by all callers."""
+"""The journal that the settings name: one for each process, shared by all callers.
+
+`inject` and `extract` send the stamps that a process has seen to others, in the headers of a request, message
+or response, so that their reads are at least as new:
+
+    httpx.get(url, headers=inject())      # client side
+    extract(request.headers)              # server side, before the first read
+
+Neither opens a journal. Stamps of a journal that is not open yet take effect when it is opened.
+"""
 
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 from lockgate.storage_core.clock import Clock, SystemClock
-from lockgate.storage_core.errors import JournalUnavailableError
+from lockgate.storage_core.errors import InvalidInputError, JournalUnavailableError
 from lockgate.storage_core.journal.journal import Journal, open_journal
 from lockgate.storage_core.journal.read.seen_stamps import SeenStamps
+from lockgate.storage_core.journal.session_token import AT_LEAST_HEADER, SessionToken
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
+
+LOG: Final = logging.getLogger("lockgate.journal")
 
 SLOW_S: Final = 1.0
 """A failed open that takes this long delays every caller."""
@@ -73,6 +86,30 @@ def receive_stamps(stamps: Mapping[str, Collection[Stamp]]) -> None:
 def token_name(journal: Journal) -> str:
     """Return the journal's name in tokens, with the identity: each machine may have its own `main`."""
     return f"{journal.name}@{journal.identity}"
+
+
+def inject() -> dict[str, str]:
+    """Return the header with the stamps that this process has seen; empty if it has seen none."""
+    token = str(SessionToken({name: stamps for name, stamps in process_stamps().items() if stamps}))
+    return {AT_LEAST_HEADER: token} if token else {}
+
+
+def extract(headers: Mapping[str, Any]) -> None:
+    """Make later reads at least as new as the sender has seen; ignore a malformed token with a warning.
+
+    The stamps take effect in the whole process: accept them only from senders that may write to the journal.
+
+    Args:
+        headers: Headers of a message, or an XCom value; the case of the name does not matter.
+    """
+    try:
+        token = SessionToken.from_headers(headers)
+    except InvalidInputError as error:
+        LOG.warning(
+            "%s: %s; it is ignored: a read may be older than what its sender has seen", AT_LEAST_HEADER, error
+        )
+        return
+    receive_stamps(token.stamps)
 
 
 class ReceivedStamps:

@@ -20,13 +20,11 @@ from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.journal.database.renewals import renew_holder
 from lockgate.storage_core.journal.database.schema import IS_RENEWABLE, LEASE, RENEWED_S, SAFE_REASON
 from lockgate.storage_core.journal.entries.family import known_families
-from lockgate.storage_core.journal.entries.leases import RearmLeases
-from lockgate.storage_core.journal.entries.rows import Standing
-from lockgate.storage_core.journal.journal import Journal
-from lockgate.storage_core.journal.maintenance import maintenance
+from lockgate.storage_core.journal.entries.lease_entries import RearmLeases, Standing
+from lockgate.storage_core.journal.journal import Journal, maintenance
 from lockgate.storage_core.journal.read.snapshot_read import Status
+from lockgate.storage_core.journal.write.head import SafeReason, drop_reason, enter_safe_mode
 from lockgate.storage_core.journal.write.mutation import Mutation
-from lockgate.storage_core.journal.write.safe_reasons import SafeReason, drop_reason, enter_safe_mode
 from lockgate.storage_core.stores.pagination import in_pages
 
 PAGE: Final = 1_000

@@ -12,9 +12,8 @@ from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoint, Checkpoints
 from lockgate.storage_core.journal.database.database import Database, parse_url
 from lockgate.storage_core.journal.database.migrate import check_versions
-from lockgate.storage_core.journal.entries.leases import LeaseState
-from lockgate.storage_core.journal.read.epochs import Epoch, read_epochs
-from lockgate.storage_core.journal.read.snapshot_read import Reading, Status, count_leases
+from lockgate.storage_core.journal.entries.lease_entries import LeaseState
+from lockgate.storage_core.journal.read.snapshot_read import Epoch, Reading, Status, count_leases, read_epochs
 
 _ANSWER_S: Final = 5.0
 

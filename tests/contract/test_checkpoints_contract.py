@@ -18,7 +18,7 @@ from lockgate.storage_core.errors import SafeModeError
 from lockgate.storage_core.journal import Mutation, Stamp, open_journal
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints, take_checkpoint
 from lockgate.storage_core.journal.checkpoint.restore import restore
-from lockgate.storage_core.journal.entries.claims import ClaimName
+from lockgate.storage_core.journal.entries.claim_entries import ClaimName
 from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.process_journal import close_journals

@@ -19,7 +19,7 @@ from lockgate.storage_core.commit.recovery.registry_rebuild import RescanResult,
 from lockgate.storage_core.commit.registry.queries import jobs
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.journal.process_journal import close_journals
 from tests.conftest import Summarise
 from tests.support.commit.crash_harness import MODES, OLD, assert_all_or_nothing, job, job_taken_back

@@ -23,7 +23,7 @@ from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.recover import recover_job
 from lockgate.storage_core.journal import Journal, Leases, LeaseState, open_journal
-from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.entries.lease_entries import Lease
 from tests.support.commit.destination import World, write
 from tests.support.processes.paused_driver import COMMITTED, PATIENCE_S, READY, Order, PausedDriver
 

@@ -20,7 +20,7 @@ import multiprocessing, os, signal, sys, threading
 from lockgate.storage_core.errors import FencedError, JournalUnavailableError
 from lockgate.storage_core import forks
 from lockgate.storage_core.journal import Leases, Stamp, open_journal
-from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.journal.entries.lease_entries import TakeLease
 from lockgate.storage_core.journal.leases.renewer import RENEWER, Renewer
 from tests.support.journal.lease_states import lease_states
 

@@ -16,7 +16,7 @@ import pytest
 
 from lockgate.storage_core.errors import StateLostError
 from lockgate.storage_core.journal import Journal, Reading, Stamp, open_journal
-from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.journal.observers.observer_pool import LAST_PROBE_S
 from lockgate.storage_core.journal.observers.process_reader import open_observer
 from lockgate.storage_core.journal.observers.reading_client import Client

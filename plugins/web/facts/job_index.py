@@ -16,7 +16,7 @@ from lockgate.storage_core.commit.registry.rows import Job, Phase
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.ids import job_resource
 from lockgate.storage_core.journal import LeaseState, Reading
-from lockgate.storage_core.journal.entries.leases import state_of
+from lockgate.storage_core.journal.entries.lease_entries import state_of
 from lockgate.storage_core.stores.open_store import parse_destination
 
 Sort: TypeAlias = Literal["newest", "oldest", "name"]

@@ -20,7 +20,7 @@ from lockgate.storage_core.blobs.http.access import (
 from lockgate.storage_core.blobs.server.blob_server import BlobServer
 from lockgate.storage_core.errors import AccessDeniedError
 from lockgate.storage_core.http.request_body import body_pieces, content_length, json_body
-from lockgate.storage_core.journal import propagation
+from lockgate.storage_core.journal import process_journal
 from lockgate.storage_core.journal.session_token import AT_LEAST_HEADER
 from lockgate.storage_core.settings import MIB
 
@@ -99,4 +99,4 @@ class Service:
         if AT_LEAST_HEADER in request.headers:
             with suppress(AccessDeniedError):
                 await self._authorise(request, RequestedAccess(job_id=ALL_JOBS, changes=True))
-                propagation.extract(request.headers)
+                process_journal.extract(request.headers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from lockgate.storage_core.journal.entries.rows import Row
+from lockgate.storage_core.journal.entries.state import Row
 
 Guarantee = Literal["ha", "recreatable"]
 """`ha`: kept for recovery, in the local store and the HA store. `recreatable`: its user can create it again,

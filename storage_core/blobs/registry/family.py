@@ -32,8 +32,8 @@ from lockgate.storage_core.blobs.registry.upload_sets import (
     PutBlob,
     StageUploaded,
 )
-from lockgate.storage_core.journal.entries.events import ArtefactsTaken, DriverReplaced, ResourceEnded
 from lockgate.storage_core.journal.entries.family import Family, Reaction
+from lockgate.storage_core.journal.entries.op import ArtefactsTaken, DriverReplaced, ResourceEnded
 
 BLOBS: Final = Family(
     name="blobs",

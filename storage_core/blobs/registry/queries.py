@@ -17,7 +17,7 @@ from lockgate.storage_core.journal.database.bulk import matching, parameters
 from lockgate.storage_core.journal.database.pipeline import is_sqlite
 from lockgate.storage_core.journal.database.row_access import columns_of, row_of
 from lockgate.storage_core.journal.database.schema import table_of
-from lockgate.storage_core.journal.entries.events import DriverReplaced
+from lockgate.storage_core.journal.entries.op import DriverReplaced
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.stores.pagination import in_pages
 

@@ -18,17 +18,17 @@ import msgspec
 from lockgate.storage_core.blobs.registry.blob_rows import Blob, BlobJob, Reference
 from lockgate.storage_core.errors import ConflictError, FencedError, ObjectNotFoundError, SafeModeError
 from lockgate.storage_core.ids import job_of_resource, job_resource
-from lockgate.storage_core.journal.entries.events import (
+from lockgate.storage_core.journal.entries.family import announce
+from lockgate.storage_core.journal.entries.lease_entries import Lease, held
+from lockgate.storage_core.journal.entries.op import (
     ArtefactsTaken,
     DriverReplaced,
     Event,
+    Moment,
+    Op,
     ResourceEnded,
     ResourceUsed,
 )
-from lockgate.storage_core.journal.entries.family import announce
-from lockgate.storage_core.journal.entries.leases import held
-from lockgate.storage_core.journal.entries.op import Moment, Op
-from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.entries.state import Key, Span, State, prefix
 from lockgate.storage_core.stamp import Stamp
 

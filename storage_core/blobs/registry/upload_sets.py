@@ -22,9 +22,8 @@ from lockgate.storage_core.blobs.registry.blob_rows import (
 )
 from lockgate.storage_core.blobs.registry.references import references_to, refuse_ended, refuse_safe_mode
 from lockgate.storage_core.errors import ConflictError, FencedError
-from lockgate.storage_core.journal.entries.leases import LeaseState, Seen, state_for
+from lockgate.storage_core.journal.entries.lease_entries import Lease, LeaseState, Seen, state_for
 from lockgate.storage_core.journal.entries.op import Moment, Op
-from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.entries.state import Key, Span, State, prefix
 
 

@@ -32,8 +32,8 @@ from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.forks import FORKS, Forkable
 from lockgate.storage_core.journal import Journal, Mutation, Refused, Stamp
-from lockgate.storage_core.journal.entries.leases import DropLease, FreeLease, TakeLease
-from lockgate.storage_core.journal.leases.leases import Leases
+from lockgate.storage_core.journal.entries.lease_entries import DropLease, FreeLease, TakeLease
+from lockgate.storage_core.journal.leases.lease import Leases
 from lockgate.storage_core.journal.leases.renewer import Renewer
 from lockgate.storage_core.stores.pagination import in_pages
 

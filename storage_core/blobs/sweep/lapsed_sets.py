@@ -20,8 +20,7 @@ from lockgate.storage_core.blobs.registry.upload_sets import AbandonUpload, uplo
 from lockgate.storage_core.blobs.storage.holdings import Holdings
 from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.journal import Leases
-from lockgate.storage_core.journal.entries.leases import Seen
-from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.entries.lease_entries import Lease, Seen
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 
 SEEN: Final = ".sets-seen"

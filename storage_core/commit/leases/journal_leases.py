@@ -40,7 +40,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import JobAttemptId, Token, job_resource
 from lockgate.storage_core.journal import Journal, Mutation, Refused
-from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.journal.entries.lease_entries import TakeLease
 from lockgate.storage_core.journal.leases.renewer import Renewer
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp

@@ -36,9 +36,8 @@ from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import job_resource
 from lockgate.storage_core.journal import Journal, Mutation, Refused, WriteOutcome
 from lockgate.storage_core.journal.entries.family import known_families
-from lockgate.storage_core.journal.entries.leases import DropLease, FreeLease
+from lockgate.storage_core.journal.entries.lease_entries import DropLease, FreeLease, Lease
 from lockgate.storage_core.journal.entries.op import Op
-from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores.open_store import canonical_url

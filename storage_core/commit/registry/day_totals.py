@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from lockgate.storage_core.commit.registry.rows import Job, JobDay
-from lockgate.storage_core.journal.entries.rows import Row
-from lockgate.storage_core.journal.entries.state import Key, State
+from lockgate.storage_core.journal.entries.state import Key, Row, State
 
 DAY_S: Final = 86_400.0
 EVERYWHERE: Final = ""

@@ -16,17 +16,17 @@ from lockgate.storage_core.commit.registry.day_totals import days_touched, recou
 from lockgate.storage_core.commit.registry.rows import Destination, Job, JobDay, Phase, TaskAttempt
 from lockgate.storage_core.errors import FencedError
 from lockgate.storage_core.ids import job_of_resource, job_resource
-from lockgate.storage_core.journal.entries.events import (
+from lockgate.storage_core.journal.entries.family import Family, Reaction, announce
+from lockgate.storage_core.journal.entries.lease_entries import Lease, held
+from lockgate.storage_core.journal.entries.op import (
     ArtefactsTaken,
     DriverReplaced,
     Event,
+    Moment,
+    Op,
     ResourceEnded,
     ResourceUsed,
 )
-from lockgate.storage_core.journal.entries.family import Family, Reaction, announce
-from lockgate.storage_core.journal.entries.leases import held
-from lockgate.storage_core.journal.entries.op import Moment, Op
-from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.entries.state import Key, State
 from lockgate.storage_core.stamp import Stamp
 

@@ -12,8 +12,8 @@ from lockgate.storage_core.commit.registry.job_lists import named_exactly
 from lockgate.storage_core.commit.registry.rows import Destination, Job
 from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
 from lockgate.storage_core.ids import job_of_resource, job_resource
-from lockgate.storage_core.journal.entries.rows import Lease
-from lockgate.storage_core.journal.leases.overdue import overdue_leases
+from lockgate.storage_core.journal.entries.lease_entries import Lease
+from lockgate.storage_core.journal.leases.lease import overdue_leases
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.stores.pagination import in_pages
 

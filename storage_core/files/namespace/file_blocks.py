@@ -25,9 +25,8 @@ from lockgate.storage_core.files.namespace.rows import (
 )
 from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, VolumeId
 from lockgate.storage_core.ids import inode_of
-from lockgate.storage_core.journal.entries.leases import FencedOp
+from lockgate.storage_core.journal.entries.lease_entries import FencedOp, Lease
 from lockgate.storage_core.journal.entries.op import Moment
-from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.entries.state import Key, Span, State, prefix
 from lockgate.storage_core.stamp import Stamp
 

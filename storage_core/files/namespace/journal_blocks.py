@@ -12,8 +12,7 @@ from lockgate.storage_core.files.namespace.queries import blocks_of
 from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, VolumeId
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Journal, Mutation, Refused
-from lockgate.storage_core.journal.entries.leases import check_held
-from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.entries.lease_entries import Lease, check_held
 from lockgate.storage_core.stamp import Stamp
 
 

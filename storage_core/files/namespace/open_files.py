@@ -13,9 +13,8 @@ from lockgate.storage_core.files.namespace.tree import existing, refuse_existing
 from lockgate.storage_core.files.namespace.tree_paths import directory, parse_path, resolve
 from lockgate.storage_core.files.volumes.protocol import ReplicaState
 from lockgate.storage_core.ids import file_resource, inode_of
-from lockgate.storage_core.journal.entries.leases import FencedOp, TakeLease
+from lockgate.storage_core.journal.entries.lease_entries import FencedOp, Lease, TakeLease
 from lockgate.storage_core.journal.entries.op import Moment, Op
-from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.entries.state import Key, State
 from lockgate.storage_core.stamp import Stamp
 

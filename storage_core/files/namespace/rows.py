@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 from lockgate.storage_core.files.blocks import Fault
 from lockgate.storage_core.files.volumes.protocol import ReplicaState
-from lockgate.storage_core.journal.entries.rows import Row
+from lockgate.storage_core.journal.entries.state import Row
 from lockgate.storage_core.stamp import Stamp
 
 DETACHED: Final = 0

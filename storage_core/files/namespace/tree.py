@@ -10,8 +10,8 @@ from lockgate.storage_core.errors import AlreadyExistsError, ConflictError, Obje
 from lockgate.storage_core.files.namespace.rows import DETACHED, Inode, InodeKind, id_of
 from lockgate.storage_core.files.namespace.tree_paths import directory, parse_path, resolve, shown
 from lockgate.storage_core.ids import file_resource
+from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.journal.entries.op import Moment, Op
-from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.entries.state import State
 
 

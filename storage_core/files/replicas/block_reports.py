@@ -28,7 +28,7 @@ from lockgate.storage_core.files.replicas.replica_faults import FAULTS, write_fa
 from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, Volume, VolumeId
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.database.row_access import SqlRows
-from lockgate.storage_core.journal.maintenance import maintenance
+from lockgate.storage_core.journal.journal import maintenance
 
 
 class VolumeReport(msgspec.Struct, kw_only=True):

@@ -27,7 +27,7 @@ from lockgate.storage_core.files.replicas.lost_volumes import drop_lost
 from lockgate.storage_core.files.replicas.replica_bytes import damage, stat_replica
 from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, ReplicaState, Volume, VolumeId
 from lockgate.storage_core.journal import Journal
-from lockgate.storage_core.journal.read.epochs import Epoch, read_epochs, survived
+from lockgate.storage_core.journal.read.snapshot_read import Epoch, read_epochs, survived
 from lockgate.storage_core.stamp import Stamp
 
 

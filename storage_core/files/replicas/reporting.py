@@ -18,7 +18,7 @@ from lockgate.storage_core.files.replicas.block_reports import BlockReports
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.database.row_access import SqlRows
-from lockgate.storage_core.journal.maintenance import maintenance
+from lockgate.storage_core.journal.journal import maintenance
 
 
 class Reporting(msgspec.Struct, frozen=True, kw_only=True):

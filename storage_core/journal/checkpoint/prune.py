@@ -17,13 +17,11 @@ from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
 from lockgate.storage_core.journal.database.schema import ENTRY, HEAD, HOLDER, LEASE, REQUEST
-from lockgate.storage_core.journal.entries.rows import Request
-from lockgate.storage_core.journal.journal import Journal
-from lockgate.storage_core.journal.maintenance import maintenance
-from lockgate.storage_core.journal.read.epochs import read_epochs, survived
-from lockgate.storage_core.journal.read.snapshot_read import Reading
+from lockgate.storage_core.journal.entries.state import Request
+from lockgate.storage_core.journal.journal import Journal, maintenance
+from lockgate.storage_core.journal.read.snapshot_read import Reading, read_epochs, survived
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
-from lockgate.storage_core.journal.write.transaction import Head
+from lockgate.storage_core.journal.write.head import Head
 from lockgate.storage_core.stamp import Stamp
 
 SLICE: Final = 500

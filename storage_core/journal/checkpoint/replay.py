@@ -13,14 +13,11 @@ import msgspec
 
 from lockgate.storage_core.errors import LockgateError, MalformedJournalError
 from lockgate.storage_core.journal.database.row_access import SqlRows
-from lockgate.storage_core.journal.entries.encoding import decode_op, decode_result
-from lockgate.storage_core.journal.entries.family import known_families
-from lockgate.storage_core.journal.entries.leases import Granted, LeaseState
+from lockgate.storage_core.journal.entries.family import decode_op, decode_result, known_families
+from lockgate.storage_core.journal.entries.lease_entries import Granted, LeaseState
 from lockgate.storage_core.journal.entries.op import Moment, Op
-from lockgate.storage_core.journal.entries.rows import Row
-from lockgate.storage_core.journal.entries.state import Key, State
-from lockgate.storage_core.journal.read.epochs import Epoch, epoch_of
-from lockgate.storage_core.journal.read.snapshot_read import Entry, Reading
+from lockgate.storage_core.journal.entries.state import Key, Row, State
+from lockgate.storage_core.journal.read.snapshot_read import Entry, Epoch, Reading, epoch_of
 
 BATCH: Final = 1000
 """Number of entries read, folded and written together."""

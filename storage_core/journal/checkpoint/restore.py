@@ -31,12 +31,9 @@ from lockgate.storage_core.journal.database.database import Database, parse_url
 from lockgate.storage_core.journal.database.migrate import check_versions
 from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.database.schema import ENTRY, EPOCH, HEAD
-from lockgate.storage_core.journal.journal import Journal
-from lockgate.storage_core.journal.maintenance import maintenance
-from lockgate.storage_core.journal.read.epochs import Epoch, epoch_of, read_epochs, survived
-from lockgate.storage_core.journal.read.snapshot_read import Reading
-from lockgate.storage_core.journal.write.safe_reasons import SafeReason, enter_safe_mode
-from lockgate.storage_core.journal.write.transaction import Head, begin_epoch
+from lockgate.storage_core.journal.journal import Journal, maintenance
+from lockgate.storage_core.journal.read.snapshot_read import Epoch, Reading, epoch_of, read_epochs, survived
+from lockgate.storage_core.journal.write.head import Head, SafeReason, begin_epoch, enter_safe_mode
 from lockgate.storage_core.stamp import Stamp
 
 EPOCH_STEP: Final = 1000

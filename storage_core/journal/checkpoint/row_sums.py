@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lockgate.storage_core.journal.entries.rows import Row
+from lockgate.storage_core.journal.entries.state import Row
 
 _encode: Final = msgspec.json.Encoder().encode
 

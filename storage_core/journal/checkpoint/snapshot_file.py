@@ -24,9 +24,8 @@ from lockgate.storage_core.journal.database.damage import RESTORE
 from lockgate.storage_core.journal.database.row_access import columns_of, rows_of
 from lockgate.storage_core.journal.database.schema import ENTRY, REQUEST, table_of
 from lockgate.storage_core.journal.entries.family import known_families
-from lockgate.storage_core.journal.entries.rows import Request, Row
-from lockgate.storage_core.journal.read.epochs import Epoch, read_epochs
-from lockgate.storage_core.journal.read.snapshot_read import Reading
+from lockgate.storage_core.journal.entries.state import Request, Row
+from lockgate.storage_core.journal.read.snapshot_read import Epoch, Reading, read_epochs
 from lockgate.storage_core.stamp import Stamp
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from lockgate.storage_core.journal.checkpoint.replay import load
 from lockgate.storage_core.journal.database.row_access import SqlRows, columns_of, row_of
 from lockgate.storage_core.journal.database.schema import HOLDER, table_of
 from lockgate.storage_core.journal.entries.family import known_families
-from lockgate.storage_core.journal.entries.rows import Request, Row
+from lockgate.storage_core.journal.entries.state import Request, Row
 
 CACHE_KIB: Final = 16 * 1024
 """Memory for pages; the rest is on disk."""

@@ -37,9 +37,8 @@ from lockgate.storage_core.journal.checkpoint.snapshot_file import (
 )
 from lockgate.storage_core.journal.checkpoint.temp_database import Difference, TempDatabase, temp_database
 from lockgate.storage_core.journal.database.driver_errors import driver_message
-from lockgate.storage_core.journal.entries.rows import Request, Row
-from lockgate.storage_core.journal.read.epochs import read_epochs, survived
-from lockgate.storage_core.journal.read.snapshot_read import Reading
+from lockgate.storage_core.journal.entries.state import Request, Row
+from lockgate.storage_core.journal.read.snapshot_read import Reading, read_epochs, survived
 from lockgate.storage_core.stamp import Stamp
 
 _NAMED: Final = 20

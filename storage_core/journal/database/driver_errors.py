@@ -1,4 +1,4 @@
-"""Translate a database's errors to Lockgate's, with their effect and a remedy."""
+"""Translate a database's errors to Lockgate's, with their effect and a remedy; retry those that allow it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from lockgate.storage_core.errors import (
     InvalidInputError,
     JournalUnavailableError,
     MalformedJournalError,
     NotAppliedError,
+    OutcomeUnknownError,
 )
 from lockgate.storage_core.journal.database.damage import RESTORE, SQLITE_WORDS, Damaged
 
@@ -20,6 +22,8 @@ from lockgate.storage_core.journal.database.damage import RESTORE, SQLITE_WORDS,
 class TransactionUndoneError(JournalUnavailableError):
     """The database rolled back a transaction. Nothing was applied; a retry may succeed at once."""
 
+
+_TRIES: Final = 4
 
 _UNDONE: Final = frozenset({"40001", "40P01"})
 """SQLSTATEs of a serialization failure and a deadlock."""
@@ -80,6 +84,16 @@ _REMEDIES: Final[Sequence[tuple[tuple[str, ...], type[NotAppliedError], str]]] =
         "all connections are in use; try again later, or allow more of them",
     ),
 )
+
+
+def tries() -> Retrying:
+    """Return the tries of an idempotent transaction: again after a rollback or a commit without answer."""
+    return Retrying(
+        retry=retry_if_exception_type((OutcomeUnknownError, TransactionUndoneError)),
+        stop=stop_after_attempt(_TRIES),
+        wait=wait_random_exponential(multiplier=0.05, max=1.0),
+        reraise=True,
+    )
 
 
 def to_lockgate_error(name: str, error: Exception, damaged: Damaged | None = None) -> NotAppliedError:

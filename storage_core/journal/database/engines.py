@@ -7,18 +7,19 @@ import select
 import sqlite3
 import threading
 import time
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 import psycopg
+from psycopg.abc import PQGen
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DisconnectionError
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from lockgate.storage_core.errors import InvalidInputError, JournalUnavailableError, StateLostError
-from lockgate.storage_core.journal.database.read_timeout import TimeoutConnection
 
 _IDLE_IN_TRANSACTION_S: Final = 60
 """Longest time for which a process that was stopped in a transaction can block the others."""
@@ -45,6 +46,43 @@ _FSYNC: Final = (
 
 WAL_BYTES: Final = 4 * 2**20
 """Size to which SQLite truncates its write-ahead log after a checkpoint."""
+
+
+class TimeoutConnection(psycopg.Connection[Any]):
+    """A connection that closes itself when the server sends nothing during a call.
+
+    A server process that is stopped or hangs keeps its connections, because the kernel acknowledges the
+    packets. No setting of the server or the network helps, so the client measures the time.
+
+    Attributes:
+        silence_s: Timeout; unlimited until it is set.
+    """
+
+    silence_s = float("inf")
+
+    def wait(self, gen: PQGen[Any], *args: Any, **options: Any) -> Any:
+        """Wait for the server with the timeout.
+
+        Raises:
+            OperationalError: The server sent nothing for too long; the connection is closed.
+        """
+        return super().wait(self._with_timeout(gen), *args, **options)
+
+    def _with_timeout(self, gen: PQGen[Any]) -> Generator[Any, Any, Any]:
+        received_s = time.monotonic()
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted  # every tenth of a second, empty while nothing has arrived
+                now_s = time.monotonic()
+                if ready:
+                    received_s = now_s
+                elif now_s - received_s > self.silence_s:
+                    self.pgconn.finish()
+                    raise psycopg.OperationalError(f"the server has sent nothing for {self.silence_s:g} s")
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            return end.value
 
 
 def sqlite_engine(url: URL, busy_s: float) -> Engine:

@@ -15,8 +15,7 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from lockgate.storage_core.errors import InvalidInputError, JournalVersionError
 from lockgate.storage_core.journal.database.database import Database, timeline
 from lockgate.storage_core.journal.database.schema import EPOCH, HEAD, VERSION_TABLE
-from lockgate.storage_core.journal.entries.family import Family, known_families
-from lockgate.storage_core.journal.entries.journal_family import JOURNAL
+from lockgate.storage_core.journal.entries.family import JOURNAL, Family, known_families
 
 _LOCK: Final = 7304512
 """PostgreSQL's advisory lock for creating and migrating a database."""

@@ -21,7 +21,8 @@ from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 from lockgate.storage_core.journal.database import bulk
 from lockgate.storage_core.journal.database.pipeline import Statement, is_sqlite
 from lockgate.storage_core.journal.database.schema import HOLDER, LEASE
-from lockgate.storage_core.journal.entries.rows import RENEWABLE, Lease, Row
+from lockgate.storage_core.journal.entries.lease_entries import RENEWABLE, Lease
+from lockgate.storage_core.journal.entries.state import Row
 
 TICK_S: Final = 1e-6
 """Least step of `renewed_s` at a renewal, for a clock that stands still or was set back."""

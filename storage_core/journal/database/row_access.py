@@ -16,8 +16,8 @@ from lockgate.storage_core.journal.database import bulk
 from lockgate.storage_core.journal.database.pipeline import Statement, execute_pipelined, is_sqlite
 from lockgate.storage_core.journal.database.renewals import lock_holders
 from lockgate.storage_core.journal.database.schema import read_columns, table_of
-from lockgate.storage_core.journal.entries.rows import Lease, Row
-from lockgate.storage_core.journal.entries.state import Key
+from lockgate.storage_core.journal.entries.lease_entries import Lease
+from lockgate.storage_core.journal.entries.state import Key, Row
 
 R = TypeVar("R", bound=Row)
 

@@ -40,7 +40,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from lockgate.storage_core.journal.entries.rows import RENEWABLE, Lease, Request, Row
+from lockgate.storage_core.journal.entries.lease_entries import RENEWABLE, Lease
+from lockgate.storage_core.journal.entries.state import Request, Row
 
 METADATA: Final = MetaData()
 """The tables that entries do not fold into."""

@@ -1,7 +1,8 @@
 """Family: kinds of rows and entries that are versioned together.
 
-An owner describes its family in one module, which `FAMILIES` names. A process imports these modules when it
-first needs them, so it always knows all families.
+To find an entry: `FAMILIES` lists the descriptions of all families, and each lists its kinds of rows and
+entries. The journal's own is `JOURNAL`. A process imports the others when it first needs them, so it always
+knows all families. `encode_op` and `decode_op` store an entry under its tag.
 
 Source: docs/internals/decisions.md, ADR 17.
 """
@@ -17,14 +18,22 @@ from typing import Any, Final
 
 import msgspec
 
-from lockgate.storage_core.errors import JournalVersionError
-from lockgate.storage_core.journal.entries.events import Event
-from lockgate.storage_core.journal.entries.op import Moment, Op
-from lockgate.storage_core.journal.entries.rows import Row
-from lockgate.storage_core.journal.entries.state import Key, Span, State
+from lockgate.storage_core.decoding import decode_json
+from lockgate.storage_core.errors import JournalVersionError, MalformedJournalError
+from lockgate.storage_core.journal.entries.claim_entries import Claim, ClaimName, ReleaseName
+from lockgate.storage_core.journal.entries.lease_entries import (
+    DropLease,
+    FreeLease,
+    Lease,
+    ParkLease,
+    RearmLeases,
+    TakeLease,
+)
+from lockgate.storage_core.journal.entries.op import Event, Moment, Op
+from lockgate.storage_core.journal.entries.state import Key, Request, Row, Span, State
 
 FAMILIES: Final[tuple[str, ...]] = (
-    "lockgate.storage_core.journal.entries.journal_family:JOURNAL",
+    "lockgate.storage_core.journal.entries.family:JOURNAL",
     "lockgate.storage_core.commit.registry.entries:JOBS",
     "lockgate.storage_core.blobs.registry.family:BLOBS",
     "lockgate.storage_core.files.namespace.family:FILES",
@@ -95,6 +104,18 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     def tables(self) -> frozenset[str]:
         """Names of all its tables."""
         return frozenset({*(kind.TABLE for kind in self.rows), *self.other_tables, *self.soft_tables})
+
+
+JOURNAL: Final = Family(
+    name="journal",
+    version=2,
+    rows=(Lease, Claim),
+    ops=(TakeLease, ParkLease, FreeLease, DropLease, RearmLeases, ClaimName, ReleaseName),
+    migrations="lockgate.storage_core.journal.database.migrations.versions",
+    other_tables=("head", "epoch", "entry", "safe_reason", Request.TABLE),
+    soft_tables=("holder",),
+)
+"""The journal's own family: leases, claims and the tables that order all entries."""
 
 
 class Families:
@@ -192,6 +213,41 @@ class Families:
 def known_families() -> Families:
     """Return all families, importing the modules that describe them at the first call."""
     return _load(FAMILIES)
+
+
+def encode_op(op: Op) -> tuple[str, str]:
+    """Return an entry's tag and its payload, in JSON."""
+    return tag_of(op), msgspec.json.encode(op, order="deterministic").decode()
+
+
+def decode_op(name: str, payload: str, where: object) -> Op:
+    """Decode an entry.
+
+    Raises:
+        MalformedJournalError: Its tag is unknown, or a field is invalid; the message names the entry.
+    """
+    kind = known_families().op(name)
+    if kind is None:
+        raise MalformedJournalError(f"{where}: {name[:60]!r} is no kind of entry that this version knows")
+    try:
+        op: Op = decode_json(payload, kind)
+    except msgspec.DecodeError as error:
+        raise MalformedJournalError(f"{where}: not a readable {name}: {error}") from None
+    return op
+
+
+def decode_result(op: Op, result: str, where: object) -> Any:
+    """Decode the return value of an entry's fold.
+
+    Raises:
+        MalformedJournalError: It does not have the type that this kind of entry returns.
+    """
+    try:
+        return decode_json(result, op.RESULT)
+    except msgspec.DecodeError as error:
+        raise MalformedJournalError(
+            f"{where}: not a readable result of {type(op).__name__}: {error}"
+        ) from None
 
 
 def announce(state: State, moment: Moment, event: Event) -> None:

@@ -1,4 +1,4 @@
-"""The tables as a fold sees them: rows read, overlaid by rows changed.
+"""Rows, and the tables as a fold sees them: rows read, overlaid by rows changed.
 
 Folds use this and no SQL, so that the same code writes, replays and verifies, and a refused mutation is
 undone without the database.
@@ -7,9 +7,33 @@ undone without the database.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
-from lockgate.storage_core.journal.entries.rows import Row
+import msgspec
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One row of a table, without the column `journal`. Each field is a column of the same name.
+
+    Each table is derived from its kind of row.
+
+    Attributes:
+        TABLE: Name of the table.
+        KEY: Columns of the primary key.
+        INDEXES: Columns of each other index.
+        SOFT: Columns that no entry sets, so that entries alone do not give them.
+    """
+
+    TABLE: ClassVar[str]
+    KEY: ClassVar[tuple[str, ...]]
+    INDEXES: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    SOFT: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """The values of `KEY`."""
+        return tuple([getattr(self, column) for column in self.KEY])
+
 
 R = TypeVar("R", bound=Row)
 Key = tuple[type[Row], tuple[Any, ...]]
@@ -17,6 +41,20 @@ Key = tuple[type[Row], tuple[Any, ...]]
 Span = tuple[type[Row], tuple[str, ...], tuple[Any, ...]]
 """A kind of row, first columns of its key or of an index, and values of them that several rows share, such as
 those of all references to one blob."""
+
+
+class Request(Row, frozen=True):
+    """A request whose entry was pruned, and its result."""
+
+    TABLE: ClassVar = "request"
+    KEY: ClassVar = ("request_id",)
+
+    request_id: str
+    epoch: int
+    sequence: int
+    op: str
+    result: str
+    at_s: float
 
 
 class Rows(Protocol):

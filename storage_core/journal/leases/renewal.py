@@ -18,7 +18,7 @@ from lockgate.storage_core.journal.database.pipeline import Row, Statement, exec
 from lockgate.storage_core.journal.database.renewals import add_holder, renew_holder
 from lockgate.storage_core.journal.database.schema import HOLDER, IS_RENEWABLE, LEASE
 from lockgate.storage_core.journal.read.same_journal import Known, as_parameters, is_same
-from lockgate.storage_core.journal.write.transaction import lock_head
+from lockgate.storage_core.journal.write.head import lock_head
 from lockgate.storage_core.stamp import Stamp
 
 _LEASES_A_STATEMENT: Final = 10_000

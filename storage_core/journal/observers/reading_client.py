@@ -14,8 +14,12 @@ from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.errors import JournalUnavailableError, MalformedJournalError, StateLostError
 from lockgate.storage_core.journal import metrics
 from lockgate.storage_core.journal.journal import Journal
-from lockgate.storage_core.journal.observers.catch_up import BehindError, OtherJournalError, read_at_least
-from lockgate.storage_core.journal.observers.hot_standby import HotStandby
+from lockgate.storage_core.journal.observers.hot_standby import (
+    BehindError,
+    HotStandby,
+    OtherJournalError,
+    read_at_least,
+)
 from lockgate.storage_core.journal.observers.observer_pool import ObserverPool
 from lockgate.storage_core.journal.process_journal import token_name
 from lockgate.storage_core.journal.read.snapshot_read import Reading

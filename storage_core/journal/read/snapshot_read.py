@@ -15,9 +15,9 @@ from lockgate.storage_core.journal.database.bulk import JOURNAL
 from lockgate.storage_core.journal.database.database import Database
 from lockgate.storage_core.journal.database.pipeline import Statement, execute_pipelined
 from lockgate.storage_core.journal.database.row_access import SqlRows
-from lockgate.storage_core.journal.database.schema import ENTRY, HEAD, SAFE_REASON
-from lockgate.storage_core.journal.entries.leases import LeaseState, state_of
-from lockgate.storage_core.journal.entries.rows import Lease, Row
+from lockgate.storage_core.journal.database.schema import ENTRY, EPOCH, HEAD, SAFE_REASON
+from lockgate.storage_core.journal.entries.lease_entries import Lease, LeaseState, state_of
+from lockgate.storage_core.journal.entries.state import Row
 from lockgate.storage_core.stamp import Stamp
 
 R = TypeVar("R", bound=Row)
@@ -71,6 +71,24 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     def why_safe(self) -> str:
         """The reasons for safe mode in one line."""
         return "; ".join(f"{one.reason}: {one.text}" for one in self.safe_reasons)
+
+
+class Epoch(msgspec.Struct, frozen=True, kw_only=True):
+    """One epoch of a journal. It begins at a failover or a restore, which some entries before it survive.
+
+    Attributes:
+        epoch: Number of the epoch; greater than all before, not always by one.
+        before: Last sequence of the earlier epochs that survived.
+        timeline: Timeline of the server at its beginning.
+        reason: Why it began, for operators.
+        began_s: When it began, by the database's clock.
+    """
+
+    epoch: int
+    before: int
+    timeline: int
+    reason: str
+    began_s: float
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -182,3 +200,24 @@ def count_leases(reading: Reading) -> dict[LeaseState, int]:
     for lease in reading.where(Lease, {}, limit=COUNTED):
         counts[state_of(lease, now_s)] += 1
     return counts
+
+
+def read_epochs(reading: Reading) -> list[Epoch]:
+    """Return a journal's epochs, oldest first."""
+    names = Epoch.__struct_fields__
+    query = select(*(EPOCH.c[name] for name in names)).where(EPOCH.c.journal == reading.journal)
+    rows = reading.connection.execute(query.order_by(EPOCH.c.epoch))
+    return [Epoch(**dict(zip(names, row, strict=True))) for row in rows]
+
+
+def epoch_of(epochs: Sequence[Epoch], sequence: int) -> int:
+    """Return the epoch in which the entry of this sequence was accepted, 0 if none."""
+    return max((epoch.epoch for epoch in epochs if epoch.before < sequence), default=0)
+
+
+def survived(epochs: Sequence[Epoch], stamp: Stamp) -> bool:
+    """Return whether a stamp belongs to this history, not to a branch cut off by a failover or a restore."""
+    later = (epoch.before for epoch in epochs if epoch.epoch > stamp.epoch)
+    return any(epoch.epoch == stamp.epoch for epoch in epochs) and stamp.sequence <= min(
+        later, default=stamp.sequence
+    )

@@ -15,8 +15,7 @@ from lockgate.storage_core.journal.database.engines import is_on_read_only_disk
 from lockgate.storage_core.journal.read.same_journal import Known
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.journal.write.acknowledged_head import AcknowledgedHead
-from lockgate.storage_core.journal.write.safe_reasons import SafeReason, enter_safe_mode
-from lockgate.storage_core.journal.write.transaction import Head, begin_epoch, lock_head
+from lockgate.storage_core.journal.write.head import Head, SafeReason, begin_epoch, enter_safe_mode, lock_head
 from lockgate.storage_core.stamp import Stamp
 
 LOG: Final = logging.getLogger("lockgate.journal")

@@ -9,56 +9,30 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Select, Text, Update, bindparam, insert, literal_column, select, update
+from sqlalchemy import Update, bindparam, update
 
 from lockgate.storage_core.errors import ConflictError, LockgateError, StaleRequestError
 from lockgate.storage_core.journal import metrics
 from lockgate.storage_core.journal.database import bulk
-from lockgate.storage_core.journal.database.database import NOW, Database, now_parameter, timeline
-from lockgate.storage_core.journal.database.engines import SYNCHRONOUS_COMMIT
-from lockgate.storage_core.journal.database.pipeline import PLANS_KEPT, Row, Statement, execute_pipelined
+from lockgate.storage_core.journal.database.database import Database
+from lockgate.storage_core.journal.database.pipeline import Statement, execute_pipelined
 from lockgate.storage_core.journal.database.renewals import add_holders
 from lockgate.storage_core.journal.database.row_access import SqlRows, row_of
-from lockgate.storage_core.journal.database.schema import ENTRY, EPOCH, HEAD, REQUEST
-from lockgate.storage_core.journal.entries.encoding import decode_result, encode_op
-from lockgate.storage_core.journal.entries.family import known_families
+from lockgate.storage_core.journal.database.schema import ENTRY, HEAD, REQUEST
+from lockgate.storage_core.journal.entries.family import decode_result, encode_op, known_families
+from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.journal.entries.op import Moment
-from lockgate.storage_core.journal.entries.rows import Lease, Request
-from lockgate.storage_core.journal.entries.state import State, by_columns, by_kind
-from lockgate.storage_core.journal.read.same_journal import (
-    Known,
-    gone_back,
-    journal_gone,
-    refuse_other_journal,
-)
+from lockgate.storage_core.journal.entries.state import Request, State, by_columns, by_kind
+from lockgate.storage_core.journal.read.same_journal import Known
 from lockgate.storage_core.journal.read.snapshot_read import Entry
+from lockgate.storage_core.journal.write.head import Head, lock_statement, read_head
 from lockgate.storage_core.journal.write.mutation import Mutation, Refused, WriteOutcome, Written
 from lockgate.storage_core.stamp import Stamp
 
 _Applied = Entry | Request
 """An applied request, of this transaction or of an earlier one."""
-
-
-class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """A journal's locked head row, and the time.
-
-    Attributes:
-        identity: Random id of the journal.
-        stamp: Stamp of the newest entry.
-        now_s: Time of the database's clock, after the lock.
-        timeline: Current timeline of the server.
-        requests_since_s: Request ids from this time on are kept.
-    """
-
-    identity: str
-    stamp: Stamp
-    now_s: float
-    timeline: int
-    is_safe_mode: bool
-    requests_since_s: float
 
 
 def write(database: Database, known: Known, mutations: Sequence[Mutation]) -> list[WriteOutcome]:
@@ -106,16 +80,6 @@ def write(database: Database, known: Known, mutations: Sequence[Mutation]) -> li
     return outcomes
 
 
-def lock_head(connection: Connection, database: Database, known: Known) -> Head:
-    """Lock and return a journal's head row; begin a new epoch if the server's timeline has changed.
-
-    Raises:
-        StateLostError: The database is not the known one.
-    """
-    (locked,) = execute_pipelined(connection, [_lock_statement(database, known.journal, keeps_plans=False)])
-    return _head(connection, database, known, locked)
-
-
 def _lock_and_load(
     database: Database, known: Known, mutations: Sequence[Mutation], rows: SqlRows, state: State
 ) -> tuple[Head, dict[str, _Applied]]:
@@ -127,14 +91,14 @@ def _lock_and_load(
     locked, repeated, *found = execute_pipelined(
         connection,
         [
-            _lock_statement(database, journal, keeps_plans=not database.is_sqlite),
+            lock_statement(database, journal, keeps_plans=not database.is_sqlite),
             _known_statement(database, journal, [mutation.request_id for mutation in mutations]),
             *locks,
             *(rows.select_by_key(kind, keys) for kind, keys in keys_of.items()),
             *(rows.select_by_columns(*span, values) for span, values in spans.items()),
         ],
     )
-    head = _head(connection, database, known, locked)
+    head = read_head(connection, database, known, locked)
     del found[: len(locks)]
     for (kind, keys), values in zip(keys_of.items(), found[: len(keys_of)], strict=True):
         state.add(kind, keys, [row_of(kind, row) for row in values])
@@ -142,55 +106,6 @@ def _lock_and_load(
         state.add_spans([(kind, columns, one) for one in shared], [row_of(kind, row) for row in values])
     requests = [row_of(Request, row) for row in repeated]
     return head, {request.request_id: request for request in requests}
-
-
-def _head(connection: Connection, database: Database, known: Known, locked: Sequence[Row]) -> Head:
-    if not locked:
-        raise journal_gone(database.name, known)
-    ((identity, epoch, sequence, safe_since_s, requests_since_s, timeline, now_s, server_timeline, *_),) = (
-        locked
-    )
-    refuse_other_journal(database.name, known, identity)
-    if timeline != server_timeline:
-        reason = f"the server's timeline changed from {timeline} to {server_timeline}"
-        last = Stamp(epoch, sequence)
-        epoch = begin_epoch(
-            connection, known.journal, last, timeline=server_timeline, reason=reason, now_s=now_s
-        )
-    elif Stamp(epoch, sequence) < known.newest:
-        raise gone_back(database.name, known, Stamp(epoch, sequence))
-    return Head(
-        identity=identity,
-        stamp=Stamp(epoch, sequence),
-        now_s=now_s,
-        timeline=server_timeline,
-        is_safe_mode=safe_since_s is not None,
-        requests_since_s=requests_since_s,
-    )
-
-
-def _lock_statement(database: Database, journal: str, *, keeps_plans: bool) -> Statement:
-    lock = _lock(database.is_sqlite, keeps_plans)
-    return Statement(lock, {bulk.JOURNAL: journal, NOW: database.injected_now_s()})
-
-
-@cache
-def _lock(for_sqlite: bool, keeps_plans: bool) -> Select[Any]:
-    """Lock the head's row without writing it, so that a write makes one version of it, not two.
-
-    PostgreSQL computes the columns of a SELECT … FOR UPDATE before it waits for the row, so the query around
-    it reads the time. On SQLite the transaction already holds the lock.
-    """
-    names = ("identity", "epoch", "sequence", "safe_since_s", "requests_since_s", "timeline")
-    head = select(*(HEAD.c[name] for name in names)).where(HEAD.c.journal == bindparam(bulk.JOURNAL))
-    locked = (head if for_sqlite else head.with_for_update()).subquery()
-    return select(
-        *(locked.c[name] for name in names),
-        now_parameter(for_sqlite),
-        timeline(for_sqlite),
-        *(() if for_sqlite else (literal_column(SYNCHRONOUS_COMMIT, Text),)),  # it may be off by a reload
-        *(PLANS_KEPT if keeps_plans else ()),
-    )
 
 
 def _move_head(journal: str, stamp: Stamp) -> Statement:
@@ -201,42 +116,6 @@ def _move_head(journal: str, stamp: Stamp) -> Statement:
 def _move() -> Update:
     of_journal = HEAD.c.journal == bindparam(bulk.JOURNAL)
     return update(HEAD).where(of_journal).values(sequence=bindparam("reached"))
-
-
-def begin_epoch(
-    connection: Connection,
-    journal: str,
-    last: Stamp,
-    *,
-    timeline: int,
-    reason: str,
-    now_s: float,
-    epoch: int | None = None,
-) -> int:
-    """Begin a new epoch, so that no stamp of the previous one is issued again, and return its number.
-
-    Args:
-        connection: Connection that holds the head's lock.
-        journal: Name of the journal.
-        last: The newest stamp that survived.
-        timeline: Current timeline of the server.
-        reason: Shown to operators.
-        now_s: Time of the database's clock.
-        epoch: The claimed number; by default the next one.
-    """
-    number = epoch or last.epoch + 1
-    connection.execute(
-        insert(EPOCH).values(
-            journal=journal,
-            epoch=number,
-            before=last.sequence,
-            timeline=timeline,
-            reason=reason,
-            began_s=now_s,
-        )
-    )
-    connection.execute(update(HEAD).where(HEAD.c.journal == journal).values(epoch=number, timeline=timeline))
-    return number
 
 
 def _known_statement(database: Database, journal: str, ids: Sequence[str]) -> Statement:

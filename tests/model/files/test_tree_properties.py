@@ -21,7 +21,7 @@ from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.rows import Block, File, Inode, Member
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.journal import Journal, open_journal
-from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.settings import Settings
 from tests.support.commit.destination import ManualClock
 from tests.support.files.memory_volume import MemoryVolume

@@ -17,7 +17,7 @@ from lockgate.storage_core.journal.checkpoint.prune import prune
 from lockgate.storage_core.journal.checkpoint.restore import restore
 from lockgate.storage_core.journal.checkpoint.verify import verify
 from lockgate.storage_core.journal.entries.family import known_families
-from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode
 from lockgate.storage_core.settings import Settings

@@ -17,7 +17,7 @@ from sqlalchemy import update
 from lockgate.storage_core.errors import StateLostError
 from lockgate.storage_core.journal import Journal, Leases, Stamp
 from lockgate.storage_core.journal.database.schema import HEAD
-from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.entries.lease_entries import Lease
 from tests.model.journal.machine import JournalMachine, processes
 from tests.model.journal.model import JournalModel
 from tests.model.journal.requests import Wish, wishes

@@ -24,10 +24,15 @@ from lockgate.storage_core.journal import (
     open_journal,
 )
 from lockgate.storage_core.journal.entries.family import known_families
-from lockgate.storage_core.journal.entries.leases import NEXT, Granted, Seen, TakeLease
-from lockgate.storage_core.journal.entries.rows import Lease, Row
-from lockgate.storage_core.journal.write.safe_reasons import SafeReason, drop_reason, enter_safe_mode
-from lockgate.storage_core.journal.write.transaction import begin_epoch, lock_head
+from lockgate.storage_core.journal.entries.lease_entries import NEXT, Granted, Lease, Seen, TakeLease
+from lockgate.storage_core.journal.entries.state import Row
+from lockgate.storage_core.journal.write.head import (
+    SafeReason,
+    begin_epoch,
+    drop_reason,
+    enter_safe_mode,
+    lock_head,
+)
 from tests.model.journal.model import Accepted, Answer, JournalModel, with_renewals_of_held
 from tests.model.journal.replay import MemoryRows, replay
 from tests.model.journal.requests import HARD_S, RESOURCES, SOFT_S, Wish, holders, resources, wishes

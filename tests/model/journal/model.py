@@ -21,9 +21,9 @@ from lockgate.storage_core.errors import (
     StaleRequestError,
 )
 from lockgate.storage_core.journal import Mutation, Stamp
-from lockgate.storage_core.journal.entries.claims import ClaimName, ReleaseName
+from lockgate.storage_core.journal.entries.claim_entries import ClaimName, ReleaseName
 from lockgate.storage_core.journal.entries.family import known_families
-from lockgate.storage_core.journal.entries.leases import DropLease, FreeLease, ParkLease, TakeLease
+from lockgate.storage_core.journal.entries.lease_entries import DropLease, FreeLease, ParkLease, TakeLease
 from lockgate.storage_core.journal.entries.op import Op
 
 TABLES: Final = tuple(kind.TABLE for kind in known_families().rows)

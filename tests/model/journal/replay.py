@@ -7,11 +7,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from lockgate.storage_core.journal.entries.encoding import decode_op
-from lockgate.storage_core.journal.entries.family import known_families
+from lockgate.storage_core.journal.entries.family import decode_op, known_families
+from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.journal.entries.op import Moment
-from lockgate.storage_core.journal.entries.rows import Lease, Row
-from lockgate.storage_core.journal.entries.state import State
+from lockgate.storage_core.journal.entries.state import Row, State
 from lockgate.storage_core.journal.read.snapshot_read import Entry
 
 R = TypeVar("R", bound=Row)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from lockgate.storage_core.commit.registry.entries import ForgetJob, RecordJob, RecordTask
 from lockgate.storage_core.journal import Stamp
-from lockgate.storage_core.journal.entries.claims import ClaimName, ReleaseName
-from lockgate.storage_core.journal.entries.leases import DropLease, FreeLease, ParkLease, TakeLease
+from lockgate.storage_core.journal.entries.claim_entries import ClaimName, ReleaseName
+from lockgate.storage_core.journal.entries.lease_entries import DropLease, FreeLease, ParkLease, TakeLease
 from lockgate.storage_core.journal.entries.op import Op
 
 HOLDERS: Final = ("ann", "bob")

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from lockgate.storage_core.journal import Journal, open_journal
-from lockgate.storage_core.journal.entries.claims import ClaimName
+from lockgate.storage_core.journal.entries.claim_entries import ClaimName
 from tests.support.journal.write_steps import before_storing
 from tests.support.postgres import Server
 from tests.support.processes.drivers import PROCESSES

@@ -29,7 +29,7 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.journal import open_journal
 from lockgate.storage_core.journal.entries.family import known_families
-from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.stores.instrumented import instrument
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.blobs.remains import everything

@@ -18,8 +18,9 @@ from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.server.app import volume_app
 from lockgate.storage_core.journal import Journal, Mutation
+from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.journal.entries.op import Op
-from lockgate.storage_core.journal.entries.rows import Lease, Row
+from lockgate.storage_core.journal.entries.state import Row
 from lockgate.storage_core.journal.write.mutation import WriteOutcome
 from lockgate.storage_core.settings import Settings
 from tests.support.blobs.http_server import serving

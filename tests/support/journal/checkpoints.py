@@ -15,12 +15,12 @@ from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoint, Che
 from lockgate.storage_core.journal.checkpoint.prune import Pruned, prune
 from lockgate.storage_core.journal.checkpoint.restore import Restored, restore
 from lockgate.storage_core.journal.checkpoint.verify import Verification, verify
-from lockgate.storage_core.journal.entries.claims import ClaimName
+from lockgate.storage_core.journal.entries.claim_entries import ClaimName
 from lockgate.storage_core.journal.entries.family import known_families
-from lockgate.storage_core.journal.entries.leases import FreeLease, ParkLease, TakeLease
+from lockgate.storage_core.journal.entries.lease_entries import FreeLease, ParkLease, TakeLease
 from lockgate.storage_core.journal.entries.op import Op
-from lockgate.storage_core.journal.maintenance import maintenance
-from lockgate.storage_core.journal.write.transaction import begin_epoch
+from lockgate.storage_core.journal.journal import maintenance
+from lockgate.storage_core.journal.write.head import begin_epoch
 from lockgate.storage_core.stores import open_store
 from tests.support.commit.destination import Crash, ManualClock, dying
 

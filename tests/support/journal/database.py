@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockgate.storage_core.journal import Journal
-from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.journal.entries.lease_entries import TakeLease
 
 QUICK = 0.05
 """Seconds that a lock is waited for, where a test wants the wait to be in vain."""

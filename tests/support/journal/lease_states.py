@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from lockgate.storage_core.journal import Journal, LeaseState
-from lockgate.storage_core.journal.entries.leases import state_of
-from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.entries.lease_entries import Lease, state_of
 
 
 def lease_states(journal: Journal) -> dict[str, LeaseState]:

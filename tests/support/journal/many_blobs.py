@@ -12,8 +12,7 @@ from lockgate.storage_core.blobs.server.open_upload_sets import UploadSets
 from lockgate.storage_core.blobs.sweep.lapsed_sets import in_steps
 from lockgate.storage_core.clock import SystemClock
 from lockgate.storage_core.journal import Journal, Mutation
-from lockgate.storage_core.journal.entries.leases import Seen
-from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.entries.lease_entries import Lease, Seen
 from lockgate.storage_core.settings import Settings
 
 UPLOAD = "up-1"

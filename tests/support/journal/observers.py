@@ -18,11 +18,10 @@ from lockgate.storage_core.journal import Journal, Reading, Stamp, open_journal
 from lockgate.storage_core.journal.database.database import Database, parse_url
 from lockgate.storage_core.journal.database.schema import ENTRY, HEAD, table_of
 from lockgate.storage_core.journal.entries.family import known_families
-from lockgate.storage_core.journal.entries.leases import TakeLease
-from lockgate.storage_core.journal.entries.rows import Lease
-from lockgate.storage_core.journal.observers.catch_up import BehindError, _reached, read_at_least
+from lockgate.storage_core.journal.entries.lease_entries import Lease, TakeLease
+from lockgate.storage_core.journal.observers.hot_standby import BehindError, _reached, read_at_least
 from lockgate.storage_core.journal.observers.reading_client import Client
-from lockgate.storage_core.journal.write.transaction import begin_epoch, lock_head
+from lockgate.storage_core.journal.write.head import begin_epoch, lock_head
 from tests.support.commit.destination import ManualClock
 
 _numbers = count()

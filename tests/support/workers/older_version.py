@@ -9,8 +9,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from lockgate.storage_core.journal.database import migrate
-from lockgate.storage_core.journal.entries.family import Families, known_families
-from lockgate.storage_core.journal.entries.journal_family import JOURNAL
+from lockgate.storage_core.journal.entries.family import JOURNAL, Families, known_families
 from lockgate.workers import app
 
 __all__ = ["app"]

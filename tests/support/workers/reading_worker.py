@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 
 from lockgate.storage_core.journal import Reading
-from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.journal.observers.process_reader import configured_reads
 from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.settings import load_settings

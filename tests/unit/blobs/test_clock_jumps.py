@@ -13,7 +13,7 @@ from lockgate.storage_core.blobs.registry.upload_sets import AbandonUpload, uplo
 from lockgate.storage_core.blobs.server.open_upload_sets import HARD_S
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.journal import Leases
-from lockgate.storage_core.journal.entries.leases import Seen
+from lockgate.storage_core.journal.entries.lease_entries import Seen
 from lockgate.storage_core.lease_watch import LEASE_WATCH
 from tests.support.blobs.server import BlobWorld, blob_world
 

@@ -17,7 +17,7 @@ from lockgate.storage_core.blobs.server.open_upload_sets import HARD_S
 from lockgate.storage_core.blobs.storage.listing_time import ListingTime
 from lockgate.storage_core.errors import AccessDeniedError, FencedError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.entries.lease_entries import Lease
 from tests.support.blobs.remains import everything
 from tests.support.blobs.server import INTERVAL_S, BlobWorld, blob_world
 

@@ -23,7 +23,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.journal import Journal, Mutation, WriteOutcome
 from lockgate.storage_core.journal.entries.family import tag_of
-from lockgate.storage_core.journal.entries.leases import FreeLease
+from lockgate.storage_core.journal.entries.lease_entries import FreeLease
 from lockgate.storage_core.settings import Settings
 from tests.support.blobs.server import BlobWorld, blob_world
 from tests.support.journal.many_blobs import UPLOAD, keys_of, put, set_up, sets_of, upload

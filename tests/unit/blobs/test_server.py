@@ -19,7 +19,7 @@ from lockgate.storage_core.errors import (
     ObjectNotFoundError,
     StoreUnavailableError,
 )
-from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.entries.lease_entries import Lease
 from tests.support.blobs.server import BlobWorld, blob_world, damage, key_of
 
 

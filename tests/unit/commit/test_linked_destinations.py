@@ -20,7 +20,7 @@ from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
 from lockgate.storage_core.commit.registry.queries import jobs
 from lockgate.storage_core.commit.registry.rows import TaskAttempt
 from lockgate.storage_core.errors import FencedError, InvalidInputError
-from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.stores import open_store
 from lockgate.storage_core.stores.open_store import canonical_url
 from tests.support.commit.destination import World, write

@@ -16,8 +16,8 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.namespace.removals import DetachNames, RemoveBlocks
 from lockgate.storage_core.files.namespace.rows import ROOT, Block, File, Inode, Member
 from lockgate.storage_core.files.removal import Removed
+from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.journal.entries.op import Op
-from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.safe_mode import add_operators_reason
 from tests.support.commit.destination import Crash
 from tests.support.files.file_world import FileWorld

@@ -6,9 +6,8 @@ import pytest
 
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.claims import Claims
-from lockgate.storage_core.journal.entries.claims import ClaimName, ReleaseName
-from lockgate.storage_core.journal.entries.encoding import decode_op, encode_op
-from lockgate.storage_core.journal.entries.rows import Claim
+from lockgate.storage_core.journal.entries.claim_entries import Claim, ClaimName, ReleaseName
+from lockgate.storage_core.journal.entries.family import decode_op, encode_op
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 
 STORE = "s3://lake"

@@ -10,7 +10,7 @@ import pytest
 from lockgate.storage_core.clock import SystemClock
 from lockgate.storage_core.errors import JournalUnavailableError
 from lockgate.storage_core.journal import Journal, open_journal, process_journal
-from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.journal.entries.lease_entries import TakeLease
 from lockgate.storage_core.journal.process_journal import close_journals, configured_journal
 from lockgate.storage_core.settings import Settings
 from tests.support.commit.destination import ManualClock

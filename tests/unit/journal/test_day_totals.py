@@ -15,8 +15,7 @@ from lockgate.storage_core.commit.registry.rows import Job, JobDay
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.database.schema import table_of
 from lockgate.storage_core.journal.entries.op import Moment, Op
-from lockgate.storage_core.journal.entries.rows import Row
-from lockgate.storage_core.journal.entries.state import State
+from lockgate.storage_core.journal.entries.state import Row, State
 from lockgate.storage_core.stamp import Stamp
 from tests.support.journal.checkpoints import JournalWorld
 

@@ -17,9 +17,9 @@ from lockgate.storage_core.journal.checkpoint.restore import open_survivor, rest
 from lockgate.storage_core.journal.checkpoint.verify import verify
 from lockgate.storage_core.journal.database.schema import VERSION_TABLE
 from lockgate.storage_core.journal.entries import family as family_module
-from lockgate.storage_core.journal.entries.events import ArtefactsTaken, ResourceEnded
 from lockgate.storage_core.journal.entries.family import FAMILIES, Families, Family, known_families
-from lockgate.storage_core.journal.entries.leases import DropLease, FencedOp, FreeLease, ParkLease
+from lockgate.storage_core.journal.entries.lease_entries import DropLease, FencedOp, FreeLease, ParkLease
+from lockgate.storage_core.journal.entries.op import ArtefactsTaken, ResourceEnded
 from tests.support.commit.destination import ManualClock
 from tests.support.journal.checkpoints import DEST, JournalWorld, job
 from tests.support.journal.fruit_family import FRUIT, Eat, Fruit, Ripen

@@ -20,7 +20,7 @@ from lockgate.storage_core.errors import ConflictError, FencedError, ObjectNotFo
 from lockgate.storage_core.journal import Journal, Mutation, Refused
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
 from lockgate.storage_core.journal.checkpoint.verify import verify
-from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.journal.entries.lease_entries import TakeLease
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.commit.destination import ManualClock
 

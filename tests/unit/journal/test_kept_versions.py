@@ -31,10 +31,10 @@ from lockgate.storage_core.journal.database.database import Database, parse_url,
 from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.database.schema import ENTRY, HEAD, HOLDER, VERSION_TABLE
 from lockgate.storage_core.journal.entries.family import Family, known_families, tag_of
-from lockgate.storage_core.journal.entries.rows import Lease, Row
-from lockgate.storage_core.journal.maintenance import maintenance
-from lockgate.storage_core.journal.read.epochs import Epoch, read_epochs
-from lockgate.storage_core.journal.read.snapshot_read import Entry, Reading
+from lockgate.storage_core.journal.entries.lease_entries import Lease
+from lockgate.storage_core.journal.entries.state import Row
+from lockgate.storage_core.journal.journal import maintenance
+from lockgate.storage_core.journal.read.snapshot_read import Entry, Epoch, Reading, read_epochs
 from lockgate.storage_core.stamp import Stamp
 from tests.support.journal.checkpoints import JournalWorld
 

@@ -9,8 +9,14 @@ import pytest
 
 from lockgate.storage_core.errors import FencedError, LeaseHeldError
 from lockgate.storage_core.journal import Journal, Leases, LeaseState, Mutation, Refused, Stamp
-from lockgate.storage_core.journal.entries.leases import NEXT, TAKES, DropLease, Purpose, TakeLease
-from lockgate.storage_core.journal.entries.rows import Standing
+from lockgate.storage_core.journal.entries.lease_entries import (
+    NEXT,
+    TAKES,
+    DropLease,
+    Purpose,
+    Standing,
+    TakeLease,
+)
 from lockgate.storage_core.journal.leases import renewal
 from tests.support.commit.destination import ManualClock
 from tests.support.journal.lease_states import lease_states

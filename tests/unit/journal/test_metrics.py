@@ -12,9 +12,9 @@ import pytest
 from prometheus_client import REGISTRY
 
 from lockgate.storage_core.journal import Journal, Leases, Mutation, Stamp, metrics, open_journal
-from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.journal.entries.lease_entries import TakeLease
 from lockgate.storage_core.journal.metrics_endpoint import serve_metrics
-from lockgate.storage_core.journal.write.safe_reasons import SafeReason, enter_safe_mode
+from lockgate.storage_core.journal.write.head import SafeReason, enter_safe_mode
 from tests.support.cli import Run
 from tests.support.commit.destination import ManualClock
 
@@ -125,7 +125,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from lockgate.storage_core.journal import Mutation, open_journal
-from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.journal.entries.lease_entries import TakeLease
 
 spans, tracing = InMemorySpanExporter(), TracerProvider()
 tracing.add_span_processor(SimpleSpanProcessor(spans))

@@ -11,9 +11,8 @@ from lockgate.storage_core.errors import LeaseHeldError
 from lockgate.storage_core.journal import Journal, Leases, LeaseState, Stamp, open_journal
 from lockgate.storage_core.journal.checkpoint import prune as prune_module
 from lockgate.storage_core.journal.database.schema import HOLDER, LEASE
-from lockgate.storage_core.journal.entries.leases import is_overdue
-from lockgate.storage_core.journal.entries.rows import Lease
-from lockgate.storage_core.journal.leases.overdue import overdue_leases
+from lockgate.storage_core.journal.entries.lease_entries import Lease, is_overdue
+from lockgate.storage_core.journal.leases.lease import overdue_leases
 from tests.support.commit.destination import ManualClock
 from tests.support.journal.checkpoints import JournalWorld, take
 from tests.support.journal.lease_states import lease_states

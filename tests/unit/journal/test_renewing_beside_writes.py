@@ -11,7 +11,7 @@ import pytest
 from lockgate.storage_core.errors import LeaseHeldError, LockgateError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import Journal, Leases, Mutation, Refused, Stamp, open_journal
-from lockgate.storage_core.journal.entries.leases import FreeLease
+from lockgate.storage_core.journal.entries.lease_entries import FreeLease
 from tests.support.commit.destination import dying
 from tests.support.postgres import Server
 

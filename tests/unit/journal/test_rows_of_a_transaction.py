@@ -26,7 +26,7 @@ from lockgate.storage_core.journal import Journal, Mutation, WriteOutcome, claim
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
 from lockgate.storage_core.journal.checkpoint.verify import verify
 from lockgate.storage_core.journal.claims import Claims
-from lockgate.storage_core.journal.entries.leases import FreeLease
+from lockgate.storage_core.journal.entries.lease_entries import FreeLease
 from lockgate.storage_core.journal.entries.state import Rows, State
 from lockgate.storage_core.journal.write import transaction
 from lockgate.storage_core.settings import Settings

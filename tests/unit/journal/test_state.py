@@ -16,10 +16,10 @@ from lockgate.storage_core.blobs.registry.removals import ForgetBlobJob
 from lockgate.storage_core.blobs.registry.upload_sets import CompleteUpload
 from lockgate.storage_core.commit.registry.entries import RecordJob
 from lockgate.storage_core.commit.registry.rows import Destination
+from lockgate.storage_core.journal.entries.claim_entries import Claim
 from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.op import Moment, Op
-from lockgate.storage_core.journal.entries.rows import Claim, Row
-from lockgate.storage_core.journal.entries.state import State, by_columns, prefix
+from lockgate.storage_core.journal.entries.state import Row, State, by_columns, prefix
 from lockgate.storage_core.stamp import Stamp
 
 R = TypeVar("R", bound=Row)

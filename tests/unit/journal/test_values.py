@@ -12,9 +12,8 @@ from lockgate.storage_core.blobs.registry.upload_sets import PutBlob
 from lockgate.storage_core.commit.registry.entries import RecordTask
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.journal import Journal, Mutation, Stamp
-from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.journal.entries.lease_entries import Lease, TakeLease
 from lockgate.storage_core.journal.entries.op import Op
-from lockgate.storage_core.journal.entries.rows import Lease
 
 
 def take(resource: str = "a", *, detail: str = "", soft_s: float = 30, hard_s: float = 120) -> TakeLease:

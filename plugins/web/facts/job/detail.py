@@ -41,8 +41,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.ids import JobAttemptId, JobId, job_resource, split_job_id
 from lockgate.storage_core.journal import LeaseState, Reading
-from lockgate.storage_core.journal.entries.leases import state_of
-from lockgate.storage_core.journal.entries.rows import Lease, Standing
+from lockgate.storage_core.journal.entries.lease_entries import Lease, Standing, state_of
 from lockgate.storage_core.stores import open_store
 
 

@@ -7,11 +7,9 @@ from typing import ClassVar
 import msgspec
 
 from lockgate.storage_core.errors import FencedError
-from lockgate.storage_core.journal.entries.events import ResourceEnded, ResourceUsed
 from lockgate.storage_core.journal.entries.family import Family, Reaction
-from lockgate.storage_core.journal.entries.op import Moment, Op
-from lockgate.storage_core.journal.entries.rows import Row
-from lockgate.storage_core.journal.entries.state import Key, State
+from lockgate.storage_core.journal.entries.op import Moment, Op, ResourceEnded, ResourceUsed
+from lockgate.storage_core.journal.entries.state import Key, Row, State
 
 
 class Fruit(Row, frozen=True):

@@ -28,7 +28,7 @@ from lockgate.storage_core.failpoints import FAILPOINTS, step
 from lockgate.storage_core.ids import JobId, new_token
 from lockgate.storage_core.journal import Journal, open_journal
 from lockgate.storage_core.journal.claims import Claims
-from lockgate.storage_core.journal.entries.rows import Claim
+from lockgate.storage_core.journal.entries.claim_entries import Claim
 from lockgate.storage_core.stores import Store, open_store
 from lockgate.storage_core.stores.probe import with_capabilities
 from tests.support.commit.destination import Crash

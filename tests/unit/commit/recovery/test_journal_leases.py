@@ -31,7 +31,7 @@ from lockgate.storage_core.ids import job_resource
 from lockgate.storage_core.journal import Leases
 from lockgate.storage_core.journal.database.database import Database
 from lockgate.storage_core.journal.database.schema import HEAD
-from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.journal.entries.lease_entries import TakeLease
 from lockgate.storage_core.journal.leases import renewer
 from tests.support.commit.destination import World, write
 

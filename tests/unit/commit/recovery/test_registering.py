@@ -29,7 +29,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import JobId, TaskId, job_resource
 from lockgate.storage_core.journal import Leases
-from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.journal.process_journal import close_journals
 from tests.support.commit.destination import World, write
 from tests.support.web.jobs import job_in

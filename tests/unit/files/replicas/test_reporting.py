@@ -14,7 +14,7 @@ from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
 from lockgate.storage_core.files.namespace.rows import ReportedVolume
 from lockgate.storage_core.journal.database.row_access import SqlRows
-from lockgate.storage_core.journal.maintenance import maintenance
+from lockgate.storage_core.journal.journal import maintenance
 from lockgate.storage_core.settings import Settings
 from tests.support.commit.destination import Crash
 from tests.support.files.file_world import TEXT

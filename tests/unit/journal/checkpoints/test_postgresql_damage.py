@@ -28,7 +28,7 @@ from lockgate.storage_core.errors import (
     MalformedJournalError,
 )
 from lockgate.storage_core.journal import open_journal
-from lockgate.storage_core.journal.entries.claims import ClaimName
+from lockgate.storage_core.journal.entries.claim_entries import ClaimName
 from tests.support.cli import Run
 from tests.support.journal.checkpoints import DEST, JournalWorld, take, task
 from tests.support.postgres import UNSYNCED, Server, primary

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockgate.storage_core.journal.checkpoint.row_sums import RowSums
-from lockgate.storage_core.journal.entries.rows import Claim, Lease, Row, Standing
+from lockgate.storage_core.journal.entries.claim_entries import Claim
+from lockgate.storage_core.journal.entries.lease_entries import Lease, Standing
+from lockgate.storage_core.journal.entries.state import Row
 
 CLAIMS = st.builds(
     Claim,

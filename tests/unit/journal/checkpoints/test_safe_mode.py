@@ -6,8 +6,7 @@ import pytest
 
 from lockgate.storage_core.errors import SafeModeError
 from lockgate.storage_core.journal import Leases, LeaseState, Stamp, safe_mode
-from lockgate.storage_core.journal.entries.leases import ParkLease
-from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.entries.lease_entries import Lease, ParkLease
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode, refuse_in_safe_mode
 from tests.support.journal.checkpoints import JournalWorld, take
 from tests.support.journal.lease_states import lease_states

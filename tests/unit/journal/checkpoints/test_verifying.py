@@ -13,7 +13,7 @@ from lockgate.storage_core.journal import Leases, Mutation, Stamp
 from lockgate.storage_core.journal.checkpoint import snapshot_file, temp_database
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoint, Checkpoints
 from lockgate.storage_core.journal.checkpoint.replay import BATCH
-from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.journal.entries.lease_entries import TakeLease
 from tests.support.journal.checkpoints import JournalWorld, file_of, flip_a_byte, take, task
 
 pytestmark = pytest.mark.slow

@@ -15,12 +15,12 @@ from lockgate.storage_core.journal.database import bulk
 from lockgate.storage_core.journal.database.pipeline import execute_pipelined
 from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.database.schema import ENTRY, REQUEST, table_of
+from lockgate.storage_core.journal.entries.claim_entries import Claim
 from lockgate.storage_core.journal.entries.family import known_families
-from lockgate.storage_core.journal.entries.rows import Claim, Lease, Row, Standing
-from lockgate.storage_core.journal.entries.state import Key
+from lockgate.storage_core.journal.entries.lease_entries import Lease, Standing
+from lockgate.storage_core.journal.entries.state import Key, Row
 from lockgate.storage_core.journal.read.snapshot_read import Entry
-from lockgate.storage_core.journal.write import transaction
-from lockgate.storage_core.journal.write.transaction import lock_head
+from lockgate.storage_core.journal.write.head import lock_head, lock_statement
 from tests.support.postgres import Server
 
 TEXTS = ("", "plain", "quote ' \" and \\ and \n\t{}[],", "ü 漢字 🦊", "NULL", "$[0]", "%s", ":given")
@@ -134,7 +134,7 @@ def test_no_plan_is_cached_that_could_read_all_rows_by_an_index_other_than_the_p
         for _ in range(2):
             with journal.database.write() as connection:
                 rows = SqlRows(connection, journal.name, lock=True)
-                lock = transaction._lock_statement(journal.database, journal.name, keeps_plans=True)
+                lock = lock_statement(journal.database, journal.name, keeps_plans=True)
                 execute_pipelined(connection, [lock, rows.select_by_key(kind, [("k",) * len(kind.KEY)])])
                 execute_pipelined(connection, [rows.select_by_columns(kind, kind.KEY[:1], [("k",)])])
         with journal.database.snapshot() as connection:

@@ -11,7 +11,7 @@ import pytest
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.journal import Stamp, open_journal
 from lockgate.storage_core.journal.checkpoint.restore import open_survivor
-from lockgate.storage_core.journal.write.transaction import lock_head
+from lockgate.storage_core.journal.write.head import lock_head
 from tests.support.journal.database import entries, take
 from tests.support.postgres import Server, primary
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from lockgate.storage_core.errors import JournalUnavailableError, OutcomeUnknownError
-from lockgate.storage_core.journal.entries.claims import ReleaseName
+from lockgate.storage_core.journal.entries.claim_entries import ReleaseName
 from lockgate.storage_core.journal.write.group_commit import LARGEST, GroupCommit
 from lockgate.storage_core.journal.write.mutation import Mutation, WriteOutcome, Written
 from lockgate.storage_core.stamp import Stamp

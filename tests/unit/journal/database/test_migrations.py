@@ -24,10 +24,9 @@ from lockgate.storage_core.journal.checkpoint.restore import open_survivor
 from lockgate.storage_core.journal.database import migrate
 from lockgate.storage_core.journal.database.database import Database, parse_url
 from lockgate.storage_core.journal.database.schema import ENTRY, METADATA, VERSION_TABLE, table_of
-from lockgate.storage_core.journal.entries.family import Family, known_families
-from lockgate.storage_core.journal.entries.journal_family import JOURNAL
-from lockgate.storage_core.journal.entries.leases import FreeLease, TakeLease
-from lockgate.storage_core.journal.entries.rows import Lease, Request
+from lockgate.storage_core.journal.entries.family import JOURNAL, Family, known_families
+from lockgate.storage_core.journal.entries.lease_entries import FreeLease, Lease, TakeLease
+from lockgate.storage_core.journal.entries.state import Request
 from tests.support.commit.destination import Crash
 from tests.support.journal.recorded_schema import run_alembic
 

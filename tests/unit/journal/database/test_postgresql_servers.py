@@ -22,7 +22,7 @@ from lockgate.storage_core.journal.database import engines
 from lockgate.storage_core.journal.database.database import parse_url
 from lockgate.storage_core.journal.database.driver_errors import TransactionUndoneError
 from lockgate.storage_core.journal.database.schema import table_of
-from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.entries.lease_entries import Lease
 from tests.support.journal.database import QUICK, entries, take
 from tests.support.journal.forgetful_proxy import forgetful_proxy
 from tests.support.journal.write_steps import before_storing

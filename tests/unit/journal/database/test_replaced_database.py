@@ -17,7 +17,7 @@ from lockgate.storage_core.journal.claims import Claims
 from lockgate.storage_core.journal.database.database import parse_url
 from lockgate.storage_core.journal.database.engines import sqlite_engine
 from lockgate.storage_core.journal.database.schema import ENTRY, HEAD
-from lockgate.storage_core.journal.maintenance import maintenance
+from lockgate.storage_core.journal.journal import maintenance
 from lockgate.storage_core.journal.observers.hot_standby import HotStandby
 from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.journal.read.snapshot_read import Reading

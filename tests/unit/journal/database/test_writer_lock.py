@@ -17,7 +17,7 @@ import pytest
 from lockgate.storage_core.errors import JournalUnavailableError
 from lockgate.storage_core.journal import Journal, Stamp, open_journal
 from lockgate.storage_core.journal.database import writer_lock
-from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.entries.lease_entries import Lease
 from tests.support.journal.database import QUICK, take
 from tests.support.soak import rounds
 

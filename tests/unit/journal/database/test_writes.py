@@ -6,7 +6,7 @@ import threading
 
 from lockgate.storage_core.errors import LeaseHeldError
 from lockgate.storage_core.journal import Journal, Mutation, Refused, Stamp, Written, open_journal
-from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.journal.entries.lease_entries import TakeLease
 
 
 def take(resource: str) -> TakeLease:

@@ -12,8 +12,7 @@ from lockgate.storage_core.errors import StateLostError
 from lockgate.storage_core.journal import Journal, Reading, Stamp, open_journal
 from lockgate.storage_core.journal.observers.process_reader import configured_reads
 from lockgate.storage_core.journal.observers.reading_client import Client
-from lockgate.storage_core.journal.process_journal import close_journals, configured_journal
-from lockgate.storage_core.journal.propagation import extract, inject
+from lockgate.storage_core.journal.process_journal import close_journals, configured_journal, extract, inject
 from lockgate.storage_core.journal.session_token import AT_LEAST_HEADER, SessionToken
 from lockgate.storage_core.settings import Settings
 from tests.support.journal.observers import FileObserver, Replication, take

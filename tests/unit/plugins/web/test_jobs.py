@@ -16,7 +16,7 @@ from lockgate.plugins.web.facts import job_index
 from lockgate.plugins.web.reads import Reads
 from lockgate.storage_core.commit.registry.entries import RecordJob, RecordTask
 from lockgate.storage_core.ids import job_resource
-from lockgate.storage_core.journal.entries.leases import FreeLease, TakeLease
+from lockgate.storage_core.journal.entries.lease_entries import FreeLease, TakeLease
 from lockgate.storage_core.journal.process_journal import close_journals
 from lockgate.storage_core.settings import Settings
 from tests.support.commit.destination import ManualClock

@@ -1,4 +1,4 @@
-"""Entries about leases: taken, parked, freed. A renewal writes no entry.
+"""The row of a lease, its states, and the entries that change it. A renewal writes no entry.
 
 Source: journal, "Leases".
 """
@@ -14,9 +14,61 @@ import msgspec
 
 from lockgate.storage_core.errors import FencedError, LeaseHeldError, SafeModeError
 from lockgate.storage_core.journal.entries.op import Moment, Op
-from lockgate.storage_core.journal.entries.rows import Lease, Standing
-from lockgate.storage_core.journal.entries.state import Key, State
+from lockgate.storage_core.journal.entries.state import Key, Row, State
 from lockgate.storage_core.stamp import Stamp
+
+
+class Standing(StrEnum):
+    """State stored in a lease's row; the effective state also depends on the time (`LeaseState`)."""
+
+    HELD = "held"
+    PARKED = "parked"
+    RECOVERING = "recovering"
+    FREE = "free"
+
+
+RENEWABLE: Final = frozenset({Standing.HELD, Standing.RECOVERING})
+"""States in which a lease is renewed."""
+
+
+class Lease(Row, frozen=True):
+    """The right of one holder to write one resource.
+
+    Attributes:
+        resource: `job:<destination>#<job id>`, `file:<path>`, …
+        holder: Name of the process that renews it.
+        epoch: Epoch of the stamp with which it was taken.
+        sequence: Sequence of that stamp.
+        renewed_s: Time of the last renewal. Renewals of all leases of a holder are stored once, in the table
+            `holder`; the later of the two times counts.
+        soft_s: Age of the renewal at which the lease is late.
+        hard_s: Age of the renewal at which the lease has lapsed and recovery may start.
+        parked_until_s: Deadline of a parked lease.
+        detail: Description of the holder, such as its job attempt.
+        dropped_s: When its holder renewed others without it; None while each of its renewals renews it.
+    """
+
+    TABLE: ClassVar = "lease"
+    KEY: ClassVar = ("resource",)
+    INDEXES: ClassVar = (("holder",), ("standing", "dropped_s"))
+    SOFT: ClassVar = ("renewed_s", "dropped_s")
+
+    resource: str
+    holder: str
+    epoch: int
+    sequence: int
+    standing: Standing
+    renewed_s: float
+    soft_s: float
+    hard_s: float
+    parked_until_s: float | None = None
+    detail: str = ""
+    dropped_s: float | None = None
+
+    @property
+    def stamp(self) -> Stamp:
+        """Stamp with which it was taken."""
+        return Stamp(self.epoch, self.sequence)
 
 
 class LeaseState(StrEnum):

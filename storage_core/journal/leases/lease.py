@@ -1,8 +1,8 @@
-"""Leases: the right of one holder to write one resource, until it lapses.
+"""Lease: the right of one holder to write one resource, until it lapses.
 
 Taking a lease writes an entry and issues a new stamp; a renewal writes none. Renewal, parking and release
 compare the stamp, so that a holder that was paused learns that it lost its lease. One call renews all leases
-of a holder.
+of a holder. Its row, states and entries are in `entries/lease_entries.py`.
 
 Source: journal, "Leases".
 """
@@ -10,29 +10,40 @@ Source: journal, "Leases".
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 import msgspec
+from sqlalchemy import exists, or_, select
 
 from lockgate.storage_core.failpoints import FAILPOINTS, current_step
 from lockgate.storage_core.journal import metrics
-from lockgate.storage_core.journal.entries.leases import (
+from lockgate.storage_core.journal.database.driver_errors import tries
+from lockgate.storage_core.journal.database.row_access import columns_of, rows_of
+from lockgate.storage_core.journal.database.schema import HOLDER, LEASE
+from lockgate.storage_core.journal.entries.lease_entries import (
+    RENEWABLE,
     FreeLease,
+    Lease,
     LeaseState,
     ParkLease,
     Purpose,
     Seen,
+    Standing,
     TakeLease,
     fenced,
     is_overdue,
     state_of,
 )
-from lockgate.storage_core.journal.entries.rows import Lease, Standing
 from lockgate.storage_core.journal.journal import Journal
 from lockgate.storage_core.journal.leases.renewal import renew
-from lockgate.storage_core.journal.write.retry import tries
+from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.lease_watch import LEASE_WATCH
 from lockgate.storage_core.stamp import Stamp
+from lockgate.storage_core.stores.pagination import in_pages
+
+_LEASES_FETCHED: Final = 1000
+_HOLDERS_A_QUERY: Final = 100
 
 
 class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,3 +186,32 @@ class Leases:
     def _row(self, resource: str) -> Lease | None:
         view = self.look(resource)
         return None if view is None else view.lease
+
+
+def overdue_leases(reading: Reading, now_s: float, within_s: float) -> Iterator[Lease]:
+    """Yield the leases that may have lapsed by the wall clock (`is_overdue`), and free ones, as a stream.
+
+    Indexes find them: live leases of live holders are not read.
+
+    Args:
+        reading: State of the primary.
+        now_s: Time of the database's clock.
+        within_s: Leases of a holder that has renewed in this time are not read, even if their limit is
+            shorter: they are found later.
+    """
+    leases = select(*columns_of(Lease)).where(LEASE.c.journal == reading.journal)
+    for query in (
+        leases.where(LEASE.c.standing == Standing.FREE),
+        leases.where(LEASE.c.standing == Standing.PARKED, LEASE.c.parked_until_s <= now_s),
+        *(leases.where(LEASE.c.standing == one, LEASE.c.dropped_s > 0) for one in sorted(RENEWABLE)),
+    ):
+        with reading.connection.execute(query.execution_options(yield_per=_LEASES_FETCHED)) as found:
+            for page in found.partitions():
+                yield from (lease for lease in rows_of(Lease, page) if is_overdue(lease, now_s))
+    is_late = or_(HOLDER.c.renewed_s <= now_s - within_s, HOLDER.c.renewed_s > now_s + within_s)
+    has_lease = exists().where(LEASE.c.journal == HOLDER.c.journal, LEASE.c.holder == HOLDER.c.holder)
+    late = select(HOLDER.c.holder).where(HOLDER.c.journal == reading.journal, is_late, has_lease)
+    for holders in in_pages(reading.connection.execute(late).all(), _HOLDERS_A_QUERY):
+        for lease in reading.within(Lease, ("holder",), holders):
+            if lease.standing in RENEWABLE and lease.dropped_s is None and is_overdue(lease, now_s):
+                yield lease

@@ -1,4 +1,4 @@
-"""Entries about claimed names of a store that has no conditional create.
+"""Claimed names of a store that has no conditional create, and the entries that claim and release them.
 
 Source: commit protocol, "Job commit": the journal named in `job.json` is the arbiter.
 """
@@ -7,12 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import sha256
-from typing import Self
+from typing import ClassVar, Self
 
 from lockgate.storage_core.errors import AlreadyExistsError
 from lockgate.storage_core.journal.entries.op import Moment, Op
-from lockgate.storage_core.journal.entries.rows import Claim
-from lockgate.storage_core.journal.entries.state import Key, State
+from lockgate.storage_core.journal.entries.state import Key, Row, State
+
+
+class Claim(Row, frozen=True):
+    """A claimed name of a store that has no conditional create.
+
+    Attributes:
+        store: URL of the store.
+        body: Content of the object, in base 64.
+    """
+
+    TABLE: ClassVar = "claim"
+    KEY: ClassVar = ("store", "name")
+
+    store: str
+    name: str
+    body: str
+    claimed_s: float
 
 
 class ClaimName(Op, frozen=True, tag="claim-name"):
