@@ -167,7 +167,7 @@ class TurnBusyError(NotAppliedError):
 
 
 class LeaseHeldError(ConflictError):
-    """Another live or parked holder has the lease; nothing was changed."""
+    """Another holder has the lease, live or suspended; nothing was changed."""
 
 
 class JournalUnavailableError(NotAppliedError):

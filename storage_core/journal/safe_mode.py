@@ -116,10 +116,10 @@ def _is_only(connection: Connection, journal: str, reason: str) -> bool:
 
 
 def _rearm_unrenewed(journal: Journal) -> int:
-    """Rearm the leases that no renewal renews, parked and dropped ones; one page for each entry."""
+    """Rearm the leases that no renewal renews, suspended and dropped ones; one page for each entry."""
     is_dropped = and_(IS_RENEWABLE, LEASE.c.dropped_s > 0)
     query = select(LEASE.c.resource).where(
-        LEASE.c.journal == journal.name, or_(LEASE.c.standing == Standing.PARKED, is_dropped)
+        LEASE.c.journal == journal.name, or_(LEASE.c.standing == Standing.SUSPENDED, is_dropped)
     )
     with _read(journal, query) as found:
         pages = in_pages(found.scalars(), PAGE)

@@ -212,7 +212,7 @@ def needs_of(job: Job, lease: LeaseState | None) -> tuple[Needs, str]:
         return "nothing", ""
     if job.phase == "open" or lease is LeaseState.SOFT:
         return _OPEN[lease]
-    if lease in {LeaseState.HELD, LeaseState.PARKED}:
+    if lease in {LeaseState.HELD, LeaseState.SUSPENDED}:
         return "wait", "Its driver holds its lease and brings it to its end."
     if lease is LeaseState.RECOVERING:
         return "wait", "Recovery brings it to its end."
@@ -234,7 +234,7 @@ _ATTENTION: Final = {
 _OPEN: Final[dict[LeaseState | None, tuple[Needs, str]]] = {
     LeaseState.HELD: ("wait", "Its driver holds its lease."),
     LeaseState.SOFT: ("wait", "Its driver has not renewed its lease in time."),
-    LeaseState.PARKED: ("wait", "Its tasks are writing, or its next step has not begun."),
+    LeaseState.SUSPENDED: ("wait", "Its tasks are writing, or its next step has not begun."),
     LeaseState.RECOVERING: ("wait", "Recovery looks at it."),
     LeaseState.HARD: ("you", "Its driver is gone before the decision."),
     LeaseState.FREE: ("you", "Its driver has left before the decision."),

@@ -50,7 +50,7 @@ SEEN_AS: Final[Mapping[journals.LeaseState, JobLeaseState]] = {
     journals.LeaseState.HELD: JobLeaseState.LIVE,
     journals.LeaseState.SOFT: JobLeaseState.LIVE,
     journals.LeaseState.RECOVERING: JobLeaseState.LIVE,
-    journals.LeaseState.PARKED: JobLeaseState.PARKED,
+    journals.LeaseState.SUSPENDED: JobLeaseState.PARKED,
     journals.LeaseState.HARD: JobLeaseState.OVERDUE,
     journals.LeaseState.FREE: JobLeaseState.LAPSED,
 }
@@ -156,7 +156,7 @@ class HeldJournalLease:
         """Stop renewing and leave the job to its next step; it lapses after `timeout_s`."""
         self.abandon()
         with step("lease"):
-            self._held.leases.park(self._resource, self.stamp, timeout_s)
+            self._held.leases.suspend(self._resource, self.stamp, timeout_s)
 
     def abandon(self) -> None:
         """Stop renewing and let the lease lapse, as a crash would."""

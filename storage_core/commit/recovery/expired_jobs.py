@@ -35,7 +35,7 @@ RECOVERED: Final = "under recovery"
 _LEFT_ALONE: Final = {
     LeaseState.HELD: LIVE,
     LeaseState.SOFT: LIVE,
-    LeaseState.PARKED: PARKED,
+    LeaseState.SUSPENDED: PARKED,
     LeaseState.RECOVERING: RECOVERED,
 }
 """Why an undecided job with a lease in this state is left alone."""

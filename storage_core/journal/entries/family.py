@@ -25,8 +25,8 @@ from lockgate.storage_core.journal.entries.lease_entries import (
     DropLease,
     FreeLease,
     Lease,
-    ParkLease,
     RearmLeases,
+    SuspendLease,
     TakeLease,
 )
 from lockgate.storage_core.journal.entries.op import Event, Moment, Op
@@ -110,7 +110,7 @@ JOURNAL: Final = Family(
     name="journal",
     version=2,
     rows=(Lease, Claim),
-    ops=(TakeLease, ParkLease, FreeLease, DropLease, RearmLeases, ClaimName, ReleaseName),
+    ops=(TakeLease, SuspendLease, FreeLease, DropLease, RearmLeases, ClaimName, ReleaseName),
     migrations="lockgate.storage_core.journal.database.migrations.versions",
     other_tables=("head", "epoch", "entry", "safe_reason", Request.TABLE),
     soft_tables=("holder",),

@@ -22,7 +22,7 @@ class Standing(StrEnum):
     """State stored in a lease's row; the effective state also depends on the time (`LeaseState`)."""
 
     HELD = "held"
-    PARKED = "parked"
+    SUSPENDED = "suspended"
     RECOVERING = "recovering"
     FREE = "free"
 
@@ -43,7 +43,7 @@ class Lease(Row, frozen=True):
             `holder`; the later of the two times counts.
         soft_s: Age of the renewal at which the lease is late.
         hard_s: Age of the renewal at which the lease has lapsed and recovery may start.
-        parked_until_s: Deadline of a parked lease.
+        suspended_until_s: Deadline of a suspended lease.
         detail: Description of the holder, such as its job attempt.
         dropped_s: When its holder renewed others without it; None while each of its renewals renews it.
     """
@@ -61,7 +61,7 @@ class Lease(Row, frozen=True):
     renewed_s: float
     soft_s: float
     hard_s: float
-    parked_until_s: float | None = None
+    suspended_until_s: float | None = None
     detail: str = ""
     dropped_s: float | None = None
 
@@ -77,7 +77,7 @@ class LeaseState(StrEnum):
     HELD = "held"
     SOFT = "soft"
     """Its renewal is late; its holder may be in trouble."""
-    PARKED = "parked"
+    SUSPENDED = "suspended"
     """Between two steps: kept without renewals until a deadline."""
     HARD = "hard"
     """Its limit is over by the journal's clock. It lapses once one process has seen it unrenewed so long."""
@@ -86,11 +86,15 @@ class LeaseState(StrEnum):
 
 
 NEXT: Final[Mapping[LeaseState, frozenset[LeaseState]]] = {
-    LeaseState.HELD: frozenset({LeaseState.SOFT, LeaseState.PARKED, LeaseState.FREE}),
-    LeaseState.SOFT: frozenset({LeaseState.HELD, LeaseState.HARD, LeaseState.PARKED, LeaseState.FREE}),
-    LeaseState.PARKED: frozenset({LeaseState.HELD, LeaseState.HARD, LeaseState.FREE}),
-    LeaseState.HARD: frozenset({LeaseState.HELD, LeaseState.RECOVERING, LeaseState.PARKED, LeaseState.FREE}),
-    LeaseState.RECOVERING: frozenset({LeaseState.HARD, LeaseState.HELD, LeaseState.PARKED, LeaseState.FREE}),
+    LeaseState.HELD: frozenset({LeaseState.SOFT, LeaseState.SUSPENDED, LeaseState.FREE}),
+    LeaseState.SOFT: frozenset({LeaseState.HELD, LeaseState.HARD, LeaseState.SUSPENDED, LeaseState.FREE}),
+    LeaseState.SUSPENDED: frozenset({LeaseState.HELD, LeaseState.HARD, LeaseState.FREE}),
+    LeaseState.HARD: frozenset(
+        {LeaseState.HELD, LeaseState.RECOVERING, LeaseState.SUSPENDED, LeaseState.FREE}
+    ),
+    LeaseState.RECOVERING: frozenset(
+        {LeaseState.HARD, LeaseState.HELD, LeaseState.SUSPENDED, LeaseState.FREE}
+    ),
     LeaseState.FREE: frozenset({LeaseState.HELD, LeaseState.RECOVERING}),
 }
 """Allowed transitions, by an entry, a renewal or the passing of time."""
@@ -112,8 +116,8 @@ def state_of(lease: Lease, now_s: float) -> LeaseState:
     match lease.standing:
         case Standing.FREE:
             return LeaseState.FREE
-        case Standing.PARKED:
-            return LeaseState.PARKED if now_s < (lease.parked_until_s or 0.0) else LeaseState.HARD
+        case Standing.SUSPENDED:
+            return LeaseState.SUSPENDED if now_s < (lease.suspended_until_s or 0.0) else LeaseState.HARD
         case Standing.RECOVERING:
             return LeaseState.RECOVERING if age_s < lease.hard_s else LeaseState.HARD
         case Standing.HELD:
@@ -128,7 +132,7 @@ def is_overdue(lease: Lease, now_s: float) -> bool:
     A renewal that lies more than the limit in the future shows that the clock was set back.
     """
     match lease.standing:
-        case Standing.FREE | Standing.PARKED:
+        case Standing.FREE | Standing.SUSPENDED:
             return state_of(lease, now_s) in TAKES["recover"]
         case _:
             return not -lease.hard_s <= now_s - lease.renewed_s < lease.hard_s
@@ -162,7 +166,7 @@ def state_for(seen: Seen | None, lease: Lease, at_s: float) -> LeaseState:
         lease: The lease.
         at_s: Time of the database's clock.
     """
-    if seen is None or lease.standing in {Standing.FREE, Standing.PARKED}:
+    if seen is None or lease.standing in {Standing.FREE, Standing.SUSPENDED}:
         return state_of(lease, at_s)
     is_same = lease.stamp == seen.stamp and lease.renewed_s <= seen.renewed_s
     return LeaseState.HARD if is_same else LeaseState(lease.standing)
@@ -274,7 +278,7 @@ class FencedOp(_LeaseOp, frozen=True):
         """
 
 
-class ParkLease(FencedOp, frozen=True, tag="park-lease"):
+class SuspendLease(FencedOp, frozen=True, tag="suspend-lease"):
     """Keep a resource's lease without renewals, until its next step.
 
     Attributes:
@@ -284,9 +288,9 @@ class ParkLease(FencedOp, frozen=True, tag="park-lease"):
     for_s: float
 
     def fold_held(self, state: State, moment: Moment, lease: Lease) -> None:
-        """Park the lease."""
+        """Suspend the lease."""
         until_s = moment.at_s + self.for_s
-        state.put(msgspec.structs.replace(lease, standing=Standing.PARKED, parked_until_s=until_s))
+        state.put(msgspec.structs.replace(lease, standing=Standing.SUSPENDED, suspended_until_s=until_s))
 
 
 class FreeLease(FencedOp, frozen=True, tag="free-lease"):
@@ -294,7 +298,7 @@ class FreeLease(FencedOp, frozen=True, tag="free-lease"):
 
     def fold_held(self, state: State, moment: Moment, lease: Lease) -> None:  # noqa: ARG002 - of the base
         """Free the lease."""
-        state.put(msgspec.structs.replace(lease, standing=Standing.FREE, parked_until_s=None))
+        state.put(msgspec.structs.replace(lease, standing=Standing.FREE, suspended_until_s=None))
 
 
 class DropLease(_LeaseOp, frozen=True, tag="drop-lease"):
@@ -323,17 +327,17 @@ class RearmLeases(Op, frozen=True, tag="rearm-leases"):
         return [(Lease, (resource,)) for resource in self.resources or ()]
 
     def fold(self, state: State, moment: Moment) -> int:
-        """Set each lease's renewal to now and extend parked ones by their hard limit; return their number."""
+        """Renew each lease now, extend suspended ones by their hard limit, and return their number."""
         if self.resources is None:
             named = state.where(Lease)
         else:
             named = [lease for one in self.resources if (lease := state.get(Lease, one)) is not None]
         leases = [lease for lease in named if lease.standing is not Standing.FREE]
         for lease in leases:
-            until_s = lease.parked_until_s
+            until_s = lease.suspended_until_s
             if until_s is not None:
                 until_s = max(until_s, moment.at_s + lease.hard_s)
-            state.put(msgspec.structs.replace(lease, renewed_s=moment.at_s, parked_until_s=until_s))
+            state.put(msgspec.structs.replace(lease, renewed_s=moment.at_s, suspended_until_s=until_s))
         return len(leases)
 
 
@@ -371,7 +375,7 @@ def _why_lost(stamp: Stamp, lease: Lease | None) -> str:
     match lease.standing:
         case Standing.FREE:
             return "it was given back"
-        case Standing.PARKED:
-            return "it was parked"
+        case Standing.SUSPENDED:
+            return "it was suspended"
         case _:
             return f"it is {lease.standing} by {lease.holder}, another holder"

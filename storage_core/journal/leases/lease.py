@@ -1,6 +1,6 @@
 """Lease: the right of one holder to write one resource, until it lapses.
 
-Taking a lease writes an entry and issues a new stamp; a renewal writes none. Renewal, parking and release
+Taking a lease writes an entry and issues a new stamp; a renewal writes none. Renewal, suspension and release
 compare the stamp, so that a holder that was paused learns that it lost its lease. One call renews all leases
 of a holder. Its row, states and entries are in `entries/lease_entries.py`.
 
@@ -26,10 +26,10 @@ from lockgate.storage_core.journal.entries.lease_entries import (
     FreeLease,
     Lease,
     LeaseState,
-    ParkLease,
     Purpose,
     Seen,
     Standing,
+    SuspendLease,
     TakeLease,
     fenced,
     is_overdue,
@@ -123,13 +123,13 @@ class Leases:
         lost = [resource for resource in held if resource not in alive]
         return {resource: fenced(resource, held[resource], self._row(resource)) for resource in lost}
 
-    def park(self, resource: str, stamp: Stamp, for_s: float) -> None:
+    def suspend(self, resource: str, stamp: Stamp, for_s: float) -> None:
         """Keep a lease for `for_s` without renewals, until its next step.
 
         Raises:
             FencedError: It is lost.
         """
-        self.journal.apply(ParkLease(resource=resource, stamp=stamp, for_s=for_s))
+        self.journal.apply(SuspendLease(resource=resource, stamp=stamp, for_s=for_s))
 
     def free(self, resource: str, stamp: Stamp) -> None:
         """Free a lease.
@@ -164,8 +164,8 @@ class Leases:
         match lease.standing:
             case Standing.FREE:
                 return 0.0
-            case Standing.PARKED:  # it is not renewed, and its deadline is a time of day
-                return max(0.0, (lease.parked_until_s or 0.0) - now_s)
+            case Standing.SUSPENDED:  # it is not renewed, and its deadline is a time of day
+                return max(0.0, (lease.suspended_until_s or 0.0) - now_s)
         name = f"{self.journal.identity}/{lease.resource}"
         renewal = (lease.stamp, lease.standing, lease.renewed_s)
         monotonic_s = self.journal.clock.monotonic_s()
@@ -202,7 +202,7 @@ def overdue_leases(reading: Reading, now_s: float, within_s: float) -> Iterator[
     leases = select(*columns_of(Lease)).where(LEASE.c.journal == reading.journal)
     for query in (
         leases.where(LEASE.c.standing == Standing.FREE),
-        leases.where(LEASE.c.standing == Standing.PARKED, LEASE.c.parked_until_s <= now_s),
+        leases.where(LEASE.c.standing == Standing.SUSPENDED, LEASE.c.suspended_until_s <= now_s),
         *(leases.where(LEASE.c.standing == one, LEASE.c.dropped_s > 0) for one in sorted(RENEWABLE)),
     ):
         with reading.connection.execute(query.execution_options(yield_per=_LEASES_FETCHED)) as found:

@@ -23,7 +23,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.journal import Mutation, Stamp
 from lockgate.storage_core.journal.entries.claim_entries import ClaimName, ReleaseName
 from lockgate.storage_core.journal.entries.family import known_families
-from lockgate.storage_core.journal.entries.lease_entries import DropLease, FreeLease, ParkLease, TakeLease
+from lockgate.storage_core.journal.entries.lease_entries import DropLease, FreeLease, SuspendLease, TakeLease
 from lockgate.storage_core.journal.entries.op import Op
 
 TABLES: Final = tuple(kind.TABLE for kind in known_families().rows)
@@ -40,7 +40,7 @@ COUNTS: Final = ("jobs", "rows", "with_rows", "size_bytes", "with_size", "commit
 TAKEN_FROM: Final = {
     "write": {"free"},
     "recover": {"free", "hard"},
-    "take over": {"free", "held", "soft", "parked", "hard", "recovering"},
+    "take over": {"free", "held", "soft", "suspended", "hard", "recovering"},
 }
 
 Row = dict[str, Any]
@@ -162,12 +162,12 @@ class JournalModel:
             return None
         held = [lease for lease in self.tables["lease"].values() if lease["standing"] != "free"]
         by_entry = [
-            lease for lease in held if lease["standing"] == "parked" or lease["dropped_s"] is not None
+            lease for lease in held if lease["standing"] == "suspended" or lease["dropped_s"] is not None
         ]
         for lease in by_entry:
             lease["renewed_s"] = now_s
-            if lease["parked_until_s"] is not None:
-                lease["parked_until_s"] = max(lease["parked_until_s"], now_s + lease["hard_s"])
+            if lease["suspended_until_s"] is not None:
+                lease["suspended_until_s"] = max(lease["suspended_until_s"], now_s + lease["hard_s"])
         rest = [lease for lease in held if lease not in by_entry]
         for holder in {lease["holder"] for lease in rest}:
             self._renew(holder, [lease for lease in rest if lease["holder"] == holder], now_s)
@@ -231,18 +231,18 @@ class JournalModel:
             "renewed_s": max(now_s, self.holders.get(op.holder, 0.0)),  # later if the clock was set back
             "soft_s": op.soft_s,
             "hard_s": op.hard_s,
-            "parked_until_s": None,
+            "suspended_until_s": None,
             "detail": op.detail,
             "dropped_s": None,
         }
         return stamp, before
 
-    def _park(self, op: ParkLease, stamp: Stamp, now_s: float) -> None:
+    def _suspend(self, op: SuspendLease, stamp: Stamp, now_s: float) -> None:
         lease = self._held(op.resource, op.stamp)
-        lease.update(standing="parked", parked_until_s=now_s + op.for_s)
+        lease.update(standing="suspended", suspended_until_s=now_s + op.for_s)
 
     def _free(self, op: FreeLease, stamp: Stamp, now_s: float) -> None:
-        self._held(op.resource, op.stamp).update(standing="free", parked_until_s=None)
+        self._held(op.resource, op.stamp).update(standing="free", suspended_until_s=None)
 
     def _drop(self, op: DropLease, stamp: Stamp, now_s: float) -> None:
         if self.tables["lease"].get((op.resource,), {}).get("standing") == "free":
@@ -313,7 +313,7 @@ class JournalModel:
 
 _FOLDS: Final[dict[type[Op], Callable[..., Any]]] = {
     TakeLease: JournalModel._take,
-    ParkLease: JournalModel._park,
+    SuspendLease: JournalModel._suspend,
     FreeLease: JournalModel._free,
     DropLease: JournalModel._drop,
     RecordJob: JournalModel._record_job,
@@ -325,12 +325,12 @@ _FOLDS: Final[dict[type[Op], Callable[..., Any]]] = {
 
 
 def state_of(lease: Row, now_s: float) -> str:
-    """Return the state of a lease: overdue after its soft limit, lapsed after its hard or parking limit."""
+    """Return the state of a lease: overdue after its soft limit, lapsed after its hard one."""
     age_s = now_s - lease["renewed_s"]
     if lease["standing"] == "free":
         return "free"
-    if lease["standing"] == "parked":
-        return "parked" if now_s < lease["parked_until_s"] else "hard"
+    if lease["standing"] == "suspended":
+        return "suspended" if now_s < lease["suspended_until_s"] else "hard"
     if age_s >= lease["hard_s"]:
         return "hard"
     if lease["standing"] == "recovering":
@@ -339,7 +339,7 @@ def state_of(lease: Row, now_s: float) -> str:
 
 
 def with_renewals_of_held(tables: Mapping[str, Table]) -> dict[str, Table]:
-    """Return tables without the renewals of leases that are parked or free: they mean nothing."""
+    """Return tables without the renewals of leases that are suspended or free: they mean nothing."""
     rest = copy.deepcopy(dict(tables))
     for lease in rest["lease"].values():
         if lease["standing"] not in RENEWABLE:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lockgate.storage_core.commit.registry.entries import ForgetJob, RecordJob, RecordTask
 from lockgate.storage_core.journal import Stamp
 from lockgate.storage_core.journal.entries.claim_entries import ClaimName, ReleaseName
-from lockgate.storage_core.journal.entries.lease_entries import DropLease, FreeLease, ParkLease, TakeLease
+from lockgate.storage_core.journal.entries.lease_entries import DropLease, FreeLease, SuspendLease, TakeLease
 from lockgate.storage_core.journal.entries.op import Op
 
 HOLDERS: Final = ("ann", "bob")
@@ -34,7 +34,7 @@ class Wish:
 
     def with_stamp(self, held: Mapping[tuple[str, str], Stamp]) -> Op:
         """Fill in the stamp with which the holder last took the resource, even if it has lost it."""
-        if isinstance(self.op, (ParkLease, FreeLease)):
+        if isinstance(self.op, (SuspendLease, FreeLease)):
             return msgspec.structs.replace(self.op, stamp=held.get((self.holder, self.op.resource), Stamp()))
         return self.op
 
@@ -69,7 +69,7 @@ def ends(draw: st.DrawFn) -> Wish:
     op = draw(
         st.sampled_from(
             (
-                ParkLease(resource=resource, stamp=Stamp(), for_s=2 * HARD_S),
+                SuspendLease(resource=resource, stamp=Stamp(), for_s=2 * HARD_S),
                 FreeLease(resource=resource, stamp=Stamp()),
                 DropLease(resource=resource),
             )

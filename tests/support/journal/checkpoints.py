@@ -17,7 +17,7 @@ from lockgate.storage_core.journal.checkpoint.restore import Restored, restore
 from lockgate.storage_core.journal.checkpoint.verify import Verification, verify
 from lockgate.storage_core.journal.entries.claim_entries import ClaimName
 from lockgate.storage_core.journal.entries.family import known_families
-from lockgate.storage_core.journal.entries.lease_entries import FreeLease, ParkLease, TakeLease
+from lockgate.storage_core.journal.entries.lease_entries import FreeLease, SuspendLease, TakeLease
 from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.journal import maintenance
 from lockgate.storage_core.journal.write.head import begin_epoch
@@ -89,7 +89,7 @@ class JournalWorld:
         names = [f"job:{number}-{letter}" for letter in "abc"]
         _, b, c = self.apply(*(take(name) for name in names))
         self.apply(
-            ParkLease(resource=names[1], stamp=b, for_s=60),
+            SuspendLease(resource=names[1], stamp=b, for_s=60),
             FreeLease(resource=names[2], stamp=c),
             job(number),
             task(number),

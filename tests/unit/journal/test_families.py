@@ -18,7 +18,7 @@ from lockgate.storage_core.journal.checkpoint.verify import verify
 from lockgate.storage_core.journal.database.schema import VERSION_TABLE
 from lockgate.storage_core.journal.entries import family as family_module
 from lockgate.storage_core.journal.entries.family import FAMILIES, Families, Family, known_families
-from lockgate.storage_core.journal.entries.lease_entries import DropLease, FencedOp, FreeLease, ParkLease
+from lockgate.storage_core.journal.entries.lease_entries import DropLease, FencedOp, FreeLease, SuspendLease
 from lockgate.storage_core.journal.entries.op import ArtefactsTaken, ResourceEnded
 from tests.support.commit.destination import ManualClock
 from tests.support.journal.checkpoints import DEST, JournalWorld, job
@@ -196,7 +196,7 @@ def test_a_fenced_entry_at_a_lost_stamp_is_refused_before_its_own_fold(
         leases.free("r", old)
     if standing == "gone":
         timed_journal.apply(DropLease(resource="r"))
-    for op in (FreeLease(resource="r", stamp=old), ParkLease(resource="r", stamp=old, for_s=1)):
+    for op in (FreeLease(resource="r", stamp=old), SuspendLease(resource="r", stamp=old, for_s=1)):
         with pytest.raises(FencedError, match="change nothing more"):
             timed_journal.apply(op)
 
@@ -206,4 +206,4 @@ def test_a_lapsed_lease_that_nobody_has_taken_still_fences_nobody(
 ) -> None:
     stamp = Leases(timed_journal).take("r", "h", purpose="write", soft_s=1, hard_s=2)
     clock.sleep(1_000)
-    timed_journal.apply(ParkLease(resource="r", stamp=stamp, for_s=1))
+    timed_journal.apply(SuspendLease(resource="r", stamp=stamp, for_s=1))

@@ -21,8 +21,8 @@ from lockgate.storage_core.journal.leases import renewal
 from tests.support.commit.destination import ManualClock
 from tests.support.journal.lease_states import lease_states
 
-SOFT_S, HARD_S, PARKED_S = 30.0, 120.0, 90.0
-HELD, SOFT, PARKED, HARD, RECOVERING, FREE = LeaseState
+SOFT_S, HARD_S, SUSPENDED_S = 30.0, 120.0, 90.0
+HELD, SOFT, SUSPENDED, HARD, RECOVERING, FREE = LeaseState
 
 
 class Resource:
@@ -48,8 +48,8 @@ class Resource:
     def renew(self) -> dict[str, str]:
         return self.leases.renew(self.holder, {self.name: self.stamp})
 
-    def park(self) -> None:
-        self.leases.park(self.name, self.stamp, PARKED_S)
+    def suspend(self) -> None:
+        self.leases.suspend(self.name, self.stamp, SUSPENDED_S)
 
     def free(self) -> None:
         self.leases.free(self.name, self.stamp)
@@ -69,14 +69,14 @@ def hard(lease: Resource) -> None:
     lease.clock.sleep(HARD_S)
 
 
-def parked(lease: Resource) -> None:
+def suspended(lease: Resource) -> None:
     held(lease)
-    lease.park()
+    lease.suspend()
 
 
-def parked_too_long(lease: Resource) -> None:
-    parked(lease)
-    lease.clock.sleep(PARKED_S)
+def suspended_too_long(lease: Resource) -> None:
+    suspended(lease)
+    lease.clock.sleep(SUSPENDED_S)
 
 
 def recovering(lease: Resource) -> None:
@@ -106,8 +106,8 @@ def never_taken(lease: Resource) -> None:
 WAYS: dict[Callable[[Resource], None], LeaseState] = {
     held: HELD,
     soft: SOFT,
-    parked: PARKED,
-    parked_too_long: HARD,
+    suspended: SUSPENDED,
+    suspended_too_long: HARD,
     hard: HARD,
     recovering: RECOVERING,
     recovering_for_long: RECOVERING,
@@ -156,12 +156,12 @@ def test_a_lease_can_be_acquired_only_from_the_states_that_its_purpose_allows(
 
 
 def assert_fenced(lease: Resource, holder: str, stamp: Stamp) -> None:
-    """Assert that an old stamp can neither renew, nor park, nor free, and that the error gives the reason."""
+    """Assert that an old stamp cannot renew, suspend or free, and that the error gives the reason."""
     view = lease.leases.look(lease.name)
     (lost,) = lease.leases.renew(holder, {lease.name: stamp}).values()
     assert "stop, and change nothing more" in lost
     with pytest.raises(FencedError, match="change nothing more"):
-        lease.leases.park(lease.name, stamp, PARKED_S)
+        lease.leases.suspend(lease.name, stamp, SUSPENDED_S)
     with pytest.raises(FencedError, match="change nothing more"):
         lease.leases.free(lease.name, stamp)
     assert lease.leases.look(lease.name) == view
@@ -174,7 +174,7 @@ def moves(lease: Resource) -> dict[str, Callable[[], object]]:
     }
     steps = (SOFT_S, HARD_S - SOFT_S)  # no longer steps, so that time passes through every state
     passing = {f"{step_s:g} s": (lambda step_s=step_s: lease.clock.sleep(step_s)) for step_s in steps}
-    return {**takes, **passing, "renew": lease.renew, "park": lease.park, "free": lease.free}
+    return {**takes, **passing, "renew": lease.renew, "suspend": lease.suspend, "free": lease.free}
 
 
 def test_the_observed_lease_transitions_are_exactly_those_of_the_table(
@@ -212,7 +212,7 @@ def test_a_renewal_however_late_restarts_both_limits_of_a_lease_that_nobody_has_
     assert lease.state is HARD
 
 
-@pytest.mark.parametrize("way", [parked, parked_too_long, free], ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", [suspended, suspended_too_long, free], ids=lambda way: way.__name__)
 def test_renewing_a_lease_that_cannot_be_renewed_reports_its_loss_and_does_not_change_it(
     lease: Resource, way: Callable[[Resource], None]
 ) -> None:
@@ -223,9 +223,9 @@ def test_renewing_a_lease_that_cannot_be_renewed_reports_its_loss_and_does_not_c
 
 
 def test_a_holder_learns_why_a_lease_that_no_other_holder_acquired_is_lost(lease: Resource) -> None:
-    parked(lease)
+    suspended(lease)
 
-    assert "is lost: it was parked; stop" in lease.renew()[lease.name]
+    assert "is lost: it was suspended; stop" in lease.renew()[lease.name]
 
     lease.free()
     assert "is lost: it was given back; stop" in lease.renew()[lease.name]
@@ -249,9 +249,9 @@ def test_a_dead_recovery_is_recovered_with_a_new_stamp_and_fenced(lease: Resourc
     assert_fenced(lease, "recoverer", died)
 
 
-def test_a_parked_lease_is_left_alone_until_its_deadline(lease: Resource) -> None:
-    parked(lease)
-    lease.clock.sleep(PARKED_S - 1)
+def test_a_suspended_lease_is_left_alone_until_its_deadline(lease: Resource) -> None:
+    suspended(lease)
+    lease.clock.sleep(SUSPENDED_S - 1)
     with pytest.raises(LeaseHeldError):
         lease.take("recoverer", "recover")
     lease.clock.sleep(1)
@@ -337,9 +337,9 @@ def test_only_a_free_lease_is_dropped(lease: Resource, timed_journal: Journal) -
     timed_journal.apply(DropLease(resource=lease.name))
 
 
-def test_a_parked_lease_that_is_taken_over_loses_its_deadline(lease: Resource) -> None:
-    parked(lease)
+def test_a_suspended_lease_that_is_taken_over_loses_its_deadline(lease: Resource) -> None:
+    suspended(lease)
     lease.take("second", "take over")
     view = lease.leases.look(lease.name)
     assert view is not None
-    assert (view.lease.standing, view.lease.parked_until_s) == (Standing.HELD, None)
+    assert (view.lease.standing, view.lease.suspended_until_s) == (Standing.HELD, None)

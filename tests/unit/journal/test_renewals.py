@@ -114,13 +114,13 @@ def test_every_renewal_is_seen_in_every_lease_wherever_the_clock_goes(
 
 def ways(leases: Leases, clock: ManualClock) -> None:
     """Make leases in every state, of holders that renew and of others."""
-    alive = take_all(leases, "alive", "kept", "given up", "parked", "parked too long", "free")
+    alive = take_all(leases, "alive", "kept", "given up", "suspended", "suspended too long", "free")
     take_all(leases, "dead before its first renewal", "early")
     dead = take_all(leases, "dead", "late")
     assert leases.renew("alive", alive) == {}
     assert leases.renew("dead", dead) == {}
-    leases.park("parked", alive["parked"], 10 * HARD_S)
-    leases.park("parked too long", alive["parked too long"], 1)
+    leases.suspend("suspended", alive["suspended"], 10 * HARD_S)
+    leases.suspend("suspended too long", alive["suspended too long"], 1)
     leases.free("free", alive["free"])
     clock.sleep(HARD_S + 1)
     assert leases.renew("alive", {"kept": alive["kept"]}) == {}
@@ -139,7 +139,7 @@ def test_the_overdue_leases_are_those_of_holders_that_do_not_renew(
         overdue = [lease.resource for lease in reading.where(Lease, {}) if is_overdue(lease, clock.now)]
     assert sorted(found) == sorted(overdue)
     if not later_s:
-        assert sorted(found) == ["free", "given up", "late", "parked too long"]
+        assert sorted(found) == ["free", "given up", "late", "suspended too long"]
 
 
 def test_overdue_leases_are_found_by_indexes(tmp_path: Path) -> None:

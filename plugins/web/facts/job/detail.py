@@ -243,8 +243,8 @@ def _of_journal(lease: Lease, now_s: float) -> SeenLease:
     state = state_of(lease, now_s)
     if state is LeaseState.FREE:
         return SeenLease(JobLeaseState.LAPSED, job_attempt=lease.detail)
-    is_parked = lease.standing is Standing.PARKED
-    until_s = (lease.parked_until_s or 0.0) if is_parked else lease.renewed_s + lease.hard_s
+    is_parked = lease.standing is Standing.SUSPENDED
+    until_s = (lease.suspended_until_s or 0.0) if is_parked else lease.renewed_s + lease.hard_s
     return SeenLease(
         _by_deadline(is_parked, until_s, lease.hard_s, now_s),
         until_s,

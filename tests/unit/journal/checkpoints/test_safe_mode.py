@@ -6,7 +6,7 @@ import pytest
 
 from lockgate.storage_core.errors import SafeModeError
 from lockgate.storage_core.journal import Leases, LeaseState, Stamp, safe_mode
-from lockgate.storage_core.journal.entries.lease_entries import Lease, ParkLease
+from lockgate.storage_core.journal.entries.lease_entries import Lease, SuspendLease
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode, refuse_in_safe_mode
 from tests.support.journal.checkpoints import JournalWorld, take
 from tests.support.journal.lease_states import lease_states
@@ -42,29 +42,29 @@ def test_leaving_safe_mode_restarts_the_limits_of_every_holder(journals: Journal
         states = lease_states(journal)
         journals.clock.sleep(119)
         with journal.reading() as reading:
-            parked = reading.get(Lease, "job:1-b")
+            suspended = reading.get(Lease, "job:1-b")
 
     assert states == {
         "job:1-a": LeaseState.HELD,
-        "job:1-b": LeaseState.PARKED,
+        "job:1-b": LeaseState.SUSPENDED,
         "job:1-c": LeaseState.FREE,
     }
-    assert parked is not None
-    assert (parked.parked_until_s or 0) > journals.clock.now
+    assert suspended is not None
+    assert (suspended.suspended_until_s or 0) > journals.clock.now
     assert journals.verify(journals.spare_url).findings == ()
 
 
-def test_leaving_safe_mode_writes_parked_leases_in_pages_and_held_ones_not_at_all(
+def test_leaving_safe_mode_writes_suspended_leases_in_pages_and_held_ones_not_at_all(
     journals: JournalWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One entry for all leases held the head for seconds."""
     monkeypatch.setattr(safe_mode, "PAGE", 2)
-    parked = ["p1", "p2", "p3"]
-    stamps = journals.apply(*map(take, [*parked, "dropped", "h1", "h2", "h3"]))
+    suspended = ["p1", "p2", "p3"]
+    stamps = journals.apply(*map(take, [*suspended, "dropped", "h1", "h2", "h3"]))
     journals.apply(
         *(
-            ParkLease(resource=name, stamp=stamp, for_s=60)
-            for name, stamp in zip(parked, stamps, strict=False)
+            SuspendLease(resource=name, stamp=stamp, for_s=60)
+            for name, stamp in zip(suspended, stamps, strict=False)
         ),
         *(take(name, holder=name) for name in ("h4", "h5", "h6")),
     )

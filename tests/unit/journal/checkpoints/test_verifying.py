@@ -78,7 +78,7 @@ def test_a_renewal_after_the_clock_was_set_back_leaves_entries_that_can_be_repla
         ("UPDATE entry SET payload = '{}' WHERE sequence = 5", r"entry 1\.5: not a readable free-lease"),
         ("UPDATE entry SET epoch = 2 WHERE sequence = 5", r"entry 2\.5: by the journal's epochs .* 1"),
         (
-            "UPDATE entry SET result = replace(result, 'free', 'parked') WHERE sequence = 1",
+            "UPDATE entry SET result = replace(result, 'free', 'suspended') WHERE sequence = 1",
             r"entry 1\.1: take-lease gives .* where .* was answered",
         ),
         (

@@ -49,8 +49,8 @@ def test_the_fields_of_a_row_are_the_columns_of_its_table_in_order(kind: type[ms
 
 def test_texts_numbers_and_nulls_are_read_back_exactly(journal: Journal) -> None:
     rows: list[Row] = [lease(f"{n}{text}", detail=text) for n, text in enumerate(TEXTS)]
-    rows += [lease(f"f{n}", renewed_s=one, parked_until_s=one) for n, one in enumerate(FIGURES)]
-    rows += [lease("large", sequence=2**62), lease("none", parked_until_s=None)]
+    rows += [lease(f"f{n}", renewed_s=one, suspended_until_s=one) for n, one in enumerate(FIGURES)]
+    rows += [lease("large", sequence=2**62), lease("none", suspended_until_s=None)]
     put(journal, rows)
     with journal.reading() as reading:
         found = reading.find(Lease, [row.key for row in rows])
@@ -191,7 +191,7 @@ def test_rows_are_stored_identically_by_copy_and_by_insert(journal: Journal, siz
         lease(f"new{n}", detail=TEXTS[n % len(TEXTS)], renewed_s=FIGURES[n % len(FIGURES)])
         for n in range(size)
     ]
-    changed = [msgspec.structs.replace(row, detail="changed", parked_until_s=1.0) for row in old]
+    changed = [msgspec.structs.replace(row, detail="changed", suspended_until_s=1.0) for row in old]
     rows: list[Row] = [*new, *changed]
     with journal.database.write() as connection:
         changes = {(type(row), row.key): row for row in rows}

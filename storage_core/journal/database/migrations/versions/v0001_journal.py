@@ -66,7 +66,7 @@ def upgrade() -> None:
         Column("renewed_s", Double, nullable=False),
         Column("soft_s", Double, nullable=False),
         Column("hard_s", Double, nullable=False),
-        Column("parked_until_s", Double),
+        Column("suspended_until_s", Double),
         Column("detail", Text, nullable=False),
     )
     op.create_index("lease_by_holder", "lease", ["journal", "holder"])
