@@ -127,10 +127,8 @@ def _rearm_unrenewed(journal: Journal) -> int:
 
 
 def _rearm_holders(journal: Journal) -> int:
-    """Renew for all holders, a page of them for each transaction; return the number of their leases.
-
-    A restored journal has no rows of holders: this also inserts them.
-    """
+    """Renew for all holders, a page of them for each transaction; return the number of their leases."""
+    # A restored journal has no rows of holders: `renew_holder` also inserts them.
     query = (
         select(LEASE.c.holder, func.max(RENEWED_S).label("newest_s"), func.count().label("leases"))
         .where(LEASE.c.journal == journal.name, IS_RENEWABLE, LEASE.c.dropped_s.is_(None))

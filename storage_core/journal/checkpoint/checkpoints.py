@@ -172,24 +172,24 @@ class Checkpoints:
                     f"{snapshot.name} is not the one that was verified; nothing was changed; verify again"
                 )
 
-    def claim_epoch(self, epoch: int, claim: bytes) -> bool:
-        """Claim the number of an epoch permanently; return whether this claimant has it.
+    def reserve_epoch(self, epoch: int, owner: bytes) -> bool:
+        """Reserve the number of an epoch permanently; return whether this owner has it.
 
         Args:
             epoch: Number of the epoch.
-            claim: Unique content of the claimant; the same in retries.
+            owner: Unique name of the owner; the same in retries.
         """
-        return self._claim(f"epochs/{epoch:018d}.json", claim) == claim
+        return self._create_or_read(f"epochs/{epoch:018d}.json", owner) == owner
 
-    def claim_folder(self, identity: str) -> None:
+    def reserve_folder(self, identity: str) -> None:
         """Reserve the folder for a journal.
 
         Raises:
             MalformedJournalError: It belongs to another journal of the same name.
         """
-        holder = self._claim("journal.json", msgspec.json.encode({"identity": identity}))
+        owner = self._create_or_read("journal.json", msgspec.json.encode({"identity": identity}))
         try:
-            found = decode_json(holder, dict[str, str]).get("identity", "")
+            found = decode_json(owner, dict[str, str]).get("identity", "")
         except msgspec.DecodeError as error:
             raise MalformedJournalError(
                 f"{self.store.url}/{self._folder}/journal.json cannot be read: {error}; nothing was changed"
@@ -204,14 +204,14 @@ class Checkpoints:
                 if upload.begun_s < before_s:
                     self.store.abort_upload(upload.key, upload.upload_id)
 
-    def _claim(self, name: str, claim: bytes) -> bytes:
+    def _create_or_read(self, name: str, content: bytes) -> bytes:
         """Create an object unless it exists; return its content, which may be that of an earlier try."""
         key = f"{self._folder}/{name}"
         try:
-            self.store.create(key, claim)
+            self.store.create(key, content)
         except AlreadyExistsError:
             return self.store.get(key)
-        return claim
+        return content
 
     def _upload(self, key: str, first: bytes, file: IO[bytes]) -> None:
         token = new_token()
@@ -263,7 +263,7 @@ def take_checkpoint(reading: Reading, checkpoints: Checkpoints) -> tuple[Checkpo
     reading.stay_open()
     status, is_new = reading.status(), False
     with step("checkpoint"):
-        checkpoints.claim_folder(status.identity)
+        checkpoints.reserve_folder(status.identity)
         found = checkpoints.all()
         if status.stamp not in {checkpoint.stamp for checkpoint in found}:
             with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:

@@ -176,7 +176,7 @@ def _prune_slice(connection: Connection, journal: str, last: int) -> int:
 
 
 def _forget_requests(journal: Journal, before_s: float) -> Iterator[int]:
-    """Delete old request ids; yield how many are done. Before the first one, refuse requests of that age."""
+    """Delete old request ids; refuse requests of that age first; yield how many are done."""
     done = 0
     old = select(REQUEST.c.request_id).where(
         REQUEST.c.journal == journal.name, REQUEST.c.at_s < before_s - CLOCKS_APART_S

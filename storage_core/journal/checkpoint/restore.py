@@ -1,7 +1,7 @@
 """Restore a journal from its newest checkpoint and the entries of a database that survived.
 
 A restore is one transaction, so an interrupted one has no effect and can be repeated. It begins an epoch
-whose number it has claimed in the checkpoints' store, so that no stamp is issued twice.
+whose number it has reserved in the checkpoints' store, so that no stamp is issued twice.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from lockgate.storage_core.journal.write.head import Head, SafeReason, begin_epo
 from lockgate.storage_core.stamp import Stamp
 
 EPOCH_STEP: Final = 1000
-"""Restores begin epochs that are multiples of this. Failovers count by one without a claim, so an epoch that
+"""Restores begin epochs that are multiples of this. Failovers count by one and reserve none, so an epoch that
 no checkpoint contains never has the number of a restore."""
 
 
@@ -111,14 +111,14 @@ def restore_in_place(journal: Journal, checkpoints: Checkpoints) -> Stamp:
     with step("restore"):
         with journal.reading() as reading:
             status, epochs = reading.status(), read_epochs(reading)
-        checkpoints.claim_folder(status.identity)
+        checkpoints.reserve_folder(status.identity)
         newest = checkpoints.newest()
         if newest is not None and not _is_known(newest.stamp, status.stamp, epochs):
             raise ConflictError(
                 f"journal {journal.url} stands at {status.stamp}, a checkpoint at {newest.stamp}; nothing "
                 "was changed; restore that into an empty database, which loses less"
             )
-        number = _claim(checkpoints, epochs, status.identity)
+        number = _reserve_epoch(checkpoints, epochs, status.identity)
         with maintenance(journal, "epoch") as (connection, head):
             reason = "the database came back from a backup of its own"
             begin_epoch(
@@ -182,7 +182,7 @@ def _base(checkpoints: Checkpoints, wanted: Stamp | None, reading: Reading | Non
         stamp = newest.stamp
     if stamp is not None:
         with checkpoints.open(stamp) as snapshot:
-            checkpoints.claim_folder(snapshot.header.identity)
+            checkpoints.reserve_folder(snapshot.header.identity)
             yield _of_checkpoint(snapshot, reading)
     elif reading is not None:
         status = reading.status()
@@ -237,7 +237,7 @@ class _Restoring:
         done = self._earlier_run()
         if done is not None:
             return done
-        number = _claim(self._checkpoints, self._base.epochs, self._base.identity)
+        number = _reserve_epoch(self._checkpoints, self._base.epochs, self._base.identity)
         with maintenance(self._journal, "restore") as (connection, head):
             self._write(connection, head, number)
         self._journal.identity = self._base.identity
@@ -314,10 +314,8 @@ class _Restoring:
 
 
 def _is_known(checkpoint: Stamp, stamp: Stamp, epochs: Sequence[Epoch]) -> bool:
-    """Return whether a database at a stamp contains a checkpoint's entries, or has cut them off.
-
-    An epoch that has begun by itself, because a file was put back, and that has no entries cuts nothing off.
-    """
+    """Return whether a database at a stamp contains a checkpoint's entries, or has cut them off."""
+    # An epoch that has begun by itself, because a file was put back, and has no entries cuts nothing off.
     cuts = [epoch.epoch for epoch in epochs if epoch.before < checkpoint.sequence]
     is_chosen = any(epoch > checkpoint.epoch and epoch % EPOCH_STEP == 0 for epoch in cuts)
     has_entries = epoch_of(epochs, stamp.sequence) > checkpoint.epoch
@@ -326,11 +324,11 @@ def _is_known(checkpoint: Stamp, stamp: Stamp, epochs: Sequence[Epoch]) -> bool:
     return checkpoint <= stamp and checkpoint.epoch in {epoch.epoch for epoch in epochs}
 
 
-def _claim(checkpoints: Checkpoints, epochs: Sequence[Epoch], identity: str) -> int:
-    """Claim the number of a restore's epoch. A run that is interrupted has used up its number."""
-    claim = msgspec.json.encode({"identity": identity, "restore": new_token()})
+def _reserve_epoch(checkpoints: Checkpoints, epochs: Sequence[Epoch], identity: str) -> int:
+    """Reserve the number of a restore's epoch; an interrupted run has used up its number."""
+    owner = msgspec.json.encode({"identity": identity, "restore": new_token()})
     number = max(epoch.epoch for epoch in epochs)
     while True:
         number = (number // EPOCH_STEP + 1) * EPOCH_STEP
-        if checkpoints.claim_epoch(number, claim):
+        if checkpoints.reserve_epoch(number, owner):
             return number

@@ -290,7 +290,7 @@ class _Verifying:
         return sums == self._sums
 
     def _report_rows(self, where: str, rows: Iterable[Row]) -> None:
-        """Add the differences from the folded rows to the findings. There is at least one."""
+        """Add the differences from the folded rows to the findings, at least one."""
         if self._report(where, self._database.differences(rows)):
             self.findings.append(f"{where}: a row is there twice")
 

@@ -203,11 +203,9 @@ def _rest(table: Table) -> list[Column[Any]]:
 
 
 def _has_one_index(table: Table) -> bool:
-    """Return whether the primary key is the table's only index.
-
-    While a table is small, PostgreSQL may choose any index that begins with the journal, and a cached plan
-    would then keep reading the whole journal with it.
-    """
+    """Return whether the primary key is the table's only index."""
+    # While a table is small, PostgreSQL may choose any index that begins with the journal, and a cached plan
+    # would then keep reading the whole journal with it.
     return not table.indexes
 
 

@@ -237,20 +237,16 @@ def postgresql_engine(url: URL, busy_s: float, *, is_primary: bool, silence_s: f
 
 
 def _has_input(connection: psycopg.Connection) -> bool:
-    """Return whether an idle connection has received data: mostly that the server has closed it.
-
-    This needs no round trip.
-    """
+    """Return whether an idle connection has received data: mostly that the server has closed it."""
+    # Unlike a ping, this needs no round trip.
     waiting = select.poll()
     waiting.register(connection.fileno(), select.POLLIN)
     return bool(waiting.poll(0))
 
 
 def _is_alive(engine: Engine, connection: Any) -> bool:
-    """Return whether the server still answers on an idle connection.
-
-    After a failover all idle connections may be dead, and there can be more of them than a write has tries.
-    """
+    """Return whether the server still answers on an idle connection."""
+    # After a failover all idle connections may be dead, and there can be more of them than a write has tries.
     try:
         return engine.dialect.do_ping(connection)
     except psycopg.Error:
@@ -292,7 +288,7 @@ def _check_durability(connection: psycopg.Connection) -> None:
 
 
 def _write_ahead(connection: sqlite3.Connection, path: Path, busy_s: float) -> None:
-    """Enable the write-ahead log. Retry, because SQLite does not wait if two connections do so at once."""
+    """Enable the write-ahead log; retry, because SQLite does not wait if two connections do so at once."""
     for attempt in Retrying(
         retry=retry_if_exception(lambda error: "is locked" in str(error)),
         stop=stop_after_delay(busy_s),

@@ -187,7 +187,7 @@ class State:
         return self._changed[at] if at in self._changed else self._read.get(at)
 
     def _note_in_spans(self, row: Row | None) -> None:
-        """Add a row's key to the spans that contain it. Keys of deleted and changed rows may stay there."""
+        """Add a row's key to the spans that contain it; keys of deleted and changed rows may stay there."""
         kind = type(row)
         if row is None or kind not in self._columns:
             return

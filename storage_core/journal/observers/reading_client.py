@@ -195,13 +195,11 @@ class Client:
             if not available:
                 break
         self._gave_up_s = self._clock.monotonic_s()
-        raise BehindError("no observer holds in time what was seen")
+        raise BehindError("no observer has in time what was seen")
 
     def _patience_s(self) -> float:
-        """Return how long to wait: not at all soon after a wait that timed out.
-
-        Otherwise each read would wait for an observer that has stopped replicating.
-        """
+        """Return how long to wait: not at all soon after a wait that timed out."""
+        # Otherwise each read would wait for an observer that has stopped replicating.
         rests = self._gave_up_s is not None and self._clock.monotonic_s() - self._gave_up_s < REST_S
         return 0.0 if rests else self._wait_ms / 1000
 

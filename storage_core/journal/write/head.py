@@ -113,11 +113,9 @@ def lock_statement(database: Database, journal: str, *, keeps_plans: bool) -> St
 
 @cache
 def _lock(for_sqlite: bool, keeps_plans: bool) -> Select[Any]:
-    """Lock the head's row without writing it, so that a write makes one version of it, not two.
-
-    PostgreSQL computes the columns of a SELECT … FOR UPDATE before it waits for the row, so the query around
-    it reads the time. On SQLite the transaction already holds the lock.
-    """
+    """Lock the head's row without writing it, so that a write makes one version of it, not two."""
+    # PostgreSQL computes the columns of a SELECT … FOR UPDATE before it waits for the row, so the query
+    # around it reads the time. On SQLite the transaction already holds the lock.
     names = ("identity", "epoch", "sequence", "safe_since_s", "requests_since_s", "timeline")
     head = select(*(HEAD.c[name] for name in names)).where(HEAD.c.journal == bindparam(bulk.JOURNAL))
     locked = (head if for_sqlite else head.with_for_update()).subquery()
@@ -149,7 +147,7 @@ def begin_epoch(
         timeline: Current timeline of the server.
         reason: Shown to operators.
         now_s: Time of the database's clock.
-        epoch: The claimed number; by default the next one.
+        epoch: The reserved number; by default the next one.
     """
     number = epoch or last.epoch + 1
     connection.execute(
