@@ -29,9 +29,9 @@ from rich.table import Table
 from benchmarks.pages_files import make_in_process, one_task, planned, reported, resident_bytes
 from benchmarks.pages_registry import DESTINATIONS, FEW, job_of, place_of, write_registry
 from lockgate.plugins.web.access import Host
-from lockgate.plugins.web.app import web_app
+from lockgate.plugins.web.application import web_app
 from lockgate.plugins.web.paging import DEFAULT_LIMIT, Key, cursor
-from lockgate.plugins.web.reads import Reads
+from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES
 from lockgate.storage_core.journal import open_journal
 from lockgate.storage_core.settings import Settings

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from lockgate.plugins.web.access import Host
-from lockgate.plugins.web.app import web_app
-from lockgate.plugins.web.reads import Reads
+from lockgate.plugins.web.application import web_app
+from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.settings import Settings
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "api.md"

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
 from lockgate.plugins.airflow.access import airflow_host
-from lockgate.plugins.web.app import web_app
+from lockgate.plugins.web.application import web_app
 
 STATIC: Final = Path(__file__).parent / "static"
 

@@ -14,7 +14,7 @@ from fastapi import APIRouter
 
 from lockgate.plugins.web.facts.effects import carry_out
 from lockgate.plugins.web.models.actions import ActionName, ActionRequest, ActionStarted
-from lockgate.plugins.web.models.base import Model
+from lockgate.plugins.web.models.model import Model
 from lockgate.plugins.web.problems import problem_of
 from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
 from lockgate.storage_core.settings import Settings

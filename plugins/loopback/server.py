@@ -23,8 +23,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from lockgate.plugins.loopback.actions import InProcess, progress_routes
 from lockgate.plugins.web.access import Dependency, Host
 from lockgate.plugins.web.api.actions import ACTIONS
-from lockgate.plugins.web.app import web_app
-from lockgate.plugins.web.reads import Reads
+from lockgate.plugins.web.application import web_app
+from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.http.server import http_server, listen
 from lockgate.storage_core.settings import Settings, load_settings
 

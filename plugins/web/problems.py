@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lockgate.plugins.web.headers import ALWAYS
-from lockgate.plugins.web.models.base import Model
+from lockgate.plugins.web.models.model import Model
 from lockgate.storage_core.errors import JobFailedError, LockgateError, MalformedRecordError, StateLostError
 from lockgate.storage_core.http.problems import body_of, status_of
 

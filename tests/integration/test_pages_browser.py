@@ -24,7 +24,7 @@ from tests.support.soak import rounds
 CHROMIUM = shutil.which("chromium")
 AXE_CORE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
 UI = """
-from lockgate.plugins.loopback.commands import serve
+from lockgate.plugins.loopback.ui_command import serve
 serve(port=0, allow_actions=True, open_browser=False)
 """
 SIZES = {"wide": (1440, 900), "narrow": (800, 900)}

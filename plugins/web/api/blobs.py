@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from lockgate.plugins.web.facts.blobs import blob_jobs, blobs_of_job
-from lockgate.plugins.web.models.base import Page
+from lockgate.plugins.web.models.model import Page
 from lockgate.plugins.web.models.storage import BlobJobRow, BlobRow
 from lockgate.plugins.web.paging import DEFAULT_LIMIT, After, Limit
-from lockgate.plugins.web.reads import ReadsOfRequest
+from lockgate.plugins.web.request_reads import ReadsOfRequest
 
 router = APIRouter(prefix="/blobs/jobs", tags=["blobs"])
 

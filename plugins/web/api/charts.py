@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 
 from lockgate.plugins.web.facts.charts import chart
 from lockgate.plugins.web.models.charts import ChartName, Series
-from lockgate.plugins.web.reads import ReadsOfRequest
+from lockgate.plugins.web.request_reads import ReadsOfRequest
 
 router = APIRouter(prefix="/api/v1/charts", tags=["charts"])
 

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Query
 from lockgate.plugins.web.api.run_users import HostOfRequest, with_users
 from lockgate.plugins.web.facts.destinations import destination_detail, destination_rows
 from lockgate.plugins.web.facts.turns import destination_log
-from lockgate.plugins.web.models.base import Page
 from lockgate.plugins.web.models.destinations import DestinationDetail, DestinationRow, Turn
+from lockgate.plugins.web.models.model import Page
 from lockgate.plugins.web.paging import DEFAULT_LIMIT, After, Limit
-from lockgate.plugins.web.reads import ReadsOfRequest
+from lockgate.plugins.web.request_reads import ReadsOfRequest
 
 router = APIRouter(prefix="/api/v1/destinations", tags=["destinations"])
 

@@ -7,14 +7,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from lockgate.plugins.web.api.run_users import HostOfRequest, with_users
-from lockgate.plugins.web.facts.job.detail import job_audit, job_detail, job_report
-from lockgate.plugins.web.facts.job.event_log import job_log
-from lockgate.plugins.web.facts.job.files import job_attempts, job_files, job_plan
-from lockgate.plugins.web.models.base import Page
+from lockgate.plugins.web.facts.job_detail import job_audit, job_detail, job_report
+from lockgate.plugins.web.facts.job_event_log import job_log
+from lockgate.plugins.web.facts.job_files import job_attempts, job_files, job_plan
 from lockgate.plugins.web.models.event_log import JobLog
 from lockgate.plugins.web.models.jobs import Attempt, AuditResult, JobDetail, JobFile, JobPlan, JobReport
+from lockgate.plugins.web.models.model import Page
 from lockgate.plugins.web.paging import DEFAULT_LIMIT, After, Limit
-from lockgate.plugins.web.reads import ReadsOfRequest
+from lockgate.plugins.web.request_reads import ReadsOfRequest
 
 router = APIRouter(prefix="/api/v1/jobs/{job_id}", tags=["job"])
 

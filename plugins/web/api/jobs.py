@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from lockgate.plugins.web.facts.job_index import JobFilter, Sort, job_counts, job_page
-from lockgate.plugins.web.models.base import Page
 from lockgate.plugins.web.models.jobs import JobCounts, JobRow, Needs
+from lockgate.plugins.web.models.model import Page
 from lockgate.plugins.web.paging import DEFAULT_LIMIT, After, Limit
-from lockgate.plugins.web.reads import ReadsOfRequest
+from lockgate.plugins.web.request_reads import ReadsOfRequest
 from lockgate.storage_core.commit.registry.rows import Phase
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])

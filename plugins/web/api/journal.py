@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from lockgate.plugins.web.facts import journal
-from lockgate.plugins.web.models.base import Page
 from lockgate.plugins.web.models.journal import CheckpointRow, JournalDetail, ObserverRow
+from lockgate.plugins.web.models.model import Page
 from lockgate.plugins.web.paging import DEFAULT_LIMIT, After, Limit
-from lockgate.plugins.web.reads import ReadsOfRequest
+from lockgate.plugins.web.request_reads import ReadsOfRequest
 
 router = APIRouter(prefix="/journal", tags=["journal"])
 

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Query
 from pydantic import BeforeValidator
 
 from lockgate.plugins.web.facts.job_index import run_page
-from lockgate.plugins.web.models.base import Page
 from lockgate.plugins.web.models.jobs import JobRow
+from lockgate.plugins.web.models.model import Page
 from lockgate.plugins.web.paging import DEFAULT_LIMIT, After, Limit
-from lockgate.plugins.web.reads import ReadsOfRequest
+from lockgate.plugins.web.request_reads import ReadsOfRequest
 from lockgate.storage_core.commit.registry.job_lists import Task
 
 router = APIRouter(prefix="/api/v1/runs", tags=["jobs"])

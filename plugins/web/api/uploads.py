@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from lockgate.plugins.web.facts.uploads import open_uploads, upload_owners, upload_totals
-from lockgate.plugins.web.models.base import Page
+from lockgate.plugins.web.models.model import Page
 from lockgate.plugins.web.models.storage import UploadOwners, UploadRow, UploadTotals
 from lockgate.plugins.web.paging import DEFAULT_LIMIT, After, Limit
-from lockgate.plugins.web.reads import ReadsOfRequest
+from lockgate.plugins.web.request_reads import ReadsOfRequest
 
 Destination = Annotated[str, Query(description="URL of a destination in the journal.")]
 Owner = Annotated[

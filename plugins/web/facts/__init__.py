@@ -1,1 +1,1 @@
-"""What the API and the pages tell: read from the registry, the stores, the blobs and the journal."""
+"""What the API and the pages show, read from the registry, the stores, the blobs and the journal."""

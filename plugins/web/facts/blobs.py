@@ -9,10 +9,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
-from lockgate.plugins.web.models.base import Page
+from lockgate.plugins.web.models.model import Page
 from lockgate.plugins.web.models.storage import BlobJobRow, BlobRow, BlobState
 from lockgate.plugins.web.paging import cursor, key_after
-from lockgate.plugins.web.reads import Reads
+from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.blobs.keys import NO_JOB
 from lockgate.storage_core.blobs.open_blobs import open_client
 from lockgate.storage_core.blobs.registry import queries

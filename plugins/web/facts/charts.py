@@ -7,7 +7,7 @@ from typing import Final, Literal
 from lockgate.plugins.web.facts.destinations import live_totals
 from lockgate.plugins.web.facts.job_index import refuse_unkept
 from lockgate.plugins.web.models.charts import ChartName, Series
-from lockgate.plugins.web.reads import Reads
+from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.commit.registry.day_totals import DAY_S, day_of
 from lockgate.storage_core.commit.registry.job_lists import day_totals
 from lockgate.storage_core.commit.registry.rows import JobDay

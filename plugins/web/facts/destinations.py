@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, Literal, NamedTuple
 
-from lockgate.plugins.web.facts.job.detail import job_detail
+from lockgate.plugins.web.facts.job_detail import job_detail
 from lockgate.plugins.web.facts.turns import READS_AT_ONCE, read_turn, total
-from lockgate.plugins.web.models.base import Page
 from lockgate.plugins.web.models.destinations import ColumnType, DestinationDetail, DestinationRow, Turn
+from lockgate.plugins.web.models.model import Page
 from lockgate.plugins.web.paging import DEFAULT_LIMIT, cursor, key_after
-from lockgate.plugins.web.reads import Reads
+from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.destination.log import Turn as LogTurn
 from lockgate.storage_core.commit.records.job_record import Column

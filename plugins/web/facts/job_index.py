@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from lockgate.plugins.web.models.base import Page
 from lockgate.plugins.web.models.jobs import JobCounts, JobRow, Needs, Origin
+from lockgate.plugins.web.models.model import Page
 from lockgate.plugins.web.paging import cursor, key_after
-from lockgate.plugins.web.reads import Reads
+from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.commit.registry import job_lists, queries
 from lockgate.storage_core.commit.registry.rows import Job, Phase
 from lockgate.storage_core.errors import InvalidInputError

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lockgate.plugins.web.models.base import Page
 from lockgate.plugins.web.models.journal import CheckpointRow, JournalDetail, ObserverRow, SafeModeReason
+from lockgate.plugins.web.models.model import Page
 from lockgate.plugins.web.paging import cursor, key_after
-from lockgate.plugins.web.reads import Reads
+from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoint, open_checkpoints
 from lockgate.storage_core.journal.observers.reading_client import ObserverStatus

@@ -7,11 +7,11 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from lockgate.plugins.web.facts.job_index import origin_of
-from lockgate.plugins.web.models.base import Page
 from lockgate.plugins.web.models.destinations import Turn
 from lockgate.plugins.web.models.jobs import Origin
+from lockgate.plugins.web.models.model import Page
 from lockgate.plugins.web.paging import DEFAULT_LIMIT, cursor, key_after
-from lockgate.plugins.web.reads import Reads
+from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.claim import find, read

@@ -9,10 +9,10 @@ from collections import Counter, defaultdict
 from math import inf
 from typing import Final
 
-from lockgate.plugins.web.models.base import Page
+from lockgate.plugins.web.models.model import Page
 from lockgate.plugins.web.models.storage import UploadOwner, UploadOwners, UploadRow, UploadTotals
 from lockgate.plugins.web.paging import cursor, key_after
-from lockgate.plugins.web.reads import STORE_LIMIT_S, Reads
+from lockgate.plugins.web.request_reads import STORE_LIMIT_S, Reads
 from lockgate.storage_core.commit.recovery.upload_sweep import find_uploads
 from lockgate.storage_core.commit.uploads.upload_cost import measure_uploads, totals_by_action
 from lockgate.storage_core.commit.uploads.upload_cost import upload_totals as sums_of

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from lockgate.plugins.web.models.base import Model
+from lockgate.plugins.web.models.model import Model
 
 ActionName = Literal["recover", "abort", "sweep-uploads", "sweep-blobs", "leave-safe-mode"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from lockgate.plugins.web.models.base import Model
+from lockgate.plugins.web.models.model import Model
 
 ChartName = Literal["commit-time", "rows", "bytes", "live-files", "live-bytes"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from lockgate.plugins.web.models.base import Model
 from lockgate.plugins.web.models.jobs import Origin
+from lockgate.plugins.web.models.model import Model
 
 
 class DestinationRow(Model):

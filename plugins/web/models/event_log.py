@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from lockgate.plugins.web.models.base import Model
+from lockgate.plugins.web.models.model import Model
 
 
 class LogLine(Model):

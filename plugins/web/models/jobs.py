@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from lockgate.plugins.web.models.base import Model
+from lockgate.plugins.web.models.model import Model
 
 Needs = Literal["nothing", "wait", "you"]
 """What a job needs: nothing, because it has ended; to wait, because it is at work; or a person."""
@@ -129,7 +129,7 @@ class JobDetail(Model):
 
     Attributes:
         decided_by: User, host and process that decided it; empty before, or if it cannot be read.
-        story: Where the job stands and what follows, in one to three sentences.
+        summary: Where the job stands and what follows, in one to three sentences.
         steps: The seven steps, in order.
         receipt: Summary of what was published; None before.
         counts: Files by result, from the report; None before the end.
@@ -137,7 +137,7 @@ class JobDetail(Model):
     """
 
     row: JobRow
-    story: str
+    summary: str
     description: str
     created_by: str
     decided_by: str = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockgate.plugins.web.models.base import Model
+from lockgate.plugins.web.models.model import Model
 
 
 class SafeModeReason(Model):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from lockgate.plugins.web.models.base import Model, Page
+from lockgate.plugins.web.models.model import Model, Page
 
 BlobState = Literal["uploading", "referenced", "unreferenced", "deleting"]
 

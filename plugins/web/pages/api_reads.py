@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.types import Message
 
-from lockgate.plugins.web.models.base import Model, Page
+from lockgate.plugins.web.models.model import Model, Page
 from lockgate.plugins.web.problems import Problem
 
 Params = Mapping[str, str | int | None]

@@ -7,8 +7,8 @@ from typing import Any
 from fastapi.testclient import TestClient
 
 from lockgate.plugins.web.access import Host
-from lockgate.plugins.web.app import web_app
-from lockgate.plugins.web.reads import Reads
+from lockgate.plugins.web.application import web_app
+from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.recovery.quarantine import quarantine_job
 from lockgate.storage_core.failpoints import FAILPOINTS

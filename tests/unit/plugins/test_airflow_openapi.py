@@ -11,7 +11,7 @@ from hypothesis.strategies import booleans
 from schemathesis import checks
 from starlette.routing import Mount
 
-from lockgate.plugins.web.reads import Reads
+from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.blobs.open_blobs import open_blobs
 from lockgate.storage_core.settings import Settings
 from tests.support.airflow.api_server import api_server, client, store_dag

@@ -19,8 +19,8 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from lockgate.plugins.loopback import actions as in_process
-from lockgate.plugins.loopback.commands import register
 from lockgate.plugins.loopback.server import Loopback
+from lockgate.plugins.loopback.ui_command import register
 from lockgate.plugins.web.facts.effects import Effect
 from lockgate.storage_core.cli.root_command import build
 from lockgate.storage_core.concurrency import Progress

@@ -10,7 +10,6 @@ from fastapi import APIRouter, FastAPI, HTTPException, Request
 from lockgate.plugins.web.access import Host
 from lockgate.plugins.web.etags import EtagMiddleware
 from lockgate.plugins.web.headers import HeadersMiddleware
-from lockgate.plugins.web.models.base import Model, Page
 from lockgate.plugins.web.models.charts import Series
 from lockgate.plugins.web.models.destinations import ColumnType, DestinationDetail, DestinationRow, Turn
 from lockgate.plugins.web.models.event_log import JobLog, LogFile, LogLine, Recovery
@@ -29,6 +28,7 @@ from lockgate.plugins.web.models.jobs import (
     Step,
 )
 from lockgate.plugins.web.models.journal import CheckpointRow, JournalDetail, ObserverRow, SafeModeReason
+from lockgate.plugins.web.models.model import Model, Page
 from lockgate.plugins.web.models.storage import (
     BlobJobRow,
     BlobRow,
@@ -121,7 +121,9 @@ def detail(of: JobRow = STUCK, **changes: Any) -> JobDetail:
     return JobDetail(
         **{
             "row": of,
-            "story": "Decided at 03:12. The driver died. Recovery will finish it at 03:15, or press Recover.",
+            "summary": (
+                "Decided at 03:12. The driver died. Recovery will finish it at 03:15, or press Recover."
+            ),
             "description": "Sales of a day, by shop.",
             "created_by": "worker-3",
             "job_attempt": "a1",
@@ -150,7 +152,7 @@ def detail(of: JobRow = STUCK, **changes: Any) -> JobDetail:
 
 AUDITED = detail(
     row("job-4", phase="failed"),
-    story="The audit failed, so nothing was published. The destination is as it was.",
+    summary="The audit failed, so nothing was published. The destination is as it was.",
     reason=f"audit failed {HOSTILE}",
     audit=AuditResult(
         is_required=True,
@@ -170,7 +172,7 @@ AUDITED = detail(
 )
 DONE = detail(
     row("job-1"),
-    story="Committed: 24 files are visible in s3://lake/sales since 03:12.",
+    summary="Committed: 24 files are visible in s3://lake/sales since 03:12.",
     actions=(),
     receipt=PublishedJob(
         turn=318,
@@ -185,7 +187,8 @@ DONE = detail(
     counts={"published": 24},
 )
 DETAILS = {
-    found.row.job_id: found for found in (detail(), DONE, AUDITED, detail(OPEN), detail(EVIL, story=HOSTILE))
+    found.row.job_id: found
+    for found in (detail(), DONE, AUDITED, detail(OPEN), detail(EVIL, summary=HOSTILE))
 }
 
 ANSWERS: dict[str, Any] = {

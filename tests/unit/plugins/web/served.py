@@ -9,9 +9,9 @@ from fastapi.testclient import TestClient
 
 from lockgate.plugins.web.access import Host
 from lockgate.plugins.web.api.actions import ACTIONS
-from lockgate.plugins.web.app import web_app
+from lockgate.plugins.web.application import web_app
 from lockgate.plugins.web.models.actions import ActionName, ActionRequest, ActionStarted
-from lockgate.plugins.web.reads import Reads
+from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.settings import Settings
 
 API = "/api/v1"

@@ -11,9 +11,9 @@ from fastapi.testclient import TestClient
 
 from lockgate.plugins.web import paging
 from lockgate.plugins.web.access import Host
-from lockgate.plugins.web.app import web_app
-from lockgate.plugins.web.models.base import Model, Page
+from lockgate.plugins.web.application import web_app
 from lockgate.plugins.web.models.destinations import DestinationRow
+from lockgate.plugins.web.models.model import Model, Page
 from lockgate.storage_core.errors import (
     ConflictError,
     InvalidInputError,

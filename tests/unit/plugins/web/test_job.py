@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lockgate.plugins.web.reads import Reads
+from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.task import ExpectedTask
 from lockgate.storage_core.ids import TaskId
@@ -17,7 +17,7 @@ from tests.support.commit.destination import World, write
 from tests.support.web.jobs import client_of, get, job_in
 
 EXPECTED = {
-    # phase: (phase in the registry, needs, states of the steps, may recover, may abort, words of the story)
+    # phase: (phase in the registry, needs, states of the steps, may recover, may abort, words of the summary)
     "live": (
         "open",
         "wait",
@@ -80,7 +80,7 @@ def test_a_job_says_where_it_stands_and_what_may_be_done(world: World, phase: st
     allowed = {action["action"]: action["is_allowed"] for action in found["actions"]}
     row = found["row"]
     assert (row["phase"], row["needs"], steps, allowed["recover"], allowed["abort"]) == EXPECTED[phase][:-1]
-    assert EXPECTED[phase][-1] in found["story"]
+    assert EXPECTED[phase][-1] in found["summary"]
     assert found["unknown"] == []
     assert all(step["text"] for step in found["steps"])
     assert (row["needs_why"] == "") == (row["needs"] == "nothing")
@@ -93,7 +93,7 @@ def test_a_decided_job_whose_driver_died_says_when_recovery_comes_and_that_it_ca
     job = job_in(world, "decided")
     world.clock.sleep(300)
     found = get(world, f"/jobs/{job.job_id}")
-    assert found["story"] == (
+    assert found["summary"] == (
         "Decided at 08:12 UTC. The driver died. Recovery will finish it by 08:19 UTC, or press Recover. "
         "Nothing is visible until all of it is."
     )
@@ -144,7 +144,7 @@ def test_what_the_expected_tasks_lack_is_shown(world: World) -> None:
             write(job, task, {f"{task}.csv": b"1"})
     found = get(world, f"/jobs/{job.job_id}")
     assert (found["row"]["tasks_committed"], found["row"]["tasks_expected"]) == (2, 3)
-    assert "2 of 3 tasks have committed." in found["story"]
+    assert "2 of 3 tasks have committed." in found["summary"]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_partly_deleted_job_is_shown_as_one(world: World) -> None:
     job = job_in(world, "committed")
     world.store.delete(job._folder.key("job.json"))
     found = get(world, f"/jobs/{job.job_id}")
-    assert "partly deleted" in found["story"]
+    assert "partly deleted" in found["summary"]
     assert not any(action["is_allowed"] for action in found["actions"])
 
 
@@ -260,7 +260,7 @@ def test_a_store_that_hangs_gives_what_the_registry_knows(
         ending.set()
     assert found["row"]["phase"] == "committing"
     assert "did not answer" in found["unknown"][0]
-    assert "The store does not answer" in found["story"]
+    assert "The store does not answer" in found["summary"]
     assert not [step for step in found["steps"] if not step["text"]]
 
 

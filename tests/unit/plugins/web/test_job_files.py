@@ -36,7 +36,7 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let shards of plans, reports and the log have three files."""
     for module in ("decide.additions", "decide.plan", "publish.commit_context", "destination.log"):
         monkeypatch.setattr(f"lockgate.storage_core.commit.{module}.SHARD_ENTRIES", 3)
-    monkeypatch.setattr("lockgate.plugins.web.facts.job.files.SHARD_ENTRIES", 3)
+    monkeypatch.setattr("lockgate.plugins.web.facts.job_files.SHARD_ENTRIES", 3)
 
 
 def replacing(world: World) -> Any:
@@ -182,7 +182,7 @@ def test_totals_of_attempts_with_long_records_come_from_the_registry(
     journal_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = large_set(journal_world, 5)
-    monkeypatch.setattr("lockgate.plugins.web.facts.job.files.TOTALLED_BYTES", 100)
+    monkeypatch.setattr("lockgate.plugins.web.facts.job_files.TOTALLED_BYTES", 100)
     page = get(journal_world, f"/jobs/{job.job_id}/attempts")
     assert [(one["files"], one["size_bytes"], one["counts"]) for one in page["items"]] == [(5, 5, True)]
     assert page["unknown"] == []
@@ -193,7 +193,7 @@ def test_totals_that_neither_a_page_nor_the_registry_has_are_unknown(
 ) -> None:
     job = large_set(world, 5)
     assert get(world, f"/jobs/{job.job_id}/attempts")["items"][0]["files"] == 5
-    monkeypatch.setattr("lockgate.plugins.web.facts.job.files.TOTALLED_BYTES", 100)
+    monkeypatch.setattr("lockgate.plugins.web.facts.job_files.TOTALLED_BYTES", 100)
     page = get(world, f"/jobs/{job.job_id}/attempts")
     assert [(one["files"], one["size_bytes"], one["counts"]) for one in page["items"]] == [(None, None, True)]
     assert "The totals of 1 attempts" in page["unknown"][0]

@@ -11,9 +11,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from lockgate.plugins.web.access import Host
-from lockgate.plugins.web.app import web_app
+from lockgate.plugins.web.application import web_app
 from lockgate.plugins.web.facts import job_index
-from lockgate.plugins.web.reads import Reads
+from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.commit.registry.entries import RecordJob, RecordTask
 from lockgate.storage_core.ids import job_resource
 from lockgate.storage_core.journal.entries.lease_entries import FreeLease, TakeLease

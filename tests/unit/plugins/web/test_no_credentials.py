@@ -15,8 +15,8 @@ from starlette.routing import Mount
 
 from lockgate.plugins.loopback.server import PREFIX, Loopback
 from lockgate.plugins.web.api.actions import ACTIONS
-from lockgate.plugins.web.app import web_app
-from lockgate.plugins.web.reads import Reads
+from lockgate.plugins.web.application import web_app
+from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.broker.broker_keys import check_broker

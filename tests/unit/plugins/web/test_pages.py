@@ -10,10 +10,10 @@ from bs4 import BeautifulSoup
 from fastapi import HTTPException
 from fastapi.testclient import TestClient
 
-from lockgate.plugins.web.models.base import Page
 from lockgate.plugins.web.models.charts import Series
 from lockgate.plugins.web.models.jobs import JobCounts
 from lockgate.plugins.web.models.journal import JournalDetail
+from lockgate.plugins.web.models.model import Page
 from lockgate.plugins.web.pages.charts import chart, ticks
 from lockgate.storage_core.errors import JournalUnavailableError, MalformedRecordError, StoreUnavailableError
 from tests.unit.plugins.web.page_facts import ANSWERS, HOSTILE, SHOWN, host, pages_over, series

@@ -12,8 +12,8 @@ from benchmarks import pages
 from benchmarks.pages import Registry, asks, measure, timed
 from benchmarks.pages_files import make_job
 from benchmarks.pages_registry import FEW
-from lockgate.plugins.web.app import web_app
-from lockgate.plugins.web.reads import Reads
+from lockgate.plugins.web.application import web_app
+from lockgate.plugins.web.request_reads import Reads
 from tests.support.journal.checkpoints import JournalWorld
 from tests.unit.plugins.web.served import host
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.plugins.web.reads import AT_ONCE_PER_STORE, Reads
+from lockgate.plugins.web.request_reads import AT_ONCE_PER_STORE, Reads
 from lockgate.storage_core.commit.registry.entries import RecordJob
 from lockgate.storage_core.errors import (
     DestinationNotFoundError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Literal
 
-from lockgate.plugins.web.facts.job.state import JobState
+from lockgate.plugins.web.facts.job_state import JobState
 from lockgate.plugins.web.models.jobs import Step
 from lockgate.storage_core.commit.records.phase import JobPhase
 

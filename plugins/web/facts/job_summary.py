@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from lockgate.plugins.web.facts.job.state import JobState
+from lockgate.plugins.web.facts.job_state import JobState
 from lockgate.plugins.web.models.jobs import Needs, Possible
 from lockgate.storage_core.commit.leases.lease import JobLeaseState
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction, choose_action
 
 
-def story(state: JobState) -> str:
+def summary(state: JobState) -> str:
     """Return where the job stands and what follows, in one to three sentences."""
-    sentences = _story(state)
+    sentences = _sentences(state)
     if state.records is None:
         sentences = [
             f"The store does not answer; this is what the journal knew{_changed(state)}.",
@@ -71,7 +71,7 @@ def _changed(state: JobState) -> str:
     return "" if state.registered is None else state.at(state.registered.changed_s)
 
 
-def _story(state: JobState) -> list[str]:  # noqa: PLR0911 - one for each phase
+def _sentences(state: JobState) -> list[str]:  # noqa: PLR0911 - one for each phase
     decided, ended = state.at(state.decided_s), state.at(state.ended_s)
     reason = f" ({state.reason})" if state.reason else ""
     if state.records is not None and state.records.is_partly_deleted:
@@ -87,7 +87,7 @@ def _story(state: JobState) -> list[str]:  # noqa: PLR0911 - one for each phase
                 "`lockgate jobs quarantine`.",
             ]
         case JobPhase.OPEN:
-            return _open_story(state)
+            return _open_sentences(state)
         case JobPhase.DECIDED:
             return [
                 f"Decided{decided}.",
@@ -132,7 +132,7 @@ def _story(state: JobState) -> list[str]:  # noqa: PLR0911 - one for each phase
             return [f"Ended without a publication{ended}{reason}.", "Nothing of it is visible.", *left]
 
 
-def _open_story(state: JobState) -> list[str]:
+def _open_sentences(state: JobState) -> list[str]:
     begun = f"Set up{state.at(state.created_s)}; nothing is visible yet."
     will = "commit it if all its tasks have committed" if state.on_lapse == "resume" else "abort it"
     match state.lease:

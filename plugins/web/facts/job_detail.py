@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from lockgate.plugins.web.facts.job.state import JobState
-from lockgate.plugins.web.facts.job.steps import steps
-from lockgate.plugins.web.facts.job.story import actions, needs, story
 from lockgate.plugins.web.facts.job_index import origin_of
+from lockgate.plugins.web.facts.job_state import JobState
+from lockgate.plugins.web.facts.job_steps import steps
+from lockgate.plugins.web.facts.job_summary import actions, needs, summary
 from lockgate.plugins.web.models.jobs import (
     AuditResult,
     FailedExpectation,
@@ -22,7 +22,7 @@ from lockgate.plugins.web.models.jobs import (
     Origin,
     PublishedJob,
 )
-from lockgate.plugins.web.reads import Reads
+from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.commit.job_view import JobRecords, TaskCount, count_tasks, read_records
 from lockgate.storage_core.commit.leases.lease import JobLeaseState
 from lockgate.storage_core.commit.leases.registration import PHASES
@@ -128,7 +128,7 @@ def job_detail(reads: Reads, job_id: str, destination: str | None = None) -> Job
     record = records and records.record
     return JobDetail(
         row=_row(state, job_id, place),
-        story=story(state),
+        summary=summary(state),
         description=record.description if record else "",
         created_by=record.created_by if record else "",
         decided_by=records.decision.decided_by if records and records.decision else "",

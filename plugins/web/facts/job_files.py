@@ -11,12 +11,12 @@ from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
 
-from lockgate.plugins.web.facts.job.detail import folder_of, place_of
+from lockgate.plugins.web.facts.job_detail import folder_of, place_of
 from lockgate.plugins.web.facts.turns import removed_rows
-from lockgate.plugins.web.models.base import Page
 from lockgate.plugins.web.models.jobs import Attempt, JobFile, JobPlan
+from lockgate.plugins.web.models.model import Page
 from lockgate.plugins.web.paging import DEFAULT_LIMIT, cursor, key_after
-from lockgate.plugins.web.reads import Reads
+from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.commit.decide.plan import Plan, read_plan
 from lockgate.storage_core.commit.decide.task_selection import eligible, last_commit
 from lockgate.storage_core.commit.publish.commit_context import read_result_shard

@@ -14,7 +14,7 @@ from lockgate.plugins.web.etags import EtagMiddleware
 from lockgate.plugins.web.headers import HeadersMiddleware
 from lockgate.plugins.web.pages.routes import page_routes
 from lockgate.plugins.web.problems import answer_problems
-from lockgate.plugins.web.reads import Reads
+from lockgate.plugins.web.request_reads import Reads
 from lockgate.plugins.web.session import TokenMiddleware
 
 

@@ -1,4 +1,4 @@
-"""The base of all types of the API, and a page of a list."""
+"""The base class `Model` of all types of the API, and a page of a list."""
 
 from __future__ import annotations
 

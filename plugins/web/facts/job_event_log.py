@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from lockgate.plugins.web.facts.job.detail import place_of
+from lockgate.plugins.web.facts.job_detail import place_of
 from lockgate.plugins.web.models.event_log import JobLog, LogFile, LogLine, Recovery
-from lockgate.plugins.web.reads import Reads
+from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.commit.job_events import JobEvent
 from lockgate.storage_core.commit.registry.rows import Job
 from lockgate.storage_core.event_log.merged_events import MergedLog

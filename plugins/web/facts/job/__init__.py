@@ -1,1 +1,0 @@
-"""Facts about one job, from its records and the registry."""
