@@ -31,8 +31,7 @@ from lockgate.storage_core.ids import ShortId, Token, with_short_id
 from lockgate.storage_core.stores import ObjectInfo, PendingUpload, Store, UploadInfo
 from lockgate.storage_core.stores.instrumented import instrument
 from lockgate.storage_core.stores.local.store import LocalStore
-from lockgate.storage_core.stores.pagination import in_pages
-from lockgate.storage_core.stores.protocol import PAGE, Part
+from lockgate.storage_core.stores.protocol import PAGE, Part, in_pages
 
 
 class Uploads:

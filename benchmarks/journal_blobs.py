@@ -31,7 +31,7 @@ from lockgate.storage_core.commit.registry.rows import Job
 from lockgate.storage_core.journal import Journal, Mutation, metrics, open_journal
 from lockgate.storage_core.journal.entries.lease_entries import FreeLease
 from lockgate.storage_core.settings import Settings
-from lockgate.storage_core.stores.pagination import in_pages
+from lockgate.storage_core.stores.protocol import in_pages
 from tests.support.journal.many_blobs import UPLOAD, keys_of, put, set_up, sets_of, steps_to_abandon
 from tests.support.postgres import postgres_bin, primary
 

@@ -40,8 +40,7 @@ from lockgate.storage_core.ids import AttemptId, JobAttemptId, TaskId, Token
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import PendingUpload
-from lockgate.storage_core.stores.pagination import in_pages
-from lockgate.storage_core.stores.protocol import Part
+from lockgate.storage_core.stores.protocol import Part, in_pages
 
 ROUNDS: Final = 20
 Maker = Callable[[JobFolder, list[PendingFile]], None]

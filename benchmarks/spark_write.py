@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from lockgate.storage_core.spark.frame_write import write
 from lockgate.storage_core.spark.session import spark_session
-from lockgate.storage_core.spark.write import write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,7 +74,7 @@ def show(spark: SparkSession, rows: int, rounds: int, master: str) -> None:
     for writer, results in seen.items():
         walls = [wall_s for wall_s, _ in results]
         table.add_row(
-            "lockgate.storage_core.spark.write" if writer is by_lockgate else "df.write.parquet",
+            "lockgate.storage_core.spark.frame_write" if writer is by_lockgate else "df.write.parquet",
             f"{statistics.median(walls):.2f}",
             f"{min(walls):.2f}",
             f"{max(walls):.2f}",

@@ -12,7 +12,6 @@ Importing this module needs fsspec (`pip install 'lockgate[fsspec]'`).
 """
 
 from lockgate.storage_core.fsspec.appendable import AppendableFileSystem
-from lockgate.storage_core.fsspec.filesystem import LockgateFileSystem
-from lockgate.storage_core.fsspec.session import job_filesystem
+from lockgate.storage_core.fsspec.filesystem import LockgateFileSystem, job_filesystem
 
 __all__ = ["AppendableFileSystem", "LockgateFileSystem", "job_filesystem"]

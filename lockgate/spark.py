@@ -10,10 +10,9 @@ Importing this module needs PySpark and PyArrow (`pip install 'lockgate[spark]'`
 Java 17.
 """
 
-from lockgate.storage_core.spark.data_source import LockgateDataSource, register
-from lockgate.storage_core.spark.read import read
+from lockgate.storage_core.spark.data_source import LockgateDataSource, read, register
+from lockgate.storage_core.spark.frame_write import write
 from lockgate.storage_core.spark.session import spark_session
 from lockgate.storage_core.spark.stage import stage
-from lockgate.storage_core.spark.write import write
 
 __all__ = ["LockgateDataSource", "read", "register", "spark_session", "stage", "write"]

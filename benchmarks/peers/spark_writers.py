@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
-from lockgate.storage_core.spark.write import write
+from lockgate.storage_core.spark.frame_write import write
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -87,7 +87,7 @@ def count_by(
     spark: SparkSession, *, destination: str, folder: str, columns: Sequence[str]
 ) -> dict[str, dict[str, dict[str, int]]]:
     """Count rows by the values of each column, with both readers; runs in the Spark child."""
-    from lockgate.storage_core.spark.read import read  # noqa: PLC0415 - imports PySpark
+    from lockgate.storage_core.spark.data_source import read  # noqa: PLC0415 - imports PySpark
 
     def counts(frame: DataFrame) -> dict[str, dict[str, int]]:
         return {

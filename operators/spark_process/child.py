@@ -20,9 +20,8 @@ from lockgate.storage_core.blobs.cache.process_cache import configured_cache
 from lockgate.storage_core.blobs.libraries.library import NO_LIBRARIES, Libraries, LibraryCache
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
 from lockgate.storage_core.settings import load_settings, settings_in_effect
-from lockgate.storage_core.spark.libraries import add_libraries, library_config
 from lockgate.storage_core.spark.s3a import configure_s3a, merged_config, s3a_jars
-from lockgate.storage_core.spark.session import spark_session
+from lockgate.storage_core.spark.session import add_libraries, library_config, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

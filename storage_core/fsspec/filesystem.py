@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
 from fsspec.core import get_compression  # type: ignore[import-untyped]  # fsspec has no types
 from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]  # fsspec has no types
+from fsspec.transaction import Transaction  # type: ignore[import-untyped]  # fsspec has no types
 from fsspec.utils import stringify_path  # type: ignore[import-untyped]  # fsspec has no types
 
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.records.pending_set import PendingSet
-from lockgate.storage_core.errors import InvalidInputError
-from lockgate.storage_core.fsspec.directories import Info
+from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from lockgate.storage_core.fsspec.paths import (
     BASE,
     MAGIC,
     PROTOCOL,
+    Info,
     MagicPath,
     magic_path,
     magic_root,
@@ -27,10 +28,29 @@ from lockgate.storage_core.fsspec.paths import (
 from lockgate.storage_core.fsspec.pending import EXCLUSIVE, WRITE, PendingOutput, PendingTask, PendingTasks
 from lockgate.storage_core.fsspec.published import PublishedDestinations, PublishedInput
 from lockgate.storage_core.fsspec.text_and_compression import layered
-from lockgate.storage_core.fsspec.transaction import TaskTransaction
 from lockgate.storage_core.settings import Settings
 
 TEXT_OPTIONS: Final = ("encoding", "errors", "newline")
+
+
+class TaskTransaction(Transaction):  # type: ignore[misc]  # fsspec has no types
+    """A transaction that fails if it wrote no file: a library that opened a URL itself has bypassed it."""
+
+    def complete(self, commit: bool = True) -> None:
+        """Commit the tasks of all files opened in it, or abort them.
+
+        Raises:
+            ConflictError: No file was opened through its file system instance.
+            LockgateError: A task did not commit; the tasks after it are aborted.
+        """
+        wrote = bool(self.files)
+        super().complete(commit)
+        if commit and not wrote:
+            raise ConflictError(
+                "this transaction wrote no file, so no task was committed; each URL that a library opens "
+                "itself is a separate file system instance: pass it the instance (filesystem=fs) or a file "
+                "from fs.open; a task without data commits with commit_task(path, allow_empty=True)"
+            )
 
 
 class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
@@ -291,3 +311,38 @@ def _check_turn(as_of: object) -> int | None:
     if as_of is None or (type(as_of) is int and as_of >= 0):
         return as_of
     raise InvalidInputError(f"as_of={as_of!r}: must be the number of a turn, 0 or greater")
+
+
+@contextmanager
+def job_filesystem(
+    job: Job, task_id: str, *, allow_empty: bool = False, try_number: int = 0
+) -> Iterator[tuple[LockgateFileSystem, str]]:
+    """Write one task of a job by path. The task commits at the end of the block; an exception aborts it.
+
+        with job_filesystem(job, "part-0") as (fs, root):
+            frame.to_parquet(f"{root}/day=1/a.parquet", filesystem=fs)
+
+    Args:
+        job: Job that this process has opened or attached to.
+        task_id: Id of the task, the same in every retry.
+        allow_empty: Whether to commit a task for which the file system opened no file. By default it is
+            refused: its files may have been written through another file system, and would be missing.
+        try_number: Number of the try, such as Airflow's `ti.try_number`; see `Job.attempt`.
+
+    Yields:
+        A file system for the task, and the directory to write below. For a library that accepts only URLs,
+        the directory is `fs.unstrip_protocol(root)`.
+
+    Raises:
+        ConflictError: The job is decided or has ended, or nothing was written through the file system.
+        FencedError: The job's driver was replaced; the task has not committed.
+        OutcomeUnknownError: The task may have committed; call `fs.commit_task(root)` again.
+    """
+    fs = LockgateFileSystem()
+    root = fs.begin_task(job, task_id, try_number=try_number)
+    try:
+        yield fs, root
+        fs.commit_task(root, allow_empty=allow_empty)
+    except BaseException:
+        fs.abort_task(root)  # unless it may have committed
+        raise

@@ -15,8 +15,7 @@ from lockgate.storage_core.commit.open_or_attach import attach_job
 from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
-from lockgate.storage_core.fsspec.directories import DirectoryTree, Info
-from lockgate.storage_core.fsspec.paths import BASE, MagicPath
+from lockgate.storage_core.fsspec.paths import BASE, DirectoryTree, Info, MagicPath
 from lockgate.storage_core.ids import JobId, TaskId
 from lockgate.storage_core.settings import Settings
 

@@ -22,8 +22,14 @@ from lockgate.storage_core.commit.destination.log import DestinationLog, Manifes
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.log_records import LiveFile
 from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError
-from lockgate.storage_core.fsspec.directories import DirectoryTree, Info
-from lockgate.storage_core.fsspec.paths import check_path, destination_at, fs_path, strip_protocol
+from lockgate.storage_core.fsspec.paths import (
+    DirectoryTree,
+    Info,
+    check_path,
+    destination_at,
+    fs_path,
+    strip_protocol,
+)
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import Store, open_store
 

@@ -11,7 +11,7 @@ from typing import Final
 from lockgate.storage_core.journal.entries.claim_entries import Claim, ClaimName, ReleaseName
 from lockgate.storage_core.journal.journal import Journal
 from lockgate.storage_core.journal.write.mutation import Mutation, Refused
-from lockgate.storage_core.stores.pagination import in_pages
+from lockgate.storage_core.stores.protocol import in_pages
 
 PAGE: Final = 1_000
 """Names that are released in one transaction."""

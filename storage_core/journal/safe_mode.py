@@ -25,7 +25,7 @@ from lockgate.storage_core.journal.journal import Journal, maintenance
 from lockgate.storage_core.journal.read.snapshot_read import Status
 from lockgate.storage_core.journal.write.head import SafeReason, drop_reason, enter_safe_mode
 from lockgate.storage_core.journal.write.mutation import Mutation
-from lockgate.storage_core.stores.pagination import in_pages
+from lockgate.storage_core.stores.protocol import in_pages
 
 PAGE: Final = 1_000
 """Entries of other families for each transaction."""

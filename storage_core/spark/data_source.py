@@ -1,18 +1,24 @@
-"""The data source behind `format("lockgate")`, for batch writes, streaming writes and reads."""
+"""The data source behind `format("lockgate")`, for batch and streaming writes and reads, and `read` by it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from lockgate.storage_core.commit.destination.log import Manifest
 from lockgate.storage_core.commit.destination.manifest import read_manifest
-from lockgate.storage_core.spark.options import ReadOptions, read_options, stream_options, write_options
 from lockgate.storage_core.spark.reader.partition_reader import LiveFilesReader
 from lockgate.storage_core.spark.reader.published_schema import check_parquet, published_schema
+from lockgate.storage_core.spark.source_options import (
+    ReadOptions,
+    read_options,
+    stream_options,
+    write_options,
+)
 from lockgate.storage_core.spark.writer.batch import plan_write
 from lockgate.storage_core.spark.writer.stream import plan_batches
 from lockgate.storage_core.spark.writer.task_write import JAVA_VERSION
@@ -22,7 +28,8 @@ from lockgate.storage_core.stores import open_store
 class LockgateDataSource(DataSource):
     """Writes atomic jobs, and reads whole jobs only.
 
-    The options are in `lockgate.storage_core.spark.options`. Spark creates this object in a separate process.
+    The options are in `lockgate.storage_core.spark.source_options`. Spark creates this object in a process of
+    its own.
     """
 
     @classmethod
@@ -80,3 +87,31 @@ def register(spark: SparkSession) -> None:
         jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001 - there is no public call
         if spark.conf.get(JAVA_VERSION, None) is None:
             spark.conf.set(JAVA_VERSION, str(jvm.Runtime.version().feature()))
+
+
+def read(
+    spark: SparkSession,
+    destination: str,
+    *,
+    as_of: int | None = None,
+    columns: Sequence[str] | None = None,
+) -> DataFrame:
+    """Return the published data of a destination: whole jobs only, as of this moment.
+
+    Args:
+        spark: Spark session, with which the data source is registered.
+        destination: `s3://bucket/prefix`, `file:///dir` or a path.
+        as_of: Turn of the destination log; its files may be gone if a later `replace` removed them.
+        columns: Columns to read from the files; Spark does not prune the columns of a Python source.
+
+    Raises:
+        AnalysisException: Nothing was published there, or a column does not exist.
+    """
+    register(spark)
+    reader = spark.read.format("lockgate").option("timeZone", spark.conf.get("spark.sql.session.timeZone"))
+    if as_of is not None:
+        reader = reader.option("asOf", as_of)
+    if columns is None:
+        return reader.load(destination)
+    known = reader.load(destination).schema
+    return reader.schema(StructType([known[name] for name in columns])).load(destination)

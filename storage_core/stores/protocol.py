@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -25,6 +26,8 @@ MAX_METADATA_BYTES: Final = 1900
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _VALUE: Final = re.compile(r"[!-~]([ -~]*[!-~])?")
 _RESERVED: Final = "lockgate-"
+
+Item = TypeVar("Item")
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
@@ -402,3 +405,10 @@ def check_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
     if sum(len(name) + len(value) for name, value in metadata.items()) > MAX_METADATA_BYTES:
         raise InvalidInputError(f"metadata: more than {MAX_METADATA_BYTES} bytes of names and values")
     return dict(metadata)
+
+
+def in_pages(items: Iterable[Item], page_size: int) -> Iterator[tuple[Item, ...]]:
+    """Yield pages of `page_size` items, clamped to 1 to 1,000."""
+    rest, size = iter(items), max(1, min(page_size, PAGE))
+    while page := tuple(islice(rest, size)):
+        yield page

@@ -15,8 +15,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from lockgate.storage_core.fsspec.filesystem import LockgateFileSystem
-from lockgate.storage_core.fsspec.session import job_filesystem
+from lockgate.storage_core.fsspec.filesystem import LockgateFileSystem, job_filesystem
 from lockgate.storage_core.stores import Store
 from tests.support.commit.destination import World
 

@@ -19,7 +19,7 @@ from lockgate.storage_core.clock import SystemClock
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import JobFailedError
-from lockgate.storage_core.spark.write import write
+from lockgate.storage_core.spark.frame_write import write
 from lockgate.storage_core.stores import UploadInfo
 from tests.support.soak import soak_only
 
@@ -139,7 +139,7 @@ def test_a_job_abandoned_by_spark_cannot_be_committed_by_another_process(
 
 DRIVER = """
 from lockgate.storage_core.spark.session import spark_session
-from lockgate.storage_core.spark.write import write
+from lockgate.storage_core.spark.frame_write import write
 import sys
 
 destination, how = sys.argv[1:]

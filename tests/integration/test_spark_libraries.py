@@ -15,7 +15,7 @@ from lockgate.storage_core.blobs.libraries.library import LibraryCache
 from lockgate.storage_core.blobs.open_blobs import open_blobs
 from lockgate.storage_core.errors import ObjectNotFoundError
 from lockgate.storage_core.settings import Settings, load_settings
-from lockgate.storage_core.spark.libraries import add_libraries
+from lockgate.storage_core.spark.session import add_libraries
 from tests.support.blobs.cache import CacheWorld, cache_world
 from tests.support.blobs.libraries import has_jdk, jar, native_wheel, upload, wheel
 from tests.support.spark.libraries import Lines, applied

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from lockgate.storage_core.spark.read import read
+from lockgate.storage_core.spark.data_source import read
+from lockgate.storage_core.spark.frame_write import write
 from lockgate.storage_core.spark.stage import stage
-from lockgate.storage_core.spark.write import write
 
 pytestmark = pytest.mark.integration
 

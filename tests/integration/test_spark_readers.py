@@ -12,8 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from lockgate import open_job
-from lockgate.storage_core.spark.read import read
-from lockgate.storage_core.spark.write import write
+from lockgate.storage_core.spark.data_source import read
+from lockgate.storage_core.spark.frame_write import write
 
 pytestmark = pytest.mark.integration
 

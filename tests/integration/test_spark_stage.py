@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lockgate import open_job
 from lockgate.storage_core.commit.staged_files import group_into_tasks
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
-from lockgate.storage_core.spark.read import read
+from lockgate.storage_core.spark.data_source import read
 from lockgate.storage_core.spark.stage import StageFormat, stage
 
 pytestmark = pytest.mark.integration

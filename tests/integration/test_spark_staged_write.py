@@ -17,9 +17,9 @@ from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.records.task import StagedFile
 from lockgate.storage_core.commit.staged_files import list_staged
 from lockgate.storage_core.errors import InvalidInputError
-from lockgate.storage_core.spark.read import read
+from lockgate.storage_core.spark.data_source import read
+from lockgate.storage_core.spark.frame_write import write
 from lockgate.storage_core.spark.stage_uploads import StageUploads
-from lockgate.storage_core.spark.write import write
 from lockgate.storage_core.stores import UploadInfo
 
 pytestmark = pytest.mark.integration

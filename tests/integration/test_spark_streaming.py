@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from lockgate import read_manifest
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.spark.read import read
+from lockgate.storage_core.spark.data_source import read
 from tests.support.soak import sample
 from tests.support.spark.stream_deaths import DEATHS, ENTERED, RETURNED, Death
 from tests.support.spark.stream_driver import READY

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from lockgate import read_manifest
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.spark.read import read
-from lockgate.storage_core.spark.write import write
+from lockgate.storage_core.spark.data_source import read
+from lockgate.storage_core.spark.frame_write import write
 from lockgate.storage_core.stores import UploadInfo
 from tests.support.soak import rounds
 

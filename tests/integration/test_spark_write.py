@@ -13,8 +13,8 @@ from lockgate import attach_job, read_manifest
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
-from lockgate.storage_core.spark.read import read
-from lockgate.storage_core.spark.write import write
+from lockgate.storage_core.spark.data_source import read
+from lockgate.storage_core.spark.frame_write import write
 from lockgate.storage_core.stores import UploadInfo
 
 pytestmark = pytest.mark.integration

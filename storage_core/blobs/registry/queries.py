@@ -19,7 +19,7 @@ from lockgate.storage_core.journal.database.row_access import columns_of, row_of
 from lockgate.storage_core.journal.database.schema import table_of
 from lockgate.storage_core.journal.entries.op import DriverReplaced
 from lockgate.storage_core.journal.read.snapshot_read import Reading
-from lockgate.storage_core.stores.pagination import in_pages
+from lockgate.storage_core.stores.protocol import in_pages
 
 PAGE: Final = 1_000
 """Rows in each query, and entries in each transaction of a sweep."""

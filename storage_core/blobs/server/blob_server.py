@@ -56,7 +56,7 @@ from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.journal import Journal, Mutation, Stamp
 from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
-from lockgate.storage_core.stores.pagination import in_pages
+from lockgate.storage_core.stores.protocol import in_pages
 
 RETENTION_S: Final = 1_800.0
 

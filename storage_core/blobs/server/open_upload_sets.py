@@ -35,7 +35,7 @@ from lockgate.storage_core.journal import Journal, Mutation, Refused, Stamp
 from lockgate.storage_core.journal.entries.lease_entries import DropLease, FreeLease, TakeLease
 from lockgate.storage_core.journal.leases.lease import Leases
 from lockgate.storage_core.journal.leases.renewer import Renewer
-from lockgate.storage_core.stores.pagination import in_pages
+from lockgate.storage_core.stores.protocol import in_pages
 
 RENEW_S: Final = 20.0
 SOFT_S: Final = 60.0

@@ -20,7 +20,7 @@ from lockgate.storage_core.blobs.registry.blob_rows import BlobJob
 from lockgate.storage_core.blobs.registry.queries import PAGE, known_blobs, upload_sets
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.read.snapshot_read import Reading
-from lockgate.storage_core.stores.pagination import in_pages
+from lockgate.storage_core.stores.protocol import in_pages
 
 
 def deletable(journal: Journal, job_id: str, listed: Sequence[BlobKey]) -> list[BlobKey]:

@@ -24,7 +24,7 @@ from lockgate.storage_core.blobs.storage.local import ListedBlob
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.journal import Mutation, Written
-from lockgate.storage_core.stores.pagination import in_pages
+from lockgate.storage_core.stores.protocol import in_pages
 
 logger = logging.getLogger(__name__)
 

@@ -58,7 +58,7 @@ from lockgate.storage_core.journal import Mutation, Refused
 from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
-from lockgate.storage_core.stores.pagination import in_pages
+from lockgate.storage_core.stores.protocol import in_pages
 
 FOLDERS_AT_ONCE: Final = 8
 

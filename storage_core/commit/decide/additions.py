@@ -38,8 +38,7 @@ from lockgate.storage_core.ids import check_id, with_short_id
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import UploadInfo
 from lockgate.storage_core.stores.file_tree import FileTree
-from lockgate.storage_core.stores.pagination import in_pages
-from lockgate.storage_core.stores.protocol import PendingUpload, check_key, check_parts
+from lockgate.storage_core.stores.protocol import PendingUpload, check_key, check_parts, in_pages
 
 KeptFiles = dict[str, tuple[PendingFile, ...]]
 """Added files in memory, by the digest of their shard."""

@@ -47,7 +47,7 @@ from lockgate.storage_core.errors import MalformedRecordError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import JobAttemptId, check_id
 from lockgate.storage_core.settings import Settings
-from lockgate.storage_core.stores.pagination import in_pages
+from lockgate.storage_core.stores.protocol import in_pages
 
 
 class Draft(NamedTuple):

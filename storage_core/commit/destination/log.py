@@ -41,8 +41,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.stores import Store
-from lockgate.storage_core.stores.pagination import in_pages
-from lockgate.storage_core.stores.protocol import check_key
+from lockgate.storage_core.stores.protocol import check_key, in_pages
 
 CHECKPOINT_TURNS: Final = 100
 

@@ -16,7 +16,7 @@ from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.stores import Store
 from lockgate.storage_core.stores.file_tree import FileTree, Obstacle, folders_of
-from lockgate.storage_core.stores.pagination import in_pages
+from lockgate.storage_core.stores.protocol import in_pages
 
 
 @dataclass(frozen=True)

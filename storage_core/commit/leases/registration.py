@@ -41,7 +41,7 @@ from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores.open_store import canonical_url
-from lockgate.storage_core.stores.pagination import in_pages
+from lockgate.storage_core.stores.protocol import in_pages
 
 LOG: Final = logging.getLogger("lockgate.registry")
 

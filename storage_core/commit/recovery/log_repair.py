@@ -58,7 +58,7 @@ from lockgate.storage_core.ids import JobId, Token, new_token
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import ObjectInfo, Store, open_store
-from lockgate.storage_core.stores.pagination import in_pages
+from lockgate.storage_core.stores.protocol import in_pages
 
 QUARANTINE: Final = f"{layout.ROOT}quarantine/"
 REPLACED: Final = ("removed", "kept", "retained")

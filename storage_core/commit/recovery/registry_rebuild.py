@@ -36,7 +36,7 @@ from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import Store, open_store
 from lockgate.storage_core.stores.open_store import canonical_url
-from lockgate.storage_core.stores.pagination import in_pages
+from lockgate.storage_core.stores.protocol import in_pages
 
 BATCH: Final = 100
 """Number of jobs that are written in one transaction."""

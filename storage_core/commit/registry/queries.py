@@ -15,7 +15,7 @@ from lockgate.storage_core.ids import job_of_resource, job_resource
 from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.journal.leases.lease import overdue_leases
 from lockgate.storage_core.journal.read.snapshot_read import Reading
-from lockgate.storage_core.stores.pagination import in_pages
+from lockgate.storage_core.stores.protocol import in_pages
 
 PAGE: Final = 1_000
 """Jobs whose leases are read together."""

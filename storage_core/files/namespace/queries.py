@@ -25,7 +25,7 @@ from lockgate.storage_core.files.namespace.tree import existing
 from lockgate.storage_core.files.namespace.tree_paths import directory, parse_path, resolve, shown
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.journal.read.snapshot_read import Reading
-from lockgate.storage_core.stores.pagination import in_pages
+from lockgate.storage_core.stores.protocol import in_pages
 
 PAGE: Final = 500
 """Names and blocks of each query, and rows of each entry that removes them."""

@@ -40,7 +40,7 @@ from lockgate.storage_core.journal.leases.renewal import renew
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.lease_watch import LEASE_WATCH
 from lockgate.storage_core.stamp import Stamp
-from lockgate.storage_core.stores.pagination import in_pages
+from lockgate.storage_core.stores.protocol import in_pages
 
 _LEASES_FETCHED: Final = 1000
 _HOLDERS_A_QUERY: Final = 100

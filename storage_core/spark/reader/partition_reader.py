@@ -14,11 +14,10 @@ from pyspark.sql.types import StructType
 
 from lockgate.storage_core.commit.destination.log import Manifest
 from lockgate.storage_core.commit.records.log_records import LiveFile
-from lockgate.storage_core.spark.options import ReadOptions
 from lockgate.storage_core.spark.reader.store_file import StoreFile
 from lockgate.storage_core.spark.reader.widening import widened
-from lockgate.storage_core.spark.schema.hive_layout import partition_values
-from lockgate.storage_core.spark.schema.partition_types import folder_value
+from lockgate.storage_core.spark.schema.hive_layout import folder_value, partition_values
+from lockgate.storage_core.spark.source_options import ReadOptions
 from lockgate.storage_core.stores import Store, open_store
 
 BATCH_ROWS: Final = 16_384

@@ -5,15 +5,17 @@ Folder names are exactly those that Spark writes, so that every reader of Spark'
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from decimal import Decimal
 from typing import Final
+from zoneinfo import ZoneInfo
 
 import numpy as np
+import pyarrow as pa
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.spark.schema.java_floats import SHORTEST_SINCE, java_text
@@ -23,6 +25,12 @@ NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 
 _ESCAPED: Final = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _ESCAPE: Final = re.compile(r"%([0-9A-Fa-f]{2})")
+_INFERRED: Final = (
+    ("int", pa.int32()),
+    ("bigint", pa.int64()),
+    ("double", pa.float64()),
+    ("date", pa.date32()),
+)
 
 
 def escape(text: str) -> str:
@@ -61,7 +69,7 @@ class CastToString:
                 text = "true" if value else "false"
             case _ if isinstance(value, float | np.float32):
                 text = java_text(value, self.java)
-            case datetime():
+            case dt.datetime():
                 text = _timestamp_text(value)
             case Decimal():
                 text = f"{value:f}" if self.ansi else str(value)
@@ -73,7 +81,7 @@ class CastToString:
 NEWEST_CAST: Final = CastToString()
 
 
-def _timestamp_text(value: datetime) -> str:
+def _timestamp_text(value: dt.datetime) -> str:
     text = value.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
     return text.rstrip("0").rstrip(".") if "." in text else text
 
@@ -109,3 +117,46 @@ def partition_values(key: str) -> Mapping[str, str | None]:
         for column, equals, text in pairs
         if equals and column
     }
+
+
+def folder_value(text: str | None, kind: pa.DataType, time_zone: str = "UTC") -> pa.Scalar:
+    """Return a partition value as a scalar of its column's type.
+
+    Args:
+        text: Value from the folder's name; None for a null.
+        kind: Arrow type of the column.
+        time_zone: Time zone of a timestamp in a folder's name.
+
+    Raises:
+        InvalidInputError: The text is not a value of that type.
+    """
+    if text is None:
+        return pa.scalar(None, kind)
+    try:
+        if pa.types.is_timestamp(kind):
+            moment = dt.datetime.fromisoformat(text)
+            return pa.scalar(moment.replace(tzinfo=ZoneInfo(time_zone)) if kind.tz else moment, kind)
+        if pa.types.is_floating(kind):
+            return pa.scalar(float(text), kind)
+        return pa.scalar(text).cast(kind)
+    except (ValueError, KeyError, pa.ArrowException) as error:
+        raise InvalidInputError(
+            f"partition value {text[:80]!r} is not a {kind}; read with a schema that has it as a string"
+        ) from error
+
+
+def inferred_type(texts: Iterable[str | None]) -> str:
+    """Return the first of int, bigint, double, date and string that fits all values, as Spark infers it."""
+    values = [text for text in texts if text is not None]
+    for name, kind in _INFERRED if values else ():
+        if all(_has_type(text, kind) for text in values):
+            return name
+    return "string"
+
+
+def _has_type(text: str, kind: pa.DataType) -> bool:
+    try:
+        folder_value(text, kind)
+    except InvalidInputError:
+        return False
+    return True

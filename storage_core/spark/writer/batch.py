@@ -21,8 +21,8 @@ from lockgate.storage_core.commit.records.task import ExpectedTask
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.ids import JobAttemptId, JobId
 from lockgate.storage_core.settings import Settings, load_settings
-from lockgate.storage_core.spark.options import WriteOptions
 from lockgate.storage_core.spark.schema.columns import check_columns, recorded_columns
+from lockgate.storage_core.spark.source_options import WriteOptions
 from lockgate.storage_core.spark.writer.task_write import TaskCommitted, TaskWrite
 
 

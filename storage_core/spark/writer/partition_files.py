@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
 from lockgate.storage_core.errors import InvalidInputError
-from lockgate.storage_core.spark.options import FileOptions
 from lockgate.storage_core.spark.schema.hive_layout import NEWEST_CAST, CastToString, partition_folder
+from lockgate.storage_core.spark.source_options import FileOptions
 from lockgate.storage_core.spark.writer.parquet_file import ParquetFile
 
 BUFFERED_ROW_GROUPS: Final = 4

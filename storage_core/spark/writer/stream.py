@@ -30,8 +30,8 @@ from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.open_or_attach import attach_job, open_job
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from lockgate.storage_core.ids import JobAttemptId, new_job_attempt_id
-from lockgate.storage_core.spark.options import WriteOptions
 from lockgate.storage_core.spark.schema.columns import check_columns, recorded_columns
+from lockgate.storage_core.spark.source_options import WriteOptions
 from lockgate.storage_core.spark.writer.batch import JobAddress, settings_for
 from lockgate.storage_core.spark.writer.task_write import TaskCommitted, TaskWrite, task_context
 from lockgate.storage_core.stores import open_store

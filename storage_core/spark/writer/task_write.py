@@ -17,11 +17,10 @@ from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.job_events import acting_as
 from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.ids import AttemptId, TaskId, new_attempt_id
-from lockgate.storage_core.spark.options import FileOptions
-from lockgate.storage_core.spark.schema.columns import SPARK_SCHEMA, file_schema
+from lockgate.storage_core.spark.schema.columns import SPARK_SCHEMA, file_schema, nullable_schema
 from lockgate.storage_core.spark.schema.hive_layout import CastToString
 from lockgate.storage_core.spark.schema.java_floats import SHORTEST_SINCE
-from lockgate.storage_core.spark.schema.nullable import nullable_schema
+from lockgate.storage_core.spark.source_options import FileOptions
 from lockgate.storage_core.spark.writer.partition_files import TaskFiles
 
 JAVA_VERSION: Final = "spark.lockgate.javaVersion"

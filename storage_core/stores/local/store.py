@@ -31,7 +31,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.ids import Token, new_token
 from lockgate.storage_core.printable import printable
-from lockgate.storage_core.stores.file_tree import Obstacle
+from lockgate.storage_core.stores.file_tree import Obstacle, obstacles
 from lockgate.storage_core.stores.local import pending_uploads
 from lockgate.storage_core.stores.local.key_locks import drop_abandoned, locked
 from lockgate.storage_core.stores.local.listing import (
@@ -43,10 +43,8 @@ from lockgate.storage_core.stores.local.listing import (
     objects,
     version_of,
 )
-from lockgate.storage_core.stores.local.obstructions import obstacles
 from lockgate.storage_core.stores.local.rooted_dir import RootedDir
 from lockgate.storage_core.stores.os_errors import after_the_effect, translated
-from lockgate.storage_core.stores.pagination import in_pages
 from lockgate.storage_core.stores.protocol import (
     PAGE,
     Capabilities,
@@ -57,6 +55,7 @@ from lockgate.storage_core.stores.protocol import (
     UploadInfo,
     check_key,
     check_listed_key,
+    in_pages,
 )
 
 _CAPABILITIES: Final = Capabilities(conditional_create=True, conditional_put=True, conditional_delete=True)

@@ -23,7 +23,6 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.ids import Token
 from lockgate.storage_core.settings import MIB, Settings
-from lockgate.storage_core.stores.pagination import in_pages
 from lockgate.storage_core.stores.protocol import (
     PAGE,
     Capabilities,
@@ -35,6 +34,7 @@ from lockgate.storage_core.stores.protocol import (
     UploadInfo,
     check_key,
     check_parts,
+    in_pages,
 )
 from lockgate.storage_core.stores.s3.answers import CutAnswerError, check_range
 from lockgate.storage_core.stores.s3.clients import Clients, endpoint_of

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
-from lockgate.storage_core.spark.read import read
+from lockgate.storage_core.spark.data_source import read
+from lockgate.storage_core.spark.frame_write import write
 from lockgate.storage_core.spark.session import spark_session
-from lockgate.storage_core.spark.write import write
 from tests.support.spark.accidents import accident as step_with_accident
 from tests.support.spark.accidents import await_that
 from tests.support.spark.python_daemon import DAEMON
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 How = Literal["write", "save"]
-"""By `lockgate.storage_core.spark.write`, or by `format("lockgate")` alone."""
+"""By `lockgate.storage_core.spark.frame_write`, or by `format("lockgate")` alone."""
 
 DAYS: Final = 5
 QUICK: Final = {"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2", **DAEMON}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lockgate.storage_core.commit.destination.visible_files import visible_files
-from lockgate.storage_core.spark.read import read
+from lockgate.storage_core.spark.data_source import read
 from lockgate.storage_core.stores import open_store
 
 if TYPE_CHECKING:

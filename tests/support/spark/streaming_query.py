@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType, StructType
 from lockgate import read_manifest
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.spark.options import stream_options
+from lockgate.storage_core.spark.source_options import stream_options
 from lockgate.storage_core.spark.writer.stream import BATCH_ID, QUERY_ID, BatchWriter, plan_batches
 from lockgate.storage_core.stores import open_store
 

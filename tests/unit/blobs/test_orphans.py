@@ -26,7 +26,7 @@ from lockgate.storage_core.journal.safe_mode import leave_safe_mode
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores.instrumented import instrument
 from lockgate.storage_core.stores.local.store import LocalStore
-from lockgate.storage_core.stores.pagination import in_pages
+from lockgate.storage_core.stores.protocol import in_pages
 from tests.support.blobs.server import INTERVAL_S, BlobWorld, blob_world, key_of, new_server
 
 

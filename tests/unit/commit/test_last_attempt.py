@@ -17,7 +17,7 @@ from lockgate.storage_core.commit.records.task import ExpectedTask
 from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.errors import InvalidInputError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.fsspec.session import job_filesystem
+from lockgate.storage_core.fsspec.filesystem import job_filesystem
 from lockgate.storage_core.ids import JobAttemptId, TaskId
 from tests.support.commit.destination import Crash, ManualClock, World, write
 

@@ -11,8 +11,7 @@ import pytest
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.fsspec.filesystem import LockgateFileSystem
-from lockgate.storage_core.fsspec.session import job_filesystem
+from lockgate.storage_core.fsspec.filesystem import LockgateFileSystem, job_filesystem
 from tests.support.commit.destination import World, overlapping, plain, write
 
 DAYS = {"day=1/a.csv": b"one", "day=2/b.csv": b"three", "c d é%2F?.csv": b""}

@@ -12,8 +12,7 @@ import pytest
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import ConflictError, FencedError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.fsspec.filesystem import LockgateFileSystem
-from lockgate.storage_core.fsspec.session import job_filesystem
+from lockgate.storage_core.fsspec.filesystem import LockgateFileSystem, job_filesystem
 from tests.support.commit.destination import World
 from tests.support.fsspec_paths import root_of, write_half
 

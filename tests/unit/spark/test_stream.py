@@ -16,7 +16,7 @@ from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import ConflictError, FencedError, InvalidInputError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.spark.options import stream_options
+from lockgate.storage_core.spark.source_options import stream_options
 from lockgate.storage_core.spark.writer import task_write
 from lockgate.storage_core.spark.writer.stream import QUERY_ID, TaskOfBatch, TaskWithoutRows
 from lockgate.storage_core.stores import open_store

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lockgate.storage_core.commit.records.pending_set import ColumnStatistics
-from lockgate.storage_core.spark.options import FileOptions
-from lockgate.storage_core.spark.schema.nullable import nullable_schema
+from lockgate.storage_core.spark.schema.columns import nullable_schema
+from lockgate.storage_core.spark.source_options import FileOptions
 from lockgate.storage_core.spark.writer.partition_files import TaskFiles, split
 
 pytestmark = pytest.mark.slow

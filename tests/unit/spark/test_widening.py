@@ -16,9 +16,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from lockgate import open_job, read_manifest
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import Settings
-from lockgate.storage_core.spark.options import read_options
 from lockgate.storage_core.spark.reader.partition_reader import LiveFilesReader
 from lockgate.storage_core.spark.reader.widening import fits
+from lockgate.storage_core.spark.source_options import read_options
 
 NOON = dt.datetime.fromisoformat("2026-11-23T13:45")
 

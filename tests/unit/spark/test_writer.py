@@ -19,8 +19,8 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.spark.options import write_options
 from lockgate.storage_core.spark.schema.columns import recorded_columns
+from lockgate.storage_core.spark.source_options import write_options
 from lockgate.storage_core.spark.writer.batch import plan_write
 
 SALES = StructType().add("id", LongType()).add("day", StringType())

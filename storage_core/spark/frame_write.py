@@ -28,8 +28,8 @@ from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.ids import AttemptId, JobId, TaskId
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.spark.data_source import register
-from lockgate.storage_core.spark.options import Mode, write_options
 from lockgate.storage_core.spark.schema.columns import check_columns, quoted, recorded_columns
+from lockgate.storage_core.spark.source_options import Mode, write_options
 from lockgate.storage_core.spark.stage import write_stage
 from lockgate.storage_core.spark.stage_uploads import StageUploads
 from lockgate.storage_core.stores import open_store
