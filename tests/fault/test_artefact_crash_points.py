@@ -33,6 +33,7 @@ from tests.support.blobs.job_artefacts import (
 from tests.support.blobs.server import INTERVAL_S
 from tests.support.commit.destination import World, write
 from tests.support.commit.snapshots import Snapshot, observed, one_by_one, snapshots_of
+from tests.support.soak import soak_only
 
 pytestmark = pytest.mark.fault
 
@@ -96,7 +97,7 @@ def settled(snapshot: Snapshot, ran: World) -> tuple[bool, int]:
     return world.visible() != OLD, live
 
 
-@pytest.mark.parametrize("how", ["commit", "abort", "a second driver"])
+@pytest.mark.parametrize("how", ["commit", soak_only("abort"), soak_only("a second driver")])
 def test_a_crash_at_any_call_of_a_job_with_artefacts_loses_no_live_blob_and_leaves_none(
     worlds: Iterator[World], how: str, tmp_path: Path, summarise: Summarise
 ) -> None:

@@ -89,6 +89,7 @@ def test_an_upload_survives_the_death_of_the_server(tmp_path: Path) -> None:
     assert [found.blob_key for found in local.blobs("sales")] == [blob.blob_key]
 
 
+@pytest.mark.soak
 def test_a_stream_that_failed_with_the_server_leaves_nothing_after_its_restart(tmp_path: Path) -> None:
     with server_process(tmp_path) as server, client_of(server.url) as client:
         source = KillsOnce(server, *[b"x" * 2 * MIB] * 3)

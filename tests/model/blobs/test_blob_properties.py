@@ -44,6 +44,7 @@ def test_blobs_are_kept_and_deleted_as_in_the_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.requires("postgres")
+@pytest.mark.soak
 def test_blobs_are_kept_and_deleted_as_in_the_model_on_postgresql(postgres: Server, tmp_path: Path) -> None:
     of = {"url": postgres.new_database("model_blobs"), "path": tmp_path}
     run_state_machine_as_test(type("Machine", (BlobsMachine,), of), settings=examples(6))

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -225,6 +226,7 @@ def test_file_properties_over_local_volumes(tmp_path: Path) -> None:
     run_state_machine_as_test(OverLocalVolumes, settings=machine_settings(120, 40, soak_examples=1000))
 
 
+@pytest.mark.soak
 def test_file_properties_over_a_volume_server(tmp_path: Path) -> None:
     folders = count()
     served: dict[VolumeId, LocalVolume] = {}

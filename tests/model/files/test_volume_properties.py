@@ -324,12 +324,13 @@ class MixedMachine(VolumeMachine):
 for machine in (VolumeMachine, BucketMachine, MixedMachine):
     machine.TestCase.settings = machine_settings(25, 30, soak_examples=1000)
 TestLocalVolumes = VolumeMachine.TestCase
-TestVolumesInBuckets = BucketMachine.TestCase
-TestMixedVolumes = MixedMachine.TestCase
+TestVolumesInBuckets = pytest.mark.soak(BucketMachine.TestCase)
+TestMixedVolumes = pytest.mark.soak(MixedMachine.TestCase)
 
 
 @pytest.mark.requires("postgres")
 @pytest.mark.parametrize("kind", ["served", "s3"])
+@pytest.mark.soak
 def test_files_are_as_in_the_model_on_postgresql(postgres: Server, kind: str) -> None:
     """As on several machines: a journal on PostgreSQL, and volumes behind servers or in buckets."""
     of = {"url": postgres.new_database(f"model_volumes_{kind}"), "kind": kind}
