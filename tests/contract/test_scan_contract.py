@@ -18,7 +18,7 @@ from lockgate.storage_core.commit.registry import queries as registry
 from lockgate.storage_core.errors import DestinationNotFoundError, InvalidInputError
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.stores import Store
-from tests.support.airflow.task_run import die_at
+from tests.support.commit.crash_harness import die_at
 from tests.support.commit.destination import ManualClock, World, write
 
 LONG = 1_000_000.0

@@ -15,7 +15,7 @@ from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.files.home_files import open_files
 from lockgate.workers.broker.embedded_broker import find_broker
 from tests.support.airflow.home import Airflow, airflow
-from tests.support.airflow.task_run import die_at
+from tests.support.commit.crash_harness import die_at
 from tests.support.commit.destination import write
 
 __all__ = ["airflow"]

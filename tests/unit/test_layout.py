@@ -13,6 +13,8 @@ from pathlib import Path
 import grimp
 import pytest
 
+from tests.conftest import engines_at_collection
+
 ROOT = Path(__file__).parents[2]
 CORE = "lockgate.storage_core"
 MOST_MODULES = 20
@@ -104,3 +106,11 @@ def test_no_lazily_imported_name_of_a_package_is_the_name_of_its_submodule(
 
     assert len(lazy) >= 4
     assert hidden == set()
+
+
+@pytest.mark.skipif("LOCKGATE_TEST_CORE" not in os.environ, reason="only in `make test`")
+def test_the_modules_of_the_tests_of_the_core_import_no_engine() -> None:
+    assert not engines_at_collection, (
+        "that takes seconds in each process: import it in the test, or move the test to one of `ENGINES` "
+        "in scripts/run_tests.py"
+    )

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
-
-from lockgate.storage_core.failpoints import FAILPOINTS
-from tests.support.commit.destination import Crash, dying
 
 
 @dataclass
@@ -47,23 +43,3 @@ class OutletEvent:
     def add(self, asset: Any, extra: dict[str, Any]) -> None:
         """Record an Asset's event on an alias."""
         self.added.append((asset, extra))
-
-
-def die_at(point: str, run: Callable[[], object]) -> None:
-    """Run until a failpoint of this name is passed; after it no storage call takes effect."""
-    died = False
-
-    def observe(name: str) -> None:
-        nonlocal died
-        died = died or name == point
-        if died:
-            raise Crash(name)
-
-    FAILPOINTS.observer = dying(observe)
-    try:
-        run()
-    except Crash:
-        return
-    finally:
-        FAILPOINTS.observer = None
-    raise AssertionError(f"{point} was never passed")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from lockgate.storage_core.commit.committers import COMMITTERS
 from lockgate.storage_core.errors import JobFailedError, UploadGoneError
-from tests.support.commit.destination import World, write
+from lockgate.storage_core.failpoints import FAILPOINTS
+from tests.support.commit.destination import Crash, World, dying, write
 
 OLD = {"day=1/a.csv": b"old a", "day=2/b.csv": b"old b"}
 NEW = {"day=1/c.csv": b"new c", "day=3/d.csv": b"new d", "e.csv": b""}
@@ -88,3 +90,23 @@ def clashing_job(world: World, *, loses: bool = False) -> None:
             hidden = Path(world.url, "_lockgate/uploads", upload.key, f"~{upload.upload_id}")
             os.utime(hidden, ns=(0, 0))
         opened.commit()
+
+
+def die_at(point: str, run: Callable[[], object]) -> None:
+    """Run until a failpoint of this name is passed; after it no storage call takes effect."""
+    died = False
+
+    def observe(name: str) -> None:
+        nonlocal died
+        died = died or name == point
+        if died:
+            raise Crash(name)
+
+    FAILPOINTS.observer = dying(observe)
+    try:
+        run()
+    except Crash:
+        return
+    finally:
+        FAILPOINTS.observer = None
+    raise AssertionError(f"{point} was never passed")

@@ -12,7 +12,7 @@ from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.recovery.quarantine import quarantine_job
 from lockgate.storage_core.failpoints import FAILPOINTS
-from tests.support.airflow.task_run import die_at
+from tests.support.commit.crash_harness import die_at
 from tests.support.commit.destination import World, write
 
 FILES = {"day=1/a.csv": b"1", "day=1/b.csv": b"22"}

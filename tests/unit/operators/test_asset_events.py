@@ -23,7 +23,8 @@ from lockgate.storage_core.errors import ObjectNotFoundError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import TaskId
 from tests.support.airflow.asset_events import AssetEvents
-from tests.support.airflow.task_run import TaskRun, die_at
+from tests.support.airflow.task_run import TaskRun
+from tests.support.commit.crash_harness import die_at
 from tests.support.commit.destination import World
 
 SALES, ANY = Asset("sales", "s3://lake/sales"), AssetAlias("any")

@@ -38,7 +38,8 @@ from lockgate.storage_core.errors import ObjectNotFoundError, OutcomeUnknownErro
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.celery_app import QUEUES, app
 from lockgate.workers.task_commit import commit_staged_task
-from tests.support.airflow.task_run import TaskRun, die_at
+from tests.support.airflow.task_run import TaskRun
+from tests.support.commit.crash_harness import die_at
 from tests.support.commit.destination import World, write
 from tests.support.workers.celery_worker import StagedJob, memory_broker
 

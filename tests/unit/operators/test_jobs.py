@@ -22,8 +22,9 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import Journal, Stamp
 from lockgate.storage_core.journal.process_journal import close_journals, configured_journal
 from lockgate.storage_core.settings import Settings
-from tests.support.airflow.task_run import OutletEvent, TaskRun, die_at
+from tests.support.airflow.task_run import OutletEvent, TaskRun
 from tests.support.blobs.job_artefacts import bytes_of, is_ended, uploaded
+from tests.support.commit.crash_harness import die_at
 from tests.support.commit.destination import World
 
 

@@ -10,7 +10,8 @@ from airflow.sdk import BaseNotifier
 
 from lockgate.operators import JobCommitOperator, JobNotifier, JobSetupOperator
 from lockgate.operators.dag_run.job_handle import attach
-from tests.support.airflow.task_run import TaskRun, die_at
+from tests.support.airflow.task_run import TaskRun
+from tests.support.commit.crash_harness import die_at
 from tests.support.commit.destination import World
 
 

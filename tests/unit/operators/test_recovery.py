@@ -17,8 +17,9 @@ from lockgate.operators.uploads import UploadSweepOperator
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.recover import recover_all
-from tests.support.airflow.task_run import TaskRun, die_at
+from tests.support.airflow.task_run import TaskRun
 from tests.support.blobs.job_artefacts import bytes_of, uploaded
+from tests.support.commit.crash_harness import die_at
 from tests.support.commit.destination import World, write
 
 

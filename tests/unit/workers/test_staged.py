@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from lockgate import open_job
-from lockgate.operators.audits.staged_rows import staged_rows
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.records.task import ExpectedTask, StagedFile
 from lockgate.storage_core.commit.staged_files import group_into_tasks, list_staged
@@ -224,6 +223,8 @@ def test_an_audit_refuses_a_staged_file_whose_bytes_are_not_those_that_were_uplo
     audited: StagedJob,
 ) -> None:
     commit_all(audited)
+    from lockgate.operators.audits.staged_rows import staged_rows
+
     rows = staged_rows(audited.job)
     rows.check_read(audited.job)
     file = audited.staging / "month=1" / "part-00000.parquet"
@@ -235,6 +236,8 @@ def test_an_audit_refuses_a_staged_file_whose_bytes_are_not_those_that_were_uplo
 
 def test_an_audit_refuses_a_staged_file_that_changed_and_changed_back(audited: StagedJob) -> None:
     commit_all(audited)
+    from lockgate.operators.audits.staged_rows import staged_rows
+
     rows = staged_rows(audited.job)
     file = audited.staging / "month=1" / "part-00000.parquet"
     before = file.read_bytes()

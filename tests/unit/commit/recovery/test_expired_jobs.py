@@ -27,7 +27,7 @@ from lockgate.storage_core.ids import job_resource
 from lockgate.storage_core.journal import Journal, Leases, LeaseState
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.journal.write.head import SafeReason, enter_safe_mode
-from tests.support.airflow.task_run import die_at
+from tests.support.commit.crash_harness import die_at
 from tests.support.commit.destination import World, write
 
 

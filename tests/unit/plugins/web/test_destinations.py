@@ -10,7 +10,7 @@ from lockgate.plugins.web.facts import destinations
 from lockgate.plugins.web.facts.destinations import live_totals
 from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.commit.records import layout
-from tests.support.airflow.task_run import die_at
+from tests.support.commit.crash_harness import die_at
 from tests.support.commit.destination import World, write
 from tests.support.web.jobs import client_of, get
 

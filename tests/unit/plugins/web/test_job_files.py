@@ -11,7 +11,7 @@ from lockgate.plugins.web.paging import cursor
 from lockgate.storage_core.commit.records.job_record import JobAttemptId
 from lockgate.storage_core.ids import TaskId
 from lockgate.storage_core.stores.instrumented import InstrumentedStore
-from tests.support.airflow.task_run import die_at
+from tests.support.commit.crash_harness import die_at
 from tests.support.commit.destination import World, plain, write
 from tests.support.web.jobs import client_of, get, job_in
 

@@ -17,7 +17,7 @@ from lockgate.storage_core.commit.records.codec import encode
 from lockgate.storage_core.commit.records.job_record import JobOrigin
 from lockgate.storage_core.commit.records.log_records import Outcome
 from lockgate.storage_core.commit.records.shards import ShardRef
-from tests.support.airflow.task_run import die_at
+from tests.support.commit.crash_harness import die_at
 from tests.support.commit.destination import World
 from tests.support.web.jobs import client_of, get
 
