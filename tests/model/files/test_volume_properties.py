@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 )
 
 from lockgate.storage_core.errors import (
+    FencedError,
     LeaseHeldError,
     LockgateError,
     OutcomeUnknownError,
@@ -103,12 +104,20 @@ class VolumeMachine(RuleBasedStateMachine):
                 writer.write(data)
             finally:
                 if self.writer is writer:
-                    self.written += data[: writer.tell() - before]
+                    self.written += data[: self._end_of(writer, before + size) - before]
             writer.flush()
             return True
 
         if self._call(call, step):
             self.flushed = self.written
+
+    @staticmethod
+    def _end_of(writer: FileWriter, most: int) -> int:
+        """Return the position of a writer. One that died in its call may have written up to `most`."""
+        try:
+            return writer.tell()
+        except FencedError:
+            return most
 
     @precondition(lambda self: self.writer is not None)
     @rule(step=STEPS)
