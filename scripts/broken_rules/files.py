@@ -192,7 +192,7 @@ MUTANTS: Final = (
                 "return False",
             )
         ],
-        "tests/fault/test_interrupts.py::test_an_interrupted_file_is_recovered_and_appended_to",
+        "tests/integration/test_interrupts.py::test_an_interrupted_file_is_recovered_and_appended_to",
     ),
     Mutant(
         "go-on-after-an-interrupt",
@@ -204,7 +204,7 @@ MUTANTS: Final = (
                 "",
             )
         ],
-        "tests/fault/test_interrupts.py::test_an_interrupted_writer_acknowledges_nothing_more",
+        "tests/integration/test_interrupts.py::test_an_interrupted_writer_acknowledges_nothing_more",
     ),
     Mutant(
         "believe-a-page-of-a-proxy",

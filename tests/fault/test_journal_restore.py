@@ -108,6 +108,7 @@ def test_the_next_checkpoint_replaces_one_that_died_at_any_call(lost: Lost, summ
     summarise(f"{points} deaths of a checkpoint")
 
 
+@pytest.mark.soak
 def test_a_verification_that_dies_at_any_call_confirms_no_wrong_checkpoint(
     lost: Lost, summarise: Summarise
 ) -> None:
@@ -203,6 +204,7 @@ def test_the_next_restore_in_place_completes_one_that_died_at_any_call(
     summarise(f"{points} deaths of going on in place")
 
 
+@pytest.mark.soak
 def test_safe_mode_can_be_left_after_a_death_at_any_call_of_leaving_it(
     lost: Lost, summarise: Summarise
 ) -> None:

@@ -83,6 +83,7 @@ def test_another_worker_gets_the_task_of_a_whole_worker_killed_in_a_task_commit(
     check_rows_exactly_once(staged)
 
 
+@pytest.mark.soak
 def test_another_worker_continues_a_plan_whose_worker_was_killed(tmp_path: Path, settings: Settings) -> None:
     staged = StagedJob(tmp_path, settings)
     with worker_process(tmp_path / "log-0"):
@@ -103,7 +104,7 @@ def test_another_worker_continues_a_plan_whose_worker_was_killed(tmp_path: Path,
     check_rows_exactly_once(staged)
 
 
-@pytest.mark.parametrize("order", [signal.SIGTERM, signal.SIGQUIT], ids=["warm", "cold"])
+@pytest.mark.parametrize("order", [soak_only(signal.SIGTERM), signal.SIGQUIT], ids=["warm", "cold"])
 def test_another_worker_runs_the_tasks_of_a_preempted_one_without_counting_a_failure(
     tmp_path: Path, settings: Settings, order: signal.Signals
 ) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from billiard.exceptions import SoftTimeLimitExceeded  # type: ignore[import-untyped]  # billiard has no types
 
+from lockgate.operators.jobs import JobCommitOperator
 from lockgate.storage_core.errors import FencedError, LockgateError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.files import Files
@@ -23,7 +24,9 @@ from lockgate.storage_core.files.volumes.protocol import ReplicaState
 from lockgate.storage_core.journal.journal import open_journal
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.task_commit import commit_staged_task
+from tests.support.airflow.task_run import TaskRun
 from tests.support.commit.destination import ManualClock, World, write
+from tests.support.soak import soak_only
 from tests.support.workers.celery_worker import StagedJob
 
 pytestmark = pytest.mark.fault
@@ -135,7 +138,7 @@ def log_lines(scene: FileScene, handler: Handler) -> bytes:
     return flushed
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, soak_only(TimeoutError)])
 def test_an_interrupted_file_is_recovered_and_appended_to(tmp_path: Path, error: type[BaseException]) -> None:
     """At each step of the disk, the journal and the pipeline, by a new writer of the same process."""
     at = 0
@@ -249,9 +252,6 @@ class TaskTimeout(BaseException):
 def test_a_commit_operator_at_its_timeout_succeeds_when_airflow_tries_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lockgate.operators.jobs import JobCommitOperator
-    from tests.support.airflow.task_run import TaskRun
-
     at = 0
     while True:
         at += 1
