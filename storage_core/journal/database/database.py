@@ -112,6 +112,7 @@ class Database(Forkable):
         begin: dict[str, Any] = {"isolation_level": "READ COMMITTED"}
         if self.is_sqlite:
             begin = {"lockgate_begin": "BEGIN IMMEDIATE"}
+        self._refuse_tainted()  # before it waits for the lock, which the parent may hold for ever
         with (
             self._writers.locked() if self._writers else nullcontext(),
             self._begun(begin, self._commit) as connection,
@@ -163,11 +164,7 @@ class Database(Forkable):
     @contextmanager
     def _begun(self, begin: Mapping[str, Any], end: Callable[[Connection], None]) -> Iterator[Connection]:
         """Open a transaction; call `end` after the block, and roll back if it is not reached."""
-        if self.is_sqlite and FORKS.is_tainted:
-            raise JournalUnavailableError(
-                f"journal {self.name}: this process was forked during a transaction of its parent, and "
-                "cannot use SQLite; nothing was applied; fork earlier, spawn, or use PostgreSQL"
-            )
+        self._refuse_tainted()
         process = os.getpid()
         with FORKS.sqlite_transaction() if self.is_sqlite else nullcontext():
             try:
@@ -208,6 +205,13 @@ class Database(Forkable):
                 f"journal {self.name}: the commit got no answer ({driver_message(error)}); it may have been "
                 "applied; the same request id asks again without doing it twice"
             ) from error
+
+    def _refuse_tainted(self) -> None:
+        if self.is_sqlite and FORKS.is_tainted:
+            raise JournalUnavailableError(
+                f"journal {self.name}: this process was forked during a transaction of its parent, and "
+                "cannot use SQLite; nothing was applied; fork earlier, spawn, or use PostgreSQL"
+            )
 
     def _refuse_in_child(self, process: int) -> None:
         if os.getpid() != process:
