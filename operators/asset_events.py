@@ -19,8 +19,8 @@ from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.definitions.asset import AssetNameRef, AssetRef, AssetUriRef
 
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.claim import read, retry_while_busy
 from lockgate.storage_core.commit.records.codec import Record, encode
+from lockgate.storage_core.commit.records.create_if_absent import read, retry_while_busy
 from lockgate.storage_core.commit.records.job_record import JobId
 from lockgate.storage_core.errors import LockgateError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import step

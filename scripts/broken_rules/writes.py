@@ -91,7 +91,7 @@ MUTANTS: Final = (
     Mutant(
         "go-on-with-a-copy",
         "a file that was put back from a copy begins a new epoch",
-        [Edit(f"{JOURNAL}/write/put_back.py", "newest is not None and stamp < newest", "False")],
+        [Edit(f"{JOURNAL}/write/restored_copy.py", "newest is not None and stamp < newest", "False")],
         f"{PUT_BACK}the_same_stamp_is_not_issued_to_two_holders",
     ),
     Mutant(

@@ -147,7 +147,7 @@ def commit(
     """Commit a job whose tasks have committed; can be repeated safely."""
     from lockgate.storage_core.cli.job_index import locate
     from lockgate.storage_core.commit.job_view import lease_of
-    from lockgate.storage_core.commit.leases.lease import JobLeaseState
+    from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
     from lockgate.storage_core.commit.open_or_attach import attach_job
 
     destination, job_id = locate(job)

@@ -24,7 +24,7 @@ from lockgate.storage_core.commit.decide.task_selection import newest_job_attemp
 from lockgate.storage_core.commit.job_commit import RETRYABLE_ERRORS, JobCommit
 from lockgate.storage_core.commit.job_events import EventName, record_event
 from lockgate.storage_core.commit.job_summary import receipt_of
-from lockgate.storage_core.commit.leases.lease import HeldLease, JobLeaseState
+from lockgate.storage_core.commit.leases.job_lease import HeldLease, JobLeaseState
 from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.roll_forward import roll_forward

@@ -21,7 +21,7 @@ from lockgate.storage_core.commit.decide.task_selection import (
     sets_at_once,
 )
 from lockgate.storage_core.commit.decide.turn import take_turn
-from lockgate.storage_core.commit.leases.lease import HeldLease, JobLeases
+from lockgate.storage_core.commit.leases.job_lease import HeldLease, JobLeases
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.roll_forward import Decided, roll_forward
 from lockgate.storage_core.commit.records.job_folder import JobFolder

@@ -11,13 +11,13 @@ import msgspec
 from lockgate.storage_core.clock import SystemClock
 from lockgate.storage_core.commit.decide.plan import Plan, read_plan
 from lockgate.storage_core.commit.job import Job
-from lockgate.storage_core.commit.leases.lease import JobLeaseState
+from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
 from lockgate.storage_core.commit.open_or_attach import attach_job
 from lockgate.storage_core.commit.publish.commit_context import read_file_results
 from lockgate.storage_core.commit.publish.success_file import SuccessSummary, find_success
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.claim import find
+from lockgate.storage_core.commit.records.create_if_absent import find
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_listing import job_ids
 from lockgate.storage_core.commit.records.job_record import JobRecord, LeaseRecord

@@ -11,7 +11,7 @@ from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.committers import configured_committer, get_committer
 from lockgate.storage_core.commit.destination.overlap import refuse_overlap
 from lockgate.storage_core.commit.job import Job
-from lockgate.storage_core.commit.leases.lease import journal_for_job
+from lockgate.storage_core.commit.leases.job_lease import journal_for_job
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import (
     Column,

@@ -31,7 +31,7 @@ from lockgate.storage_core.journal.write.acknowledged_head import AcknowledgedHe
 from lockgate.storage_core.journal.write.group_commit import GroupCommit
 from lockgate.storage_core.journal.write.head import Head, lock_head
 from lockgate.storage_core.journal.write.mutation import Mutation, Refused, WriteOutcome, Written
-from lockgate.storage_core.journal.write.put_back import notice_put_back
+from lockgate.storage_core.journal.write.restored_copy import notice_put_back
 from lockgate.storage_core.journal.write.transaction import write
 from lockgate.storage_core.journal.write.validation import check_values
 from lockgate.storage_core.stamp import Stamp

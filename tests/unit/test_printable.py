@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit.leases.lease import JobLeaseState
+from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
 from lockgate.storage_core.commit.recovery.recover import RecoveryResult

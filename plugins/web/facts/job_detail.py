@@ -24,7 +24,7 @@ from lockgate.plugins.web.models.jobs import (
 )
 from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.commit.job_view import JobRecords, TaskCount, count_tasks, read_records
-from lockgate.storage_core.commit.leases.lease import JobLeaseState
+from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.leases.registration import PHASES
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import JobOrigin, JobRecord

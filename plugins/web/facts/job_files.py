@@ -21,7 +21,7 @@ from lockgate.storage_core.commit.decide.plan import Plan, read_plan
 from lockgate.storage_core.commit.decide.task_selection import eligible, last_commit
 from lockgate.storage_core.commit.publish.commit_context import read_result_shard
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.claim import find
+from lockgate.storage_core.commit.records.create_if_absent import find
 from lockgate.storage_core.commit.records.job_folder import JobFolder, SavedSet
 from lockgate.storage_core.commit.records.job_record import LeaseRecord
 from lockgate.storage_core.commit.records.log_records import LiveFile, LiveShard

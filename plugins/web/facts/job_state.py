@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from lockgate.storage_core.commit.job_view import JobRecords, TaskCount
-from lockgate.storage_core.commit.leases.lease import JobLeaseState
+from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.records.job_record import OnLapse
 from lockgate.storage_core.commit.records.log_records import Receipt
 from lockgate.storage_core.commit.records.phase import JobPhase

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from lockgate.plugins.web.facts.job_state import JobState
 from lockgate.plugins.web.models.jobs import Needs, Possible
-from lockgate.storage_core.commit.leases.lease import JobLeaseState
+from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction, choose_action
 

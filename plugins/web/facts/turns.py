@@ -14,7 +14,7 @@ from lockgate.plugins.web.paging import DEFAULT_LIMIT, cursor, key_after
 from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.claim import find, read
+from lockgate.storage_core.commit.records.create_if_absent import find, read
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import JobId, JobOrigin
 from lockgate.storage_core.commit.records.log_records import Outcome, TurnClaim

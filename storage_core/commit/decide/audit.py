@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lockgate.storage_core.commit.decide.task_selection import Chosen, choose, chosen_digest
-from lockgate.storage_core.commit.records.claim import claim
 from lockgate.storage_core.commit.records.codec import digest, encode
+from lockgate.storage_core.commit.records.create_if_absent import claim
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.commit.records.pending_set import PendingSet

@@ -6,7 +6,7 @@ Source: commit protocol, step 5.
 from __future__ import annotations
 
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.commit.records.claim import claim
+from lockgate.storage_core.commit.records.create_if_absent import claim
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import process_name
 from lockgate.storage_core.commit.records.plan_records import Decision

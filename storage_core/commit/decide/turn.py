@@ -12,9 +12,9 @@ from typing import Final
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.destination.log import DestinationLog, LogRead, Turn
-from lockgate.storage_core.commit.leases.lease import JobLeases, JobLeaseState
+from lockgate.storage_core.commit.leases.job_lease import JobLeases, JobLeaseState
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.claim import claim
+from lockgate.storage_core.commit.records.create_if_absent import claim
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.log_records import Outcome, TurnClaim
 from lockgate.storage_core.errors import (

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.claim import claim, find, read
 from lockgate.storage_core.commit.records.codec import encode
+from lockgate.storage_core.commit.records.create_if_absent import claim, find, read
 from lockgate.storage_core.commit.records.job_record import Column
 from lockgate.storage_core.commit.records.log_records import (
     CheckpointHint,

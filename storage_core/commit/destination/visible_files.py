@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.claim import find
+from lockgate.storage_core.commit.records.create_if_absent import find
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import ShortIdClaim
 from lockgate.storage_core.commit.records.phase import JobPhase

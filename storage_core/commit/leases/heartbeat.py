@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.commit.leases.lease import JobLeaseState, JobLeaseView
-from lockgate.storage_core.commit.records.claim import find
+from lockgate.storage_core.commit.leases.job_lease import JobLeaseState, JobLeaseView
 from lockgate.storage_core.commit.records.codec import encode
+from lockgate.storage_core.commit.records.create_if_absent import find
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import JobRecord, LeaseRecord
 from lockgate.storage_core.errors import FencedError, LockgateError, MalformedRecordError

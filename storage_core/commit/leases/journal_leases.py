@@ -15,7 +15,7 @@ from typing import Final
 
 from lockgate.storage_core import journal as journals
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.commit.leases.lease import JobLeaseState, JobLeaseView
+from lockgate.storage_core.commit.leases.job_lease import JobLeaseState, JobLeaseView
 from lockgate.storage_core.commit.leases.registration import (
     job_mutation,
     record_job,
@@ -25,8 +25,8 @@ from lockgate.storage_core.commit.leases.registration import (
     under,
     warn_unregistered,
 )
-from lockgate.storage_core.commit.records.claim import retry_while_busy
 from lockgate.storage_core.commit.records.codec import encode
+from lockgate.storage_core.commit.records.create_if_absent import retry_while_busy
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import JobRecord, LeaseRecord
 from lockgate.storage_core.commit.records.phase import JobPhase

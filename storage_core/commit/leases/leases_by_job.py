@@ -12,7 +12,7 @@ from typing import Final
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.leases.heartbeat import HeartbeatLeases
-from lockgate.storage_core.commit.leases.lease import (
+from lockgate.storage_core.commit.leases.job_lease import (
     HeldLease,
     JobLeases,
     JobLeaseState,

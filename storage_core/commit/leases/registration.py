@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.commit.leases.lease import is_journal_of, own_journal
+from lockgate.storage_core.commit.leases.job_lease import is_journal_of, own_journal
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.commit.records.pending_set import PendingSet

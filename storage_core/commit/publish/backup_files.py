@@ -15,8 +15,8 @@ from typing import Final
 
 from lockgate.storage_core.commit.decide.plan import Plan
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
-from lockgate.storage_core.commit.records.claim import create
 from lockgate.storage_core.commit.records.codec import digest
+from lockgate.storage_core.commit.records.create_if_absent import create
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.plan_records import RemovedFile
 from lockgate.storage_core.commit.records.report import FileResult

@@ -26,8 +26,8 @@ from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.publication import Publication
 from lockgate.storage_core.commit.publish.success_file import PublishedFiles, write_success
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.claim import claim, retry_while_busy
 from lockgate.storage_core.commit.records.codec import encode
+from lockgate.storage_core.commit.records.create_if_absent import claim, retry_while_busy
 from lockgate.storage_core.commit.records.log_records import Receipt
 from lockgate.storage_core.commit.records.plan_records import Decision, RemovedFile
 from lockgate.storage_core.commit.records.report import Ended, FileResult, Report

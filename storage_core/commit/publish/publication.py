@@ -19,7 +19,7 @@ from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.shard_completion import ShardReport, complete_shard
 from lockgate.storage_core.commit.publish.success_file import EarlierSuccess, earlier_success
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.claim import claim
+from lockgate.storage_core.commit.records.create_if_absent import claim
 from lockgate.storage_core.commit.records.log_records import KeyShard, LiveFile, Outcome, Receipt
 from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import FileResult

@@ -18,8 +18,8 @@ import msgspec
 from lockgate.storage_core.commit.decide.plan import Plan
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.claim import create, find, retry_while_busy
 from lockgate.storage_core.commit.records.codec import Record, encode
+from lockgate.storage_core.commit.records.create_if_absent import create, find, retry_while_busy
 from lockgate.storage_core.commit.records.job_record import Count, Mode
 from lockgate.storage_core.commit.records.log_records import Outcome, Receipt
 from lockgate.storage_core.commit.records.pending_set import PendingFile

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.claim import claim, find, read
 from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES, R, Record, decode, digest
+from lockgate.storage_core.commit.records.create_if_absent import claim, find, read
 from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.commit.records.log_records import Outcome
 from lockgate.storage_core.commit.records.pending_set import (

@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from lockgate.storage_core.commit.records.claim import create
 from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES, R, Record, decode, digest, encode
+from lockgate.storage_core.commit.records.create_if_absent import create
 from lockgate.storage_core.commit.records.job_record import Count
 from lockgate.storage_core.errors import AlreadyExistsError, MalformedRecordError, OutcomeUnknownError
 from lockgate.storage_core.stores import Store

@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Final, NamedTuple
 
-from lockgate.storage_core.commit.leases.lease import JobLeaseState
+from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.records.job_record import OnLapse
 from lockgate.storage_core.commit.records.phase import TERMINAL, UNDECIDED, JobPhase
 

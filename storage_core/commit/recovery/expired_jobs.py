@@ -13,7 +13,7 @@ import msgspec
 
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.job_summary import JobSummary, summarise
-from lockgate.storage_core.commit.leases.lease import JobLeaseState, own_journal
+from lockgate.storage_core.commit.leases.job_lease import JobLeaseState, own_journal
 from lockgate.storage_core.commit.records.job_listing import list_job_folders
 from lockgate.storage_core.commit.records.phase import UNDECIDED
 from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult, recover_jobs

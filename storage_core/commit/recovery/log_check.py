@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.claim import read
+from lockgate.storage_core.commit.records.create_if_absent import read
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.log_records import (
     KeyShard,

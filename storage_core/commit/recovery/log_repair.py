@@ -25,8 +25,8 @@ from lockgate.storage_core.commit.destination.schema_evolution import columns_af
 from lockgate.storage_core.commit.publish.commit_context import read_file_results
 from lockgate.storage_core.commit.publish.publication import live_files
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.claim import create, read
 from lockgate.storage_core.commit.records.codec import Record, digest, encode
+from lockgate.storage_core.commit.records.create_if_absent import create, read
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_listing import job_ids
 from lockgate.storage_core.commit.records.job_record import JobRecord

@@ -17,11 +17,11 @@ from lockgate.storage_core.commit.decide.plan import read_plan
 from lockgate.storage_core.commit.decide.turn import pass_turn
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.leases.heartbeat import HeartbeatLeases
-from lockgate.storage_core.commit.leases.lease import JobLeaseState
+from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
 from lockgate.storage_core.commit.publish.backup_files import backup_files
-from lockgate.storage_core.commit.records.claim import claim, create
 from lockgate.storage_core.commit.records.codec import digest, encode
+from lockgate.storage_core.commit.records.create_if_absent import claim, create
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import JobRecord, process_name
 from lockgate.storage_core.commit.records.phase import JobPhase

@@ -20,7 +20,7 @@ from lockgate.storage_core.commit.decide.decision import decide_abort
 from lockgate.storage_core.commit.decide.task_selection import choose, chosen_digest
 from lockgate.storage_core.commit.job_events import EventName, acting_as, record_event
 from lockgate.storage_core.commit.job_summary import receipt_of, summarise
-from lockgate.storage_core.commit.leases.lease import JobLeaseState, own_journal
+from lockgate.storage_core.commit.leases.job_lease import JobLeaseState, own_journal
 from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
 from lockgate.storage_core.commit.open_or_attach import attach_job
 from lockgate.storage_core.commit.publish.commit_context import CommitContext

@@ -12,7 +12,7 @@ import msgspec
 
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.decide.task_selection import newest_job_attempt
-from lockgate.storage_core.commit.leases.lease import own_journal
+from lockgate.storage_core.commit.leases.job_lease import own_journal
 from lockgate.storage_core.commit.leases.registration import (
     PHASES,
     JobFacts,

@@ -13,7 +13,7 @@ from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.decide.plan import read_plan
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.job_summary import JobSummary
-from lockgate.storage_core.commit.leases.lease import JobLeaseState
+from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.publish.backup_files import backup_files
 from lockgate.storage_core.commit.publish.cleanup import clean_up
 from lockgate.storage_core.commit.publish.commit_context import CommitContext

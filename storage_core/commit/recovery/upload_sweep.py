@@ -17,8 +17,8 @@ import msgspec
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.job_summary import summarise
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.claim import find
 from lockgate.storage_core.commit.records.codec import encode
+from lockgate.storage_core.commit.records.create_if_absent import find
 from lockgate.storage_core.commit.records.job_listing import JobListing, list_job_folders
 from lockgate.storage_core.commit.records.report import SweepState
 from lockgate.storage_core.commit.recovery.retention import SweptJob, sweep_ended_jobs

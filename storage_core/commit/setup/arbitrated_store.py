@@ -23,8 +23,8 @@ from typing import Final
 from tenacity import Retrying
 
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.claim import retry_while_busy
 from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES, digest
+from lockgate.storage_core.commit.records.create_if_absent import retry_while_busy
 from lockgate.storage_core.errors import (
     AlreadyExistsError,
     JournalUnavailableError,

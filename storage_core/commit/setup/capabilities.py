@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.commit.leases.lease import own_journal
+from lockgate.storage_core.commit.leases.job_lease import own_journal
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.claim import claim, find
+from lockgate.storage_core.commit.records.create_if_absent import claim, find
 from lockgate.storage_core.commit.records.job_record import StoreRecord
 from lockgate.storage_core.errors import ConflictError, DestinationNotFoundError, UnsupportedStoreError
 from lockgate.storage_core.failpoints import step

@@ -16,7 +16,7 @@ from lockgate.storage_core.commit.destination.conflict_mode import earlier_gener
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.destination.schema_evolution import refuse_unfit_columns
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.claim import claim
+from lockgate.storage_core.commit.records.create_if_absent import claim
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_listing import job_ids
 from lockgate.storage_core.commit.records.job_record import (

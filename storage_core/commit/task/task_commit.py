@@ -14,7 +14,7 @@ from typing import BinaryIO, NoReturn
 
 import msgspec
 
-from lockgate.storage_core.commit.records.claim import claim
+from lockgate.storage_core.commit.records.create_if_absent import claim
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.commit.records.task import ExpectedTask, ExpectedTasks

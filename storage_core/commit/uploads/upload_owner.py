@@ -16,7 +16,7 @@ import msgspec
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.destination.visible_files import NestedDestinations, Owners
 from lockgate.storage_core.commit.job_summary import JobSummary
-from lockgate.storage_core.commit.leases.lease import JobLeaseState
+from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.ids import JobId

@@ -6,7 +6,7 @@ from functools import cache, partial
 from itertools import product
 from typing import Final
 
-from lockgate.storage_core.commit.leases.lease import JobLeaseState
+from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.records.job_record import OnLapse
 from lockgate.storage_core.commit.records.log_records import Outcome as OutcomeRecord
 from lockgate.storage_core.commit.records.phase import JobPhase, phase_of

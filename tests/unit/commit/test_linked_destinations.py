@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit.leases.lease import JobLeaseState
+from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction

@@ -32,7 +32,7 @@ from lockgate.operators.condition_trigger import ConditionTrigger
 from lockgate.operators.dag_run.job_handle import attach, handle_of
 from lockgate.operators.deferral import is_deferrable
 from lockgate.storage_core.commit.job_summary import list_jobs
-from lockgate.storage_core.commit.leases.lease import JobLeaseState
+from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import ObjectNotFoundError, OutcomeUnknownError
 from lockgate.storage_core.settings import Settings

@@ -14,7 +14,7 @@ from lockgate.operators.asset_events import asset_of
 from lockgate.operators.dag_run.job_handle import attach
 from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
 from lockgate.storage_core.commit.job_summary import list_jobs
-from lockgate.storage_core.commit.leases.lease import JobLeaseState
+from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.recover import recover_all
 from lockgate.storage_core.errors import RecordVersionError, StoreUnavailableError

@@ -14,7 +14,7 @@ from lockgate.operators.dag_run.job_handle import handle_of
 from lockgate.operators.jobs import JobCommitOperator
 from lockgate.operators.tasks import TaskCommitOperator
 from lockgate.storage_core.commit.job_summary import list_jobs
-from lockgate.storage_core.commit.leases.lease import JobLeaseState
+from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.publish.shard_completion import ShardReport
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.celery_app import QUEUES, app

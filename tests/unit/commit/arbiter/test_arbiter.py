@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.claim import claim
+from lockgate.storage_core.commit.records.create_if_absent import claim
 from lockgate.storage_core.commit.records.job_record import ShortIdClaim
 from lockgate.storage_core.commit.records.shards import write_shard
 from lockgate.storage_core.commit.setup.arbitrated_store import INLINE_BYTES, ArbitratedStore

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import update
 
 from lockgate.storage_core.commit.decide.turn import TURN_WAIT_S
-from lockgate.storage_core.commit.leases.lease import JobLeaseState, JobLeaseView
+from lockgate.storage_core.commit.leases.job_lease import JobLeaseState, JobLeaseView
 from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import JobPhase

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockgate.storage_core.commit.leases.lease import HeldLease, JobLeaseState
+from lockgate.storage_core.commit.leases.job_lease import HeldLease, JobLeaseState
 from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.errors import FencedError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockgate.storage_core.commit.job_summary import list_jobs
-from lockgate.storage_core.commit.leases.lease import JobLeaseState
+from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.records.codec import encode
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.records.report import Ended

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from lockgate.storage_core.commit.leases.lease import JobLeaseState
+from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.records.job_record import OnLapse
 from lockgate.storage_core.commit.records.phase import UNDECIDED, JobPhase
 from lockgate.storage_core.commit.recovery.decision_table import RECOVERY, RecoveryAction, choose_action

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lockgate.storage_core.commit.open_or_attach import attach_job
-from lockgate.storage_core.commit.records.claim import CREATE_TRIES
+from lockgate.storage_core.commit.records.create_if_absent import CREATE_TRIES
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.errors import StoreUnavailableError

@@ -12,8 +12,8 @@ import pytest
 
 from lockgate.plugins.web.access import Run
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.claim import read
 from lockgate.storage_core.commit.records.codec import encode
+from lockgate.storage_core.commit.records.create_if_absent import read
 from lockgate.storage_core.commit.records.job_record import JobOrigin
 from lockgate.storage_core.commit.records.log_records import Outcome
 from lockgate.storage_core.commit.records.shards import ShardRef
