@@ -28,7 +28,7 @@ COMMIT = 'task="lockgate.commit_task"'
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """Return settings of a journal and a broker that all processes share."""
-    with embedded_broker(tmp_path_factory.mktemp("home"), LOCKGATE_REDELIVERY_S="3") as settings:
+    with embedded_broker(tmp_path_factory.mktemp("home"), LOCKGATE_REDELIVERY_S="20") as settings:
         yield settings
 
 
