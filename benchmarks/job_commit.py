@@ -69,7 +69,7 @@ def prepare(destination: str, files: int) -> str:
             for number in range(first, min(first + TASK_FILES, files)):
                 with attempt.open(path_of(number)) as file:
                     file.write(b"x" * 64)
-    job.park()
+    job.suspend()
     return job.job_id
 
 

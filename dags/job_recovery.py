@@ -51,10 +51,10 @@ with DAG(
     },
     doc_md="""
 Runs every five minutes (`LOCKGATE_RECOVERY_MINUTES`). Finishes decided jobs, and aborts or resumes undecided
-jobs whose lease has expired; running and parked jobs are left alone. Concurrent runs are harmless. A table in
-the log lists what was done with each job. Fails only if an operator must act: a job's records contradict each
-other, or a destination cannot be reached. **announce** then emits the Asset events of jobs whose commit task
-was killed after the decision, so that DAGs scheduled by these Assets start. To recover one job, give its
+jobs whose lease has expired; running and suspended jobs are left alone. Concurrent runs are harmless. A table
+in the log lists what was done with each job. Fails only if an operator must act: a job's records contradict
+each other, or a destination cannot be reached. **announce** then emits the Asset events of jobs whose commit
+task was killed after the decision, so that DAGs scheduled by these Assets start. To recover one job, give its
 **destination** and **job**; with a reason to abort it is aborted instead.
 """,
 ) as dag:

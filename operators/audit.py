@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from lockgate.operators.audits.suites import Suite
 from lockgate.operators.audits.validation import COLUMNS, Validation, failed_rows, failing, page
-from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, parked_after
+from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, suspended_after
 from lockgate.operators.dag_run.log_tables import log_table
 from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator, task_entry
 from lockgate.operators.dag_run.page_links import PageLink, job_address
@@ -55,7 +55,7 @@ class AuditOperator(LockgateOperator):
             settings.
         data_docs: Directory in which the result is written as `<job id>.html`, a page that loads nothing from
             the network.
-        park_timeout_s: How long recovery leaves the job alone; None: `LOCKGATE_PARK_TIMEOUT_S`.
+        suspend_timeout_s: How long recovery leaves the job alone; None: `LOCKGATE_SUSPEND_TIMEOUT_S`.
 
     Returns:
         Summary of the verdict: `suite`, `passed`, `rows`, `files`, numbers of `expectations`, `failed` and
@@ -75,7 +75,7 @@ class AuditOperator(LockgateOperator):
         "spark_config",
         "spark_conn_id",
         "data_docs",
-        "park_timeout_s",
+        "suspend_timeout_s",
     )
     template_fields_renderers = {  # noqa: RUF012 - as Airflow declares it
         "job": "json",
@@ -99,7 +99,7 @@ class AuditOperator(LockgateOperator):
         spark_config: Mapping[str, str] | None = None,
         spark_conn_id: str | None = None,
         data_docs: str | None = None,
-        park_timeout_s: float | None = None,
+        suspend_timeout_s: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -113,7 +113,7 @@ class AuditOperator(LockgateOperator):
         self.spark_config = spark_config
         self.spark_conn_id = spark_conn_id
         self.data_docs = data_docs
-        self.park_timeout_s = park_timeout_s
+        self.suspend_timeout_s = suspend_timeout_s
 
     @cached_property
     def _child(self) -> SparkChild:
@@ -126,9 +126,9 @@ class AuditOperator(LockgateOperator):
 
         _check_choice("engine", self.engine, ENGINES)
         _check_choice("format", self.format, FORMATS)
-        park_timeout_s = seconds_or_none("park_timeout_s", self.park_timeout_s)
+        suspend_timeout_s = seconds_or_none("suspend_timeout_s", self.suspend_timeout_s)
         job = attach_open(self.job)
-        with parked_after(job, park_timeout_s, self.log):
+        with suspended_after(job, suspend_timeout_s, self.log):
             if self.engine == "statistics":
                 chosen, verdict, files = self._by_statistics(job)
             else:

@@ -82,7 +82,7 @@ def remaining(event: Mapping[str, str], deadline_s: float, grace_s: float) -> tu
     return max(deadline_s - time.time(), 0.0), 0.0 if event["why"] == NO_WORKER else grace_s
 
 
-def longest_park(park_timeout_s: float | None, timeout_s: float) -> float:
-    """Return how long a job is parked while its task is deferred: until Airflow has given the task up."""
-    park_s = load_settings().park_timeout_s if park_timeout_s is None else park_timeout_s
-    return max(park_s, timeout_s + 2 * MARGIN_S)
+def longest_suspension(suspend_timeout_s: float | None, timeout_s: float) -> float:
+    """Return how long a job is suspended while its task is deferred: until Airflow has given the task up."""
+    suspend_s = load_settings().suspend_timeout_s if suspend_timeout_s is None else suspend_timeout_s
+    return max(suspend_s, timeout_s + 2 * MARGIN_S)

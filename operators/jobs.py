@@ -14,9 +14,9 @@ from lockgate.operators.dag_run.job_handle import (
     drop_artefacts,
     handle_of,
     origin_of,
-    parked_after,
-    parked_on_failure,
     run_name,
+    suspended_after,
+    suspended_on_failure,
 )
 from lockgate.operators.dag_run.lineage import lineage_if_installed, lineage_of_destination
 from lockgate.operators.dag_run.log_tables import LoggedProgress, receipt_table
@@ -52,7 +52,7 @@ class JobSetupOperator(LockgateOperator):
 
     A DAG run, this task and its map index identify the job, so a retry finds its earlier work. Running the
     task again after the job has ended is a deliberate recomputation: its commit replaces what the earlier run
-    published. Parks the job for the tasks after it.
+    published. Suspends the job for the tasks after it.
 
     Args:
         destination: URL or path that the job writes.
@@ -67,11 +67,11 @@ class JobSetupOperator(LockgateOperator):
         audit: Refuse to commit without a passing verdict of `AuditOperator`.
         staging: Directory that every worker can read, in which the job gets a directory; None: below
             `LOCKGATE_HOME`.
-        on_lapse: What recovery does with the job when its park has expired: `abort` or `resume`.
+        on_lapse: What recovery does with the job when its suspension has expired: `abort` or `resume`.
         rerun: What a recomputation does with the earlier run's files: `replace` or `append`.
         artefacts: Output of `BlobUploadOperator`; the job owns them from its set-up to its end. To clear the
             run after that, clear it from the upload on.
-        park_timeout_s: How long recovery leaves the job alone; None: `LOCKGATE_PARK_TIMEOUT_S`.
+        suspend_timeout_s: How long recovery leaves the job alone; None: `LOCKGATE_SUSPEND_TIMEOUT_S`.
 
     Returns:
         The job's handle: `destination`, `job_id`, `job_attempt`, and with a journal `lockgate_at_least`.
@@ -92,7 +92,7 @@ class JobSetupOperator(LockgateOperator):
         "on_lapse",
         "rerun",
         "artefacts",
-        "park_timeout_s",
+        "suspend_timeout_s",
     )
     template_fields_renderers = {"columns": "json", "artefacts": "json"}  # noqa: RUF012 - as Airflow declares it
     ui_color = "#e8f0fe"
@@ -113,7 +113,7 @@ class JobSetupOperator(LockgateOperator):
         on_lapse: OnLapse = "abort",
         rerun: Rerun = "replace",
         artefacts: Mapping[str, Any] | Any = None,
-        park_timeout_s: float | None = None,
+        suspend_timeout_s: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -130,15 +130,15 @@ class JobSetupOperator(LockgateOperator):
         self.on_lapse = on_lapse
         self.rerun = rerun
         self.artefacts = artefacts
-        self.park_timeout_s = park_timeout_s
+        self.suspend_timeout_s = suspend_timeout_s
         self.job: NamedJob | None = None  # for the link
 
     @task_entry
     def execute(self, context: Context) -> JobHandle:
-        """Set the job up, park it, and return its handle."""
+        """Set the job up, suspend it, and return its handle."""
         from lockgate.storage_core.commit.records.phase import JobPhase
 
-        park_timeout_s = seconds_or_none("park_timeout_s", self.park_timeout_s)
+        suspend_timeout_s = seconds_or_none("suspend_timeout_s", self.suspend_timeout_s)
         job = self._open(context)
         if job.phase() is not JobPhase.OPEN:
             page = job_address(job.destination, job.job_id)
@@ -146,7 +146,7 @@ class JobSetupOperator(LockgateOperator):
             self.log.info(done, job.job_id, job.phase(), page)
             job = self._open(context)
         self.job = NamedJob(destination=job.destination, job_id=job.job_id, job_attempt=job.job_attempt)
-        with parked_after(job, park_timeout_s, self.log):
+        with suspended_after(job, suspend_timeout_s, self.log):
             self.push_links(context)
             self.log.info("job %s at %s, mode %s", job.job_id, job.destination, self.mode)
             self.log.info("its page: %s", job_address(job.destination, job.job_id))
@@ -207,7 +207,7 @@ class JobCommitOperator(LockgateOperator):
         complete_by: What completes the uploads: `threads` of this task, Celery `workers`, or `auto`: workers
             if `LOCKGATE_BROKER_URL` is set and the job has more than `LOCKGATE_COMMIT_SHARD_FILES` files.
         timeout_s: How long workers may take.
-        park_timeout_s: How long recovery leaves the job alone if this task fails before the decision.
+        suspend_timeout_s: How long recovery leaves the job alone if this task fails before the decision.
         allow_empty: Commit a job without a task list of which no task has committed.
         deferrable: Wait for `workers` in the triggerer; None: Airflow's `[operators] default_deferrable`.
 
@@ -220,7 +220,7 @@ class JobCommitOperator(LockgateOperator):
         "job",
         "complete_by",
         "timeout_s",
-        "park_timeout_s",
+        "suspend_timeout_s",
         "allow_empty",
     )
     template_fields_renderers = {"job": "json"}  # noqa: RUF012 - as Airflow declares it
@@ -232,7 +232,7 @@ class JobCommitOperator(LockgateOperator):
         job: JobHandle | Any,
         complete_by: CompleteBy = "auto",
         timeout_s: float = 3600.0,
-        park_timeout_s: float | None = None,
+        suspend_timeout_s: float | None = None,
         allow_empty: bool = False,
         deferrable: bool | None = None,
         **kwargs: Any,
@@ -241,7 +241,7 @@ class JobCommitOperator(LockgateOperator):
         self.job = job
         self.complete_by = complete_by
         self.timeout_s = timeout_s
-        self.park_timeout_s = park_timeout_s
+        self.suspend_timeout_s = suspend_timeout_s
         self.allow_empty = allow_empty
         self.deferrable = deferrable
         self._lineage: OperatorLineage[Any, Any] | None = None
@@ -274,10 +274,10 @@ class JobCommitOperator(LockgateOperator):
         from lockgate.operators.asset_events import emit_once, save_pending
         from lockgate.storage_core.commit.records.phase import JobPhase
 
-        park_timeout_s = seconds_or_none("park_timeout_s", self.park_timeout_s)
+        suspend_timeout_s = seconds_or_none("suspend_timeout_s", self.suspend_timeout_s)
         allow_empty = check_bool("allow_empty", self.allow_empty)
         job = attach(self.job, progress=LoggedProgress(self.log))
-        with parked_on_failure(job, park_timeout_s, self.log):
+        with suspended_on_failure(job, suspend_timeout_s, self.log):
             if is_first := job.phase() is JobPhase.OPEN:
                 save_pending(job, context["ti"], self.outlets)
             receipt = flat(job.commit(complete=completer, allow_empty=allow_empty))

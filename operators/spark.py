@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, handle_of, park, parked_after
+from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, handle_of, suspend, suspended_after
 from lockgate.operators.dag_run.lineage import lineage_of_write, parquet_columns
 from lockgate.operators.dag_run.log_tables import log_table
 from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator, task_entry
@@ -54,8 +54,8 @@ class SparkWriteOperator(LockgateOperator):
             the artefacts that the job was set up with.
         task_mib: Approximate MiB of staged files in one task; a larger file is one task.
         chunks: Maximum number of chunks of task ids.
-        park_timeout_s: How long recovery leaves the job alone, from the start of this task and again from its
-            end; None: `LOCKGATE_PARK_TIMEOUT_S`. Set it longer than Spark may take.
+        suspend_timeout_s: How long recovery leaves the job alone, from the start of this task and again from
+            its end; None: `LOCKGATE_SUSPEND_TIMEOUT_S`. Set it longer than Spark may take.
 
     Returns:
         The ids of these tasks in chunks: `TaskCommitOperator.partial(...).expand(task_ids=write.output)`. The
@@ -80,7 +80,7 @@ class SparkWriteOperator(LockgateOperator):
         "artefacts",
         "task_mib",
         "chunks",
-        "park_timeout_s",
+        "suspend_timeout_s",
     )
     template_fields_renderers = {  # noqa: RUF012 - as Airflow declares it
         "job": "json",
@@ -112,7 +112,7 @@ class SparkWriteOperator(LockgateOperator):
         artefacts: Mapping[str, Any] | Any = None,
         task_mib: int = 256,
         chunks: int = 4,
-        park_timeout_s: float | None = None,
+        suspend_timeout_s: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -132,7 +132,7 @@ class SparkWriteOperator(LockgateOperator):
         self.artefacts = artefacts
         self.task_mib = task_mib
         self.chunks = chunks
-        self.park_timeout_s = park_timeout_s
+        self.suspend_timeout_s = suspend_timeout_s
         self._staged_in: Path | None = None
 
     @cached_property
@@ -145,10 +145,10 @@ class SparkWriteOperator(LockgateOperator):
         from lockgate.storage_core.commit.staged_files import group_into_tasks
 
         target_bytes, chunks = positive("task_mib", self.task_mib) * MIB, positive("chunks", self.chunks)
-        park_timeout_s = seconds_or_none("park_timeout_s", self.park_timeout_s)
+        suspend_timeout_s = seconds_or_none("suspend_timeout_s", self.suspend_timeout_s)
         job = attach_open(self.job, job_attempt=new_job_attempt_id())
-        park(job, park_timeout_s, self.log)
-        with parked_after(job, park_timeout_s, self.log):
+        suspend(job, suspend_timeout_s, self.log)
+        with suspended_after(job, suspend_timeout_s, self.log):
             # A new directory, so that files of an earlier run that was killed are never included.
             self._staged_in = staging = Path(job.staging_dir, job.job_attempt)
             tasks = group_into_tasks(self._stage(job, staging), target_bytes=target_bytes)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from lockgate.operators.dag_run.job_handle import (
     JobHandle,
     attach_open,
-    park,
-    parked_after,
-    parked_on_failure,
+    suspend,
+    suspended_after,
+    suspended_on_failure,
 )
 from lockgate.operators.dag_run.log_tables import LoggedProgress, log_table
 from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator, task_entry
 from lockgate.operators.dag_run.page_links import job_address
 from lockgate.operators.dag_run.parameters import seconds, seconds_or_none
-from lockgate.operators.deferral import defer_until, is_deferrable, longest_park, remaining
+from lockgate.operators.deferral import defer_until, is_deferrable, longest_suspension, remaining
 from lockgate.storage_core.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class TaskCommitOperator(LockgateOperator):
     unmapped, it takes every task of the job attempt. A task is not committed twice, so a retry does only what
     is missing.
 
-    If it is deferrable, it sends everything at once and frees its slot. The job is parked for at least
+    If it is deferrable, it sends everything at once and frees its slot. The job is suspended for at least
     `timeout_s` and 20 minutes, also when the task has ended: other mapped tasks may be deferred.
 
     Args:
@@ -40,7 +40,7 @@ class TaskCommitOperator(LockgateOperator):
         task_ids: Ids of the tasks; None: all.
         timeout_s: Time limit for all of them together.
         grace_s: How long to wait for a worker if none listens.
-        park_timeout_s: How long recovery leaves the job alone; None: `LOCKGATE_PARK_TIMEOUT_S`.
+        suspend_timeout_s: How long recovery leaves the job alone; None: `LOCKGATE_SUSPEND_TIMEOUT_S`.
         deferrable: Wait in the triggerer; None: Airflow's `[operators] default_deferrable`.
 
     Returns:
@@ -53,7 +53,7 @@ class TaskCommitOperator(LockgateOperator):
         "task_ids",
         "timeout_s",
         "grace_s",
-        "park_timeout_s",
+        "suspend_timeout_s",
     )
     template_fields_renderers = {"job": "json", "task_ids": "json"}  # noqa: RUF012 - as Airflow declares it
     ui_color = "#e8f0fe"
@@ -65,7 +65,7 @@ class TaskCommitOperator(LockgateOperator):
         task_ids: Sequence[str] | None = None,
         timeout_s: float = 4 * 3600.0,
         grace_s: float = 60.0,
-        park_timeout_s: float | None = None,
+        suspend_timeout_s: float | None = None,
         deferrable: bool | None = None,
         **kwargs: Any,
     ) -> None:
@@ -74,19 +74,19 @@ class TaskCommitOperator(LockgateOperator):
         self.task_ids = task_ids
         self.timeout_s = timeout_s
         self.grace_s = grace_s
-        self.park_timeout_s = park_timeout_s
+        self.suspend_timeout_s = suspend_timeout_s
         self.deferrable = deferrable
 
     @task_entry
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow passes it by name
         """Commit the tasks and return their totals."""
         timeout_s, grace_s = seconds("timeout_s", self.timeout_s), seconds("grace_s", self.grace_s)
-        park_timeout_s = self._park_timeout_s()
+        suspend_timeout_s = self._suspend_timeout_s()
         job = attach_open(self.job)
-        with parked_on_failure(job, park_timeout_s, self.log):
+        with suspended_on_failure(job, suspend_timeout_s, self.log):
             tasks = self._tasks(job)
         if tasks and is_deferrable(self.deferrable):
-            park(job, park_timeout_s, self.log)
+            suspend(job, suspend_timeout_s, self.log)
             self._defer(job, tasks, timeout_s, grace_s)
         return self._commit(job, tasks, timeout_s, grace_s)
 
@@ -117,7 +117,7 @@ class TaskCommitOperator(LockgateOperator):
     ) -> dict[str, Any]:
         from lockgate.workers.dispatch import commit_tasks
 
-        with parked_after(job, self._park_timeout_s(), self.log):
+        with suspended_after(job, self._suspend_timeout_s(), self.log):
             rows = commit_tasks(
                 job.destination,
                 job.job_id,
@@ -133,12 +133,12 @@ class TaskCommitOperator(LockgateOperator):
         self.log.info("their job's page: %s", job_address(job.destination, job.job_id))
         return _totals(rows)
 
-    def _park_timeout_s(self) -> float | None:
-        given = seconds_or_none("park_timeout_s", self.park_timeout_s)
+    def _suspend_timeout_s(self) -> float | None:
+        given = seconds_or_none("suspend_timeout_s", self.suspend_timeout_s)
         if not is_deferrable(self.deferrable):
             return given
         # Also when a mapped task ends: others of the same job may be deferred, for as long from now at most.
-        return longest_park(given, seconds("timeout_s", self.timeout_s))
+        return longest_suspension(given, seconds("timeout_s", self.timeout_s))
 
     def _tasks(self, job: Job) -> list[str]:
         if self.task_ids is not None:

@@ -213,7 +213,7 @@ def _libraries(returned: list[Any]) -> str:
 
 
 def _setup(returned: list[Any]) -> str:
-    return f"job {returned[0]['job_id']}, parked between the tasks; it owns the blob until its end"
+    return f"job {returned[0]['job_id']}, suspended between the tasks; it owns the blob until its end"
 
 
 def _write(returned: list[Any]) -> str:

@@ -1,6 +1,6 @@
 """Pass a job between Airflow tasks: a small dictionary in XCom, by which each task attaches to the job.
 
-No process holds the job between two tasks: a step that ends before the decision parks it, with a deadline
+No process holds the job between two tasks: a step that ends before the decision suspends it, with a deadline
 until which recovery leaves it alone. Source: commit protocol, "Set-up" and "Identity".
 """
 
@@ -145,29 +145,29 @@ def attach_open(handle: object, *, job_attempt: JobAttemptId | None = None) -> J
 
 
 @contextmanager
-def parked_after(job: Job, timeout_s: float | None, log: Logger) -> Iterator[None]:
-    """Park the job when the block ends, also if it failed: the retry continues the job.
+def suspended_after(job: Job, timeout_s: float | None, log: Logger) -> Iterator[None]:
+    """Suspend the job when the block ends, also if it failed: the retry continues the job.
 
     Args:
         job: The job.
-        timeout_s: How long recovery leaves it alone; None: `LOCKGATE_PARK_TIMEOUT_S`.
+        timeout_s: How long recovery leaves it alone; None: `LOCKGATE_SUSPEND_TIMEOUT_S`.
         log: The task's log.
     """
-    with parked_on_failure(job, timeout_s, log):
+    with suspended_on_failure(job, timeout_s, log):
         yield
-    park(job, timeout_s, log)
+    suspend(job, timeout_s, log)
 
 
 @contextmanager
-def parked_on_failure(job: Job, timeout_s: float | None, log: Logger) -> Iterator[None]:
-    """Park the job if the block fails; arguments as for `parked_after`."""
+def suspended_on_failure(job: Job, timeout_s: float | None, log: Logger) -> Iterator[None]:
+    """Suspend the job if the block fails; arguments as for `suspended_after`."""
     try:
         yield
     except BaseException:
         try:
-            park(job, timeout_s, log)
+            suspend(job, timeout_s, log)
         except LockgateError as error:
-            log.warning("job %s could not be parked after the failure below: %s", job.job_id, error)
+            log.warning("job %s could not be suspended after the failure below: %s", job.job_id, error)
         raise
 
 
@@ -184,13 +184,13 @@ def drop_blobs(blob_job: str) -> None:
     delete_ended(blob_job, load_settings())
 
 
-def park(job: Job, timeout_s: float | None, log: Logger) -> None:
-    """Park the job while it is undecided; arguments as for `parked_after`."""
+def suspend(job: Job, timeout_s: float | None, log: Logger) -> None:
+    """Suspend the job while it is undecided; arguments as for `suspended_after`."""
     from lockgate.storage_core.commit.records.phase import JobPhase
 
     try:
         if job.phase() is JobPhase.OPEN:
-            job.park(timeout_s)
+            job.suspend(timeout_s)
     except FencedError:
-        # Mapped tasks end at the same time; the one that took the lease last parks the job for all.
-        log.info("job %s: another task holds it now, and will park it", job.job_id)
+        # Mapped tasks end at the same time; the one that took the lease last suspends the job for all.
+        log.info("job %s: another task holds it now, and will suspend it", job.job_id)

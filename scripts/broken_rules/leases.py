@@ -74,7 +74,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "free-any-stamp",
-        "parking and freeing compare the stamp",
+        "suspending and freeing compare the stamp",
         [
             Edit(
                 f"{JOURNAL}/entries/lease_entries.py",

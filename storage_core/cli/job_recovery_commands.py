@@ -44,9 +44,9 @@ def recover(
     """Finish or abort jobs whose drivers have died.
 
     Decided jobs are finished at once. Undecided jobs: lapsed ones are aborted or resumed, as configured at
-    set-up; live and parked ones are left alone. `--scan` finds jobs by their open uploads and folders, even
-    if the journal is lost, and registers them in the journal. Exits with 3 if markers contradict each other
-    or access is denied, with 10 if a job is not recovered yet.
+    set-up; live and suspended ones are left alone. `--scan` finds jobs by their open uploads and folders,
+    even if the journal is lost, and registers them in the journal. Exits with 3 if markers contradict each
+    other or access is denied, with 10 if a job is not recovered yet.
     """
     results: list[RecoveryResult] = []
     try:

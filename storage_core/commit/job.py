@@ -69,8 +69,8 @@ LOG: Final = logging.getLogger("lockgate.job")
 class Job:
     """One run that writes a destination, as one process sees it. Attempts may be used from several threads.
 
-    As a context manager, a normal exit parks an undecided job for its next step. An exception aborts the job,
-    except if the job is decided, its outcome is unknown, another driver has taken it over, or the store
+    As a context manager, a normal exit suspends an undecided job for its next step. An exception aborts the
+    job, except if the job is decided, its outcome is unknown, another driver has taken it over, or the store
     failed: then the job is left unchanged for a retry or for recovery.
     """
 
@@ -155,7 +155,7 @@ class Job:
         return self._folder.phase()
 
     def take_lease(self) -> None:
-        """Take the job's lease and renew it until the job is parked or closed.
+        """Take the job's lease and renew it until the job is suspended or closed.
 
         The previous holder is fenced: its next renewal, task commit or decision fails.
 
@@ -165,16 +165,16 @@ class Job:
         self._held_lease()
 
     def share(self) -> None:
-        """Park the job for its job attempt, unless that job attempt already has the lease.
+        """Suspend the job for its job attempt, unless that job attempt already has the lease.
 
         For a driver with several short-lived processes, any of which may be the first. An earlier driver is
         fenced.
         """
         view = self._leases.look(self._folder, self._record)
         is_ours = view.job_attempt == self.job_attempt
-        if not is_ours or view.state not in {JobLeaseState.LIVE, JobLeaseState.PARKED}:
-            with suppress(FencedError):  # another process of this driver has parked it at the same time
-                self.park()
+        if not is_ours or view.state not in {JobLeaseState.LIVE, JobLeaseState.SUSPENDED}:
+            with suppress(FencedError):  # another process of this driver has suspended it at the same time
+                self.suspend()
 
     def attempt(
         self,
@@ -382,11 +382,11 @@ class Job:
             roll_forward(self._context())
         return self.phase()
 
-    def park(self, timeout_s: float | None = None) -> None:
+    def suspend(self, timeout_s: float | None = None) -> None:
         """Release the undecided job for its next step, which must begin within `timeout_s` (default 24 h)."""
         lease, self._lease = self._held_lease(), None
-        lease.park(self._settings.park_timeout_s if timeout_s is None else timeout_s)
-        self._log("parked", job_attempt=self.job_attempt)
+        lease.suspend(self._settings.suspend_timeout_s if timeout_s is None else timeout_s)
+        self._log("suspended", job_attempt=self.job_attempt)
 
     def close(self) -> None:
         """Stop renewing the lease, if this process holds it; the lease then lapses."""
@@ -413,7 +413,7 @@ class Job:
                 return
             if error is None:
                 if self.phase() is JobPhase.OPEN:
-                    self.park()
+                    self.suspend()
             elif not isinstance(error, (OutcomeUnknownError, FencedError, *RETRYABLE_ERRORS)):
                 self._abort_after(error)
         finally:

@@ -29,7 +29,7 @@ Role = Literal["driver", "worker", "recovery"]
 
 EventName = Literal[
     "opened",
-    "parked",
+    "suspended",
     "task committed",
     "commit failed",
     "phase",
@@ -50,7 +50,7 @@ class JobEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             the log's own: lines that could not be appended, and the last line of a process.
         role: Part of the process in the job.
         process: `host:pid` of the process.
-        job_attempt: Driver run of a driver that opened or parked the job, or of a task.
+        job_attempt: Driver run of a driver that opened or suspended the job, or of a task.
         phase: Phase that the job has now.
         task_id: Task that committed.
         attempt_id: Its attempt.

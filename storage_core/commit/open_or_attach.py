@@ -91,7 +91,7 @@ def open_job(
         artefacts: Handle of blobs that were uploaded for the job, `Artefacts.handle()`. The job owns them
             from its set-up to its end.
         job_attempt: Id of the driver run if several of its processes open the job (Spark's tasks of a
-            streaming batch): the job is then parked for that run, and no process holds it.
+            streaming batch): the job is then suspended for that run, and no process holds it.
         origin: The Airflow task that sets the job up, for lists of jobs.
 
     Raises:

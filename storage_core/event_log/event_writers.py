@@ -40,7 +40,7 @@ LOG: Final = logging.getLogger("lockgate.event_log")
 REST_S: Final = 30.0
 """After a failure the volumes are left alone for this long, and lines are lost."""
 
-_LAST: Final = frozenset({"parked", "commit failed", "recovery ended"})
+_LAST: Final = frozenset({"suspended", "commit failed", "recovery ended"})
 
 
 class Place(NamedTuple):

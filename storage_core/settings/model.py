@@ -244,7 +244,7 @@ class Settings(Intervals, BaseSettings):
     commit_window_s: float = Field(
         default=10.0, gt=0, description="maximum age of the lease at the moment of the decision"
     )
-    park_timeout_s: float = Field(
+    suspend_timeout_s: float = Field(
         default=86_400.0, gt=0, description="how long a job may wait between two Airflow tasks"
     )
     longest_job_s: float = Field(

@@ -71,7 +71,7 @@ def job(world: World, how: str) -> None:
         elif how == "abort":
             opened.abort()
         else:
-            opened.park()
+            opened.suspend()
     if how == "a second driver":
         with world.open_job("etl", artefacts=handle) as opened:
             write(opened, "t", NEW)

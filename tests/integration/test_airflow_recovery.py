@@ -50,9 +50,9 @@ def opened(airflow: Airflow, place: str, name: str) -> Job:
 
 def test_the_dag_settles_expired_jobs_of_every_destination_on_the_workers(airflow: Airflow) -> None:
     lapsed = opened(airflow, "lake/sales", "lapsed")
-    lapsed.park(0)
-    parked = opened(airflow, "lake/sales", "parked")
-    parked.park()
+    lapsed.suspend(0)
+    suspended = opened(airflow, "lake/sales", "suspended")
+    suspended.suspend()
     decided = opened(airflow, "lake/logs", "decided")
     die_at("complete.complete.before", decided.commit)
     broker = find_broker(airflow.settings)
@@ -62,8 +62,8 @@ def test_the_dag_settles_expired_jobs_of_every_destination_on_the_workers(airflo
 
     log = run.log.read_text()
     assert run.state == "success", log[-5000:]
-    assert run.tasks["recover"].returned == [{"abort": 1, "roll forward": 1, "parked": 1}]
-    assert [job.phase() for job in (lapsed, decided, parked)] == [
+    assert run.tasks["recover"].returned == [{"abort": 1, "roll forward": 1, "suspended": 1}]
+    assert [job.phase() for job in (lapsed, decided, suspended)] == [
         JobPhase.FAILED,
         JobPhase.COMMITTED,
         JobPhase.OPEN,
@@ -80,7 +80,7 @@ def test_a_job_that_needs_an_operator_fails_the_dag_after_the_others_are_settled
     damaged.store.create(f"_lockgate/jobs/{damaged.job_id}/COMMIT_STARTED", b"?")
     damaged.close()
     damaged.store.delete(f"_lockgate/jobs/{damaged.job_id}/lease.json")
-    lapsed.park(0)
+    lapsed.suspend(0)
 
     run = airflow.home.run("job_recovery", {"destinations": damaged.destination})
 

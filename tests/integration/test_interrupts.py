@@ -260,7 +260,7 @@ def test_a_commit_operator_at_its_timeout_succeeds_when_airflow_tries_again(
         world = World(root, (root / "lake").as_uri())
         job = world.open_job("sales")
         write(job, "t", NEW)
-        job.park()
+        job.suspend()
         handle = {"destination": world.url, "job_id": job.job_id, "job_attempt": job.job_attempt}
 
         def commit(handle: dict[str, str] = handle) -> None:

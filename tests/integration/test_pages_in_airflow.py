@@ -201,7 +201,7 @@ def test_a_killed_driver_needs_you_and_the_pressed_recovery_commits_and_announce
 def test_an_undecided_job_is_aborted_by_its_page(admin: Page, root: Path, settings: Settings) -> None:
     job = open_job(f"file://{root / 'lake' / 'undecided'}", "undecided", settings=settings)
     write(job)
-    job.park()
+    job.suspend()
     admin.goto(job_page(job.destination, job.job_id))
 
     press(admin, "Abort", "the source was wrong")
@@ -290,7 +290,7 @@ def waiting(root: Path, settings: Settings) -> tuple[str, str]:
     """Return the destination and id of a job that may be recovered and aborted."""
     job = open_job(f"file://{root / 'lake' / 'waiting'}", "waiting", settings=settings)
     write(job)
-    job.park(0)
+    job.suspend(0)
     return job.destination, job.job_id
 
 

@@ -35,7 +35,7 @@ ROWS = 400
 
 
 class DaysLater(SystemClock):
-    """A clock three days ahead, when every lease and every park has expired."""
+    """A clock three days ahead, when every lease and every suspension has expired."""
 
     slept_s = 0.0
 

@@ -33,7 +33,7 @@ BY_DAY = [[day, ROWS // DAYS] for day in range(DAYS)]
 
 
 class DaysLater(SystemClock):
-    """A clock three days ahead, when every lease and every park has expired."""
+    """A clock three days ahead, when every lease and every suspension has expired."""
 
     slept_s = 0.0
 

@@ -158,7 +158,7 @@ def test_nothing_is_visible_before_the_commit(
     assert read_manifest(destination).files == {}
     assert len(open_uploads()) > 0
     (job,) = list_jobs(destination)
-    assert (job.job_id, job.phase, job.lease) == ("gated-g1", JobPhase.OPEN, "parked")
+    assert (job.job_id, job.phase, job.lease) == ("gated-g1", JobPhase.OPEN, "suspended")
 
     receipt = attach_job(destination, job.job_id).commit()
 

@@ -87,7 +87,7 @@ def test_recovery_and_sweep_have_their_own_queues(
 ) -> None:
     staged = StagedJob(tmp_path, settings)
     commit_tasks(*staged.ids, staged.task_ids, timeout_s=300)
-    staged.attach().park(0)
+    staged.attach().suspend(0)
 
     lapsed = JobAt(staged.destination, staged.job.job_id)
     (recovered,) = recover_by_workers([lapsed], settings=settings, timeout_s=300)

@@ -36,7 +36,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
 def lapsed(lake: Path, settings: Settings, name: str) -> Job:
     job = open_job(str(lake), name, settings=settings)
     write(job, "t", {"a.txt": b"1", "b.txt": b"2"})
-    job.park(0)
+    job.suspend(0)
     return job
 
 

@@ -43,7 +43,7 @@ def open_written_job(destination: str, settings: Settings, name: str = "sales") 
 def lapsed_job(destination: str, settings: Settings, name: str = "sales") -> Job:
     job = open_job(destination, name, settings=settings)
     write(job)
-    job.park(0)
+    job.suspend(0)
     return job
 
 

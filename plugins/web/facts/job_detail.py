@@ -233,7 +233,7 @@ def _lease(known: Registered, records: JobRecords | None, unknown: list[str]) ->
         )
     elif lease is not None and lease.state != "journal":
         state = _by_deadline(
-            lease.state == "parked", lease.deadline_s, lease.deadline_s - lease.renewed_s, known.now_s
+            lease.state == "suspended", lease.deadline_s, lease.deadline_s - lease.renewed_s, known.now_s
         )
         return SeenLease(state, lease.deadline_s, job_attempt=lease.job_attempt)
     return SeenLease(JobLeaseState.UNKNOWN)
@@ -243,21 +243,21 @@ def _of_journal(lease: Lease, now_s: float) -> SeenLease:
     state = state_of(lease, now_s)
     if state is LeaseState.FREE:
         return SeenLease(JobLeaseState.LAPSED, job_attempt=lease.detail)
-    is_parked = lease.standing is Standing.SUSPENDED
-    until_s = (lease.suspended_until_s or 0.0) if is_parked else lease.renewed_s + lease.hard_s
+    is_suspended = lease.standing is Standing.SUSPENDED
+    until_s = (lease.suspended_until_s or 0.0) if is_suspended else lease.renewed_s + lease.hard_s
     return SeenLease(
-        _by_deadline(is_parked, until_s, lease.hard_s, now_s),
+        _by_deadline(is_suspended, until_s, lease.hard_s, now_s),
         until_s,
         state is LeaseState.RECOVERING,
         lease.detail,
     )
 
 
-def _by_deadline(is_parked: bool, until_s: float, limit_s: float, now_s: float) -> JobLeaseState:
+def _by_deadline(is_suspended: bool, until_s: float, limit_s: float, now_s: float) -> JobLeaseState:
     """Return the state by the clock; recovery, which must be certain, watches the lease as well."""
     if now_s < until_s:
-        return JobLeaseState.PARKED if is_parked else JobLeaseState.LIVE
-    is_watched = not is_parked and now_s < until_s + limit_s
+        return JobLeaseState.SUSPENDED if is_suspended else JobLeaseState.LIVE
+    is_watched = not is_suspended and now_s < until_s + limit_s
     return JobLeaseState.OVERDUE if is_watched else JobLeaseState.LAPSED
 
 

@@ -45,7 +45,7 @@ def needs(state: JobState) -> tuple[Needs, str]:  # noqa: PLR0911 - one for each
                 return "you", "Its driver is gone before the decision."
             return "wait", _LEASE_WHY[lease]
         case _:
-            if lease in {JobLeaseState.LIVE, JobLeaseState.PARKED}:
+            if lease in {JobLeaseState.LIVE, JobLeaseState.SUSPENDED}:
                 return "wait", "Its driver holds its lease and brings it to its end."
             return (
                 "you",
@@ -55,7 +55,7 @@ def needs(state: JobState) -> tuple[Needs, str]:  # noqa: PLR0911 - one for each
 
 _LEASE_WHY: Final = {
     JobLeaseState.LIVE: "Its driver holds its lease.",
-    JobLeaseState.PARKED: "Its tasks are writing, or its next step has not begun.",
+    JobLeaseState.SUSPENDED: "Its tasks are writing, or its next step has not begun.",
     JobLeaseState.OVERDUE: "Its driver has not renewed its lease in time.",
     JobLeaseState.UNKNOWN: "Its lease cannot be read here.",
     None: "Its lease is not known.",
@@ -140,7 +140,7 @@ def _open_sentences(state: JobState) -> list[str]:
             return [begun, "A recovery is at work on it."]
         case JobLeaseState.LIVE:
             return [begun, "Its driver holds its lease.", state.progress]
-        case JobLeaseState.PARKED:
+        case JobLeaseState.SUSPENDED:
             return [
                 begun,
                 "Its tasks are writing, or its next step has not begun.",
@@ -167,7 +167,7 @@ def _driver(state: JobState, what: str) -> list[str]:
     match state.lease:
         case JobLeaseState.LIVE if state.is_recovering:
             return [f"A recovery is at work to {what}."]
-        case JobLeaseState.LIVE | JobLeaseState.PARKED:
+        case JobLeaseState.LIVE | JobLeaseState.SUSPENDED:
             return [f"Its driver holds its lease and will {what}."]
         case JobLeaseState.OVERDUE:
             return [

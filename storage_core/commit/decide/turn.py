@@ -119,7 +119,7 @@ def _end_turn(
             return True
         if view.unread or (view.state is JobLeaseState.LIVE and view.stamp == turn.claim.stamp):
             return False
-        # Lapsed, parked, unknown, or held by a later driver: the job loses only this turn.
+        # Lapsed, suspended, unknown, or held by a later driver: the job loses only this turn.
         pass_turn(store, turn.number, owner.job_id, clock, "its job is undecided and has no driver")
     except MalformedLogError:
         raise  # it belongs to no single job

@@ -47,7 +47,7 @@ class HeartbeatLeases:
             current = _find(folder)
         if current is None:
             return JobLeaseView(JobLeaseState.UNKNOWN)
-        state = JobLeaseState.PARKED if current.state == "parked" else JobLeaseState.LIVE
+        state = JobLeaseState.SUSPENDED if current.state == "suspended" else JobLeaseState.LIVE
         lapses_in_s = self._lapses_in_s(folder, current)
         if self._is_overdue(current) or not lapses_in_s:
             state = JobLeaseState.OVERDUE if lapses_in_s else JobLeaseState.LAPSED
@@ -60,7 +60,7 @@ class HeartbeatLeases:
         return is_future or now_s >= record.deadline_s
 
     def _lapses_in_s(self, folder: JobFolder, record: LeaseRecord) -> float:
-        if record.state == "parked":  # it is not renewed, and its deadline is a time of day
+        if record.state == "suspended":  # it is not renewed, and its deadline is a time of day
             return max(0.0, record.deadline_s - self.clock.now_s())
         name = f"{folder.store.url}#{folder.job_id}"
         renewal = (record.holder, record.state, record.renewed_s)
@@ -69,7 +69,7 @@ class HeartbeatLeases:
 
 
 class Heartbeat:
-    """A lease that this process took. A thread renews it until it is parked, abandoned or lost."""
+    """A lease that this process took. A thread renews it until it is suspended, abandoned or lost."""
 
     def __init__(
         self,
@@ -100,12 +100,12 @@ class Heartbeat:
         if self._clock.monotonic_s() - self._renewed_s >= within_s:
             self._renew()
 
-    def park(self, timeout_s: float) -> None:
+    def suspend(self, timeout_s: float) -> None:
         """Stop renewing and leave the job to its next step; it lapses after `timeout_s`."""
         self.abandon()
         with step("lease"):
             self._check_holder()
-            self._write("parked", timeout_s)
+            self._write("suspended", timeout_s)
 
     def abandon(self) -> None:
         """Stop renewing and let the lease lapse, as a crash would."""
@@ -137,7 +137,7 @@ class Heartbeat:
                 "this one stops and changes nothing more"
             )
 
-    def _write(self, state: Literal["held", "parked"], lasts_s: float) -> None:
+    def _write(self, state: Literal["held", "suspended"], lasts_s: float) -> None:
         now_s = self._clock.now_s()
         record = LeaseRecord(
             job_id=self._folder.job_id,

@@ -28,7 +28,7 @@ class JobLeaseState(StrEnum):
     """State of a job's lease."""
 
     LIVE = "live"
-    PARKED = "parked"
+    SUSPENDED = "suspended"
     """The job is between two steps; recovery ignores it until the deadline."""
     OVERDUE = "overdue"
     """Its limit is over by the clock, which may have jumped: a second look, `lapses_in_s` later, decides."""
@@ -55,7 +55,7 @@ class JobLeaseView:
 
 
 class HeldLease(Protocol):
-    """A job's lease that this process took; it is renewed until it is parked, abandoned or lost."""
+    """A job's lease that this process took; it is renewed until it is suspended, abandoned or lost."""
 
     @property
     def stamp(self) -> Stamp:
@@ -69,7 +69,7 @@ class HeldLease(Protocol):
             JournalUnavailableError: The lease could not be renewed.
         """
 
-    def park(self, timeout_s: float) -> None:
+    def suspend(self, timeout_s: float) -> None:
         """Stop renewing and leave the job to its next step; it lapses after `timeout_s`.
 
         Raises:

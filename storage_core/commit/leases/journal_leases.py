@@ -50,7 +50,7 @@ SEEN_AS: Final[Mapping[journals.LeaseState, JobLeaseState]] = {
     journals.LeaseState.HELD: JobLeaseState.LIVE,
     journals.LeaseState.SOFT: JobLeaseState.LIVE,
     journals.LeaseState.RECOVERING: JobLeaseState.LIVE,
-    journals.LeaseState.SUSPENDED: JobLeaseState.PARKED,
+    journals.LeaseState.SUSPENDED: JobLeaseState.SUSPENDED,
     journals.LeaseState.HARD: JobLeaseState.OVERDUE,
     journals.LeaseState.FREE: JobLeaseState.LAPSED,
 }
@@ -152,7 +152,7 @@ class HeldJournalLease:
         with step("lease"):
             self._held.check(self._resource, self.stamp, within_s)
 
-    def park(self, timeout_s: float) -> None:
+    def suspend(self, timeout_s: float) -> None:
         """Stop renewing and leave the job to its next step; it lapses after `timeout_s`."""
         self.abandon()
         with step("lease"):

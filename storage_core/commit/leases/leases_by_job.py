@@ -119,8 +119,8 @@ class _Unleased:
     def check(self, within_s: float = 0.0) -> None:
         """Do nothing: there is no lease to lose."""
 
-    def park(self, timeout_s: float) -> None:
-        """Do nothing: there is no lease to park."""
+    def suspend(self, timeout_s: float) -> None:
+        """Do nothing: there is no lease to suspend."""
 
     def abandon(self) -> None:
         """Do nothing: there is no lease to renew."""

@@ -49,7 +49,7 @@ class RecoveryRow(NamedTuple):
 _ANY: Final = frozenset(JobLeaseState)
 _ASIDE: Final = frozenset({JobPhase.QUARANTINED})
 _DECIDED: Final = frozenset(JobPhase) - UNDECIDED - TERMINAL - _ASIDE
-_LIVE, _PARKED = frozenset({JobLeaseState.LIVE}), frozenset({JobLeaseState.PARKED})
+_LIVE, _SUSPENDED = frozenset({JobLeaseState.LIVE}), frozenset({JobLeaseState.SUSPENDED})
 _OVERDUE: Final = frozenset({JobLeaseState.OVERDUE})
 _LAPSED, _UNKNOWN = frozenset({JobLeaseState.LAPSED}), frozenset({JobLeaseState.UNKNOWN})
 _AT_WORK: Final = "its driver is alive, or another recovery has its lease"
@@ -59,7 +59,7 @@ _RESUMED: Final = f"{_GONE}; its option on_lapse is resume"
 
 RECOVERY: Final = (
     RecoveryRow(UNDECIDED, _LIVE, None, None, RecoveryAction.LEAVE, _AT_WORK),
-    RecoveryRow(UNDECIDED, _PARKED, None, None, RecoveryAction.LEAVE, "it waits for its next step"),
+    RecoveryRow(UNDECIDED, _SUSPENDED, None, None, RecoveryAction.LEAVE, "it waits for its next step"),
     RecoveryRow(UNDECIDED, _OVERDUE, None, None, RecoveryAction.LEAVE, _RENEWED),
     RecoveryRow(UNDECIDED, _LAPSED, None, "abort", RecoveryAction.ABORT, _GONE),
     RecoveryRow(UNDECIDED, _LAPSED, None, "resume", RecoveryAction.RESUME, _RESUMED),

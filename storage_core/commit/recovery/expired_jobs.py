@@ -28,14 +28,14 @@ from lockgate.storage_core.stores import open_store
 from lockgate.storage_core.stores.open_store import canonical_url
 
 LIVE: Final = "live"
-PARKED: Final = "parked"
+SUSPENDED: Final = "suspended"
 YOUNG: Final = "young, without a lease"
 RECOVERED: Final = "under recovery"
 
 _LEFT_ALONE: Final = {
     LeaseState.HELD: LIVE,
     LeaseState.SOFT: LIVE,
-    LeaseState.SUSPENDED: PARKED,
+    LeaseState.SUSPENDED: SUSPENDED,
     LeaseState.RECOVERING: RECOVERED,
 }
 """Why an undecided job with a lease in this state is left alone."""
@@ -171,7 +171,7 @@ def _why_left_alone_at(job: JobSummary) -> str | None:
     """Return why a job of a destination is left alone; None if it is to be recovered."""
     if job.phase not in UNDECIDED:
         return None
-    return {JobLeaseState.LIVE: LIVE, JobLeaseState.PARKED: PARKED}.get(job.lease)
+    return {JobLeaseState.LIVE: LIVE, JobLeaseState.SUSPENDED: SUSPENDED}.get(job.lease)
 
 
 def _partition(jobs: list[tuple[JobAt, str | None]]) -> UnendedJobs:

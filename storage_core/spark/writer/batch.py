@@ -1,7 +1,7 @@
 """Driver side of a batch write: planning sets up the job, tasks stream pending files, the driver commits.
 
 Planning, each task, commit and abort run in different processes and share the job by its ids. No process of
-Lockgate runs between planning and commit, so the job is parked: recovery ignores it until its deadline.
+Lockgate runs between planning and commit, so the job is suspended: recovery ignores it until its deadline.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _job(schema: StructType, partition_by: Sequence[str], options: WriteOptions)
             f"job {job.job_id}: an earlier try of this write has already published its data; "
             "nothing was written; there is nothing left to do"
         )
-    job.park()
+    job.suspend()
     return job
 
 

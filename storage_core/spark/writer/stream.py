@@ -3,7 +3,7 @@
 For every batch, `plan_batches` runs in a driver process that knows neither query nor batch; `write` runs in
 the tasks, which know both; `commit` or `abort` runs in another driver process, which knows the batch and the
 messages of the tasks. Therefore the tasks set up the job: the first one creates it, all use the job attempt
-that planning generated for this run of the batch, and the job stays parked until the commit.
+that planning generated for this run of the batch, and the job stays suspended until the commit.
 
 The name of a job consists of the query id, which is stored in the checkpoint, and the batch id:
 
@@ -118,7 +118,8 @@ class BatchWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
         """Abort the batch's job, unless it is decided or a newer run of the batch has it.
 
-        A job that no task has reported stays parked: the restarted query continues it, or recovery aborts it.
+        A job that no task has reported stays suspended: the restarted query continues it, or recovery aborts
+        it.
         """
         for address in {message.job for message in messages if isinstance(message, TaskOfBatch)}:
             settings = settings_for(self._options)

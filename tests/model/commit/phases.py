@@ -19,7 +19,7 @@ from lockgate.storage_core.stamp import Stamp
 from tests.model.commit.state import NO_OUTCOME, End, Job, Outcome, Store, Verdict
 
 _JOB: Final = JobId("job-g1")
-LEFT_ALONE: Final = frozenset({JobLeaseState.LIVE, JobLeaseState.PARKED})
+LEFT_ALONE: Final = frozenset({JobLeaseState.LIVE, JobLeaseState.SUSPENDED})
 
 
 def phase(store: Store, job: Job) -> JobPhase:

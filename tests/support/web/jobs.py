@@ -49,10 +49,10 @@ def job_in(world: World, phase: str, name: str = "sales", **options: object) -> 
     match phase:
         case "live":
             job.close()  # nothing renews it, and the clock stands still
-        case "parked":
-            job.park(3600)
+        case "suspended":
+            job.suspend(3600)
         case "lapsed":
-            job.park(0)
+            job.suspend(0)
             world.clock.sleep(1)
         case "committed":
             job.commit()

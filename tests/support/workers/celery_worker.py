@@ -115,7 +115,7 @@ class StagedJob:
         tasks = group_into_tasks(list_staged(self.staging), max_files=1)
         self.job.expect(tasks, staging=str(self.staging))
         self.task_ids = [str(task.task_id) for task in tasks]
-        self.job.park()
+        self.job.suspend()
 
     @property
     def staging(self) -> Path:

@@ -255,7 +255,7 @@ def test_a_command_that_ends_a_job_deletes_its_set_up_artefacts(
     world = World(settings.home.parent, destination, options={"journal_url": None})
     job = open_job(destination, "sales", artefacts=uploaded(world), settings=settings)
     write(job)
-    job.park(0.0)
+    job.suspend(0.0)
     shown = run("jobs", "show", destination, "sales").stdout
     assert "rates.py (blobs of etl-upload)" in shown
     assert bytes_of(world) != []

@@ -48,7 +48,7 @@ def test_a_job_is_set_up_with_artefacts_and_keeps_them_until_its_end(blobs_world
     handle = uploaded(blobs_world, {"rates.py": LIBRARY, "more.py": b"x = 1"})
     with blobs_world.open_job("etl", artefacts=handle) as job:
         write(job, "t", {"a.csv": b"1"})
-        job.park(100 * INTERVAL_S)
+        job.suspend(100 * INTERVAL_S)
     assert owners(blobs_world, handle) == [["job"], ["job"]]
     blobs_world.clock.sleep(10 * INTERVAL_S)
     assert sweep(blobs_world).swept == {}
@@ -150,7 +150,7 @@ def test_a_retry_with_the_same_artefacts_finds_its_job_and_takes_them_once(blobs
 
 def test_a_new_driver_keeps_recreatable_artefacts_while_they_exist(blobs_world: World) -> None:
     handle = uploaded(blobs_world, guarantee="recreatable")
-    blobs_world.open_job("etl", artefacts=handle).park()
+    blobs_world.open_job("etl", artefacts=handle).suspend()
     with server(blobs_world) as blobs:
         blobs.refer("etl-upload", BlobKey(handle["blob_keys"][0]), "receiver:1")
 
@@ -164,7 +164,7 @@ def test_a_new_driver_of_a_job_whose_artefacts_were_released_fails_and_the_job_e
     blobs_world: World,
 ) -> None:
     handle = uploaded(blobs_world, guarantee="recreatable")
-    blobs_world.open_job("etl", artefacts=handle).park()
+    blobs_world.open_job("etl", artefacts=handle).suspend()
     with server(blobs_world) as blobs:
         blobs.fail("etl-upload")
     sweep_all(blobs_world)

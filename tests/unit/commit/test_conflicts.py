@@ -271,7 +271,7 @@ def claim_turn(world: World, job: Job, number: int) -> None:
 def test_a_turn_of_a_job_without_a_driver_is_passed(world: World) -> None:
     stuck = world.open_job("stuck")
     claim_turn(world, stuck, 1)
-    stuck.park()
+    stuck.suspend()
     world.run("sales", NEW)
     assert world.manifest().turn == 2
     write(again := world.attach(stuck.job_id), "t", {"late.csv": b"1"})

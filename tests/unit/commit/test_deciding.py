@@ -93,7 +93,7 @@ def test_no_commit_starts_with_a_stale_lease_that_cannot_be_renewed(world: World
     if how == "refused":
         FAILPOINTS.arm({"lease.put.before": "refuse"})
     else:
-        at("plan.create.before", lambda: world.open_job("sales", mode="replace").park())
+        at("plan.create.before", lambda: world.open_job("sales", mode="replace").suspend())
     with pytest.raises((StoreUnavailableError, FencedError)):
         job.commit()
     assert job._folder.decision() is None

@@ -173,7 +173,7 @@ def test_a_clean_up_of_generation_1_deletes_nothing_of_generation_10(world: Worl
     assert tenth.job_id == "sales-g10"
     write(tenth, "t1", {"a.csv": b"10"})
     write(tenth, "t10", {"b.csv": b"10"})
-    tenth.park(timeout_s=100 * DAY)
+    tenth.suspend(timeout_s=100 * DAY)
     world.attach("sales-g1").finish()
     world.clock.now += 40 * DAY  # the retention of earlier generations' folders is over
     sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
@@ -216,7 +216,7 @@ def test_no_thread_outlives_a_job_however_it_ends(world: World) -> None:
 
     with pytest.raises(ZeroDivisionError):
         fails()
-    with world.open_job("parked") as job:
+    with world.open_job("suspended") as job:
         write(job, "t", NEW)
     fenced = world.open_job("fenced")
     write(fenced, "t", NEW)

@@ -197,7 +197,7 @@ def test_a_driver_or_an_empty_task_list_may_publish_a_job_without_data(world: Wo
         assert job.commit().files == 0
     with world.open_job("by-list") as job:
         job.expect([])
-        job.park()
+        job.suspend()
         assert world.attach(job.job_id).commit().files == 0
 
 

@@ -69,7 +69,7 @@ def test_a_task_that_another_process_commits_and_a_recovery_have_files_of_their_
     assert [(event.role, event.event, event.phase) for event in events if event.event != "closed"] == [
         ("driver", "opened", ""),
         ("driver", "task committed", ""),
-        ("driver", "parked", ""),
+        ("driver", "suspended", ""),
         ("worker", "task committed", ""),
         ("recovery", "recovery began", "open"),
         ("recovery", "phase", "aborting"),

@@ -204,7 +204,7 @@ def test_a_job_that_is_aborted_has_no_event_to_emit(world: World, airflow: Asset
 def test_a_job_that_recovery_aborts_has_no_event_to_emit(world: World, airflow: AssetEvents) -> None:
     handle = written(world)
     killed(airflow, handle, SALES, at="decide.create.before")
-    attach(handle).park(0)
+    attach(handle).suspend(0)
     recover(airflow)
     assert (tell(airflow), airflow.events, pending(world)) == ([], [], [])
 
@@ -213,7 +213,9 @@ def test_a_job_that_recovery_resumes_before_its_commit_task_began_gets_its_event
     world: World, airflow: AssetEvents
 ) -> None:
     with DAG("sales"):
-        setup = JobSetupOperator(task_id="setup", destination=world.url, on_lapse="resume", park_timeout_s=0)
+        setup = JobSetupOperator(
+            task_id="setup", destination=world.url, on_lapse="resume", suspend_timeout_s=0
+        )
         later = JobCommitOperator(task_id="commit", job=setup.output, outlets=[SALES])
         setup >> later
     handle = airflow.run(setup)

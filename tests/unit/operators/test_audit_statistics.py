@@ -36,7 +36,7 @@ def job(world: World, monkeypatch: pytest.MonkeyPatch) -> Job:
     for number, ids in enumerate(([3, 1, None], [12, 9])):
         columns = {"id": pa.array(ids, "int64"), "name": ["a", "b", "c"][: len(ids)]}
         write(job, f"task-{number}", pa.table({**columns, "at": [date(2026, 11, 21)] * len(ids)}))
-    job.park()
+    job.suspend()
     return job
 
 

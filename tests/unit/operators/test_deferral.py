@@ -157,16 +157,16 @@ def test_a_resumed_task_sends_nothing_again(staged: StagedJob, monkeypatch: pyte
     assert resume(operator, found, event)["tasks"] == 6
 
 
-def test_the_job_is_parked_beyond_the_time_limit_while_its_task_is_deferred(staged: StagedJob) -> None:
-    deferred(commit_tasks(staged, park_timeout_s=0.0, timeout_s=3600.0))
+def test_the_job_is_suspended_beyond_the_time_limit_while_its_task_is_deferred(staged: StagedJob) -> None:
+    deferred(commit_tasks(staged, suspend_timeout_s=0.0, timeout_s=3600.0))
     [job] = list_jobs(staged.destination)
-    assert job.lease is JobLeaseState.PARKED
+    assert job.lease is JobLeaseState.SUSPENDED
 
 
-def test_a_mapped_task_that_ends_does_not_shorten_the_park_of_those_that_are_deferred(
+def test_a_mapped_task_that_ends_does_not_shorten_the_suspension_of_those_that_are_deferred(
     staged: StagedJob,
 ) -> None:
-    options = {"park_timeout_s": 0.0, "timeout_s": 3600.0}
+    options = {"suspend_timeout_s": 0.0, "timeout_s": 3600.0}
     chunk = commit_tasks(staged, task_ids=staged.task_ids[:1], **options)
     found = deferred(chunk)
     deferred(commit_tasks(staged, task_ids=staged.task_ids[1:], **options))
@@ -174,7 +174,7 @@ def test_a_mapped_task_that_ends_does_not_shorten_the_park_of_those_that_are_def
         resume(chunk, found, event_of(restored(found)))
 
     [job] = list_jobs(staged.destination)
-    assert job.lease is JobLeaseState.PARKED
+    assert job.lease is JobLeaseState.SUSPENDED
 
 
 def test_without_a_worker_the_task_is_resumed_after_the_grace_time_and_says_so(staged: StagedJob) -> None:

@@ -1,4 +1,4 @@
-"""Tests of the operators for set-up, commit and abort: job identity, parking, receipts, retries."""
+"""Tests of the operators for set-up, commit and abort: job identity, suspending, receipts, retries."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def commit(handle: Any, context: dict[str, Any] | None = None, **options: Any) -
     return operator.execute(context or TaskRun(task_id="commit").context())
 
 
-def test_set_up_returns_a_small_json_handle_and_leaves_the_job_parked(world: World) -> None:
+def test_set_up_returns_a_small_json_handle_and_leaves_the_job_suspended(world: World) -> None:
     handle = set_up(world, description="sales of a day")
 
     assert json.loads(json.dumps(handle)).keys() - {"lockgate_at_least"} == {
@@ -61,7 +61,7 @@ def test_set_up_returns_a_small_json_handle_and_leaves_the_job_parked(world: Wor
         "job_attempt",
     }
     [job] = list_jobs(world.url)
-    assert (job.job_id, job.phase, job.lease) == (handle["job_id"], JobPhase.OPEN, JobLeaseState.PARKED)
+    assert (job.job_id, job.phase, job.lease) == (handle["job_id"], JobPhase.OPEN, JobLeaseState.SUSPENDED)
     assert job.record is not None
     assert job.record.description == "sales of a day"
 
@@ -196,7 +196,7 @@ def test_an_asset_uri_is_ascii_for_every_destination(tmp_path: Path) -> None:
     assert asset_of("file:///lake/größe a").uri == "file:///lake/gr%C3%B6%C3%9Fe%20a"
 
 
-def test_a_commit_with_a_transient_failure_leaves_the_job_parked_for_its_retry(world: World) -> None:
+def test_a_commit_with_a_transient_failure_leaves_the_job_suspended_for_its_retry(world: World) -> None:
     handle = set_up(world)
     write(handle, {"a.txt": b"1"})
     FAILPOINTS.arm({"load.list.before": "refuse"})
@@ -205,7 +205,7 @@ def test_a_commit_with_a_transient_failure_leaves_the_job_parked_for_its_retry(w
         commit(handle)
 
     [job] = list_jobs(world.url)
-    assert (job.phase, job.lease) == (JobPhase.OPEN, JobLeaseState.PARKED)
+    assert (job.phase, job.lease) == (JobPhase.OPEN, JobLeaseState.SUSPENDED)
     assert commit(handle)["files"] == 1
 
 
@@ -243,9 +243,9 @@ def test_an_unknown_completer_is_refused_before_the_decision(world: World) -> No
     assert attach(handle).phase() is JobPhase.OPEN
 
 
-def test_a_parked_job_is_left_alone_until_its_deadline(world: World) -> None:
-    set_up(world, park_timeout_s=0.0)
-    set_up(world, TaskRun(dag_id="patient"), park_timeout_s=3600.0)
+def test_a_suspended_job_is_left_alone_until_its_deadline(world: World) -> None:
+    set_up(world, suspend_timeout_s=0.0)
+    set_up(world, TaskRun(dag_id="patient"), suspend_timeout_s=3600.0)
 
     actions = {str(result.job_id)[:5]: str(result.action) for result in recover_all(world.url)}
 

@@ -59,7 +59,7 @@ def test_a_failure_before_the_decision_names_the_job_its_state_and_what_recovery
 
     assert text.startswith("<pre>task commit of sales, run manual__2026")
     assert "failed: the disk is full" in text
-    assert f"Job {handle['job_id']} at {handle['destination']}: it is open, its lease is parked" in text
+    assert f"Job {handle['job_id']} at {handle['destination']}: it is open, its lease is suspended" in text
     assert "job_recovery would now: leave alone (it waits for its next step)" in text
     assert f"lockgate jobs show {handle['destination']} {handle['job_id']}" in text
 

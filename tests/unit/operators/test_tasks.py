@@ -67,14 +67,14 @@ def test_an_empty_chunk_commits_nothing(staged: StagedJob) -> None:
     assert commit_tasks(staged, []) == {"tasks": 0, "files": 0, "rows": 0, "bytes": 0}
 
 
-def test_the_job_is_parked_after_the_step_also_when_it_fails(staged: StagedJob) -> None:
+def test_the_job_is_suspended_after_the_step_also_when_it_fails(staged: StagedJob) -> None:
     next(staged.staging.rglob("*.parquet")).write_bytes(b"changed")
 
     with pytest.raises(AirflowFailException, match="is not a complete"):
         commit_tasks(staged)
 
     [job] = list_jobs(staged.destination)
-    assert job.lease is JobLeaseState.PARKED
+    assert job.lease is JobLeaseState.SUSPENDED
 
 
 def test_an_ended_job_refuses_tasks_without_a_retry(staged: StagedJob) -> None:

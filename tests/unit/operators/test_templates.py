@@ -112,12 +112,12 @@ def test_numbers_and_references_are_templates() -> None:
         job={},
         python_callable="{{ params.module }}:f",
         task_mib="{{ params.mib }}",  # type: ignore[arg-type]
-        park_timeout_s="{{ params.park }}",  # type: ignore[arg-type]
+        suspend_timeout_s="{{ params.suspend }}",  # type: ignore[arg-type]
     )
 
-    write.render_template_fields({"params": {"module": "m", "mib": 64, "park": 60}})
+    write.render_template_fields({"params": {"module": "m", "mib": 64, "suspend": 60}})
 
-    assert (write.python_callable, write.task_mib, write.park_timeout_s) == ("m:f", "64", "60")
+    assert (write.python_callable, write.task_mib, write.suspend_timeout_s) == ("m:f", "64", "60")
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def home(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def test_a_rendered_timeout_counts(home: World) -> None:
-    JobSetupOperator(task_id="setup", destination=home.url, park_timeout_s="0.0").execute(  # type: ignore[arg-type]
+    JobSetupOperator(task_id="setup", destination=home.url, suspend_timeout_s="0.0").execute(  # type: ignore[arg-type]
         TaskRun().context()
     )
     from lockgate.storage_core.commit.recovery.recover import recover_all
@@ -140,7 +140,7 @@ def test_a_rendered_timeout_counts(home: World) -> None:
     [
         (JobSetupOperator, {"audit": "False"}, "audit='False' is neither true nor false"),
         (JobSetupOperator, {"evolve_schema": "False"}, "evolve_schema='False' is neither"),
-        (JobSetupOperator, {"park_timeout_s": "soon"}, "park_timeout_s='soon' is not a number"),
+        (JobSetupOperator, {"suspend_timeout_s": "soon"}, "suspend_timeout_s='soon' is not a number"),
         (JobCommitOperator, {"allow_empty": "False"}, "allow_empty='False' is neither"),
         (JobCommitOperator, {"timeout_s": "-1"}, "timeout_s='-1' must be seconds, 0 or more"),
         (TaskCommitOperator, {"grace_s": "nan"}, "grace_s='nan' must be seconds"),

@@ -24,7 +24,7 @@ from tests.support.spark.streaming_query import QUERY, SparkTask, Stream, TasksH
 
 
 class DaysLater(SystemClock):
-    """A clock three days ahead: every lease and every park deadline has lapsed."""
+    """A clock three days ahead: every lease and every suspension deadline has lapsed."""
 
     slept_s = 0.0
 
@@ -54,7 +54,7 @@ def test_tasks_set_up_the_job_of_a_batch_and_the_driver_commits_it(stream: Strea
     run = stream.run()
     messages = stream.tasks_of(run, [1, 2, 3])
     (job,) = list_jobs(stream.destination)
-    assert (job.job_id, job.phase, job.lease) == (f"stream-{QUERY}-batch-0-g1", JobPhase.OPEN, "parked")
+    assert (job.job_id, job.phase, job.lease) == (f"stream-{QUERY}-batch-0-g1", JobPhase.OPEN, "suspended")
     assert job.record is not None
     assert job.record.description == "batch 0 of streaming query sales"
     assert stream.ids() == []
@@ -239,7 +239,7 @@ def test_a_batch_aborted_without_task_messages_waits_for_its_replay(stream: Stre
     stream.task(run, 0, [1])
     run.abort([None, None], 0)
     (job,) = list_jobs(stream.destination)
-    assert (job.phase, job.lease) == (JobPhase.OPEN, "parked")
+    assert (job.phase, job.lease) == (JobPhase.OPEN, "suspended")
     stream.publish([1, 2])
     assert stream.ids() == [1, 2]
     assert stream.open_uploads() == []

@@ -32,10 +32,10 @@ def destination(tmp_path: Path) -> Iterator[str]:
     FAILPOINTS.arm({})
 
 
-def test_planning_sets_up_the_job_and_parks_it(destination: str) -> None:
+def test_planning_sets_up_the_job_and_suspends_it(destination: str) -> None:
     plan_write(SALES, write_options({"path": destination, "jobname": "nightly"}, overwrite=False))
     (job,) = list_jobs(destination)
-    assert (job.job_id, job.phase, job.lease) == ("nightly-g1", JobPhase.OPEN, "parked")
+    assert (job.job_id, job.phase, job.lease) == ("nightly-g1", JobPhase.OPEN, "suspended")
     assert attach_job(destination, job.job_id).record.spec.columns is not None
 
 
@@ -59,7 +59,7 @@ def test_abort_aborts_a_job_that_the_write_set_up_for_a_later_commit(destination
 
 def test_abort_leaves_a_job_open_that_another_process_set_up(destination: str) -> None:
     job = open_job(destination, "nightly", columns=recorded_columns(SALES, []))
-    job.park()
+    job.suspend()
     options = {
         "path": destination,
         "jobid": job.job_id,

@@ -38,7 +38,7 @@ def worker() -> Iterator[None]:
 
 def lapsed(tmp_path: Path, settings: Settings, name: str = "sales") -> Job:
     job = open_job(str(tmp_path / "lake"), name, settings=settings)
-    job.park(0)
+    job.suspend(0)
     return job
 
 
@@ -51,12 +51,15 @@ def by_id(results: Iterator[RecoveryResult]) -> dict[str, RecoveryResult]:
 
 
 def test_each_job_is_settled_independently_of_the_others(tmp_path: Path, settings: Settings) -> None:
-    job, parked = lapsed(tmp_path, settings), open_job(str(tmp_path / "lake"), "parked", settings=settings)
-    parked.park()
+    job, suspended = (
+        lapsed(tmp_path, settings),
+        open_job(str(tmp_path / "lake"), "suspended", settings=settings),
+    )
+    suspended.suspend()
     reported: list[tuple[str, int, int]] = []
 
     with worker():
-        jobs = [at(job, "unheard-of-g1"), at(job), at(parked)]
+        jobs = [at(job, "unheard-of-g1"), at(job), at(suspended)]
         found = by_id(
             recover_by_workers(jobs, settings=settings, progress=lambda *s: reported.append(s), timeout_s=60)
         )
@@ -64,7 +67,7 @@ def test_each_job_is_settled_independently_of_the_others(tmp_path: Path, setting
     assert (found["unheard-of-g1"].ended, found["unheard-of-g1"].needs_an_operator) == (None, True)
     assert "no job unheard-of-g1" in found["unheard-of-g1"].detail
     assert (found["sales-g1"].action, found["sales-g1"].ended) == (RecoveryAction.ABORT, JobPhase.FAILED)
-    assert found["parked-g1"].action is RecoveryAction.LEAVE
+    assert found["suspended-g1"].action is RecoveryAction.LEAVE
     assert job.phase() is JobPhase.FAILED
     assert reported == [("recovery", done, 3) for done in (1, 2, 3)]
 

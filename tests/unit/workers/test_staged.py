@@ -80,7 +80,7 @@ def test_a_task_that_runs_twice_concurrently_is_visible_once(staged: StagedJob) 
     assert staged.open_uploads() == []
 
 
-def test_a_task_commit_neither_parks_nor_aborts_nor_takes_over_the_job(staged: StagedJob) -> None:
+def test_a_task_commit_neither_suspends_nor_aborts_nor_takes_over_the_job(staged: StagedJob) -> None:
     lease = staged.store.get(f"_lockgate/jobs/{staged.job.job_id}/lease.json")
     (staged.staging / "month=1" / "part-00000.parquet").unlink()
 
@@ -133,7 +133,7 @@ def test_a_staging_directory_outside_the_staging_roots_is_not_read(
         [ExpectedTask(task_id="staged-00000", files=())],  # type: ignore[arg-type]
         staging=str(tmp_path / "shared" / "link"),
     )
-    job.park()
+    job.suspend()
 
     for destination, job_id, job_attempt in (staged.ids, (job.destination, job.job_id, job.job_attempt)):
         with pytest.raises(InvalidInputError, match=r"in none of LOCKGATE_STAGING_ROOTS; nothing was read"):
@@ -157,7 +157,7 @@ def test_a_path_that_leaves_the_staging_directory_is_refused(staged: StagedJob, 
         [ExpectedTask(task_id="t", files=(StagedFile("../secret", 1),))],  # type: ignore[arg-type]
         staging=str(staged.staging),
     )
-    job.park()
+    job.suspend()
 
     with pytest.raises(InvalidInputError, match=r"segment '\.\.'"):
         commit_staged_task(staged.destination, job.job_id, job.job_attempt, "t")
@@ -212,7 +212,7 @@ def test_the_row_count_of_a_format_without_counts_is_unknown(staged: StagedJob, 
         [ExpectedTask(task_id="t", files=(StagedFile("a.csv", 4),))],  # type: ignore[arg-type]
         staging=str(tmp_path / "csv"),
     )
-    job.park()
+    job.suspend()
 
     row = commit_staged_task(staged.destination, job.job_id, job.job_attempt, "t")
 

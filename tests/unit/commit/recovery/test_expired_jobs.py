@@ -13,8 +13,8 @@ from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
 from lockgate.storage_core.commit.recovery.expired_jobs import (
     LIVE,
-    PARKED,
     RECOVERED,
+    SUSPENDED,
     UnendedJobs,
     expired_jobs,
     expired_jobs_at,
@@ -101,13 +101,13 @@ def lease_of(world: World, job: Job) -> LeaseState | None:
 def test_only_lapsed_jobs_are_recovered_at_every_destination(world: World) -> None:
     other = beside(world, "other")
     first, second = abandoned(world), abandoned(other, "elsewhere")
-    parked = other.open_job("parked")
-    parked.park(timeout_s=1_000_000)
+    suspended = other.open_job("suspended")
+    suspended.suspend(timeout_s=1_000_000)
     lapse(world)
     live = world.open_job("live")
 
     found = unended(world)
-    assert found.left_alone == {LIVE: 1, PARKED: 1}
+    assert found.left_alone == {LIVE: 1, SUSPENDED: 1}
     assert set(found.expired) == {JobAt(job.destination, job.job_id) for job in (first, second)}
     reported: list[tuple[str, int, int]] = []
     results = list(
@@ -118,9 +118,9 @@ def test_only_lapsed_jobs_are_recovered_at_every_destination(world: World) -> No
         (job.destination, job.job_id, RecoveryAction.ABORT) for job in (first, second)
     }
     assert [job.phase() for job in (first, second)] == [JobPhase.FAILED, JobPhase.FAILED]
-    assert [job.phase() for job in (parked, live)] == [JobPhase.OPEN, JobPhase.OPEN]
+    assert [job.phase() for job in (suspended, live)] == [JobPhase.OPEN, JobPhase.OPEN]
     assert reported == [("recover", 1, 2), ("recover", 2, 2)]
-    assert unended(world) == UnendedJobs(left_alone={LIVE: 1, PARKED: 1})
+    assert unended(world) == UnendedJobs(left_alone={LIVE: 1, SUSPENDED: 1})
     live.abort()
 
 
@@ -284,7 +284,7 @@ def test_a_job_found_in_two_ways_is_listed_once() -> None:
     a, b = JobAt("file:///a", "x-g1"), JobAt("file:///a", "y-g1")  # type: ignore[arg-type]
 
     both = UnendedJobs(expired=(a,), left_alone={LIVE: 1}).union(
-        UnendedJobs(expired=(a, b), left_alone={LIVE: 2, PARKED: 1})
+        UnendedJobs(expired=(a, b), left_alone={LIVE: 2, SUSPENDED: 1})
     )
 
-    assert both == UnendedJobs(expired=(a, b), left_alone={LIVE: 3, PARKED: 1})
+    assert both == UnendedJobs(expired=(a, b), left_alone={LIVE: 3, SUSPENDED: 1})

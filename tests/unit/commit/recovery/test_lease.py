@@ -17,14 +17,14 @@ def either(world: World, request: pytest.FixtureRequest) -> World:
     return world if request.param == "heartbeats" else request.getfixturevalue("journal_world")
 
 
-@pytest.mark.parametrize("call", ["check", "park"])
+@pytest.mark.parametrize("call", ["check", "suspend"])
 def test_a_lease_is_not_brought_back_to_life_after_the_clean_up(either: World, call: str) -> None:
     with either.open_job("sales") as job:
         write(job, "t", {"a.csv": b"1"})
         folder, leases = JobFolder(either.store, job.job_id), LeasesByJob(either.settings, either.clock)
         zombie: HeldLease = leases.take(folder, job.record, job.job_attempt)
         either.attach(job.job_id).commit()
-        calls = {"check": zombie.check, "park": lambda: zombie.park(60.0)}
+        calls = {"check": zombie.check, "suspend": lambda: zombie.suspend(60.0)}
 
         with pytest.raises(FencedError, match=r"change.* nothing more"):
             calls[call]()
@@ -64,19 +64,19 @@ def test_a_task_of_a_replaced_driver_does_not_commit(either: World) -> None:
     first.close()
 
 
-def test_a_parked_job_is_left_alone_until_its_deadline(either: World) -> None:
+def test_a_suspended_job_is_left_alone_until_its_deadline(either: World) -> None:
     with either.open_job("sales") as job:
         write(job, "t", {"a.csv": b"1"})
-        job.park(3_600.0)
+        job.suspend(3_600.0)
     folder, leases = JobFolder(either.store, job.job_id), LeasesByJob(either.settings, either.clock)
 
     either.clock.sleep(3_599.0)
-    assert leases.look(folder).state is JobLeaseState.PARKED
+    assert leases.look(folder).state is JobLeaseState.SUSPENDED
     either.clock.sleep(1.0)
     assert leases.look(folder).state is JobLeaseState.LAPSED
 
 
-def test_the_next_step_takes_over_a_parked_job_and_commits_it(either: World) -> None:
+def test_the_next_step_takes_over_a_suspended_job_and_commits_it(either: World) -> None:
     with either.open_job("sales") as job:
         write(job, "t", {"a.csv": b"1"})
     with either.attach(job.job_id) as step:

@@ -253,20 +253,20 @@ def test_a_journal_failure_at_the_end_fails_no_job_and_a_rescan_repairs_the_regi
 def test_a_lost_journal_is_rebuilt_from_the_store(journal_world: World) -> None:
     journal_world.run("done", {"a.csv": b"1"})
     journal_world.open_job("dropped").abort()
-    with journal_world.open_job("parked") as parked:
-        write(parked, "t", {"b.csv": b"2"})
+    with journal_world.open_job("suspended") as suspended:
+        write(suspended, "t", {"b.csv": b"2"})
     lose_journal(journal_world)
     wanted = [
         ("done-g1", "record", None, "committed"),
         ("dropped-g1", "record", None, "failed"),
-        ("parked-g1", "record", None, "open"),
+        ("suspended-g1", "record", None, "open"),
     ]
 
     assert sorted(changes_of(rescanned(journal_world, dry_run=True))) == wanted
     assert entries(journal_world) == []
     assert sorted(changes_of(rescanned(journal_world))) == wanted
 
-    assert registered(journal_world, "parked").job_attempt == parked.job_attempt
+    assert registered(journal_world, "suspended").job_attempt == suspended.job_attempt
     before = entries(journal_world)
     assert rescanned(journal_world) == []
     assert entries(journal_world) == before

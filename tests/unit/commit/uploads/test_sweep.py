@@ -56,12 +56,12 @@ def stray(world: World, key: str, data: bytes = b"") -> None:
 
 
 def jobs_in_every_undecided_state(world: World) -> dict[str, Job]:
-    """Return one upload each of a live, a parked and a lapsed job, and of a job with an unreadable lease."""
-    jobs = {name: world.open_job(name) for name in ("live", "parked", "lapsed", "unknown")}
+    """Return an upload of a live, a suspended and a lapsed job, and of one with an unreadable lease."""
+    jobs = {name: world.open_job(name) for name in ("live", "suspended", "lapsed", "unknown")}
     for name, job in jobs.items():
         write(job, "t", {f"{name}.csv": b"1"})
-    jobs["parked"].park(timeout_s=1000)
-    jobs["lapsed"].park(timeout_s=0)
+    jobs["suspended"].suspend(timeout_s=1000)
+    jobs["lapsed"].suspend(timeout_s=0)
     jobs["unknown"].close()
     world.store.delete("_lockgate/jobs/unknown-g1/lease.json")
     return jobs
@@ -70,7 +70,7 @@ def jobs_in_every_undecided_state(world: World) -> dict[str, Job]:
 # Filters set by an operator.
 
 
-@pytest.mark.parametrize("name", ["live", "parked", "lapsed", "unknown"])
+@pytest.mark.parametrize("name", ["live", "suspended", "lapsed", "unknown"])
 def test_an_upload_of_an_undecided_job_is_never_aborted_even_if_the_sweep_names_its_owner(
     world: World, name: str
 ) -> None:
@@ -427,7 +427,7 @@ def test_a_job_listing_of_many_pages_names_every_job_once(
     jobs_in_every_undecided_state(world)
     whole = list_job_folders(world.store)
     assert sorted(whole.done) == [JobId(f"done-{number}-g1") for number in range(4)]
-    assert sorted(whole.others) == ["lapsed-g1", "live-g1", "parked-g1", "unknown-g1"]
+    assert sorted(whole.others) == ["lapsed-g1", "live-g1", "suspended-g1", "unknown-g1"]
     for page_size in (1, 2, 3, 7):
         paged = partial(LocalStore.pages, page_size=page_size)
         monkeypatch.setattr(InstrumentedStore, "pages", lambda self, *a, p=paged, **k: p(self.inner, *a, **k))

@@ -26,7 +26,7 @@ EXPECTED = {
         True,
         "Its driver holds its lease",
     ),
-    "parked": (
+    "suspended": (
         "open",
         "wait",
         "done now todo skipped todo todo todo",
@@ -113,9 +113,9 @@ def test_a_committed_job_has_its_receipt_counts_and_commit_time(world: World) ->
 
 
 def test_a_journals_lease_and_its_job_attempt_are_shown(journal_world: World) -> None:
-    job = job_in(journal_world, "parked")
+    job = job_in(journal_world, "suspended")
     found = get(journal_world, f"/jobs/{job.job_id}")
-    assert found["row"]["lease"] == "parked"
+    assert found["row"]["lease"] == "suspended"
     assert found["job_attempt"] == job.job_attempt
     assert found["journal"].startswith("sqlite")
     journal_world.clock.sleep(1_000_000)
