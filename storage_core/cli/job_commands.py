@@ -221,7 +221,6 @@ def quarantine(
             *[("unreadable", fault) for fault in found.unreadable],
             ("turn", None if found.turn is None else f"{found.turn}, which ends without a publication"),
             *[("kept", key) for key in found.kept],
-            *[("backup", f"{key}: move it back by hand") for key in found.backups],
         ]
     )
     print_line("in quarantine" if found.done else "a dry run: nothing was changed; add --yes")

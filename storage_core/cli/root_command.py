@@ -49,7 +49,6 @@ COMMITTER_COLUMNS: Final = (
     "uncommitted data",
     "visible at",
     "repeatable",
-    "recovers tasks",
     "on",
     "use it for",
 )
@@ -109,8 +108,7 @@ def committer_rows() -> list[tuple[str, ...]]:
             committer.name,
             committer.uncommitted,
             committer.visible_at,
-            "yes" if committer.repeatable else "no",
-            "yes" if committer.recovers_tasks else "no",
+            "yes" if committer.visible_at == "job commit" else "no",
             committer.place,
             committer.use,
         )

@@ -45,20 +45,6 @@ class FileTree(Protocol):
             InvalidInputError: It is not a regular file.
         """
 
-    def move_file(self, key: str, to: str, version: str) -> bool:
-        """Move a file to another key if it has this version; a repeated move succeeds.
-
-        A crash leaves the file at one or both of the keys, with the same version. Concurrent moves between
-        two keys, in either direction, are serialized.
-
-        Returns:
-            Whether the file is at `to`. If not, `key` has another version or no file, or `to` has another
-            file; nothing was changed.
-
-        Raises:
-            InvalidInputError: `to` cannot be created, because a parent of it is a file.
-        """
-
     def obstacles(self, keys: Sequence[str]) -> list[Obstacle]:
         """Return the files and folders that conflict with keys, in the order of the keys."""
 

@@ -47,7 +47,6 @@ VERBS: Final = (
     "measure",
     "uploads",
     "adopt",
-    "move",
     "obstacles",
 )
 """Names of the store's methods in failpoints and counts."""
@@ -210,10 +209,6 @@ class InstrumentedFileTree(InstrumentedStore):
     def adopt_file(self, local: Path, key: str, token: Token) -> PendingUpload:
         """See `FileTree.adopt_file`."""
         return self._call("adopt", lambda: self._tree.adopt_file(local, key, token))
-
-    def move_file(self, key: str, to: str, version: str) -> bool:
-        """See `FileTree.move_file`."""
-        return self._call("move", lambda: self._tree.move_file(key, to, version))
 
     def obstacles(self, keys: Sequence[str]) -> list[Obstacle]:
         """See `FileTree.obstacles`."""

@@ -16,21 +16,15 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.commit.committers import COMMITTERS
-from lockgate.storage_core.commit.publish.backup_files import backup_files
-from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.ids import JobId
 from tests.conftest import Summarise
 from tests.support.commit.crash_harness import (
-    CLASHING_NEW,
-    CLASHING_OLD,
     LOSER,
     MODES,
     OLD,
     assert_all_or_nothing,
-    clashing_job,
     job,
     job_taken_back,
     published_by,
@@ -122,28 +116,6 @@ def test_a_crash_during_recovery_is_recovered(
             pairs += len(second.points)
     summarise(f"{committer}, {mode}: {pairs} pairs of crashes")
     assert pairs > rounds(25, 200)
-
-
-@pytest.mark.parametrize("loses", [False, True], ids=["published", "reverted"])
-def test_a_crash_while_old_files_are_backed_up_leaves_all_of_them_or_the_whole_job(
-    tmp_path: Path, loses: bool, summarise: Summarise
-) -> None:
-    world = one_by_one(World(tmp_path / "first", str(tmp_path / "first" / "dest")))
-    world.run("old", CLASHING_OLD, unique_filenames=False)
-    outcomes: list[bool] = []
-    for snapshot in snapshots_of(world, lambda: clashing_job(world, loses=loses), tmp_path / "once"):
-        there = one_by_one(snapshot.world())
-        for again in sample(snapshots_of(there, there.recover, tmp_path / "again"), every=6):
-            found = again.world()
-            found.recover()
-            where = f"{snapshot.points[0]}, then {again.points[0]}"
-            assert found.visible() in (CLASHING_OLD, CLASHING_NEW), where
-            assert found.live() == found.keys(), where
-            assert found.recover() == [], where
-            assert list(backup_files(JobFolder(found.store, JobId("new-g1")))) == [], where
-            outcomes += [found.visible() == CLASHING_NEW] * len(snapshot.points) * len(again.points)
-    summarise(f"making way: {len(outcomes)} pairs of crashes, {sum(outcomes)} published, rest undone")
-    assert set(outcomes) == ({False} if loses else {False, True})
 
 
 @every_mode

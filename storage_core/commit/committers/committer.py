@@ -64,9 +64,6 @@ class Committer(ABC):
         place: Kind of store that it can write to.
         scope: Default scope of the conflict mode.
         safe: Whether it may be used without `allow_unsafe`.
-        merges: Whether `replace` backs up old files for folders of the same name, and the reverse.
-        repeatable: Whether a task commit that failed half-way can be retried with no visible partial result.
-        recovers_tasks: Whether a second job attempt can take over committed tasks of the first.
     """
 
     name: str
@@ -76,9 +73,6 @@ class Committer(ABC):
     place: Place = "any store"
     scope: ScopeName = "destination"
     safe: bool = True
-    merges: bool = False
-    repeatable: bool = True
-    recovers_tasks: bool = True
 
     @abstractmethod
     def open(self, uploads: Uploads, path: str) -> BinaryIO:

@@ -124,7 +124,6 @@ class FileV1Committer(StagingCommitter):
     uncommitted: str = "_temporary/<job>/<job attempt>/<task>/<attempt> in the destination"
     use: str = "local disks and NFS: any writer, large files without a copy"
     place: Place = "file systems"
-    merges: bool = True
     file_mode: int = 0o666  # the same file becomes visible
 
     def directory(self, uploads: Uploads) -> Path:
@@ -139,8 +138,6 @@ class FileV2Committer(FileV1Committer):
     name: str = "file-v2"
     use: str = "comparison, and users who know"
     visible_at: VisibleAt = "task commit"
-    repeatable: bool = False
-    merges: bool = False  # files are visible before the plan can name the files to back up
 
     def after_task_commit(self, uploads: Uploads) -> None:
         """Publish the task's files."""

@@ -35,7 +35,6 @@ class DirectCommitter(MagicCommitter):
     uncommitted: str = "the final key"
     use: str = "comparison only; wants allow_unsafe=True"
     visible_at: VisibleAt = "close"
-    repeatable: bool = False
     safe: bool = False
 
     def after_close(self, uploads: Uploads, file: PendingFile) -> None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from lockgate.storage_core.commit.committers import get_committer
 from lockgate.storage_core.commit.decide.additions import (
     KEPT_SHARDS,
     Additions,
@@ -26,7 +25,7 @@ from lockgate.storage_core.commit.destination.conflict_mode import (
 )
 from lockgate.storage_core.commit.destination.log import Manifest
 from lockgate.storage_core.commit.destination.overlap import FilesAbove, refuse_overlap
-from lockgate.storage_core.commit.destination.path_conflicts import find_path_conflicts
+from lockgate.storage_core.commit.destination.path_conflicts import refuse_path_conflicts
 from lockgate.storage_core.commit.destination.schema_evolution import (
     columns_after,
     refuse_overtaken_columns,
@@ -168,11 +167,8 @@ def freeze(
         if not job.spec.unique_filenames:
             for file in additions.files(folder):
                 refuse_if_overwriting(folder.store, job, file.key)
-        conflicts = find_path_conflicts(
-            folder.store, (file.key for file in additions.files(folder)), additions.writes
-        )
-        if job.spec.mode != "replace" or not get_committer(job.spec.committer).merges:
-            conflicts.refuse_rest()
+        keys = (file.key for file in additions.files(folder))
+        refuse_path_conflicts(folder.store, keys, additions.writes)
         above = FilesAbove(folder.store, settings)
         replaced = removals(
             folder.store, job, live, additions.writes, scope, refuse_if_live_elsewhere=above.refuse
@@ -183,9 +179,8 @@ def freeze(
                 (f.size for f in batch),
                 (live.files[f.key].rows if f.managed else None for f in batch),
             )
-            for batch in in_pages(map(conflicts.mark, replaced), SHARD_ENTRIES)
+            for batch in in_pages(replaced, SHARD_ENTRIES)
         )
-        conflicts.refuse_rest()
         return PlanHead(
             job_id=folder.job_id,
             job_attempt=draft.job_attempt,

@@ -15,7 +15,6 @@ from typing import Final, Literal
 from lockgate.storage_core.commit.committers.early_visibility import delete_unpublished
 from lockgate.storage_core.commit.decide.plan import Plan
 from lockgate.storage_core.commit.destination.log import DestinationLog
-from lockgate.storage_core.commit.publish.backup_files import backup_key
 from lockgate.storage_core.commit.publish.cleanup import (
     Marks,
     abort_uploads,
@@ -185,7 +184,7 @@ def _remove(context: CommitContext, file: RemovedFile) -> FileResult:
     """Delete a replaced file if it still has the version in the plan."""
     if not file.version:
         return FileResult(key=file.key, result="removed", detail="it was gone already")
-    key = backup_key(context.folder, file) if file.in_the_way else file.listed_key
+    key = file.listed_key
     try:
         if context.store.capabilities.conditional_delete:
             # Retry after a lost answer too: a delete by version cannot delete a later version.
@@ -201,4 +200,4 @@ def _remove(context: CommitContext, file: RemovedFile) -> FileResult:
         raise  # the job stays published; a retry or recovery continues here
     except NotAppliedError as error:
         return FileResult(key=file.key, result="kept", detail=str(error))
-    return FileResult(key=file.key, result="removed", detail="it was backed up" if file.in_the_way else "")
+    return FileResult(key=file.key, result="removed")

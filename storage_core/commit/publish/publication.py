@@ -14,7 +14,6 @@ import msgspec
 
 from lockgate.storage_core.commit.decide.plan import Plan
 from lockgate.storage_core.commit.destination.log import write_live_shards
-from lockgate.storage_core.commit.publish.backup_files import back_up
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.shard_completion import ShardReport, complete_shard
 from lockgate.storage_core.commit.publish.success_file import EarlierSuccess, earlier_success
@@ -60,7 +59,6 @@ def publish(context: CommitContext, decision: Decision, plan: Plan) -> Publicati
     if plan.head.turn != decision.turn:
         key = context.folder.key("COMMIT_STARTED")
         raise MalformedRecordError(f"{key}: field turn is {decision.turn}, its plan's {plan.head.turn}")
-    back_up(context, plan)
     with Together(context.settings.parallelism) as together:
         with step("success"):
             success = together.start(lambda: _unless_refused(earlier_success, context.store))

@@ -9,7 +9,6 @@ from collections.abc import Container, Iterator
 from typing import Final
 
 from lockgate.storage_core.commit.decide.plan import Plan
-from lockgate.storage_core.commit.publish.backup_files import restore_backups
 from lockgate.storage_core.commit.publish.cleanup import Marks
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.finalization import end
@@ -60,7 +59,7 @@ def revert(context: CommitContext, decision: Decision, plan: Plan, outcome: Outc
 
 
 def revert_plan(context: CommitContext, plan: Plan, *, exclude: Container[str] = ()) -> None:
-    """Abort a plan's uploads, delete the objects of this job, and restore backups.
+    """Abort a plan's uploads and delete the objects of this job.
 
     All uploads are aborted first, so none can be completed any more.
 
@@ -88,7 +87,6 @@ def revert_plan(context: CommitContext, plan: Plan, *, exclude: Container[str] =
             context.settings.far_parallelism,
         ):
             context.report.add(outcome)
-    restore_backups(context, plan)
 
 
 def _abort(context: CommitContext, file: PendingFile) -> None:

@@ -33,8 +33,6 @@ class RemovedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         key: Its key, in a form that can be printed and encoded.
         name: Bytes of the key in the store if they are not UTF-8; otherwise empty.
         managed: The file is live in the destination log; its name is unique and never written again.
-        in_the_way: The file blocks a file or folder of the job, and is backed up between decision and
-            completion.
     """
 
     key: str
@@ -43,7 +41,6 @@ class RemovedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     modified_s: float
     token: Token | None
     managed: bool
-    in_the_way: bool = False
     name: bytes = b""
 
     @property

@@ -19,7 +19,6 @@ from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.leases.heartbeat import HeartbeatLeases
 from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
-from lockgate.storage_core.commit.publish.backup_files import backup_files
 from lockgate.storage_core.commit.records.codec import digest, encode
 from lockgate.storage_core.commit.records.create_if_absent import claim, create
 from lockgate.storage_core.commit.records.job_folder import JobFolder
@@ -48,7 +47,6 @@ class Quarantine(msgspec.Struct, frozen=True, kw_only=True):
         unreadable: Why records of the job cannot be used.
         turn: Turn that the job holds, which is passed; None if it holds none.
         kept: Keys of copies of replaced records.
-        backups: Keys of files that made way for the job; they are moved back by hand.
         done: Whether the job is in quarantine.
     """
 
@@ -57,7 +55,6 @@ class Quarantine(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: tuple[str, ...]
     turn: int | None
     kept: tuple[str, ...]
-    backups: tuple[str, ...]
     done: bool
 
 
@@ -103,7 +100,6 @@ def quarantine_job(
             unreadable=tuple(unreadable),
             turn=_open_turn(folder),
             kept=tuple(sorted(folder.key(name) for name in names if name.startswith("quarantine/"))),
-            backups=tuple(backup_files(folder)),
             done=is_quarantined(folder),
         )
         if found.done:

@@ -14,7 +14,6 @@ from lockgate.storage_core.commit.decide.plan import read_plan
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.job_summary import JobSummary
 from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
-from lockgate.storage_core.commit.publish.backup_files import backup_files
 from lockgate.storage_core.commit.publish.cleanup import clean_up
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.finalization import remove_replaced
@@ -123,13 +122,9 @@ def _delete_old(folder: JobFolder, settings: Settings, clock: Clock, *, dry_run:
     ended = next((mark for mark in folder.ended() if mark is not None), None)
     if ended is None or clock.now_s() - ended.ended_s < settings.tombstone_s:
         return
-    if next(backup_files(folder), None) is not None:
-        action = f"keep its folder: backups are in {folder.key('backup/')}; move them out by hand"
-    else:
-        action = "delete the folder of an older generation"
-        if not dry_run:
-            _delete_folder(folder)
-    yield SweptJob(job_id=folder.job_id, action=action)
+    if not dry_run:
+        _delete_folder(folder)
+    yield SweptJob(job_id=folder.job_id, action="delete the folder of an older generation")
 
 
 def _delete_folder(folder: JobFolder) -> None:

@@ -15,7 +15,7 @@ import re
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from lockgate.storage_core.errors import OutcomeUnknownError
@@ -32,31 +32,12 @@ _OPEN: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
-def locked(tree: RootedDir, *keys: str) -> Iterator[None]:
-    """Exclude every other check-and-change of these keys in all processes; a crash releases the locks.
+def locked(tree: RootedDir, key: str) -> Iterator[None]:
+    """Exclude every other check-and-change of a key in all processes; a crash releases the lock.
 
     Raises:
-        OutcomeUnknownError: Another process holds a lock for too long; this call changed nothing.
+        OutcomeUnknownError: Another process holds the lock for too long; this call changed nothing.
     """
-    with ExitStack() as held:
-        # Sorted and without duplicates: otherwise a thread could deadlock with another, or with itself.
-        for key in sorted(set(keys)):
-            held.enter_context(_locked(tree, key))
-        yield
-
-
-def drop_abandoned(tree: RootedDir, *, older_than_s: float) -> None:
-    """Delete the locks of processes that were killed while they held them."""
-    with suppress(OSError), tree.folder(LOCKS) as folder:
-        for name in os.listdir(folder):  # noqa: PTH208 - pathlib cannot list an open folder
-            if os.lstat(name, dir_fd=folder).st_mtime < time.time() - older_than_s:
-                with suppress(OSError), _opened(folder, name) as lock:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    _drop(folder, name, lock)
-
-
-@contextmanager
-def _locked(tree: RootedDir, key: str) -> Iterator[None]:
     name = hashlib.sha256(os.fsencode(key)).hexdigest()
     wait = _wait_for(f"file://{tree.root}/{printable(key)}")
     while True:
@@ -72,6 +53,16 @@ def _locked(tree: RootedDir, key: str) -> Iterator[None]:
             finally:
                 _drop(folder, name, lock)
             return
+
+
+def drop_abandoned(tree: RootedDir, *, older_than_s: float) -> None:
+    """Delete the locks of processes that were killed while they held them."""
+    with suppress(OSError), tree.folder(LOCKS) as folder:
+        for name in os.listdir(folder):  # noqa: PTH208 - pathlib cannot list an open folder
+            if os.lstat(name, dir_fd=folder).st_mtime < time.time() - older_than_s:
+                with suppress(OSError), _opened(folder, name) as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _drop(folder, name, lock)
 
 
 def _wait_for(url: str) -> LockWait:

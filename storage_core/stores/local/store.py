@@ -279,23 +279,6 @@ class LocalStore:
         with translated(f"adopt {local} as", self._path(key), changes=True):
             return pending_uploads.adopt(self._tree, names, local, token)
 
-    def move_file(self, key: str, to: str, version: str) -> bool:
-        """Link to the new name, then unlink the old one; see `FileTree.move_file`."""
-        old, new = self._listed_names(key), self._listed_names(to)
-        with translated(f"move {key} to", self._path(to), changes=True), locked(self._tree, key, to):
-            if self._version(old) != version:
-                return self._version(new) == version
-            if self._version(new) is None:
-                with suppress(FileExistsError):  # a folder, or a file created meanwhile
-                    self._link(old, new)
-            if self._version(new) != version:
-                return False
-            with self._tree.folder(old[:-1]) as folder:
-                os.unlink(old[-1], dir_fd=folder)
-            with after_the_effect("move", self._path(to)):
-                self._remove_empty(old[:-1])
-        return True
-
     def obstacles(self, keys: Sequence[str]) -> list[Obstacle]:
         """Read the status of every key and of its folders; see `FileTree.obstacles`."""
         for key in keys:

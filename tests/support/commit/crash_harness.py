@@ -74,24 +74,6 @@ def assert_all_or_nothing(world: World, mode: str, where: str, committer: str = 
     return seen == published
 
 
-CLASHING_OLD = {"x": b"old x", "y/z": b"old z", "n": b"old n"}
-CLASHING_NEW = {"x/a": b"new a", "y": b"new y"}
-"""A folder where a file was, and a file where a folder was: `file-v1` lets the old ones make way."""
-
-
-def clashing_job(world: World, *, loses: bool = False) -> None:
-    """Run a whole job whose files conflict with older ones; it may lose one after its decision."""
-    options = {"mode": "replace", "committer": "file-v1", "unique_filenames": False}
-    with suppress(JobFailedError), world.open_job("new", **options) as opened:
-        write(opened, "task-0", CLASHING_NEW)
-        upload = next(opened.pending_sets()).files[-1].upload
-        if loses:
-            # Its owner modifies it after it was sealed, so it can never be completed.
-            hidden = Path(world.url, "_lockgate/uploads", upload.key, f"~{upload.upload_id}")
-            os.utime(hidden, ns=(0, 0))
-        opened.commit()
-
-
 def die_at(point: str, run: Callable[[], object]) -> None:
     """Run until a failpoint of this name is passed; after it no storage call takes effect."""
     died = False

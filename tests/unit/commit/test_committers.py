@@ -208,7 +208,6 @@ def test_a_task_commit_after_the_job_s_end_is_refused_and_shows_nothing(
 def test_a_second_run_of_the_driver_takes_over_tasks_with_equal_input(
     world: World, committer: Committer, same_input: bool
 ) -> None:
-    assert committer.recovers_tasks
     first = open_with(world, committer)
     first.expect([ExpectedTask(task_id=TaskId(t), input_digest="v1") for t in ("t", "u")])
     write(first, "t", {"t.csv": b"of the first run", "first-only.csv": b"1"})

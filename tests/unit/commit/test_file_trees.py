@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit.job import Job
-from lockgate.storage_core.commit.publish.backup_files import RESTORE_TRIES, backup_files
-from lockgate.storage_core.commit.publish.commit_context import read_file_results
-from lockgate.storage_core.commit.records.codec import digest
-from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.commit.records.report import FileResult
-from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
 from lockgate.storage_core.errors import (
     ConflictError,
     InvalidInputError,
     JobFailedError,
-    LockgateError,
-    OutcomeUnknownError,
     UnsupportedStoreError,
-    UploadGoneError,
 )
-from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.stores.local.store import LocalStore
-from tests.support.commit.destination import Crash, World, write
+from tests.support.commit.destination import World, write
 
 RENAMING = ("file-v1", "file-v2")
 every_renaming = pytest.mark.parametrize("committer", RENAMING)
@@ -222,197 +208,3 @@ def test_two_tasks_that_use_one_path_as_file_and_as_folder_are_refused(world: Wo
             job.commit()
     assert world.visible() == {}
     assert world.open_uploads() == []
-
-
-OLD = {"x": b"old x", "y/z": b"old z", "y/deep/w": b"old w", "other": b"old"}
-NEW = {"x/a": b"new a", "x/b": b"new b", "y": b"new y", "n": b"new n"}
-"""New files that replace the file `x` by a folder and the folder `y` by a file."""
-
-
-def open_merging(world: World, **options: object) -> Job:
-    world.run("old", OLD, unique_filenames=False)
-    return world.open_job(
-        "new", **{"committer": "file-v1", "mode": "replace", "unique_filenames": False, **options}
-    )
-
-
-def results(job: Job) -> Iterable[FileResult]:
-    return read_file_results(job._folder)
-
-
-def lose_upload(world: World, job: Job, path: str) -> None:
-    """Abort an upload of the job, so that its commit is reverted."""
-    uploads = [file.upload for found in job.pending_sets() for file in found.files if file.path == path]
-    with suppress(UploadGoneError):
-        world.store.abort_upload(uploads[0].key, uploads[0].upload_id)
-
-
-def files_aside(world: World) -> list[Path]:
-    return [Path(world.url, key) for key in backup_files(JobFolder(world.store, JobId("new-g1")))]
-
-
-def test_a_replace_by_file_v1_backs_up_old_files_for_folders_and_folders_for_files(world: World) -> None:
-    with open_merging(world) as job:
-        write(job, "t", NEW)
-        job.commit()
-    assert world.visible() == NEW
-    assert world.live() == world.keys()
-    assert files_aside(world) == []
-    assert {file.key: (file.result, file.detail) for file in results(job) if file.key in OLD} == {
-        **dict.fromkeys(("x", "y/z", "y/deep/w"), ("removed", "it was backed up")),
-        "other": ("removed", ""),
-    }
-
-
-def test_a_revert_moves_backups_back(world: World) -> None:
-    with open_merging(world) as job:
-        write(job, "t", NEW)
-        lost = next(file for file in next(job.pending_sets()).files if file.path == "n")
-
-        def lose(name: str) -> None:
-            if name == "make-way.move.after" and files_aside(world):
-                FAILPOINTS.observer = None
-                world.store.abort_upload(lost.key, lost.upload.upload_id)
-
-        FAILPOINTS.observer = lose
-        try:
-            with pytest.raises(JobFailedError, match="lost for good"):
-                job.commit()
-        finally:
-            FAILPOINTS.observer = None
-    assert world.visible() == OLD
-    assert world.live() == world.keys()
-    assert files_aside(world) == []
-
-
-def test_a_backup_whose_name_is_taken_is_kept_and_reported(world: World) -> None:
-    with open_merging(world) as job:
-        write(job, "t", NEW)
-        lost = next(file for file in next(job.pending_sets()).files if file.path == "n")
-
-        def meddle(name: str) -> None:
-            if name == "revert.abort.before":
-                FAILPOINTS.observer = None
-                Path(world.url, "x", "foreign").write_bytes(b"foreign")
-            elif name == "complete.complete.before":
-                world.store.abort_upload(lost.key, lost.upload.upload_id)
-
-        FAILPOINTS.observer = meddle
-        try:
-            with pytest.raises(JobFailedError, match="lost for good"):
-                job.commit()
-        finally:
-            FAILPOINTS.observer = None
-    assert world.visible() == {**{path: OLD[path] for path in OLD if path != "x"}, "x/foreign": b"foreign"}
-    (aside,) = files_aside(world)
-    assert aside.read_bytes() == OLD["x"]
-    (file,) = (file for file in results(job) if file.key == "x")
-    assert file.result == "kept"
-    assert aside.name in file.detail
-
-
-@pytest.fixture
-def unobserved() -> Iterator[None]:
-    """Release all threads that wait at failpoints after the test."""
-    yield
-    FAILPOINTS.observer = None
-
-
-@pytest.mark.usefixtures("unobserved")
-def test_a_committer_that_wakes_up_after_the_revert_backs_up_nothing(world: World) -> None:
-    late = open_merging(world)
-    write(late, "t", NEW)
-
-    def others_revert(name: str) -> None:
-        if name == "make-way.move.before":
-            FAILPOINTS.observer = None
-            lose_upload(world, late, "n")
-            with pytest.raises(JobFailedError, match="lost for good"):
-                world.attach(late.job_id).commit()
-            FAILPOINTS.observer = die
-
-    def die(name: str) -> None:
-        if name == "complete.complete.before":
-            raise Crash
-
-    FAILPOINTS.observer = others_revert
-    with pytest.raises(Crash):
-        late.commit()
-    FAILPOINTS.observer = None
-    assert world.visible() == OLD
-    assert world.live() == world.keys()
-    assert files_aside(world) == []
-
-
-@pytest.mark.usefixtures("unobserved")
-@pytest.mark.parametrize(
-    ("times", "error"), [(1, JobFailedError), (RESTORE_TRIES, OutcomeUnknownError)], ids=["once", "ever"]
-)
-def test_a_file_backed_up_again_while_it_is_moved_back_is_moved_back_again(
-    world: World, times: int, error: type[LockgateError]
-) -> None:
-    job = open_merging(world)
-    write(job, "t", NEW)
-    left, tree = [times], LocalStore(world.url)
-    version = tree.head("x").version
-
-    def make_way_again(name: str) -> None:
-        if name == "make-way.move.after" and files_aside(world):
-            lose_upload(world, job, "n")
-        if name == "move-back.create.before" and left[0]:
-            left[0] -= 1
-            assert tree.move_file("x", job._folder.key(f"backup/{digest(b'x')}"), version)
-
-    FAILPOINTS.observer = make_way_again
-    with pytest.raises(error):
-        job.commit()
-    FAILPOINTS.observer = None
-    world.recover()
-    assert job.phase() is JobPhase.FAILED
-    assert world.visible() == OLD
-    assert files_aside(world) == []
-
-
-@pytest.mark.usefixtures("unobserved")
-def test_an_old_job_folder_without_backups_is_deleted(world: World) -> None:
-    job = open_merging(world)
-    write(job, "t", NEW)
-    FAILPOINTS.observer = lambda name: lose_upload(world, job, "n") if name == "make-way.move.after" else None
-    with pytest.raises(JobFailedError, match="lost for good"):
-        job.commit()
-    FAILPOINTS.observer = None
-    world.run("new", {"later": b"2"})
-    world.clock.sleep(100 * 86_400.0)
-    for _ in range(2):
-        sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
-    assert not Path(world.url, "_lockgate/jobs/new-g1").exists()
-    assert world.visible() == {**OLD, "later": b"2"}
-
-
-@pytest.mark.parametrize("options", [{"committer": "magic"}, {"mode": "append"}], ids=str)
-def test_other_committers_and_modes_back_up_nothing(world: World, options: dict[str, str]) -> None:
-    with open_merging(world, **options) as job:
-        write(job, "t", {"x/a": b"new a"})
-        with pytest.raises(ConflictError, match="x is in the way of x/a"):
-            job.commit()
-    assert world.visible() == OLD
-
-
-def test_a_folder_with_files_that_the_job_does_not_replace_is_not_backed_up(world: World) -> None:
-    with open_merging(world) as job:
-        Path(world.url, "y", "_hidden").write_bytes(b"not data")
-        write(job, "t", NEW)
-        with pytest.raises(ConflictError, match="y/ is in the way of y"):
-            job.commit()
-    assert world.visible() == OLD
-
-
-def test_backups_are_retained_as_long_as_replaced_ones(world: World) -> None:
-    with open_merging(world, replaced_retention_s=3600.0) as job:
-        write(job, "t", NEW)
-        job.commit()
-    assert len(files_aside(world)) == 3
-    world.clock.sleep(3601)
-    sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
-    assert files_aside(world) == []
-    assert world.visible() == NEW

@@ -374,16 +374,6 @@ def test_files_that_a_killed_attempt_wrote_after_its_jobs_end_are_deleted(world:
     assert world.visible() == {"a.csv": b"1"}
 
 
-def test_an_old_job_folder_is_kept_while_it_holds_backups(world: World) -> None:
-    for data in (b"1", b"2"):
-        world.run("sales", {"a.csv": data})
-    world.store.put("_lockgate/jobs/sales-g1/backup/0000", b"somebody's only copy")
-    world.clock.sleep(100 * DAY)
-    (swept,) = sweep(world).jobs
-    assert swept.action.startswith("keep its folder: backups are in ")
-    assert world.store.get("_lockgate/jobs/sales-g1/backup/0000") == b"somebody's only copy"
-
-
 def test_orphans_are_aborted_even_if_their_size_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

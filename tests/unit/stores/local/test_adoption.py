@@ -116,40 +116,6 @@ def test_the_obstruction_of_a_key_is_named(store: LocalStore) -> None:
     ]
 
 
-def test_a_repeated_move_moves_the_file_once(store: LocalStore) -> None:
-    version = store.put("folder/a", b"1").version
-    for _ in range(2):
-        assert store.move_file("folder/a", "_lockgate/aside/a", version)
-    assert (store.get("_lockgate/aside/a"), store.head("_lockgate/aside/a").version) == (b"1", version)
-    assert store.obstacles(["folder"]) == []
-    assert store.move_file("_lockgate/aside/a", "folder/a", version)
-    assert store.get("folder/a") == b"1"
-
-
-def test_a_move_interrupted_by_a_crash_is_completed(store: LocalStore) -> None:
-    version = store.put("a", b"1").version
-    (store.root / "b").hardlink_to(store.root / "a")
-    assert store.move_file("a", "b", version)
-    assert [path.name for path in store.root.iterdir() if path.is_file()] == ["b"]
-
-
-def test_a_changed_file_and_an_occupied_name_are_not_touched(store: LocalStore) -> None:
-    version = store.put("a", b"1").version
-    store.put("taken", b"2")
-    store.put("folder/x", b"3")
-    assert not store.move_file("a", "taken", version)
-    assert not store.move_file("a", "folder", version)
-    assert not store.move_file("a", "b", "another version")
-    assert not store.move_file("none", "b", version)
-    with pytest.raises(InvalidInputError, match="a parent of it is a file"):
-        store.move_file("a", "taken/b", version)
-    assert {path: store.get(path) for path in ("a", "taken", "folder/x")} == {
-        "a": b"1",
-        "taken": b"2",
-        "folder/x": b"3",
-    }
-
-
 def test_an_instrumented_local_store_is_a_file_tree_and_any_other_is_not(
     store: LocalStore, finished: Path
 ) -> None:
@@ -157,9 +123,7 @@ def test_an_instrumented_local_store_is_a_file_tree_and_any_other_is_not(
     assert isinstance(tree, FileTree)
     tree.adopt_file(finished, "a", new_token())
     assert tree.obstacles(["a/b"]) == []
-    version = tree.put("b", b"1").version
-    assert tree.move_file("b", "c", version)
-    assert tree.requests == {"adopt": 1, "obstacles": 1, "put": 1, "move": 1}
+    assert tree.requests == {"adopt": 1, "obstacles": 1}
     assert not isinstance(InstrumentedStore(store), FileTree)
 
 

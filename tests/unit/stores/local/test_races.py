@@ -113,56 +113,6 @@ def test_a_put_during_which_the_clock_jumps_by_days_beside_a_listing_changes_not
     assert store.put("a", b"new", if_version=version).size == 3
 
 
-ASIDE = "_lockgate/jobs/x-g1/aside/2"
-
-
-def test_a_file_moved_back_and_forth_concurrently_ends_at_one_of_its_keys(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, late = LocalStore(tmp_path / "lake"), LocalStore(tmp_path / "lake")
-    version = store.put("a", b"1").version
-    assert store.move_file("a", ASIDE, version)
-    went_on = threading.Event()
-
-    def move_away_again() -> None:
-        late.move_file("a", ASIDE, version)
-        went_on.set()
-
-    moving = threading.Thread(target=move_away_again)
-    flock, unlink = fcntl.flock, os.unlink
-
-    def lock(file: int, how: int) -> None:
-        try:
-            flock(file, how | fcntl.LOCK_NB)
-        except BlockingIOError:
-            went_on.set()  # it gets no further while the other move is in progress
-            flock(file, how)
-
-    def unlink_the_old_name(*names: Any, **folders: Any) -> None:
-        if threading.current_thread() is not moving and not moving.is_alive():
-            moving.start()
-            assert went_on.wait(10)
-        unlink(*names, **folders)
-
-    monkeypatch.setattr(fcntl, "flock", lock)
-    monkeypatch.setattr(os, "unlink", unlink_the_old_name)
-    assert store.move_file(ASIDE, "a", version)
-    moving.join(10)
-
-    assert [info.key for page in store.pages() for info in page] == [ASIDE]
-    assert store.get(ASIDE) == b"1"
-
-
-def test_a_file_is_moved_to_its_own_key(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path / "lake")
-    version = store.put("a", b"1").version
-    # A daemon thread: if the lock were acquired twice, it would wait for itself.
-    moving = threading.Thread(target=store.move_file, args=("a", "a", version), daemon=True)
-    moving.start()
-    moving.join(5)
-    assert not moving.is_alive()
-
-
 STOP_IN_A_DELETION = """
 import os, signal, sys
 from pathlib import Path
@@ -196,7 +146,7 @@ def stopped(tmp_path: Path) -> Iterator[int]:
     os.waitpid(pid, 0)
 
 
-@pytest.mark.parametrize("call", ["delete", "put", "abort", "move"])
+@pytest.mark.parametrize("call", ["delete", "put", "abort"])
 def test_a_call_waits_for_a_stopped_process_with_a_limit_and_then_names_it(
     tmp_path: Path, stopped: int, call: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -208,7 +158,6 @@ def test_a_call_waits_for_a_stopped_process_with_a_limit_and_then_names_it(
         "delete": lambda: store.delete("held", if_version=version),
         "put": lambda: store.put("held", b"2", if_version=version),
         "abort": lambda: store.abort_upload("held", "0" * 32),
-        "move": lambda: store.move_file("held", "other", version),
     }
     with pytest.raises(OutcomeUnknownError, match=f"pid {stopped} on .* nothing was deleted; continue that"):
         calls[call]()
