@@ -20,9 +20,7 @@ from prometheus_client import REGISTRY, Counter
 from lockgate.storage_core.blobs.cache.process_cache import close_caches
 from lockgate.storage_core.event_log.event_queue import close_event_logs
 from lockgate.storage_core.journal import Journal, open_journal
-from lockgate.storage_core.journal.database import migrate
 from lockgate.storage_core.journal.process_journal import close_journals
-from tests.support.journal import recorded_schema as recorded
 from tests.support.postgres import UNSYNCED, Server, postgres_bin, primary
 from tests.support.soak import IS_SOAK
 
@@ -135,14 +133,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         is_there, word = _PARTS[mark.args[0]]
         if not is_there():
             pytest.skip(word)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def recorded_schema() -> Iterator[None]:
-    """Create the tables of new journals from recorded statements, except in tests of the migrations."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(migrate, "upgrade", recorded.upgrade)
-        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -20,9 +20,9 @@ from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS, current_step
 from lockgate.storage_core.forks import FORKS, Forkable
+from lockgate.storage_core.journal.database.create_tables import ensure_tables
 from lockgate.storage_core.journal.database.database import BUSY_S, Database, parse_url
 from lockgate.storage_core.journal.database.driver_errors import tries
-from lockgate.storage_core.journal.database.migrate import bring_up_to_date
 from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.read.same_journal import Known, refuse_other_state
 from lockgate.storage_core.journal.read.seen_stamps import SeenStamps
@@ -205,7 +205,7 @@ class Journal(Forkable):
 def open_journal(
     url: str, name: str = MAIN, *, clock: Clock | None = None, busy_s: float = BUSY_S
 ) -> Journal:
-    """Open a journal. Create it if it is missing; migrate an older database.
+    """Open a journal; create it if it is missing.
 
     A SQLite file that was put back from a copy begins a new epoch, in safe mode.
 
@@ -217,14 +217,14 @@ def open_journal(
 
     Raises:
         InvalidInputError: The URL is invalid, or the database belongs to another program.
-        JournalVersionError: The database has a newer version than this program.
+        JournalVersionError: The database has another version than this program.
         MalformedJournalError: The file is not SQLite, or is damaged.
         JournalUnavailableError: It cannot be reached or written, or is a standby.
     """
     database = Database(parse_url(url), clock=clock, busy_s=busy_s, is_primary=True)
     acknowledged = AcknowledgedHead(Path(database.url.database or ""), name) if database.is_sqlite else None
     try:
-        identity = bring_up_to_date(database, name)
+        identity = ensure_tables(database, name)
         if acknowledged is not None:
             notice_put_back(database, Known(name, identity), acknowledged)
         return Journal(database, name, identity, clock=clock, acknowledged=acknowledged)

@@ -48,7 +48,7 @@ def configured_journal(settings: Settings, clock: Clock | None = None) -> Journa
 
     Raises:
         InvalidInputError: The URL is invalid.
-        JournalVersionError: The database has a newer version than this program.
+        JournalVersionError: The database has another version than this program.
         JournalUnavailableError: It cannot be reached or written.
     """
     if not settings.has_journal:

@@ -10,8 +10,8 @@ import msgspec
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoint, Checkpoints
+from lockgate.storage_core.journal.database.create_tables import check_versions
 from lockgate.storage_core.journal.database.database import Database, parse_url
-from lockgate.storage_core.journal.database.migrate import check_versions
 from lockgate.storage_core.journal.entries.lease_entries import LeaseState
 from lockgate.storage_core.journal.read.snapshot_read import Epoch, Reading, Status, count_leases, read_epochs
 
@@ -49,7 +49,7 @@ def check_journal(url: str) -> str:
 
     Raises:
         InvalidInputError: The URL is invalid, or there is no such file.
-        JournalVersionError: The database has a newer version than this program.
+        JournalVersionError: The database has another version than this program.
         JournalUnavailableError: It cannot be reached, or is a standby.
     """
     parsed = parse_url(url)

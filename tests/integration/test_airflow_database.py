@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.commit.open_or_attach import open_job
-from lockgate.storage_core.errors import JournalVersionError, LockgateError
+from lockgate.storage_core.errors import InvalidInputError, LockgateError
 from lockgate.storage_core.journal import open_journal
 from lockgate.storage_core.settings import Settings
 from tests.support.postgres import Server
@@ -56,11 +56,11 @@ def test_a_journal_has_a_schema_of_its_own_beside_tables_of_the_same_names(
     postgres.run_sql("INSERT INTO alembic_version VALUES ('d2f4e1b3c5a7')", database)
     postgres.run_sql("CREATE TABLE job (id integer)", database)
 
-    with pytest.raises(JournalVersionError, match="a database or a schema of its own"):
+    with pytest.raises(InvalidInputError, match="a database or a schema of its own"):
         open_journal(postgres.url_of(database))
     assert commit_a_row(in_schema(postgres, database), tmp_path) == 1
 
-    assert {"alembic_version", "entry", "job", "lease"} <= tables(postgres, database, SCHEMA)
+    assert {"entry_family", "entry", "job", "lease"} <= tables(postgres, database, SCHEMA)
     assert tables(postgres, database, "public") == {"alembic_version", "job"}
     assert postgres.run_sql("SELECT version_num FROM alembic_version", database) == "d2f4e1b3c5a7"
 

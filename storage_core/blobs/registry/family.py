@@ -37,7 +37,7 @@ from lockgate.storage_core.journal.entries.op import ArtefactsTaken, DriverRepla
 
 BLOBS: Final = Family(
     name="blobs",
-    version=2,
+    version=1,
     rows=(Blob, Reference, UploadSet, BlobJob),
     ops=(
         BeginUpload,
@@ -57,7 +57,6 @@ BLOBS: Final = Family(
         ForgetBlob,
         ForgetBlobJob,
     ),
-    migrations="lockgate.storage_core.blobs.registry.migrations",
     reactions=(
         Reaction(event=ArtefactsTaken, fold=take_artefacts, touches=artefacts_touched),
         Reaction(event=DriverReplaced, fold=fail_blobs, spans=submitted_with),

@@ -182,8 +182,7 @@ class FailBlobJob(Op, frozen=True, tag="fail-blob-job"):
     """Drop a failed job's references to recreatable blobs; recovery may need the others.
 
     Attributes:
-        blob_keys: A page of its blobs, so that other writers need not wait for all of them. None, as in old
-            entries: all.
+        blob_keys: A page of its blobs, so that other writers need not wait for all of them.
         resource: Commit job whose earlier driver has failed; empty: the caller reports the failure.
         stamp: Stamp of the new driver's lease; refused once the lease is lost. None: nothing is compared.
     """
@@ -191,18 +190,18 @@ class FailBlobJob(Op, frozen=True, tag="fail-blob-job"):
     RESULT: ClassVar = int
 
     job_id: str
-    blob_keys: tuple[str, ...] | None = None
+    blob_keys: tuple[str, ...]
     resource: str = ""
     stamp: Stamp | None = None
 
     def touches(self) -> Iterable[Key]:
         """Name the blobs and the lease that is compared."""
-        blobs: list[Key] = [(Blob, (self.job_id, blob_key)) for blob_key in self.blob_keys or ()]
+        blobs: list[Key] = [(Blob, (self.job_id, blob_key)) for blob_key in self.blob_keys]
         return blobs if self.stamp is None else [*blobs, (Lease, (self.resource,))]
 
     def spans(self) -> Iterable[Span]:
         """Name the references to the blobs."""
-        return [prefix(Reference, self.job_id, blob_key) for blob_key in self.blob_keys or ()]
+        return [prefix(Reference, self.job_id, blob_key) for blob_key in self.blob_keys]
 
     def fold(self, state: State, moment: Moment) -> int:
         """Drop the references; return their number.
@@ -212,8 +211,6 @@ class FailBlobJob(Op, frozen=True, tag="fail-blob-job"):
         """
         if self.stamp is not None:
             held(state, self.resource, self.stamp)
-        if self.blob_keys is None:
-            return fail_job(state, moment, self.job_id)
         found = [state.where(Reference, job_id=self.job_id, blob_key=key) for key in self.blob_keys]
         return _release(state, moment, dict(zip(self.blob_keys, found, strict=True)), self.job_id)
 

@@ -184,11 +184,11 @@ class BlobServer:
         """Release a failed job's recreatable blobs; see `Blobs.fail`."""
         with self._journal.reading() as reading:
             released = list(releases_of(reading, _check_job(job_id)))
-        total, count = sum(len(entry.blob_keys or ()) for entry in released), 0
+        total, count = sum(len(entry.blob_keys) for entry in released), 0
         with saying_what_stands() as done:
             for entry in released:
                 self._apply(entry)
-                count += len(entry.blob_keys or ())
+                count += len(entry.blob_keys)
                 done.stands = f"{count:,} of {total:,} blobs of job {job_id} were released; repeat the call"
 
     def finish(self, job_id: str) -> None:

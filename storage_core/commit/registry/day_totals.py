@@ -5,18 +5,15 @@ The sums are of whole numbers, so that they do not depend on the order in which 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 from lockgate.storage_core.commit.registry.rows import Job, JobDay
-from lockgate.storage_core.journal.entries.state import Key, Row, State
+from lockgate.storage_core.journal.entries.state import Key, State
 
 DAY_S: Final = 86_400.0
 EVERYWHERE: Final = ""
 """Instead of a destination: the totals of all destinations."""
-
-SINCE_VERSION: Final = 3
-"""Version of the family `jobs` from which on the table exists."""
 
 GREATEST: Final = 10**15
 """A number beyond this counts as unknown, so that no sum of one day needs more than 64 bits."""
@@ -75,19 +72,6 @@ def recount(state: State, before: Job | None, after: Job | None) -> None:
                 state.put(changed)
             else:
                 state.delete(changed)
-
-
-def with_totals(version: int, rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield the rows of a snapshot, then the totals if its version of the family has none."""
-    days: dict[tuple[str, int], JobDay] = {}
-    for row in rows:
-        yield row
-        totals = totals_of(row) if version < SINCE_VERSION and isinstance(row, Job) else None
-        if totals is not None:
-            for place in dict.fromkeys((totals.destination, EVERYWHERE)):
-                day = days.get((place, totals.day)) or JobDay(destination=place, day=totals.day)
-                days[place, totals.day] = _sum(day, totals, 1)
-    yield from days.values()
 
 
 def _is_known(value: float | None) -> bool:

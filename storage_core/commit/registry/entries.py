@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lockgate.storage_core.commit.registry.day_totals import days_touched, recount, with_totals
+from lockgate.storage_core.commit.registry.day_totals import days_touched, recount
 from lockgate.storage_core.commit.registry.rows import Destination, Job, JobDay, Phase, TaskAttempt
 from lockgate.storage_core.errors import FencedError
 from lockgate.storage_core.ids import job_of_resource, job_resource
@@ -275,10 +275,8 @@ def refuse_ended(state: State, moment: Moment, event: ResourceUsed) -> None:  # 
 
 JOBS: Final = Family(
     name="jobs",
-    version=3,
+    version=1,
     rows=(Destination, Job, JobDay, TaskAttempt),
     ops=(RecordJob, RecordTask, ForgetJob, TakeArtefacts),
-    migrations="lockgate.storage_core.commit.registry.migrations",
     reactions=(Reaction(event=ResourceUsed, fold=refuse_ended, touches=job_touched),),
-    upgrade=with_totals,
 )

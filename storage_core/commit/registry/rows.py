@@ -48,6 +48,7 @@ class Job(Row, frozen=True):
         ("dag_id", "run_id", "task_id"),
         ("attention", "set_up_s"),
     )
+    SORTED_FROM: ClassVar = "name"
 
     destination: str
     job_id: str

@@ -23,7 +23,7 @@ from lockgate.storage_core.journal.entries.family import Family
 
 FILES: Final = Family(
     name="files",
-    version=5,
+    version=1,
     rows=(Inode, File, Block, Member, RegisteredVolume),
     ops=(
         MakeDirectory,
@@ -44,6 +44,5 @@ FILES: Final = Family(
         DeclareLost,
         ForgetVolume,
     ),
-    migrations="lockgate.storage_core.files.namespace.migrations",
-    soft_tables=(ReportedVolume.TABLE, VerifiedVolume.TABLE),
+    soft_rows=(ReportedVolume, VerifiedVolume),
 )

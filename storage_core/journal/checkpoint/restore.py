@@ -27,8 +27,8 @@ from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
 from lockgate.storage_core.journal.checkpoint.replay import batches, load, replay
 from lockgate.storage_core.journal.checkpoint.snapshot_file import SnapshotReader
+from lockgate.storage_core.journal.database.create_tables import check_versions
 from lockgate.storage_core.journal.database.database import Database, parse_url
-from lockgate.storage_core.journal.database.migrate import check_versions
 from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.database.schema import ENTRY, EPOCH, HEAD
 from lockgate.storage_core.journal.journal import Journal, maintenance
@@ -80,8 +80,8 @@ def restore(
         ObjectNotFoundError: There is neither a checkpoint nor a source.
         ConflictError: The database is not empty, or the source's history does not contain the checkpoint.
         MalformedJournalError: A gap, a wrong digest, another journal's checkpoint; the message names it.
-        JournalVersionError: The checkpoint has a family of entries that this program does not know, or a
-            newer version of one; the message names the family.
+        JournalVersionError: The checkpoint has an entry family that this program does not know, or another
+            version of one; the message names the family.
         OutcomeUnknownError: No answer; run it again.
     """
     with (
@@ -137,7 +137,7 @@ def restore_in_place(journal: Journal, checkpoints: Checkpoints) -> Stamp:
 
 
 def open_survivor(url: str, name: str) -> Journal:
-    """Open a database that survived, to read its entries, without creating or migrating anything.
+    """Open a database that survived, to read its entries, without creating anything.
 
     Args:
         url: URL, as for `open_journal`.
@@ -146,7 +146,7 @@ def open_survivor(url: str, name: str) -> Journal:
     Raises:
         InvalidInputError: The URL is invalid.
         ObjectNotFoundError: The file or the journal does not exist.
-        JournalVersionError: It has a family of entries that this program does not know, or a newer version.
+        JournalVersionError: It has an entry family that this program does not know, or another version.
         JournalUnavailableError: It cannot be read.
     """
     parsed = parse_url(url)

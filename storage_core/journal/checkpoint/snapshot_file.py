@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import IO, Any, Final, TypeVar
 
 import msgspec
 import zstandard
-from sqlalchemy import ColumnElement, CompoundSelect, Table, select, union_all
+from sqlalchemy import select, union_all
 
 from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.errors import MalformedJournalError
 from lockgate.storage_core.journal.checkpoint.row_sums import RowSums, counted_fields
-from lockgate.storage_core.journal.database.damage import RESTORE
+from lockgate.storage_core.journal.database.driver_errors import RESTORE
 from lockgate.storage_core.journal.database.row_access import columns_of, rows_of
 from lockgate.storage_core.journal.database.schema import ENTRY, REQUEST, table_of
 from lockgate.storage_core.journal.entries.family import known_families
@@ -30,12 +30,10 @@ from lockgate.storage_core.stamp import Stamp
 
 T = TypeVar("T")
 
-FORMAT: Final = 2
+FORMAT: Final = 1
 _LEVEL: Final = 6
 _FETCH: Final = 1000
 _END: Final = "end"
-Condition = Callable[[Table], ColumnElement[bool]]
-"""Selects rows of a table."""
 
 
 class _Format(msgspec.Struct, frozen=True):
@@ -55,7 +53,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
         epochs: All epochs up to the stamp.
         taken_s: When it was taken, by the database's clock.
         requests_since_s: Request ids from this time on are kept.
-        families: Version of each family of entries whose rows it may contain.
+        families: Version of each entry family whose rows it may contain.
     """
 
     format: int = FORMAT
@@ -106,7 +104,7 @@ def write_snapshot(reading: Reading, file: IO[bytes]) -> None:
             out.write(text)
 
         put(header)
-        for row in chain(table_rows(reading), kept_requests(reading)):
+        for row in chain(table_rows(reading), _kept_requests(reading)):
             put((row.TABLE, row))
             lines += 1
         put((_END, End(lines=lines, sha256=digest.hexdigest())))
@@ -121,7 +119,7 @@ class SnapshotReader:
 
     Raises:
         MalformedJournalError: It does not begin with a header that this program knows.
-        JournalVersionError: It has a family of entries that this program does not know, or a newer version.
+        JournalVersionError: It has an entry family that this program does not know, or another version.
     """
 
     def __init__(self, file: IO[bytes], name: str) -> None:
@@ -135,24 +133,14 @@ class SnapshotReader:
         if found != FORMAT:
             raise self._wrong(f"is of format {found}, and this program reads {FORMAT}")
         self.header = self._decode(first, Header)
-        known_families().refuse_unknown(self.header.families, name)
+        known_families().refuse_other(self.header.families, name)
 
     def rows(self) -> Iterator[Row]:
         """Yield all rows and kept requests. They are verified only when the iterator is exhausted.
 
-        Of an older version of a family, also the rows that this program derives from them.
-
         Raises:
             MalformedJournalError: The file was truncated or changed; the message names it.
         """
-        rows: Iterable[Row] = self._stored_rows()
-        for family in known_families():
-            version = self.header.families.get(family.name, 0)
-            if version < family.version and family.upgrade is not None:
-                rows = family.upgrade(version, rows)
-        yield from rows
-
-    def _stored_rows(self) -> Iterator[Row]:
         count = 0
         kinds = _kinds_of_lines()
         while kind := kinds.get((line := self._line()).partition(b",")[0]):
@@ -242,33 +230,14 @@ def table_sums(reading: Reading) -> RowSums:
     return sums
 
 
-def kept_requests(reading: Reading, *conditions: Condition) -> Iterator[Row]:
-    """Yield the request ids that the journal keeps, as a stream.
-
-    Args:
-        reading: State of the journal.
-        conditions: Select some of the rows of a table.
-    """
-    yield from _rows(reading, Request, _kept(reading, conditions))
-
-
-def request_sums(reading: Reading, *conditions: Condition) -> RowSums:
-    """Return the sums of the request ids that the journal keeps. The values are not checked."""
-    sums = RowSums()
-    found = chain.from_iterable(_fetched(reading, Request, _kept(reading, conditions)))
-    sums.add_values(Request, map(tuple, found))
-    return sums
-
-
-def _kept(reading: Reading, conditions: Iterable[Condition]) -> CompoundSelect[Any]:
-    return union_all(
-        *(
-            select(*(table.c[name] for name in Request.__struct_fields__)).where(
-                table.c.journal == reading.journal, *(condition(table) for condition in conditions)
-            )
-            for table in (REQUEST, ENTRY)
-        )
+def _kept_requests(reading: Reading) -> Iterator[Row]:
+    """Yield the request ids that the journal keeps, as a stream."""
+    names = Request.__struct_fields__
+    kept = (
+        select(*(table.c[name] for name in names)).where(table.c.journal == reading.journal)
+        for table in (REQUEST, ENTRY)
     )
+    yield from _rows(reading, Request, union_all(*kept))
 
 
 def _rows(reading: Reading, kind: type[Row], query: Any) -> Iterator[Row]:

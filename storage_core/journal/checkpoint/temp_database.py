@@ -1,15 +1,14 @@
 """Rows in a temporary database, to compare any number of them in little memory.
 
-It contains two sets: the rows that entries fold into, and the rows to compare with them. Request ids are
-compared with those of a checkpoint in the same way. SQLite keeps them in
-an unnamed temporary file (`TMPDIR`) that disappears with the process.
+It contains two sets: the rows that entries fold into, and the rows to compare with them. SQLite keeps them
+in an unnamed temporary file (`TMPDIR`) that disappears with the process.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
@@ -22,7 +21,7 @@ from lockgate.storage_core.journal.checkpoint.replay import load
 from lockgate.storage_core.journal.database.row_access import SqlRows, columns_of, row_of
 from lockgate.storage_core.journal.database.schema import HOLDER, table_of
 from lockgate.storage_core.journal.entries.family import known_families
-from lockgate.storage_core.journal.entries.state import Request, Row
+from lockgate.storage_core.journal.entries.state import Row
 
 CACHE_KIB: Final = 16 * 1024
 """Memory for pages; the rest is on disk."""
@@ -32,37 +31,24 @@ _FOUND: Final = "found"
 _FETCH: Final = 1000
 
 
-class _Origin(NamedTuple):
-    """Phrases about where the expected row is from."""
-
-    has: str
-    lacks: str
-    gives: str
-
-
-_ENTRIES: Final = _Origin("entries made it", "no entry made it", "entries give")
-_CHECKPOINT: Final = _Origin("the checkpoint has it", "the checkpoint lacks it", "the checkpoint has")
-
-
 class Difference(NamedTuple):
-    """A row that was found, and the expected row of the same key; None where it does not exist."""
+    """A row that was found, and the folded row of the same key; None where it does not exist."""
 
     found: Row | None
     folded: Row | None
-    origin: _Origin
 
     def __str__(self) -> str:
         if self.found is None:
-            return f"{_name(self.folded)} is missing, and {self.origin.has}"
+            return f"{_name(self.folded)} is missing, and entries made it"
         if self.folded is None:
-            return f"{_name(self.found)} is there, and {self.origin.lacks}"
+            return f"{_name(self.found)} is there, and no entry made it"
         column = next(
             name
             for name in _compared(type(self.found))
             if getattr(self.found, name) != getattr(self.folded, name)
         )
         found, folded = getattr(self.found, column), getattr(self.folded, column)
-        return f"{_name(self.found)}: {column} is {found!r}, and {self.origin.gives} {folded!r}"
+        return f"{_name(self.found)}: {column} is {found!r}, and entries give {folded!r}"
 
 
 class TempDatabase:
@@ -79,35 +65,25 @@ class TempDatabase:
 
     def clear(self) -> None:
         """Delete the folded rows."""
-        self._empty(self.folded, known_families().rows)
+        self._empty(self.folded)
 
     def differences(self, found: Iterable[Row]) -> Iterator[Difference]:
         """Yield the differences of rows, by table: first rows that differ or were added, then missing ones.
 
         Columns that no entry sets (`Row.SOFT`) are not compared.
         """
-        return self._differences(found, known_families().rows, _ENTRIES)
-
-    def request_differences(self, found: Iterable[Row], kept: Iterable[Row]) -> Iterator[Difference]:
-        """Yield the differences of request ids from those that a checkpoint has."""
-        load(self.folded, kept)
-        return self._differences(found, [Request], _CHECKPOINT)
-
-    def _differences(
-        self, found: Iterable[Row], kinds: Sequence[type[Row]], origin: _Origin
-    ) -> Iterator[Difference]:
-        self._empty(self._found, kinds)
+        self._empty(self._found)
         load(self._found, found)
-        for kind in kinds:
+        for kind in known_families().rows:
             count = len(columns_of(kind))
             for values in self._fetched(_differing(kind)):
                 folded = None if values[count] is None else row_of(kind, values[count:])
-                yield Difference(row_of(kind, values[:count]), folded, origin)
+                yield Difference(row_of(kind, values[:count]), folded)
             for values in self._fetched(_missing(kind)):
-                yield Difference(None, row_of(kind, values), origin)
+                yield Difference(None, row_of(kind, values))
 
-    def _empty(self, rows: SqlRows, kinds: Iterable[type[Row]]) -> None:
-        for kind in kinds:
+    def _empty(self, rows: SqlRows) -> None:
+        for kind in known_families().rows:
             table = table_of(kind)
             self._connection.execute(delete(table).where(table.c.journal == rows.journal))
 
@@ -126,8 +102,7 @@ def temp_database() -> Iterator[TempDatabase]:
     engine = create_engine("sqlite+pysqlite://", creator=_connect, poolclass=NullPool)
     event.listen(engine, "handle_error", _explain)
     with engine.connect() as connection:
-        kinds: tuple[type[Row], ...] = (*known_families().rows, Request)
-        for kind in kinds:
+        for kind in known_families().rows:
             table_of(kind).create(connection)
         HOLDER.create(connection)  # empty: replayed leases have no renewals
         yield TempDatabase(connection)

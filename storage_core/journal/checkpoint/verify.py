@@ -9,9 +9,7 @@ are not, the rows are compared one by one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from itertools import zip_longest
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -21,22 +19,16 @@ from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import MalformedJournalError, ObjectNotFoundError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
-from lockgate.storage_core.journal.checkpoint.physical_check import check_pages
-from lockgate.storage_core.journal.checkpoint.prune import CLOCKS_APART_S
 from lockgate.storage_core.journal.checkpoint.replay import batches, load, replay
 from lockgate.storage_core.journal.checkpoint.row_sums import RowSums
 from lockgate.storage_core.journal.checkpoint.snapshot_file import (
-    Condition,
     End,
-    Header,
     SnapshotReader,
-    kept_requests,
-    request_sums,
     table_rows,
     table_sums,
 )
 from lockgate.storage_core.journal.checkpoint.temp_database import Difference, TempDatabase, temp_database
-from lockgate.storage_core.journal.database.driver_errors import driver_message
+from lockgate.storage_core.journal.database.driver_errors import damage_finding, driver_message, is_damage
 from lockgate.storage_core.journal.entries.state import Request, Row
 from lockgate.storage_core.journal.read.snapshot_read import Reading, read_epochs, survived
 from lockgate.storage_core.stamp import Stamp
@@ -54,8 +46,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
         stamp: Stamp of the newest entry.
         entries: Number of folded entries.
         checkpoints: Verified checkpoints; pruning may delete entries up to the newest of them.
-        pages: What checked the pages and indexes: `PRAGMA integrity_check`, `amcheck`, or empty.
-        pages_unchecked: Why pages and indexes were not checked, and what to do.
+        pages_checked: Whether pages and indexes were checked: those of SQLite are.
         findings: Messages, each about a wrong page, entry, row or checkpoint; empty in a sound journal.
     """
 
@@ -63,8 +54,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     stamp: Stamp
     entries: int
     checkpoints: tuple[Stamp, ...]
-    pages: str
-    pages_unchecked: str
+    pages_checked: bool
     findings: tuple[str, ...]
 
     def check(self) -> None:
@@ -80,8 +70,8 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 def verify(reading: Reading, checkpoints: Checkpoints, progress: Progress = no_progress) -> Verification:
     """Check the pages, fold the entries again, compare the rows with each checkpoint, then with the tables.
 
-    Epochs and request ids are compared with those of the newest checkpoint. Checkpoints that equal the
-    journal are marked as verified, unless pages are damaged. Nothing else is written.
+    Checkpoints that equal the journal are marked as verified, unless a page is damaged; nothing else is
+    written.
 
     Args:
         reading: State of the journal, on the primary or on an observer.
@@ -89,7 +79,7 @@ def verify(reading: Reading, checkpoints: Checkpoints, progress: Progress = no_p
         progress: Called with the number of entries.
 
     Raises:
-        JournalVersionError: A checkpoint has a family of entries that this program does not know, or a newer
+        JournalVersionError: A checkpoint has an entry family that this program does not know, or another
             version of one; the message names the family.
         JournalUnavailableError: There is no room for temporary files.
     """
@@ -122,9 +112,6 @@ class _Verifying:
         self._database = database
         self._folded = 0
         self._sums = RowSums()
-        self._since_s = self._status.requests_since_s - CLOCKS_APART_S  # pruning may have deleted older ids
-        self._header: Header | None = None
-        self._requests = RowSums()
         self.findings: list[str] = []
         self.good: dict[Stamp, End] = {}
 
@@ -134,10 +121,10 @@ class _Verifying:
             (stamp for stamp in found if self._is_followed(stamp)), key=lambda stamp: stamp.sequence
         )
         aside = [stamp for stamp in found if stamp not in ahead]
-        newest = ahead[-1] if ahead else None
         since = Stamp()
-        pages = check_pages(self._reading, self._progress)
-        self.findings += pages.findings
+        is_sqlite = self._reading.database.is_sqlite
+        damages = list(self._damaged_pages()) if is_sqlite else []
+        self.findings += damages
         try:
             self._check_pruned()
             if self._status.pruned_sequence:
@@ -149,28 +136,37 @@ class _Verifying:
             self._check_head()
             if table_sums(self._reading) != self._sums:
                 self._report_rows("the tables", table_rows(self._reading))
-            if newest in self.good:
-                self._compare_others(newest)
         except MalformedJournalError as error:
             self.findings.append(str(error))
         except DBAPIError as error:
-            damaged = self._reading.database.damaged(error)
-            if damaged is None:
+            if not is_damage(error):
                 raise
-            self.findings.append(damaged.finding(driver_message(error)))
+            self.findings.append(damage_finding(error))
         for stamp in (*aside, *ahead):
             self._check_digest(stamp)
-        if pages.findings:
+        if damages:
             self.good.clear()  # so that no entry is pruned
         return Verification(
             since=since,
             stamp=self._status.stamp,
             entries=self._folded - since.sequence,
             checkpoints=tuple(sorted(self.good)),
-            pages=pages.by,
-            pages_unchecked=pages.why_not,
+            pages_checked=is_sqlite,
             findings=tuple(self.findings),
         )
+
+    def _damaged_pages(self) -> Iterator[str]:
+        """Yield what SQLite finds in pages and indexes, which folding entries may not read."""
+        connection = self._reading.connection
+        try:
+            lines = connection.exec_driver_sql(f"PRAGMA integrity_check({_NAMED})").scalars().all()
+        except DBAPIError as error:
+            if not is_damage(error):
+                raise
+            lines = [driver_message(error)]
+        for line in lines:
+            if line != "ok":
+                yield f"the file is damaged: {' '.join(str(line).split())}"
 
     def _is_followed(self, stamp: Stamp) -> bool:
         """Return whether a checkpoint belongs to this history and no entry after it was pruned."""
@@ -185,7 +181,7 @@ class _Verifying:
             self._sums = RowSums()
             try:
                 with self._checkpoints.open(stamp, self._status.identity) as snapshot:
-                    load(self._database.folded, self._sums.added(self._rows(snapshot)))
+                    load(self._database.folded, self._sums.added(_folded_rows(snapshot)))
                     if stamp.sequence == self._status.pruned_sequence:  # otherwise it is unverified
                         self.good[stamp] = snapshot.end
             except MalformedJournalError as error:
@@ -209,58 +205,15 @@ class _Verifying:
     def _compare_checkpoint(self, stamp: Stamp) -> None:
         try:
             with self._checkpoints.open(stamp, self._status.identity) as snapshot:
-                if self._equals(self._rows(snapshot)):
+                if self._equals(_folded_rows(snapshot)):
                     self.good[stamp] = snapshot.end
                     return
             with self._checkpoints.open(stamp, self._status.identity) as snapshot:
-                self._report_rows(snapshot.name, self._rows(snapshot))
+                self._report_rows(snapshot.name, _folded_rows(snapshot))
         except MalformedJournalError as error:
             self.findings.append(str(error))
         except ObjectNotFoundError:
             return  # pruned meanwhile
-
-    def _rows(self, snapshot: SnapshotReader) -> Iterator[Row]:
-        """Yield a checkpoint's rows that entries make; keep its header and the sums of its request ids."""
-        self._header, self._requests = snapshot.header, RowSums()
-        for row in snapshot.rows():
-            if not isinstance(row, Request):
-                yield row
-            elif row.at_s >= self._since_s:
-                self._requests.add(row)
-
-    def _compare_others(self, stamp: Stamp) -> None:
-        """Compare what no entry makes with the checkpoint that was read last: epochs and request ids."""
-        where = f"checkpoint {stamp}"
-        is_same = self._report(where, self._header_differences())
-        if request_sums(self._reading, *self._kept(stamp)) != self._requests:
-            is_same = self._report(where, self._request_differences(stamp)) and is_same
-        if not is_same:
-            del self.good[stamp]
-
-    def _kept(self, stamp: Stamp) -> Sequence[Condition]:
-        """Return what selects the request ids that a checkpoint has, too."""
-        return [lambda table: table.c.sequence <= stamp.sequence, lambda table: table.c.at_s >= self._since_s]
-
-    def _request_differences(self, stamp: Stamp) -> Iterator[Difference]:
-        with suppress(ObjectNotFoundError), self._checkpoints.open(stamp) as snapshot:  # or pruned meanwhile
-            kept = (row for row in snapshot.rows() if isinstance(row, Request) and row.at_s >= self._since_s)
-            yield from self._database.request_differences(
-                kept_requests(self._reading, *self._kept(stamp)), kept
-            )
-
-    def _header_differences(self) -> Iterator[str]:
-        header = self._header
-        if header is None:
-            return
-        epochs = [epoch for epoch in self._epochs if epoch.epoch <= header.stamp.epoch]
-        for found, kept in zip_longest(epochs, header.epochs):
-            if found != kept:
-                yield f"the journal has {found or 'no epoch'}, and the checkpoint has {kept or 'none'}"
-        if self._status.requests_since_s < header.requests_since_s:
-            yield (
-                f"the journal keeps request ids from {self._status.requests_since_s} on, and the checkpoint "
-                f"from {header.requests_since_s} on"
-            )
 
     def _check_digest(self, stamp: Stamp) -> None:
         try:
@@ -294,7 +247,7 @@ class _Verifying:
         if self._report(where, self._database.differences(rows)):
             self.findings.append(f"{where}: a row is there twice")
 
-    def _report(self, where: str, differences: Iterable[Difference | str]) -> bool:
+    def _report(self, where: str, differences: Iterable[Difference]) -> bool:
         """Add differences to the findings; return whether there are none."""
         differing = 0
         for differing, difference in enumerate(differences, start=1):
@@ -303,3 +256,8 @@ class _Verifying:
         if differing > _NAMED:
             self.findings.append(f"{where}: {differing - _NAMED} more rows differ")
         return not differing
+
+
+def _folded_rows(snapshot: SnapshotReader) -> Iterator[Row]:
+    """Yield a checkpoint's rows that entries make."""
+    return (row for row in snapshot.rows() if not isinstance(row, Request))

@@ -27,7 +27,6 @@ from lockgate.storage_core.errors import (
     StateLostError,
 )
 from lockgate.storage_core.forks import FORKS, Forkable, leave_to_parent
-from lockgate.storage_core.journal.database.damage import Damaged, find_damaged, is_damage
 from lockgate.storage_core.journal.database.driver_errors import (
     driver_message,
     lacks_table,
@@ -143,10 +142,6 @@ class Database(Forkable):
         """Return the value for `now_parameter`: the time, or None if the server's clock is used."""
         return None if self._clock is None else self._clock.now_s()
 
-    def damaged(self, error: Exception) -> Damaged | None:
-        """Return what an error reports as damaged, None if it is about something else."""
-        return find_damaged(self._engine, error) if is_damage(error) else None
-
     def close(self) -> None:
         """Close the connections."""
         self._engine.dispose()
@@ -192,7 +187,7 @@ class Database(Forkable):
                         "process; nothing was applied; put the right one back, or restore the journal: "
                         "`lockgate journal restore`"
                     ) from error
-                raise to_lockgate_error(self.name, error, self.damaged(error)) from error
+                raise to_lockgate_error(self.name, error) from error
 
     def _commit(self, connection: Connection) -> None:
         try:

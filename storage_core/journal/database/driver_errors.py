@@ -16,7 +16,6 @@ from lockgate.storage_core.errors import (
     NotAppliedError,
     OutcomeUnknownError,
 )
-from lockgate.storage_core.journal.database.damage import RESTORE, SQLITE_WORDS, Damaged
 
 
 class TransactionUndoneError(JournalUnavailableError):
@@ -29,6 +28,21 @@ _UNDONE: Final = frozenset({"40001", "40P01"})
 """SQLSTATEs of a serialization failure and a deadlock."""
 
 _UNDEFINED_TABLE: Final = "42P01"
+
+RESTORE: Final = "name another file, or restore the journal: `lockgate journal restore`"
+
+_SQLITE_DAMAGE: Final = (
+    "malformed",
+    "Could not decode to UTF-8",
+    "unsupported file format",
+    "codec can't decode",  # Python's, for a message of SQLite that quotes a damaged schema
+)
+
+_INTERNAL: Final = "XX"
+"""Class of the SQLSTATEs of damaged data, of a damaged index, and of what PostgreSQL did not expect."""
+
+_FILE: Final = frozenset({"58P01", "58030"})
+"""SQLSTATEs of a missing file, and of a file that cannot be read or written."""
 
 _REMEDIES: Final[Sequence[tuple[tuple[str, ...], type[NotAppliedError], str]]] = (
     (
@@ -57,7 +71,7 @@ _REMEDIES: Final[Sequence[tuple[tuple[str, ...], type[NotAppliedError], str]]] =
         "create the schema that LOCKGATE_JOURNAL_URL names: `CREATE SCHEMA …`",
     ),
     (("permission denied",), JournalUnavailableError, "give its user the right to make and to write tables"),
-    (("is not a database", "no such table", *SQLITE_WORDS), MalformedJournalError, RESTORE),
+    (("is not a database", "no such table"), MalformedJournalError, RESTORE),
     (
         ('relation "', 'column "'),
         MalformedJournalError,
@@ -96,18 +110,17 @@ def tries() -> Retrying:
     )
 
 
-def to_lockgate_error(name: str, error: Exception, damaged: Damaged | None = None) -> NotAppliedError:
+def to_lockgate_error(name: str, error: Exception) -> NotAppliedError:
     """Return the error to raise for an error before the commit: nothing was applied.
 
     Args:
         name: URL of the journal's database, without its password.
         error: Error of SQLAlchemy or the operating system.
-        damaged: What is damaged, if the error is about damage.
     """
     message = driver_message(error)
-    if damaged is not None:
+    if is_damage(error):
         return MalformedJournalError(
-            f"journal {name}: {damaged.finding(message)}; nothing was applied; see `lockgate journal verify`"
+            f"journal {name}: {damage_finding(error)}; nothing was applied; see `lockgate journal verify`"
         )
     if _is_undone(error):
         return TransactionUndoneError(
@@ -126,6 +139,20 @@ def to_lockgate_error(name: str, error: Exception, damaged: Damaged | None = Non
                 kind, remedy = known_kind, known_remedy
                 break
     return kind(f"journal {name}: {message}; nothing was applied; {remedy}")
+
+
+def is_damage(error: Exception) -> bool:
+    """Return whether the database reports a damaged or missing page, table, index or file."""
+    cause: Any = getattr(error, "orig", None)
+    if isinstance(cause, sqlite3.DatabaseError):
+        return any(words in str(cause) for words in _SQLITE_DAMAGE)
+    state = getattr(cause, "sqlstate", None) or ""
+    return state in _FILE or state.startswith(_INTERNAL)
+
+
+def damage_finding(error: Exception) -> str:
+    """Return a line about the damage that an error reports."""
+    return f"the database is damaged: {driver_message(error)}; {RESTORE}"
 
 
 def lacks_table(error: Exception) -> bool:

@@ -1,7 +1,4 @@
-"""The tables: those that order entries, and those derived from kinds of rows.
-
-Migrations create and change them; a test compares the two.
-"""
+"""The tables: those that order entries, and those derived from kinds of rows."""
 
 from __future__ import annotations
 
@@ -29,8 +26,6 @@ from sqlalchemy import (
     Double,
     Index,
     MetaData,
-    PrimaryKeyConstraint,
-    String,
     Table,
     Text,
     UniqueConstraint,
@@ -55,13 +50,6 @@ _SQL_TYPES: Final[Mapping[type[Type], type[TypeEngine[Any]]]] = {
     IntType: BigInteger,
     FloatType: Double,
 }
-VERSION_TABLE: Final = Table(
-    "alembic_version",
-    MetaData(),
-    Column("version_num", String(32), nullable=False),
-    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
-)
-"""Alembic's table, with one row for each family: `<name>_<version>`."""
 
 
 def table_of(kind: type[Row]) -> Table:
@@ -78,8 +66,15 @@ def _table_of(kind: type[Row]) -> Table:
         MetaData(),
         Column("journal", Text, primary_key=True),
         *(_column(field, is_key=field.name in kind.KEY) for field in fields),
-        *(Index(f"{kind.TABLE}_by_{'_'.join(columns)}", "journal", *columns) for columns in kind.INDEXES),
+        *(_index(kind, columns) for columns in kind.INDEXES),
     )
+
+
+def _index(kind: type[Row], columns: tuple[str, ...]) -> Index:
+    start = columns.index(kind.SORTED_FROM) if kind.SORTED_FROM in columns else len(columns)
+    collations = dict.fromkeys(columns[start:], 'COLLATE "C"')
+    name = f"{kind.TABLE}_by_{'_'.join(columns)}"
+    return Index(name, "journal", *columns, postgresql_ops=collations)  # which are written after a column
 
 
 def read_columns(table: Table) -> list[Column[Any]]:
@@ -101,6 +96,14 @@ def _column(field: Field, *, is_key: bool) -> Column[Any]:
 def _table(name: str, *columns: Column[object] | Index | UniqueConstraint) -> Table:
     return Table(name, METADATA, Column("journal", Text, primary_key=True), *columns)
 
+
+FAMILY: Final = Table(
+    "entry_family",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("version", BigInteger, nullable=False),
+)
+"""The entry families whose tables are in the database."""
 
 HEAD: Final = _table(
     "head",

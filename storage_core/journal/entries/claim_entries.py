@@ -58,12 +58,11 @@ class ReleaseName(Op, frozen=True, tag="release-name"):
 
     Attributes:
         body_sha256: Digest of the released claim's body, in hex: a later claim of the same name stays.
-            Entries of the first version have none and release any claim.
     """
 
     store: str
     name: str
-    body_sha256: str | None = None
+    body_sha256: str
 
     @classmethod
     def of(cls, claim: Claim) -> Self:
@@ -77,7 +76,7 @@ class ReleaseName(Op, frozen=True, tag="release-name"):
     def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
         """Delete the claim unless a later one has replaced it."""
         claim = state.get(Claim, self.store, self.name)
-        if claim is not None and self.body_sha256 in {None, _sha256(claim.body)}:
+        if claim is not None and self.body_sha256 == _sha256(claim.body):
             state.delete(claim)
 
 

@@ -1,4 +1,4 @@
-"""Family: kinds of rows and entries that are versioned together.
+"""Entry family: kinds of rows and entries that are versioned together.
 
 To find an entry: `FAMILIES` lists the descriptions of all families, and each lists its kinds of rows and
 entries. The journal's own is `JOURNAL`. A process imports the others when it first needs them, so it always
@@ -30,7 +30,7 @@ from lockgate.storage_core.journal.entries.lease_entries import (
     TakeLease,
 )
 from lockgate.storage_core.journal.entries.op import Event, Moment, Op
-from lockgate.storage_core.journal.entries.state import Key, Request, Row, Span, State
+from lockgate.storage_core.journal.entries.state import Key, Row, Span, State
 
 FAMILIES: Final[tuple[str, ...]] = (
     "lockgate.storage_core.journal.entries.family:JOURNAL",
@@ -66,54 +66,34 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: Unique name; the database keeps the family's version under it.
-        version: Number of the newest migration.
+        version: Version of the rows and entries, which a database and a checkpoint record.
         rows: The rows that entries fold into.
         ops: The kinds of entries.
-        migrations: Name of the package that holds the Alembic steps, on a branch of their own.
         reactions: Reactions to events of other families.
         rearm: Function, as `module:name`, that takes a `Reading` and yields the entries to write before safe
             mode ends; empty: none. It is a name because its module may need SQL.
         release: Function, as `module:name`, that takes a `Reading` and a resource, and yields the entries to
             write before its driver is replaced, so that the fold itself has little left to do; empty: none.
             Each has a field `stamp` for that of the new driver's lease, which its fold compares.
-        upgrade: Adds to the rows of a snapshot, given the version of the family in it, those that a newer
-            version derives from them.
-        other_tables: Tables that entries do not fold into.
-        soft_tables: Tables of what becomes outdated without reports, such as renewals. They are outside
-            entries, verification and checkpoints, and a restored journal begins with empty ones.
+        soft_rows: Rows of what becomes outdated without reports. They are outside entries, verification and
+            checkpoints, and a restored journal begins without any.
     """
 
     name: str
     version: int
     rows: tuple[type[Row], ...]
     ops: tuple[type[Op], ...]
-    migrations: str
     reactions: tuple[Reaction, ...] = ()
     rearm: str = ""
     release: str = ""
-    upgrade: Callable[[int, Iterable[Row]], Iterable[Row]] | None = None
-    other_tables: tuple[str, ...] = ()
-    soft_tables: tuple[str, ...] = ()
-
-    @property
-    def revision(self) -> str:
-        """Alembic's name of the newest migration."""
-        return f"{self.name}_{self.version}"
-
-    @property
-    def tables(self) -> frozenset[str]:
-        """Names of all its tables."""
-        return frozenset({*(kind.TABLE for kind in self.rows), *self.other_tables, *self.soft_tables})
+    soft_rows: tuple[type[Row], ...] = ()
 
 
 JOURNAL: Final = Family(
     name="journal",
-    version=2,
+    version=1,
     rows=(Lease, Claim),
     ops=(TakeLease, SuspendLease, FreeLease, DropLease, RearmLeases, ClaimName, ReleaseName),
-    migrations="lockgate.storage_core.journal.database.migrations.versions",
-    other_tables=("head", "epoch", "entry", "safe_reason", Request.TABLE),
-    soft_tables=("holder",),
 )
 """The journal's own family: leases, claims and the tables that order all entries."""
 
@@ -123,7 +103,7 @@ class Families:
 
     Attributes:
         rows: The rows of all families.
-        soft_tables: The soft tables of all families.
+        soft_rows: The soft rows of all families.
         indexed: Names of all columns with an index, other than keys.
 
     Raises:
@@ -133,14 +113,13 @@ class Families:
     def __init__(self, families: Iterable[Family]) -> None:
         self._families = tuple(sorted(families, key=lambda family: family.name))
         _refuse_twice("name", (family.name for family in self))
-        _refuse_twice("table", chain.from_iterable(family.tables for family in self))
         self.rows = tuple(chain.from_iterable(family.rows for family in self))
-        self.soft_tables = tuple(chain.from_iterable(family.soft_tables for family in self))
+        self.soft_rows = tuple(chain.from_iterable(family.soft_rows for family in self))
+        _refuse_twice("table", (kind.TABLE for kind in (*self.rows, *self.soft_rows)))
         self.ops = tuple(chain.from_iterable(family.ops for family in self))
         _refuse_twice("kind of entry", (tag_of(kind) for kind in self.ops))
         self.indexed = frozenset(chain.from_iterable(chain.from_iterable(kind.INDEXES for kind in self.rows)))
         self._ops = {tag_of(kind): kind for kind in self.ops}
-        self._rows = {kind.TABLE: kind for kind in self.rows}
         self._reactions: dict[type[Event], list[Reaction]] = {}
         self._touching: dict[type[Event], list[Callable[[Any], Iterable[Key]]]] = {}
         self._spanning: dict[type[Event], list[Callable[[Any], Iterable[Span]]]] = {}
@@ -163,10 +142,6 @@ class Families:
         """Return the kind of entry with this tag, None if it is unknown."""
         return self._ops.get(tag)
 
-    def row(self, table: str) -> type[Row] | None:
-        """Return the kind of row of this table, None if it is unknown."""
-        return self._rows.get(table)
-
     def reactions(self, event: type[Event]) -> Iterable[Reaction]:
         """Return the reactions to a type of event, in the order of the families' names."""
         return self._reactions.get(event, ())
@@ -185,7 +160,7 @@ class Families:
             for spans in self._spanning.get(type(event), ()):
                 yield from spans(event)
 
-    def refuse_unknown(self, versions: Mapping[str, int], where: str) -> None:
+    def refuse_other(self, versions: Mapping[str, int], where: str) -> None:
         """Raise unless this program knows all families of a database or file in these versions.
 
         Args:
@@ -193,20 +168,15 @@ class Families:
             where: Name of the database or file, for the message.
 
         Raises:
-            JournalVersionError: It lacks one, or knows only an older version. The message names the family.
+            JournalVersionError: It lacks one, or knows another version. The message names the family.
         """
-        known = self.versions
         for name, version in sorted(versions.items()):
-            if name not in known:
+            known = self.versions.get(name)
+            if version != known:
+                knows = "lacks it" if known is None else f"knows version {known}"
                 raise JournalVersionError(
-                    f"{where} has the family of entries {name!r} (version {version}), which this program "
-                    "lacks; nothing was changed; use the release of Lockgate that made it, or a newer one"
-                )
-            if version > known[name]:
-                raise JournalVersionError(
-                    f"{where} has the family of entries {name!r} in version {version}, and this program "
-                    f"knows it up to version {known[name]}; nothing was changed; use the release of Lockgate "
-                    "that made it, or a newer one"
+                    f"{where} has the entry family {name!r} in version {version}, and this program {knows}; "
+                    "nothing was changed; use the release of Lockgate that made it"
                 )
 
 

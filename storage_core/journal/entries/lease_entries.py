@@ -101,9 +101,8 @@ NEXT: Final[Mapping[LeaseState, frozenset[LeaseState]]] = {
 
 Purpose = Literal["write", "recover", "take over"]
 
-TAKES: Final[Mapping[Purpose | Literal["pre-empt"], frozenset[LeaseState]]] = {
+TAKES: Final[Mapping[Purpose, frozenset[LeaseState]]] = {
     "write": frozenset({LeaseState.FREE}),
-    "pre-empt": frozenset({LeaseState.FREE, LeaseState.SOFT, LeaseState.HARD}),  # only in old entries
     "recover": frozenset({LeaseState.FREE, LeaseState.HARD}),
     "take over": frozenset(LeaseState),
 }
@@ -161,8 +160,7 @@ def state_for(seen: Seen | None, lease: Lease, at_s: float) -> LeaseState:
     Renewals only increase `renewed_s`, so a replay, which does not know them, accepts what was accepted.
 
     Args:
-        seen: The lease as the writer of the entry has seen it lapse. None, as in old entries: the journal's
-            clock alone decides.
+        seen: The lease as the writer of the entry has seen it lapse; None: the journal's clock alone decides.
         lease: The lease.
         at_s: Time of the database's clock.
     """
@@ -198,8 +196,7 @@ class TakeLease(_LeaseOp, frozen=True, tag="take-lease"):
 
     Attributes:
         holder: Name of the new holder, which renews it.
-        purpose: Determines the states from which it can be taken: see `TAKES`. Old entries may have
-            `pre-empt`.
+        purpose: Determines the states from which it can be taken: see `TAKES`.
         soft_s: Without a renewal for this long, it is late.
         hard_s: Without a renewal for this long, recovery may start; at least `soft_s`.
         detail: Description of the holder.
@@ -209,7 +206,7 @@ class TakeLease(_LeaseOp, frozen=True, tag="take-lease"):
     RESULT: ClassVar = Granted
 
     holder: str
-    purpose: Purpose | Literal["pre-empt"]
+    purpose: Purpose
     soft_s: float
     hard_s: float
     detail: str = ""
@@ -315,24 +312,21 @@ class RearmLeases(Op, frozen=True, tag="rearm-leases"):
     """Renew leases, because no holder could renew while the journal was down.
 
     Attributes:
-        resources: Resources of the leases; None, as in old entries, for all.
+        resources: Resources of the leases.
     """
 
     RESULT: ClassVar = int
 
-    resources: tuple[str, ...] | None = None
+    resources: tuple[str, ...]
 
     def touches(self) -> Iterable[Key]:
         """Return the leases."""
-        return [(Lease, (resource,)) for resource in self.resources or ()]
+        return [(Lease, (resource,)) for resource in self.resources]
 
     def fold(self, state: State, moment: Moment) -> int:
         """Renew each lease now, extend suspended ones by their hard limit, and return their number."""
-        if self.resources is None:
-            named = state.where(Lease)
-        else:
-            named = [lease for one in self.resources if (lease := state.get(Lease, one)) is not None]
-        leases = [lease for lease in named if lease.standing is not Standing.FREE]
+        named = (state.get(Lease, resource) for resource in self.resources)
+        leases = [lease for lease in named if lease is not None and lease.standing is not Standing.FREE]
         for lease in leases:
             until_s = lease.suspended_until_s
             if until_s is not None:

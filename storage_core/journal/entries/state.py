@@ -21,12 +21,15 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         TABLE: Name of the table.
         KEY: Columns of the primary key.
         INDEXES: Columns of each other index.
+        SORTED_FROM: Column from which on an index is in the order of code points, by which pages of lists are
+            read; a PostgreSQL database may have another order.
         SOFT: Columns that no entry sets, so that entries alone do not give them.
     """
 
     TABLE: ClassVar[str]
     KEY: ClassVar[tuple[str, ...]]
     INDEXES: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    SORTED_FROM: ClassVar[str] = ""
     SOFT: ClassVar[tuple[str, ...]] = ()
 
     @property

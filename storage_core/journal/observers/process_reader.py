@@ -28,7 +28,7 @@ def configured_reads(
 
     Raises:
         InvalidInputError: A URL or the token is invalid.
-        JournalVersionError: The database has a newer version than this program.
+        JournalVersionError: The database has another version than this program.
         JournalUnavailableError: The primary cannot be reached.
     """
     token = SessionToken.parse(at_least or "", settings.journal)

@@ -13,13 +13,11 @@ from sqlalchemy import (
     Select,
     Text,
     bindparam,
-    column,
     delete,
     func,
     insert,
     literal_column,
     select,
-    table,
     update,
 )
 
@@ -27,7 +25,7 @@ from lockgate.storage_core.journal.database import bulk
 from lockgate.storage_core.journal.database.database import NOW, Database, now_parameter, timeline
 from lockgate.storage_core.journal.database.engines import SYNCHRONOUS_COMMIT
 from lockgate.storage_core.journal.database.pipeline import PLANS_KEPT, Row, Statement, execute_pipelined
-from lockgate.storage_core.journal.database.schema import EPOCH, HEAD, SAFE_REASON
+from lockgate.storage_core.journal.database.schema import EPOCH, HEAD, HOLDER, SAFE_REASON, table_of
 from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.read.same_journal import (
     Known,
@@ -179,8 +177,7 @@ def enter_safe_mode(
         now_s: Time of the database's clock.
     """
     if reason is not SafeReason.OPERATOR:
-        for name in known_families().soft_tables:
-            soft = table(name, column("journal"))
+        for soft in (HOLDER, *map(table_of, known_families().soft_rows)):
             connection.execute(delete(soft).where(soft.c.journal == journal))
     drop_reason(connection, journal, reason)
     row = {"journal": journal, "reason": reason, "text": text, "since_s": now_s}

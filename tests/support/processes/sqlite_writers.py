@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-from importlib import import_module
 from multiprocessing.synchronize import Barrier
 from typing import Final
 
@@ -34,7 +33,6 @@ def main() -> int:
     """Return the number of processes that failed."""
     url, writers, entries = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     known_families()
-    import_module("alembic.command")
     forks = multiprocessing.get_context("fork")
     all_started = forks.Barrier(writers)
     processes = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from lockgate.storage_core.journal.database import migrate
+from lockgate.storage_core.journal.database import create_tables
 from lockgate.storage_core.journal.entries.family import JOURNAL, Families, known_families
 from lockgate.workers import app
 
@@ -19,4 +19,4 @@ EARLIER = Families(
     for family in known_families()
 )
 
-migrate.known_families = lambda: EARLIER  # type: ignore[assignment]
+create_tables.known_families = lambda: EARLIER  # type: ignore[assignment]

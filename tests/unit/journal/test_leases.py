@@ -125,7 +125,7 @@ def lease(leases: Leases, clock: ManualClock) -> Resource:
 
 def test_every_state_has_a_row_of_transitions_and_every_purpose_a_row_of_states() -> None:
     assert set(NEXT) == set(LeaseState)
-    assert set(TAKES) == {*get_args(Purpose), "pre-empt"}  # of old entries
+    assert set(TAKES) == set(get_args(Purpose))
     assert set(WAYS.values()) == set(LeaseState)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockgate.storage_core.blobs.registry.blob_rows import Blob, BlobJob, Reference, UploadSet
-from lockgate.storage_core.blobs.registry.references import FailBlobJob
+from lockgate.storage_core.blobs.registry.references import fail_job
 from lockgate.storage_core.blobs.registry.removals import ForgetBlobJob
 from lockgate.storage_core.blobs.registry.upload_sets import CompleteUpload
 from lockgate.storage_core.commit.registry.entries import RecordJob
@@ -221,7 +221,7 @@ def test_the_blobs_that_a_failed_job_releases_are_read_in_one_query_however_many
     ]
     rows = Memory(*blobs, *(reference(("j", key, owner)) for key in keys for owner in ("job", "receiver:1")))
     state = State(rows)
-    dropped = FailBlobJob(job_id="j").fold(state, Moment(stamp=Stamp(1, 1), at_s=5.0))
+    dropped = fail_job(state, Moment(stamp=Stamp(1, 1), at_s=5.0), "j")
     assert (dropped, rows.questions) == (98, 2)
     assert state.where(Reference, job_id="j") == [
         reference(("j", "k7", "job")),

@@ -12,10 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from lockgate.storage_core.errors import MalformedJournalError
-from lockgate.storage_core.journal import Stamp
-from tests.support.journal.checkpoints import JournalWorld, take
-from tests.support.postgres import Server
+from tests.support.journal.checkpoints import JournalWorld
 from tests.support.soak import rounds, sample
 
 pytestmark = pytest.mark.slow
@@ -124,70 +121,6 @@ def with_history(journals: JournalWorld) -> None:
     assert journals.verify().findings == ()
 
 
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (
-            "UPDATE request SET at_s = at_s + 1 WHERE sequence = 2",
-            r"request \w+: at_s is .* the checkpoint has",
-        ),
-        ("UPDATE request SET result = 'null' WHERE sequence = 2", r"request \w+: result is 'null'"),
-        ("DELETE FROM request WHERE sequence = 2", r"request \w+ is missing, and the checkpoint has it"),
-        (
-            "UPDATE request SET request_id = 'x' WHERE sequence = 2",
-            r"request x is there, and the checkpoint lacks",
-        ),
-        ("UPDATE entry SET at_s = at_s + 1 WHERE sequence = 14", r"request \w+: at_s is"),
-        ("UPDATE entry SET request_id = 'x' WHERE sequence = 14", r"request x is there"),
-        (
-            "UPDATE epoch SET reason = 'old'",
-            r"Epoch\(.*'old'.*, and the checkpoint has .*'new'",
-        ),
-        (
-            "UPDATE head SET requests_since_s = -1",
-            r"request ids from -1.0 on, and the checkpoint from 0",
-        ),
-        ("UPDATE head SET pruned_sequence = 15", r"entry 1\.14 is there, and .* up to 15 were pruned"),
-    ],
-)
-def test_verifying_compares_what_no_entry_makes_with_the_newest_checkpoint(
-    journals: JournalWorld, damage: str, words: str
-) -> None:
-    journals.live(1)
-    journals.checkpoint()
-    journals.verify()
-    journals.prune()
-    journals.live(2)
-    journals.checkpoint()
-    journals.live(3)
-    journals.run_sql(damage)
-
-    found = journals.verify()
-
-    with pytest.raises(MalformedJournalError, match=words):
-        found.check()
-
-
-def test_a_checkpoint_with_other_request_ids_is_not_verified(journals: JournalWorld) -> None:
-    journals.live()
-    journals.checkpoint()
-    journals.run_sql("UPDATE entry SET request_id = 'x' WHERE sequence = 3")
-
-    assert journals.verify().checkpoints == ()
-    assert journals.prune().up_to is None
-
-
-def test_request_ids_that_pruning_has_forgotten_are_no_finding(journals: JournalWorld) -> None:
-    journals.live(1)
-    journals.checkpoint()
-    journals.clock.sleep(1000)
-    journals.live(2)
-    journals.verify()
-    assert journals.prune(request_retention_s=500).requests == 13
-
-    assert journals.verify().findings == ()
-
-
 def test_nothing_is_pruned_after_a_damaged_index_was_found(journals: JournalWorld, tmp_path: Path) -> None:
     journals.live()
     journals.checkpoint()
@@ -203,42 +136,3 @@ def test_nothing_is_pruned_after_a_damaged_index_was_found(journals: JournalWorl
     assert "the file is damaged" in found.findings[0]
     assert found.checkpoints == ()
     assert journals.prune().up_to is None
-
-
-@pytest.mark.requires("postgres")
-def test_amcheck_finds_an_index_that_lacks_a_row(postgres: Server, tmp_path: Path) -> None:
-    journals = JournalWorld(tmp_path, postgres.new_database("lacking"), "")
-    journals.live()
-    unchecked = journals.verify()
-    assert (unchecked.pages, unchecked.findings) == ("", ())
-    assert "CREATE EXTENSION amcheck" in unchecked.pages_unchecked
-    postgres.run_sql("CREATE EXTENSION amcheck", "lacking")
-    checked = journals.verify()
-    assert (checked.pages, checked.findings) == ("amcheck", ())
-
-    maintain = "UPDATE pg_index SET indisready = {} WHERE indexrelid = 'lease_by_holder'::regclass"
-    postgres.run_sql(maintain.format("false"), "lacking")
-    [stamp] = journals.apply(take("unindexed"))
-    postgres.run_sql(maintain.format("true"), "lacking")
-
-    [finding] = journals.verify().findings
-    assert "index lease_by_holder of table lease is damaged" in finding
-    assert "REINDEX INDEX lease_by_holder" in finding
-    assert stamp == Stamp(1, 14)
-
-
-@pytest.mark.requires("postgres")
-def test_a_user_who_may_not_call_amcheck_is_told_what_to_grant(postgres: Server, tmp_path: Path) -> None:
-    postgres.run_sql("CREATE ROLE plain LOGIN")
-    url = postgres.new_database("granted")
-    postgres.run_sql("GRANT ALL ON SCHEMA public TO plain", "granted")
-    postgres.run_sql("CREATE EXTENSION amcheck", "granted")
-    journals = JournalWorld(tmp_path, url.replace("lockgate@", "plain@"), "")
-    journals.live()
-
-    found = journals.verify()
-
-    assert (found.pages, found.findings) == ("", ())
-    assert "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO plain" in found.pages_unchecked
-    postgres.run_sql("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO plain", "granted")
-    assert journals.verify().pages == "amcheck"

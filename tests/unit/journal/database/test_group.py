@@ -17,7 +17,7 @@ from lockgate.storage_core.stamp import Stamp
 
 
 def named(name: str) -> Mutation:
-    return Mutation(op=ReleaseName(store="s", name=name), request_id=name)
+    return Mutation(op=ReleaseName(store="s", name=name, body_sha256=""), request_id=name)
 
 
 def names(count: int, of: str = "m") -> list[Mutation]:

@@ -65,12 +65,9 @@ FRUIT = Family(
     version=1,
     rows=(Fruit,),
     ops=(Eat, Ripen),
-    migrations="tests.support.journal.fruit_family.first",
     reactions=(
         Reaction(event=ResourceEnded, fold=ended, touches=touched),
         Reaction(event=ResourceUsed, fold=refuse_used),
     ),
 )
-SECOND_FRUIT = msgspec.structs.replace(
-    FRUIT, version=2, migrations="tests.support.journal.fruit_family.second"
-)
+SECOND_FRUIT = msgspec.structs.replace(FRUIT, version=2)

@@ -1,1 +1,0 @@
-"""Migrations of the family `blobs`, one file for each version."""

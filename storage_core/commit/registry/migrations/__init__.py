@@ -1,1 +1,0 @@
-"""Migrations of the family `jobs`, one file for each version."""

@@ -1,1 +1,0 @@
-"""Alembic migrations: each family has its own branch."""

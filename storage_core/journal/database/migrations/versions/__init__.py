@@ -1,1 +1,0 @@
-"""Migrations of the family `journal`, one file for each version."""

@@ -1,1 +1,0 @@
-"""The migrations up to the second version."""
