@@ -17,7 +17,7 @@ from lockgate.operators.asset_events import (
     read_pending,
     was_emitted,
 )
-from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator, task_entry
+from lockgate.operators.dag_run.operator import LockgateOperator, task_entry, templated
 from lockgate.operators.dag_run.parameters import (
     check_bool,
     configured_destinations,
@@ -51,6 +51,7 @@ FINISHED: Final = frozenset({"success", "failed", "skipped", "upstream_failed", 
 """States of a task instance that does not run again by itself."""
 
 
+@templated
 class JobAnnounceOperator(LockgateOperator):
     """Emits the Asset events that commit tasks did not emit, because they were killed after the decision.
 
@@ -74,8 +75,6 @@ class JobAnnounceOperator(LockgateOperator):
         Ids of the jobs whose events it emits, or with `report_only` would emit.
     """
 
-    template_fields: Sequence[str] = (*CONNECTIONS, "destinations", "destination", "job_id", "report_only")
-    template_fields_renderers = {"destinations": "json"}  # noqa: RUF012 - as Airflow declares it
     ui_color = "#e6f4ea"
 
     def __init__(

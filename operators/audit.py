@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from lockgate.operators.audits.suites import Suite
 from lockgate.operators.audits.validation import COLUMNS, Validation, failed_rows, failing, page
 from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, suspended_after
 from lockgate.operators.dag_run.log_tables import log_table
-from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator, task_entry
+from lockgate.operators.dag_run.operator import LockgateOperator, task_entry, templated
 from lockgate.operators.dag_run.page_links import PageLink, job_address
-from lockgate.operators.dag_run.parameters import seconds_or_none
+from lockgate.operators.dag_run.parameters import check_choice, seconds_or_none
 from lockgate.operators.spark_process.process import ALL, SparkChild, SparkWork
 from lockgate.storage_core.errors import AuditFailedError, InvalidInputError
 
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from lockgate.storage_core.commit.job import Job
 
 
-ENGINES: Final = ("pandas", "spark", "statistics")
+Engine = Literal["pandas", "spark", "statistics"]
 RECORDED: Final = 10
 """Failures, and warnings, that a verdict's record names."""
 FORMATS: Final = ("parquet", "orc", "json", "csv")
 
 
+@templated
 class AuditOperator(LockgateOperator):
     """Validates the staged rows and records a verdict on exactly the pending sets that the commit takes.
 
@@ -63,27 +64,6 @@ class AuditOperator(LockgateOperator):
     """
 
     operator_extra_links = (PageLink(), PageLink("Data Docs", section="#audit"))
-    template_fields: Sequence[str] = (
-        *CONNECTIONS,
-        "job",
-        "suite",
-        "format",
-        "engine",
-        "columns",
-        "options",
-        "master",
-        "spark_config",
-        "spark_conn_id",
-        "data_docs",
-        "suspend_timeout_s",
-    )
-    template_fields_renderers = {  # noqa: RUF012 - as Airflow declares it
-        "job": "json",
-        "suite": "json",
-        "columns": "json",
-        "options": "json",
-        "spark_config": "json",
-    }
     ui_color = "#fce8e6"
 
     def __init__(
@@ -92,7 +72,7 @@ class AuditOperator(LockgateOperator):
         job: JobHandle | Any,
         suite: Suite | None = None,
         format: str = "parquet",  # noqa: A002 - as Spark calls it
-        engine: Literal["pandas", "spark", "statistics"] = "pandas",
+        engine: Engine = "pandas",
         columns: Sequence[str] | None = None,
         options: Mapping[str, str] | None = None,
         master: str | None = None,
@@ -124,8 +104,8 @@ class AuditOperator(LockgateOperator):
         """Validate, record the verdict, and return its summary."""
         from lockgate.operators.audits.staged_rows import staged_rows
 
-        _check_choice("engine", self.engine, ENGINES)
-        _check_choice("format", self.format, FORMATS)
+        check_choice("engine", self.engine, get_args(Engine))
+        check_choice("format", self.format, FORMATS)
         suspend_timeout_s = seconds_or_none("suspend_timeout_s", self.suspend_timeout_s)
         job = attach_open(self.job)
         with suspended_after(job, suspend_timeout_s, self.log):
@@ -230,13 +210,6 @@ class AuditOperator(LockgateOperator):
             )
         )
         return validation
-
-
-def _check_choice(name: str, given: object, known: Sequence[str]) -> None:
-    if given not in known:
-        raise InvalidInputError(
-            f"AuditOperator: {name} {given!r} is not known; use one of {', '.join(known)}; nothing was read"
-        )
 
 
 def _counted(staged: StagedRows) -> Validation:

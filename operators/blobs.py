@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from airflow.sdk.exceptions import AirflowException
 
 from lockgate.operators.dag_run.log_tables import LoggedProgress, log_table
-from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator, task_entry
+from lockgate.operators.dag_run.operator import LockgateOperator, task_entry, templated
 from lockgate.operators.dag_run.page_links import PageLink
-from lockgate.operators.dag_run.parameters import check_bool, filled_in, seconds
-from lockgate.storage_core.errors import InvalidInputError
+from lockgate.operators.dag_run.parameters import check_bool, check_choice, filled_in, seconds
 from lockgate.storage_core.ids import job_name, new_token
 from lockgate.storage_core.settings import load_intervals, load_settings
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from lockgate.storage_core.settings import Settings
 
 SweepBy = Literal["auto", "here", "workers"]
+Use = Literal["library", "other"]
 
 
 def sweep_interval() -> timedelta:
@@ -31,6 +31,7 @@ def sweep_interval() -> timedelta:
     return timedelta(seconds=load_intervals().retention_interval_s)
 
 
+@templated
 class BlobUploadOperator(LockgateOperator):
     """Uploads files that a job's tasks need, such as libraries and jars: all of them, or none.
 
@@ -51,8 +52,6 @@ class BlobUploadOperator(LockgateOperator):
     """
 
     operator_extra_links = (PageLink("Lockgate blobs", "blobs"),)
-    template_fields: Sequence[str] = (*CONNECTIONS, "files", "job_id", "recreatable", "use")
-    template_fields_renderers = {"files": "json"}  # noqa: RUF012 - as Airflow declares it
     ui_color = "#fff4e5"
 
     def __init__(
@@ -61,7 +60,7 @@ class BlobUploadOperator(LockgateOperator):
         files: Sequence[str] | str | None,
         job_id: str | None = None,
         recreatable: bool = False,
-        use: Literal["library", "other"] = "library",
+        use: Use = "library",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -78,8 +77,7 @@ class BlobUploadOperator(LockgateOperator):
         from lockgate.storage_core.blobs.open_blobs import open_blobs
 
         check_bool("recreatable", self.recreatable)
-        if self.use not in {"library", "other"}:
-            raise InvalidInputError(f"use={self.use!r}: must be `library` or `other`; nothing was uploaded")
+        check_choice("use", self.use, get_args(Use))
         paths = filled_in(self.files)
         if not paths:
             return None
@@ -102,6 +100,7 @@ class BlobUploadOperator(LockgateOperator):
         return Artefacts(job_id=job_id, blobs=artefacts).handle()
 
 
+@templated
 class BlobSweepOperator(LockgateOperator):
     """Deletes the blobs that had no reference for a whole retention interval.
 
@@ -122,14 +121,6 @@ class BlobSweepOperator(LockgateOperator):
     """
 
     operator_extra_links = (PageLink("Lockgate blobs", "blobs"),)
-    template_fields: Sequence[str] = (
-        *CONNECTIONS,
-        "report_only",
-        "orphans",
-        "sweep_by",
-        "timeout_s",
-        "grace_s",
-    )
     ui_color = "#fff4e5"
 
     def __init__(
@@ -157,7 +148,8 @@ class BlobSweepOperator(LockgateOperator):
             check_bool("orphans", self.orphans)
         settings = load_settings()
         report = self._by_worker() if self._is_by_worker(settings) else self._here(settings)
-        self.log.info("%s:\n%s", "would be swept" if report.is_dry_run else "swept", summary_table(report))
+        table = log_table(("what", "number", "bytes"), report.rows())
+        self.log.info("%s:\n%s", "would be swept" if report.is_dry_run else "swept", table)
         for blob in report.blobs:
             self.log.info("%s/%s: %d bytes: %s", blob.job_id, blob.blob_key, blob.size_bytes, blob.why)
         if report.problems:
@@ -170,10 +162,7 @@ class BlobSweepOperator(LockgateOperator):
         }
 
     def _is_by_worker(self, settings: Settings) -> bool:
-        if self.sweep_by not in {"auto", "here", "workers"}:
-            raise InvalidInputError(
-                f"sweep_by={self.sweep_by!r}: must be `here`, `workers` or `auto`; nothing was done"
-            )
+        check_choice("sweep_by", self.sweep_by, get_args(SweepBy))
         prefers_workers = settings.broker_url is not None and settings.blob_server_url is None
         return self.sweep_by == "workers" or (self.sweep_by == "auto" and prefers_workers)
 
@@ -194,8 +183,3 @@ class BlobSweepOperator(LockgateOperator):
             return blobs.sweep(
                 dry_run=self.report_only, orphans=self.orphans, progress=LoggedProgress(self.log)
             )
-
-
-def summary_table(report: BlobSweepReport) -> str:
-    """Return a table with one line for each reason: number of blobs and their bytes."""
-    return log_table(("what", "number", "bytes"), report.rows())

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -130,18 +130,19 @@ class ConditionTrigger(BaseTrigger):
         return self._settings[0]
 
 
-class Condition(Protocol):
+class Condition:
     """Something to wait for."""
 
     def ask(self) -> str | None:
         """Return why the task is to be resumed; None to wait longer. Blocks."""
+        raise NotImplementedError
 
     def withdraw(self) -> None:
-        """Stop what was dispatched, because a user has stopped the task. Blocks."""
+        """Stop what was dispatched, because a user has stopped the task; by default nothing was. Blocks."""
 
 
 @dataclass
-class BatchEnded:
+class BatchEnded(Condition):
     """A batch of Celery tasks has ended, or has no worker.
 
     Attributes:
@@ -188,7 +189,7 @@ class BatchEnded:
 
 
 @dataclass
-class JobReached:
+class JobReached(Condition):
     """A job has reached a phase, or can never reach it."""
 
     destination: str
@@ -210,12 +211,9 @@ class JobReached:
         folder.job()
         return folder.phase()
 
-    def withdraw(self) -> None:
-        """Do nothing: nothing was dispatched."""
-
 
 @dataclass
-class ManifestHas:
+class ManifestHas(Condition):
     """A destination has published a turn, or data newer than a time."""
 
     destination: str
@@ -243,11 +241,8 @@ class ManifestHas:
                 return None  # older turns are only in a checkpoint
         return None
 
-    def withdraw(self) -> None:
-        """Do nothing: nothing was dispatched."""
 
-
-CONDITIONS: Final[Mapping[str, type[BatchEnded | JobReached | ManifestHas]]] = {
+CONDITIONS: Final[Mapping[str, Callable[..., Condition]]] = {
     "batch": BatchEnded,
     "job": JobReached,
     "manifest": ManifestHas,

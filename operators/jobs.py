@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, get_args
 
 from lockgate.operators.asset_events import flat
 from lockgate.operators.dag_run.job_handle import (
@@ -20,11 +20,11 @@ from lockgate.operators.dag_run.job_handle import (
 )
 from lockgate.operators.dag_run.lineage import lineage_if_installed, lineage_of_destination
 from lockgate.operators.dag_run.log_tables import LoggedProgress, receipt_table
-from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator, task_entry
+from lockgate.operators.dag_run.operator import LockgateOperator, task_entry, templated
 from lockgate.operators.dag_run.page_links import job_address
-from lockgate.operators.dag_run.parameters import check_bool, seconds, seconds_or_none
+from lockgate.operators.dag_run.parameters import check_bool, check_choice, seconds, seconds_or_none
 from lockgate.operators.deferral import defer_until, is_deferrable, remaining
-from lockgate.storage_core.errors import InvalidInputError, LockgateError
+from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ DECIDED: Final = (
 )
 
 
+@templated
 class JobSetupOperator(LockgateOperator):
     """Sets a job up: the tasks after it write to a destination, and readers see nothing before the commit.
 
@@ -77,24 +78,6 @@ class JobSetupOperator(LockgateOperator):
         The job's handle: `destination`, `job_id`, `job_attempt`, and with a journal `lockgate_at_least`.
     """
 
-    template_fields: Sequence[str] = (
-        *CONNECTIONS,
-        "destination",
-        "write_name",
-        "mode",
-        "scope",
-        "committer",
-        "description",
-        "columns",
-        "evolve_schema",
-        "audit",
-        "staging",
-        "on_lapse",
-        "rerun",
-        "artefacts",
-        "suspend_timeout_s",
-    )
-    template_fields_renderers = {"columns": "json", "artefacts": "json"}  # noqa: RUF012 - as Airflow declares it
     ui_color = "#e8f0fe"
 
     def __init__(
@@ -195,6 +178,7 @@ def _committer(destination: str) -> str:
     return configured_committer(parse_destination(destination), load_settings(), "staging")
 
 
+@templated
 class JobCommitOperator(LockgateOperator):
     """Makes everything that a job's tasks wrote visible, by one decision.
 
@@ -215,15 +199,6 @@ class JobCommitOperator(LockgateOperator):
         The receipt, flat: `job_id`, `turn`, `files`, `rows`, `size` and more.
     """
 
-    template_fields: Sequence[str] = (
-        *CONNECTIONS,
-        "job",
-        "complete_by",
-        "timeout_s",
-        "suspend_timeout_s",
-        "allow_empty",
-    )
-    template_fields_renderers = {"job": "json"}  # noqa: RUF012 - as Airflow declares it
     ui_color = "#e6f4ea"
 
     def __init__(
@@ -249,11 +224,7 @@ class JobCommitOperator(LockgateOperator):
     @task_entry
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit the job, emit the Asset events, and return the receipt."""
-        if self.complete_by not in {"auto", "threads", "workers"}:
-            raise InvalidInputError(
-                f"complete_by={self.complete_by!r}: must be `auto`, `threads` or `workers`; "
-                "nothing was decided"
-            )
+        check_choice("complete_by", self.complete_by, get_args(CompleteBy))
         return self._commit(context, partial(self._complete, seconds("timeout_s", self.timeout_s)))
 
     @task_entry
@@ -341,6 +312,7 @@ class JobCommitOperator(LockgateOperator):
         defer_until(self, "batch", waited, timeout_s=timeout_s, batch=batch)
 
 
+@templated
 class JobAbortOperator(LockgateOperator):
     """Aborts the job of a failed run; use it as the DAG's teardown: `.as_teardown(setups=setup)`.
 
@@ -355,8 +327,6 @@ class JobAbortOperator(LockgateOperator):
         The job's phase after it: `failed`, or that of a job that was decided before.
     """
 
-    template_fields: Sequence[str] = (*CONNECTIONS, "job", "reason")
-    template_fields_renderers = {"job": "json"}  # noqa: RUF012 - as Airflow declares it
     ui_color = "#f1f3f4"
 
     def __init__(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
 from lockgate.operators.dag_run.log_tables import LoggedProgress
-from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator, task_entry
+from lockgate.operators.dag_run.operator import LockgateOperator, task_entry, templated
 from lockgate.operators.dag_run.page_links import PageLink
 from lockgate.operators.dag_run.parameters import check_bool
 from lockgate.storage_core.settings import load_settings
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from lockgate.storage_core.journal import Journal
 
 
+@templated
 class JournalCheckpointOperator(LockgateOperator):
     """Takes a checkpoint of the journal, verifies it by folding the entries, and prunes what it covers.
 
@@ -38,7 +38,6 @@ class JournalCheckpointOperator(LockgateOperator):
     """
 
     operator_extra_links = (PageLink("Lockgate journal", "journal"),)
-    template_fields: Sequence[str] = (*CONNECTIONS, "report_only", "leave_safe_mode")
 
     def __init__(
         self, *, report_only: bool = False, leave_safe_mode: str | None = None, **kwargs: Any

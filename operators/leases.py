@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from airflow.sdk.exceptions import AirflowException
 
 from lockgate.operators.dag_run.log_tables import LoggedProgress, log_table
-from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator, task_entry
+from lockgate.operators.dag_run.operator import LockgateOperator, task_entry, templated
 from lockgate.operators.dag_run.page_links import PageLink
-from lockgate.operators.dag_run.parameters import check_bool, positive, seconds
-from lockgate.storage_core.errors import InvalidInputError
+from lockgate.operators.dag_run.parameters import check_bool, check_choice, positive, seconds
 from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
@@ -27,10 +25,7 @@ SHOWN: Final = 10
 
 
 class _FilesOperator(LockgateOperator):
-    """Work in this task, or on a worker.
-
-    A worker of the queue `recovery` must reach the volumes.
-    """
+    """Work in this task, or on a worker of the queue `recovery`, which must reach the volumes."""
 
     operator_extra_links = (PageLink("Lockgate journal", "journal"),)
     ui_color = "#fff4e5"
@@ -44,8 +39,7 @@ class _FilesOperator(LockgateOperator):
         self.grace_s = grace_s
 
     def is_by_worker(self) -> bool:
-        if self.run_by not in {"here", "workers"}:
-            raise InvalidInputError(f"run_by={self.run_by!r}: must be `here` or `workers`; nothing was done")
+        check_choice("run_by", self.run_by, get_args(RunBy))
         return self.run_by == "workers"
 
     def limits(self) -> dict[str, float]:
@@ -58,6 +52,7 @@ class _FilesOperator(LockgateOperator):
         self.log.info("%s", line)
 
 
+@templated
 class LeaseRecoveryOperator(_FilesOperator):
     """Closes each appendable file whose writer has ended, and removes the blocks of deleted files.
 
@@ -79,8 +74,6 @@ class LeaseRecoveryOperator(_FilesOperator):
     Returns:
         `recovered`, the number of files; `removed_blocks`, the number of blocks of deleted files.
     """
-
-    template_fields: Sequence[str] = (*CONNECTIONS, "report_only", "run_by", "timeout_s", "grace_s")
 
     def __init__(
         self,
@@ -134,6 +127,7 @@ class LeaseRecoveryOperator(_FilesOperator):
         return recover_files(load_settings(), report_only=self.report_only, note=self.note)
 
 
+@templated
 class VolumeVerifyOperator(_FilesOperator):
     """Compares the replicas on the volumes with the journal, reads the bytes of sealed ones, and repairs.
 
@@ -155,16 +149,6 @@ class VolumeVerifyOperator(_FilesOperator):
         `replicas`, the number that was compared; `verified_bytes`; `left_over`, the number of replicas on
         volumes that are no members any more, of a check; `quarantined` and `copied`, of a repair.
     """
-
-    template_fields: Sequence[str] = (
-        *CONNECTIONS,
-        "path",
-        "repair",
-        "mb_per_s",
-        "run_by",
-        "timeout_s",
-        "grace_s",
-    )
 
     def __init__(
         self,

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import msgspec
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from lockgate.operators.dag_run.job_handle import drop_blobs, triggered_by
 from lockgate.operators.dag_run.log_tables import LoggedProgress, log_table
-from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator, task_entry
+from lockgate.operators.dag_run.operator import LockgateOperator, task_entry, templated
 from lockgate.operators.dag_run.page_links import job_address
 from lockgate.operators.dag_run.parameters import (
     check_bool,
+    check_choice,
     configured_destinations,
     named_destinations,
     seconds,
@@ -49,6 +50,7 @@ def recovery_interval() -> timedelta:
     return timedelta(minutes=load_intervals().recovery_minutes)
 
 
+@templated
 class JobRecoveryOperator(LockgateOperator):
     """Recovers every job whose driver is gone, by the protocol's recovery table.
 
@@ -78,18 +80,6 @@ class JobRecoveryOperator(LockgateOperator):
         run continues with those.
     """
 
-    template_fields: Sequence[str] = (
-        *CONNECTIONS,
-        "destinations",
-        "destination",
-        "job_id",
-        "report_only",
-        "abort_reason",
-        "recover_by",
-        "timeout_s",
-        "grace_s",
-    )
-    template_fields_renderers = {"destinations": "json"}  # noqa: RUF012 - as Airflow declares it
     ui_color = "#e6f4ea"
 
     def __init__(
@@ -211,10 +201,7 @@ class JobRecoveryOperator(LockgateOperator):
         return counts(results, unended)
 
     def _by_workers(self, settings: Settings) -> bool:
-        if self.recover_by not in {"auto", "threads", "workers"}:
-            raise InvalidInputError(
-                f"recover_by={self.recover_by!r}: must be `workers`, `threads` or `auto`; nothing was done"
-            )
+        check_choice("recover_by", self.recover_by, get_args(RecoverBy))
         return self.recover_by == "workers" or (self.recover_by == "auto" and settings.broker_url is not None)
 
     def _find(self, settings: Settings) -> tuple[UnendedJobs, list[str]]:

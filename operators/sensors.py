@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -12,8 +11,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
 
 from lockgate.operators.asset_events import flat
 from lockgate.operators.dag_run.job_handle import JobHandle, check_handle
-from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator, task_entry
-from lockgate.operators.dag_run.parameters import positive
+from lockgate.operators.dag_run.operator import LockgateOperator, task_entry, templated
+from lockgate.operators.dag_run.parameters import check_choice, positive
 from lockgate.operators.deferral import defer_until, is_deferrable
 from lockgate.storage_core.errors import InvalidInputError
 
@@ -52,6 +51,7 @@ class _ConditionSensor(LockgateOperator, BaseSensorOperator):
         raise NotImplementedError
 
 
+@templated
 class JobSensor(_ConditionSensor):
     """Waits until a job has reached a phase.
 
@@ -69,8 +69,6 @@ class JobSensor(_ConditionSensor):
     """
 
     condition = "job"
-    template_fields: Sequence[str] = (*CONNECTIONS, "job", "phase")
-    template_fields_renderers = {"job": "json"}  # noqa: RUF012 - as Airflow declares it
     ui_color = "#e8f0fe"
 
     def __init__(
@@ -106,13 +104,11 @@ class JobSensor(_ConditionSensor):
         from lockgate.storage_core.commit.records.phase import JobPhase
 
         handle = check_handle(self.job)
-        if self.phase not in set(JobPhase):
-            raise InvalidInputError(
-                f"phase={self.phase!r}: must be one of {', '.join(JobPhase)}; nothing was done"
-            )
+        check_choice("phase", self.phase, JobPhase)
         return JobReached(handle["destination"], handle["job_id"], self.phase)
 
 
+@templated
 class ManifestSensor(_ConditionSensor):
     """Waits until the newest publication at a destination has a turn, and is newer than a time.
 
@@ -128,7 +124,6 @@ class ManifestSensor(_ConditionSensor):
     """
 
     condition = "manifest"
-    template_fields: Sequence[str] = (*CONNECTIONS, "destination", "turn", "newer_than")
     ui_color = "#e8f0fe"
 
     def __init__(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, handle_of, suspend, suspended_after
 from lockgate.operators.dag_run.lineage import lineage_of_write, parquet_columns
 from lockgate.operators.dag_run.log_tables import log_table
-from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator, task_entry
+from lockgate.operators.dag_run.operator import LockgateOperator, task_entry, templated
 from lockgate.operators.dag_run.page_links import job_address
 from lockgate.operators.dag_run.parameters import check_bool, filled_in, positive, seconds_or_none
 from lockgate.operators.spark_process.process import ALL, Part, SparkChild, SparkWork
@@ -27,6 +27,7 @@ MIB: Final = 1024 * 1024
 PACKAGES: Final = "spark.jars.packages"
 
 
+@templated
 class SparkWriteOperator(LockgateOperator):
     """Runs a function in Spark and stages the DataFrame that it returns, as the job's task list.
 
@@ -62,35 +63,6 @@ class SparkWriteOperator(LockgateOperator):
         XCom value `job` is the handle of the new job attempt: `write.output["job"]`.
     """
 
-    template_fields: Sequence[str] = (
-        *CONNECTIONS,
-        "job",
-        "python_callable",
-        "op_kwargs",
-        "format",
-        "partition_by",
-        "options",
-        "master",
-        "spark_config",
-        "packages",
-        "driver_memory",
-        "spark_conn_id",
-        "spark_connect_id",
-        "reads_s3",
-        "artefacts",
-        "task_mib",
-        "chunks",
-        "suspend_timeout_s",
-    )
-    template_fields_renderers = {  # noqa: RUF012 - as Airflow declares it
-        "job": "json",
-        "op_kwargs": "json",
-        "partition_by": "json",
-        "options": "json",
-        "spark_config": "json",
-        "packages": "json",
-        "artefacts": "json",
-    }
     ui_color = "#fef7e0"
 
     def __init__(

@@ -13,7 +13,7 @@ from lockgate.operators.dag_run.job_handle import (
     suspended_on_failure,
 )
 from lockgate.operators.dag_run.log_tables import LoggedProgress, log_table
-from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator, task_entry
+from lockgate.operators.dag_run.operator import LockgateOperator, task_entry, templated
 from lockgate.operators.dag_run.page_links import job_address
 from lockgate.operators.dag_run.parameters import seconds, seconds_or_none
 from lockgate.operators.deferral import defer_until, is_deferrable, longest_suspension, remaining
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lockgate.storage_core.commit.job import Job
 
 
+@templated
 class TaskCommitOperator(LockgateOperator):
     """Sends the staged files of tasks to Celery workers, which upload them as pending uploads, and waits.
 
@@ -47,15 +48,6 @@ class TaskCommitOperator(LockgateOperator):
         Totals: `tasks`, `files`, `rows` (None if they are not known), `bytes`.
     """
 
-    template_fields: Sequence[str] = (
-        *CONNECTIONS,
-        "job",
-        "task_ids",
-        "timeout_s",
-        "grace_s",
-        "suspend_timeout_s",
-    )
-    template_fields_renderers = {"job": "json", "task_ids": "json"}  # noqa: RUF012 - as Airflow declares it
     ui_color = "#e8f0fe"
 
     def __init__(

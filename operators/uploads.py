@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from airflow.sdk.exceptions import AirflowException
 
-from lockgate.operators.dag_run.operator import CONNECTIONS, LockgateOperator, task_entry
+from lockgate.operators.dag_run.operator import LockgateOperator, task_entry, templated
 from lockgate.operators.dag_run.page_links import PageLink
 from lockgate.operators.dag_run.parameters import check_bool, watched_destinations
 from lockgate.storage_core.errors import LockgateError
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
+@templated
 class UploadSweepOperator(LockgateOperator):
     """Aborts the uploads of jobs that have ended, and uploads without an owner that two sweeps have found.
 
@@ -31,8 +32,6 @@ class UploadSweepOperator(LockgateOperator):
     """
 
     operator_extra_links = (PageLink("Lockgate uploads", "uploads"),)
-    template_fields: Sequence[str] = (*CONNECTIONS, "destinations", "report_only")
-    template_fields_renderers = {"destinations": "json"}  # noqa: RUF012 - as Airflow declares it
 
     def __init__(
         self,

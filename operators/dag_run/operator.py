@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -28,6 +29,13 @@ CLIENT_LOGGERS: Final = ("awscrt", "boto3", "botocore", "s3transfer", "urllib3")
 """Loggers of clients that report each call, credential and connection below the level WARNING."""
 CONNECTIONS: Final = ("aws_conn_id", "lockgate_conn_id")
 """Template fields of every operator."""
+UNTEMPLATED: Final = frozenset({"deferrable"})
+"""Airflow decides where a task waits before it renders templates."""
+JSON: Final = (
+    *("artefacts", "columns", "destinations", "files", "job", "op_kwargs", "options", "packages"),
+    *("partition_by", "spark_config", "suite", "task_ids"),
+)
+"""Parameters that are lists or mappings, shown as JSON."""
 NOT_RETRYABLE: Final = (
     InvalidInputError,
     MalformedRecordError,
@@ -42,7 +50,7 @@ UPGRADING: Final = (JournalVersionError, RecordVersionError)
 
 
 class LockgateOperator(BaseOperator):
-    """Base of Lockgate's operators: each parameter is a template field.
+    """Base of Lockgate's operators; `templated` makes each parameter a template field.
 
     A function stays a function: Airflow calls a callable in a template field and keeps what it returns, but
     these operators want the function itself.
@@ -58,6 +66,8 @@ class LockgateOperator(BaseOperator):
     """
 
     operator_extra_links: Collection[BaseOperatorLink] = (PageLink(),)
+    template_fields: Collection[str] = CONNECTIONS
+    template_fields_renderers = dict.fromkeys(JSON, "json")
 
     def __init__(
         self,
@@ -133,6 +143,15 @@ def fail_without_retry() -> Iterator[None]:
 P = ParamSpec("P")
 R = TypeVar("R")
 Operator = TypeVar("Operator", bound=LockgateOperator)
+OperatorClass = TypeVar("OperatorClass", bound=type[LockgateOperator])
+
+
+def templated(operator: OperatorClass) -> OperatorClass:
+    """Decorate an operator whose every parameter may be a template, and is assigned by its `__init__`."""
+    own = inspect.signature(operator.__init__).parameters.values()
+    names = [one.name for one in own if one.kind is one.KEYWORD_ONLY and one.name not in UNTEMPLATED]
+    operator.template_fields = (*CONNECTIONS, *names)
+    return operator
 
 
 def task_entry(execute: Callable[Concatenate[Operator, P], R]) -> Callable[Concatenate[Operator, P], R]:

@@ -27,6 +27,16 @@ def check_bool(name: str, value: object) -> bool:
     return value
 
 
+def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
+    """Refuse a value that is none of the choices.
+
+    Raises:
+        InvalidInputError: It is none of them.
+    """
+    if value not in (known := list(choices)):
+        raise InvalidInputError(f"{name}={value!r}: must be one of {', '.join(known)}; nothing was done")
+
+
 def seconds(name: str, value: float | str) -> float:
     """Return a time in seconds, also from the text of a template.
 

@@ -8,36 +8,29 @@ Python and Lockgate need, and no secret of Airflow.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from importlib.machinery import PathFinder
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from lockgate.storage_core import errors
 from lockgate.storage_core.errors import LockgateError
-from lockgate.storage_core.file_locks import wait_for
 from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
     from lockgate.storage_core.settings import Settings
 
 LENGTH_BYTES: Final = 8
-PREFIX: Final = "lockgate-spark-"
-LEAST_AGE_S: Final = 60.0
-"""A younger folder may be one that its task has not locked yet."""
+CHILD: Final = (sys.executable, "-m", "lockgate.operators.spark_process.child")
 
 Part = Literal["journal", "s3"]
 """What a child may connect to with credentials from its environment."""
@@ -116,14 +109,14 @@ class SparkChild:
             SparkChildError: The work raised another error, or the child was killed.
         """
         payload = pickled(work)
-        with answer_folder() as folder:
-            answer = folder / "answer.json"
+        with tempfile.TemporaryFile() as answer:  # without a name, so that a killed task leaves none
             with subprocess.Popen(
-                [sys.executable, "-m", "lockgate.operators.spark_process.child", str(answer)],
+                [*CHILD, f"/dev/fd/{answer.fileno()}"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 env=child_environment(work.needs),
+                pass_fds=[answer.fileno()],
                 start_new_session=True,
             ) as process:
                 self._process = process
@@ -131,7 +124,7 @@ class SparkChild:
                     self._communicate(process, payload)
                 finally:
                     self.kill()
-            return _result(answer, process.returncode)
+            return _result(answer.read(), process.returncode)
 
     def kill(self) -> None:
         """End the child and its JVM, if they still run; log an error, which must not hide why they end."""
@@ -179,50 +172,19 @@ def _child_can_import(module: ModuleType) -> bool:
     return PathFinder.find_spec(module.__name__.partition(".")[0]) is not None
 
 
-def _result(answer: Path, returncode: int) -> Any:
-    try:
-        reported = json.loads(answer.read_text())
-    except FileNotFoundError:
+def _result(answer: bytes, returncode: int) -> Any:
+    if not answer:
         raise SparkChildError(
             f"the Spark process ended with code {returncode} and without a result; the files that it staged "
             "are not part of the job; its last lines are above"
-        ) from None
+        )
+    reported = json.loads(answer)
     if "result" in reported:
         return reported["result"]
     kind = getattr(errors, reported["type"], None)
     if isinstance(kind, type) and issubclass(kind, LockgateError):
         raise kind(reported["message"])
     raise SparkChildError(f"{reported['type']}: {reported['message']}; the traceback is above")
-
-
-@contextmanager
-def answer_folder() -> Iterator[Path]:
-    """Yield a temporary folder, locked until the block ends; delete those whose tasks were killed."""
-    delete_abandoned()
-    with tempfile.TemporaryDirectory(prefix=PREFIX) as name, _opened(Path(name)) as folder:
-        wait_for(Path(name)).until_locked(folder, fcntl.LOCK_SH)
-        yield Path(name)
-
-
-def delete_abandoned() -> None:
-    """Delete folders of this user that no process has locked."""
-    for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        # Another task may delete it meanwhile; a file of another user, or a link, cannot be opened.
-        with suppress(OSError), _opened(path) as folder:
-            status = os.fstat(folder)
-            if status.st_uid != os.getuid() or abs(time.time() - status.st_mtime) < LEAST_AGE_S:
-                continue
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        yield folder
-    finally:
-        os.close(folder)
 
 
 def child_environment(parts: Collection[Part] = ALL) -> dict[str, str]:

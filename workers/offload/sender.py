@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from celery.app.amqp import AMQP
-from kombu.common import Broadcast
 from kombu.serialization import dumps
 from kombu.utils.objects import cached_property
 
@@ -204,7 +203,7 @@ class OffloadingAMQP(AMQP):  # type: ignore[misc]
 
     def _is_broadcast(self, queue: Any) -> bool:
         named = self.queues[queue] if isinstance(queue, str) else queue
-        return isinstance(named, Broadcast) or getattr(named.exchange, "type", None) == "fanout"
+        return getattr(named.exchange, "type", None) == "fanout"
 
 
 def sending_of(headers: Mapping[str, Any]) -> str:

@@ -213,7 +213,6 @@ def worker_process(
     pool: str = "prefork",
     application: str = "lockgate.workers",
     environment: Mapping[str, str] | None = None,
-    folder: Path | None = None,
 ) -> Iterator[WorkerProcess]:
     """Run a worker until the block ends; yields when it is ready.
 
@@ -224,7 +223,6 @@ def worker_process(
         pool: Kind of its pool.
         application: Module of the Celery application.
         environment: Additional environment.
-        folder: Folder in which it runs: Celery imports the application from there first.
     """
     command = [sys.executable, "-m", "celery", "-A", application, "worker", "-Q", ",".join(queues)]
     command += ["-n", f"{name}@%h", "-c", "2", "-P", pool, "--without-gossip", "--without-mingle"]
@@ -232,7 +230,6 @@ def worker_process(
         process = subprocess.Popen(
             [*command, "-l", "INFO"],
             env={**os.environ, **(environment or {})},
-            cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

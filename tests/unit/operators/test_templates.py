@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import logging
-import textwrap
 from typing import Any
 
 import pytest
@@ -14,10 +12,12 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from lockgate import operators
 from lockgate.operators.audit import AuditOperator
-from lockgate.operators.blobs import BlobUploadOperator
+from lockgate.operators.blobs import BlobSweepOperator, BlobUploadOperator
 from lockgate.operators.dag_run.operator import CLIENT_LOGGERS, LockgateOperator
 from lockgate.operators.dag_run.parameters import check_bool, filled_in, positive, seconds, seconds_or_none
 from lockgate.operators.jobs import JobCommitOperator, JobSetupOperator
+from lockgate.operators.leases import VolumeVerifyOperator
+from lockgate.operators.recovery import JobRecoveryOperator
 from lockgate.operators.spark import SparkWriteOperator
 from lockgate.operators.tasks import TaskCommitOperator
 from lockgate.storage_core.errors import InvalidInputError
@@ -26,54 +26,26 @@ from tests.support.commit.destination import World
 
 OPERATORS: list[Any] = [getattr(operators, name) for name in operators.__all__ if name != "JobNotifier"]
 
-UNTEMPLATED = {"deferrable", "restricted"}
-"""Airflow decides where a task waits before it renders templates; no template decides what is checked."""
-
-
-def initialisers(operator: Any) -> list[Any]:
-    """Return `__init__` of the operator and of its bases in Lockgate."""
-    return [found.__init__ for found in operator.__mro__ if issubclass(found, LockgateOperator)]
-
 
 def parameters(operator: Any) -> dict[str, inspect.Parameter]:
+    """Return the parameters of an operator and of the base of all."""
     return {
         name: parameter
-        for initialiser in initialisers(operator)
+        for initialiser in (LockgateOperator.__init__, operator.__init__)
         for name, parameter in inspect.signature(initialiser).parameters.items()
         if name not in {"self", "kwargs"}
     }
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.__name__)
-def test_every_parameter_is_a_template_field(operator: Any) -> None:
-    assert set(parameters(operator)) - UNTEMPLATED == set(operator.template_fields) - UNTEMPLATED
-
-
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.__name__)
-def test_every_template_field_is_assigned_plainly(operator: Any) -> None:
-    """Airflow renders after `__init__`, so code there would see the template."""
-    assigned = {
-        target.attr: ast.unparse(node.value)
-        for initialiser in initialisers(operator)
-        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(initialiser))))
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Attribute)
-    }
-    assert {name: assigned.get(name) for name in operator.template_fields} == {
-        name: name for name in operator.template_fields
-    }
-
-
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.__name__)
-def test_mappings_and_lists_are_shown_as_json(operator: Any) -> None:
-    annotations = parameters(operator)
+def test_every_parameter_but_two_is_a_template_field_and_shown_as_json_if_it_is_nested(operator: Any) -> None:
+    """Airflow decides where a task waits before it renders templates; no template decides what is checked."""
+    taken = parameters(operator)
+    assert set(taken) - {"deferrable", "restricted"} == set(operator.template_fields)
     nested = {
         name
         for name in operator.template_fields
-        if any(
-            kind in str(annotations[name].annotation) for kind in ("Mapping", "Sequence", "Suite", "Handle")
-        )
+        if any(kind in str(taken[name].annotation) for kind in ("Mapping", "Sequence", "Suite", "Handle"))
     }
     assert {name for name in nested if operator.template_fields_renderers.get(name) != "json"} == set()
 
@@ -106,50 +78,33 @@ def test_a_function_of_a_mapped_task_stays_a_function() -> None:
     assert (write.python_callable, write.op_kwargs) == (returned, {"day": "x"})
 
 
-def test_numbers_and_references_are_templates() -> None:
-    write: Any = SparkWriteOperator(
-        task_id="write",
-        job={},
-        python_callable="{{ params.module }}:f",
-        task_mib="{{ params.mib }}",  # type: ignore[arg-type]
-        suspend_timeout_s="{{ params.suspend }}",  # type: ignore[arg-type]
-    )
-
-    write.render_template_fields({"params": {"module": "m", "mib": 64, "suspend": 60}})
-
-    assert (write.python_callable, write.task_mib, write.suspend_timeout_s) == ("m:f", "64", "60")
-
-
 @pytest.fixture
 def home(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setenv("LOCKGATE_HOME", str(world.root / "home"))
     return world
 
 
-def test_a_rendered_timeout_counts(home: World) -> None:
-    JobSetupOperator(task_id="setup", destination=home.url, suspend_timeout_s="0.0").execute(  # type: ignore[arg-type]
-        TaskRun().context()
-    )
-    from lockgate.storage_core.commit.recovery.recover import recover_all
-
-    assert [str(result.action) for result in recover_all(home.url)] == ["abort"]
-
-
 @pytest.mark.parametrize(
     ("operator", "options", "message"),
     [
         (JobSetupOperator, {"audit": "False"}, "audit='False' is neither true nor false"),
-        (JobSetupOperator, {"evolve_schema": "False"}, "evolve_schema='False' is neither"),
         (JobSetupOperator, {"suspend_timeout_s": "soon"}, "suspend_timeout_s='soon' is not a number"),
-        (JobCommitOperator, {"allow_empty": "False"}, "allow_empty='False' is neither"),
         (JobCommitOperator, {"timeout_s": "-1"}, "timeout_s='-1' must be seconds, 0 or more"),
         (TaskCommitOperator, {"grace_s": "nan"}, "grace_s='nan' must be seconds"),
         (SparkWriteOperator, {"task_mib": "big"}, "task_mib='big' is not a number"),
         (SparkWriteOperator, {"chunks": "0"}, "chunks='0' must be a whole number, 1 or more"),
         (BlobUploadOperator, {"recreatable": "False"}, "recreatable='False' is neither"),
+        (
+            JobCommitOperator,
+            {"complete_by": "all"},
+            "complete_by='all': must be one of auto, threads, workers",
+        ),
+        (JobRecoveryOperator, {"recover_by": "all"}, "recover_by='all': must be one of"),
+        (BlobSweepOperator, {"sweep_by": "all"}, "sweep_by='all': must be one of"),
+        (VolumeVerifyOperator, {"run_by": "all"}, "run_by='all': must be one of"),
     ],
 )
-def test_text_that_a_template_renders_to_is_understood_or_refused(
+def test_text_that_a_template_renders_to_is_refused_by_the_name_of_its_parameter(
     home: World, operator: type[BaseOperator], options: dict[str, Any], message: str
 ) -> None:
     context = TaskRun().context()
@@ -158,6 +113,7 @@ def test_text_that_a_template_renders_to_is_understood_or_refused(
         JobSetupOperator: {"destination": home.url, "write_name": "other"},
         SparkWriteOperator: {"job": handle, "python_callable": "m:f"},
         BlobUploadOperator: {"files": "/no/such/file"},
+        **{kind: {} for kind in (JobRecoveryOperator, BlobSweepOperator, VolumeVerifyOperator)},
     }
     task = operator(task_id="task", **required.get(operator, {"job": handle}), **options)
 
@@ -211,7 +167,3 @@ def test_store_clients_do_not_fill_the_tasks_log_unless_the_user_asks(
     assert said == {"botocore": logging.WARNING, "boto3": logging.WARNING}
     assert logging.getLogger("urllib3").level == logging.NOTSET
     assert logging.getLogger("s3transfer").level == logging.DEBUG
-
-
-def test_every_operator_has_the_common_base() -> None:
-    assert [operator for operator in OPERATORS if not issubclass(operator, LockgateOperator)] == []
