@@ -104,7 +104,8 @@ def test_another_worker_continues_a_plan_whose_worker_was_killed(tmp_path: Path,
     check_rows_exactly_once(staged)
 
 
-@pytest.mark.parametrize("order", [soak_only(signal.SIGTERM), signal.SIGQUIT], ids=["warm", "cold"])
+@pytest.mark.parametrize("order", [signal.SIGTERM, signal.SIGQUIT], ids=["warm", "cold"])
+@pytest.mark.soak
 def test_another_worker_runs_the_tasks_of_a_preempted_one_without_counting_a_failure(
     tmp_path: Path, settings: Settings, order: signal.Signals
 ) -> None:

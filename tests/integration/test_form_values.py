@@ -305,3 +305,23 @@ def test_without_lists_an_expression_may_call_everything(form: Form, spark: Spar
         columns=["reflect('java.lang.String', 'valueOf', 1) as n"],
     )
     assert [row.n for row in frame.collect()] == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"source": "/nowhere/orders.json"}, "Path does not exist: file:/nowhere/orders.json"),
+        ({"where": "town = 'Gent'"}, "`town` cannot be resolved"),
+        ({"columns": ["cast(id as"]}, "Syntax error"),
+    ],
+)
+def test_an_unreadable_source_is_a_one_line_error_with_a_remedy(
+    form: Form, spark: SparkSession, wrong: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        read_files(spark, **{"source": str(form.folder), "source_format": "json", **wrong})
+
+    message = str(refused.value)
+    assert reason in message
+    assert message.endswith("nothing was staged; correct the parameters and start a new run")
+    assert "\n" not in message

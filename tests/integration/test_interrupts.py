@@ -26,7 +26,7 @@ from lockgate.storage_core.settings import Settings
 from lockgate.workers.task_commit import commit_staged_task
 from tests.support.airflow.task_run import TaskRun
 from tests.support.commit.destination import ManualClock, World, write
-from tests.support.soak import soak_only
+from tests.support.soak import rounds, soak_only
 from tests.support.workers.celery_worker import StagedJob
 
 pytestmark = pytest.mark.fault
@@ -208,7 +208,7 @@ def run_job(world: World) -> bool:
 def test_an_interrupted_job_is_published_whole_or_not_and_the_next_one_goes_on(tmp_path: Path) -> None:
     at = 0
     while True:
-        at += 1
+        at += rounds(3, 1)
         world = World(tmp_path / str(at), (tmp_path / str(at) / "lake").as_uri())
         is_acknowledged = False
         with interrupted(KeyboardInterrupt, at) as handler:
@@ -254,7 +254,7 @@ def test_a_commit_operator_at_its_timeout_succeeds_when_airflow_tries_again(
 ) -> None:
     at = 0
     while True:
-        at += 1
+        at += rounds(7, 1)
         root = tmp_path / str(at)
         monkeypatch.setenv("LOCKGATE_HOME", str(root / "home"))
         world = World(root, (root / "lake").as_uri())

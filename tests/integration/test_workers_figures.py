@@ -18,6 +18,7 @@ from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.dispatch import commit_tasks
 from tests.support.postgres import free_port
+from tests.support.soak import soak_only
 from tests.support.workers.celery_worker import StagedJob, embedded_broker, wait_until, worker_process
 
 pytestmark = pytest.mark.integration
@@ -52,7 +53,7 @@ def entries(figures: dict[str, float]) -> float:
     return figures.get('lockgate_journal_entries_total{journal="main"}', 0)
 
 
-@pytest.mark.parametrize("pool", ["prefork", "solo"])
+@pytest.mark.parametrize("pool", ["prefork", soak_only("solo")])
 def test_a_worker_reports_tasks_by_outcome_and_entries_of_all_its_processes(
     tmp_path: Path, settings: Settings, port: str, pool: str
 ) -> None:

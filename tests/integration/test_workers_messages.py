@@ -85,6 +85,7 @@ def test_a_stopped_worker_has_released_the_messages_of_its_completed_tasks(
     assert [owner for owner in owners(settings) if ":result:" not in owner] == []
 
 
+@pytest.mark.soak
 def test_a_lost_blob_fails_the_task_in_the_worker_process(tmp_path: Path, settings: Settings) -> None:
     result = sent(message_tasks.grow, BIG)
     (reference,) = configured_cache(settings).origin.references(owner=f"receiver:{result.id}")

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
@@ -17,6 +19,7 @@ from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.broker.embedded_broker import find_broker
 from lockgate.workers.celery_app import app
+from lockgate.workers.commands import register
 from lockgate.workers.dispatch import commit_tasks, complete_by_workers, recover_by_workers, sweep_blobs
 from tests.support.s3 import real_server
 from tests.support.workers.celery_worker import (
@@ -110,23 +113,16 @@ def test_a_worker_uses_the_broker_started_by_a_driver_and_starts_none(
     assert find_broker(settings) == before
 
 
-def test_the_broker_commands_start_it_show_its_status_and_stop_it(tmp_path: Path) -> None:
-    environment = {**os.environ, "LOCKGATE_HOME": str(tmp_path / "home")}
-    program = (
-        "import typer; from lockgate.workers.commands import register; "
-        "root = typer.Typer(pretty_exceptions_enable=False); register(root); root()"
-    )
+def test_the_broker_commands_start_it_show_its_status_and_stop_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+    root = typer.Typer(pretty_exceptions_enable=False)
+    register(root)
 
     def run(*arguments: str) -> tuple[int, str]:
-        done = subprocess.run(
-            [sys.executable, "-c", program, "broker", *arguments],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        return done.returncode, done.stdout
+        done = CliRunner().invoke(root, ["broker", *arguments])
+        return done.exit_code, done.stdout
 
     assert run("status", "--json") == (1, '{\n  "running": false\n}\n')
     try:

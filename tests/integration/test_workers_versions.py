@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 from celery.canvas import Signature
@@ -16,39 +15,19 @@ from lockgate.storage_core.errors import MissingPartError
 from lockgate.workers import tasks
 from lockgate.workers.celery_app import app
 from lockgate.workers.dispatch import commit_tasks, complete_by_workers
-from tests.support.soak import soak_only
 from tests.support.workers.celery_worker import StagedJob, WorkerProcess, embedded_broker, worker_process
 
 pytestmark = [pytest.mark.soak, pytest.mark.integration, pytest.mark.fault]
 
-EARLIER_COMMIT: Final = "7676797"
-"""Its journal is of version 1."""
 TASK, SHARD = "Task lockgate.commit_task", "Task lockgate.complete_shard"
 
 
 @contextmanager
 def worker_of(version: str, root: Path) -> Iterator[WorkerProcess]:
-    """Run a worker of the tree, of a simulated version, or of an earlier commit."""
-    application = f"tests.support.workers.{version}" if version.endswith("_version") else "lockgate.workers"
-    tree = earlier_tree(root) if version == EARLIER_COMMIT else None
-    environment = {"PYTHONPATH": str(tree)} if tree else {}
-    log = root / f"{version}.log"
-    with worker_process(
-        log, name=version, application=application, environment=environment, folder=tree
-    ) as worker:
+    """Run a worker of this tree, or of a simulated version."""
+    application = "lockgate.workers" if version == "this" else f"tests.support.workers.{version}"
+    with worker_process(root / f"{version}.log", name=version, application=application) as worker:
         yield worker
-
-
-def earlier_tree(root: Path) -> Path:
-    """Return a folder with the code of an earlier commit."""
-    command = ["git", "-C", str(Path(__file__).parents[2]), "archive", EARLIER_COMMIT]
-    archive = subprocess.run(command, capture_output=True, check=False)
-    if archive.returncode != 0:
-        pytest.skip(f"commit {EARLIER_COMMIT} is not in this clone")
-    tree = root / "earlier"
-    tree.mkdir()
-    subprocess.run(["tar", "-x", "-C", tree], input=archive.stdout, check=True)
-    return tree
 
 
 @pytest.fixture(autouse=True)
@@ -108,28 +87,13 @@ def test_workers_of_two_versions_share_a_job_and_the_newer_one_takes_messages_th
         assert refused.committed_attempts() == []
 
 
-@pytest.mark.soak
-def test_workers_of_an_earlier_commit_and_of_this_one_share_a_job(tmp_path: Path) -> None:
-    with (
-        embedded_broker(tmp_path / "home", LOCKGATE_JOURNAL_URL="none") as settings,
-        worker_of(EARLIER_COMMIT, tmp_path) as older,
-        worker_of("this", tmp_path) as newer,
-    ):
-        finish(StagedJob(tmp_path / "job", settings, files=48))
-        assert min(*done(older).values(), *done(newer).values()) > 0, (done(older), done(newer))
-
-
-@pytest.mark.parametrize("earlier", ["older_version", soak_only(EARLIER_COMMIT)])
-def test_a_worker_that_does_not_know_the_journal_leaves_its_tasks_to_a_newer_one(
-    tmp_path: Path, earlier: str
-) -> None:
+def test_a_worker_that_does_not_know_the_journal_leaves_its_tasks_to_a_newer_one(tmp_path: Path) -> None:
     with (
         embedded_broker(tmp_path / "home") as settings,
-        worker_of(earlier, tmp_path) as older,
+        worker_of("older_version", tmp_path) as older,
         worker_of("this", tmp_path) as newer,
     ):
         finish(StagedJob(tmp_path / "job", settings, files=24))
         assert (done(older)[TASK], done(newer)[TASK]) == (0, 24)
         assert "JournalVersionError" in older.log.read_text()
-        if earlier == "older_version":
-            assert "takes no more messages of queue commit; upgrade it" in older.log.read_text()
+        assert "takes no more messages of queue commit; upgrade it" in older.log.read_text()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-import pytest
-
 from tests.support.cli import Run
 
 
@@ -36,10 +34,3 @@ def test_a_token_file_readable_by_everybody_is_refused(run: Run, tmp_path: Path)
     result = run("blob-server", "--port", "0", "--token-file", str(tokens))
     assert result.exit_code == 2
     assert f"chmod 600 {tokens}" in result.stderr
-
-
-def test_blob_commands_fail_without_a_journal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")
-    result = run("blob-server", "--port", "0")
-    assert result.exit_code == 2
-    assert "blobs need a journal" in result.stderr

@@ -252,13 +252,6 @@ def test_get_overwrites_only_a_file_that_was_named(run: Run, place: Path, librar
     assert run("blobs", "get", NO_JOB, keys["prices.py"], "-o", "gone/file").exit_code == 2
 
 
-def test_a_missing_blob_is_an_error_with_its_exit_code(run: Run, place: Path) -> None:
-    key = f"{'0' * 64}-{'0' * 32}"
-    assert run("blobs", "get", "sales", key).exit_code == 4
-    assert run("blobs", "get", "sales", "no-key").exit_code == 2
-    assert list(place.iterdir()) == []
-
-
 def test_blob_commands_fail_without_a_journal(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")
     result = run("blobs", "list")

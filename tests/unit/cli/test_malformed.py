@@ -21,7 +21,7 @@ def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Stage:
     return stage
 
 
-@pytest.mark.parametrize("stage", RECORDS, indirect=True)
+@pytest.mark.parametrize("stage", ["pending set", "COMMIT_STARTED", "outcome"], indirect=True)
 def test_a_commit_exits_with_3_and_names_a_malformed_record(run: Run, stage: Stage) -> None:
     result = run("jobs", "commit", stage.world.url, "sales", "--take-over")
     assert (result.exit_code, result.stdout) == (3, "")
@@ -31,9 +31,7 @@ def test_a_commit_exits_with_3_and_names_a_malformed_record(run: Run, stage: Sta
     assert stage.world.visible() == stage.visible
 
 
-@pytest.mark.parametrize(
-    "stage", ["job.json", "COMMIT_STARTED", "COMMIT_SUCCESS", "COMMIT_FAIL"], indirect=True
-)
+@pytest.mark.parametrize("stage", ["job.json", "COMMIT_SUCCESS"], indirect=True)
 def test_showing_a_job_with_malformed_markers_exits_with_3_and_listing_continues(
     run: Run, stage: Stage
 ) -> None:
@@ -47,9 +45,7 @@ def test_showing_a_job_with_malformed_markers_exits_with_3_and_listing_continues
     assert details["old-g1"] == ""
 
 
-@pytest.mark.parametrize(
-    "stage", ["job.json", "COMMIT_STARTED", "COMMIT_SUCCESS", "COMMIT_FAIL"], indirect=True
-)
+@pytest.mark.parametrize("stage", ["job.json", "COMMIT_FAIL"], indirect=True)
 def test_a_recovery_exits_with_3_at_a_malformed_marker_and_settles_the_other_jobs(
     run: Run, stage: Stage, settings: Settings
 ) -> None:

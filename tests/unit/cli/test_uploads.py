@@ -56,13 +56,6 @@ def test_uploads_list_shows_size_and_cost_by_action(
     assert report["total"]["monthly_cost_usd"] == pytest.approx(3.072)
 
 
-def test_a_destination_without_uploads_prints_one_line(
-    run: Run, destination: str, settings: Settings
-) -> None:
-    committed_job(destination, settings)
-    assert run("uploads", "list", destination).stdout == f"no open upload at {destination}\n"
-
-
 def test_uploads_abort_aborts_only_uploads_in_the_named_folder(
     run: Run, destination: str, settings: Settings
 ) -> None:
@@ -107,7 +100,7 @@ def test_uploads_expect_exits_with_8_unless_exactly_that_many_are_open(
     assert document(completed) == {"destination": destination, "expected": 0, "open": 2}
 
 
-@pytest.mark.parametrize("age", ["7", "d", "-1d", "1w", "1 d", "1h30m", "now"])
+@pytest.mark.parametrize("age", ["7", "-1d", "1h30m"])
 def test_an_invalid_age_is_named_in_the_error(run: Run, destination: str, age: str) -> None:
     result = run("uploads", "list", destination, f"--older-than={age}")
 

@@ -11,14 +11,12 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from celery.contrib.testing.worker import start_worker
 
-from lockgate.operators.blobs import BlobSweepOperator, BlobUploadOperator, summary_table
+from lockgate.operators.blobs import BlobSweepOperator, BlobUploadOperator
 from lockgate.storage_core.blobs.blob_protocol import Artefacts, BlobInfo
 from lockgate.storage_core.blobs.open_blobs import open_blobs
-from lockgate.storage_core.blobs.reports import Amount, BlobSweepReport, Why
-from lockgate.storage_core.errors import MissingPartError, ObjectNotFoundError, StoreUnavailableError
+from lockgate.storage_core.errors import ObjectNotFoundError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.settings import load_settings
-from lockgate.workers import gather
 from lockgate.workers.celery_app import QUEUES, app
 from tests.support.airflow.task_run import TaskRun
 from tests.support.commit.destination import ManualClock
@@ -83,17 +81,6 @@ def test_a_directory_is_uploaded_completely_under_the_named_job(home: Path) -> N
         assert {blob.guarantee for blob in blobs.page("sales-g1")} == {"recreatable"}
 
 
-def test_a_failed_upload_leaves_no_referenced_blob(library: Path) -> None:
-    FAILPOINTS.arm({"blob-ha.put.before": "refuse"})
-
-    with pytest.raises(StoreUnavailableError):
-        upload([str(library)])
-
-    with open_blobs(load_settings()) as blobs:
-        assert blobs.page() == []
-        assert blobs.sweep(dry_run=True, orphans=True).swept == {}
-
-
 @pytest.mark.parametrize("options", [{"files": ["/gone"]}, {"files": [], "use": "log"}])
 def test_a_file_that_cannot_be_uploaded_fails_the_task_without_retry(options: dict[str, Any]) -> None:
     with pytest.raises(AirflowFailException, match="nothing was"):
@@ -119,37 +106,8 @@ def test_a_worker_of_the_queue_sweep_runs_the_sweep_if_a_broker_is_named() -> No
         assert sweep(timeout_s=60) == {"staged": {"blobs": 1, "size_bytes": 8}}
 
 
-def test_without_a_worker_the_task_fails_and_nothing_is_swept_locally(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(gather, "PING_S", 0.1)
-    put_long_ago()
-    with memory_broker(), pytest.raises(AirflowFailException, match=MissingPartError.__name__):
-        sweep(grace_s=0.2)
-    with open_blobs(load_settings()) as blobs:
-        assert len(blobs.page()) == 1
-
-
 def test_a_refused_delete_fails_the_task() -> None:
     put_long_ago()
     FAILPOINTS.arm({"blob-ha-delete.delete_many.before": "refuse"})
     with pytest.raises(AirflowException, match="1 blobs were left"):
         sweep()
-
-
-@pytest.mark.parametrize("options", [{"report_only": "False"}, {"orphans": "None"}, {"sweep_by": "threads"}])
-def test_invalid_options_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(AirflowFailException, match="nothing was done"):
-        sweep(**options)
-
-
-def test_the_summary_has_one_line_per_reason() -> None:
-    swept = {Why.STAGED: Amount(blobs=2, size_bytes=10)}
-    report = BlobSweepReport(is_dry_run=False, swept=swept, final_jobs=1)
-
-    heading, _, *lines = summary_table(report).splitlines()
-    assert heading.split() == ["what", "number", "bytes"]
-    assert [line.rsplit(maxsplit=2) for line in lines] == [
-        ["unreferenced for an interval: deleted", "2", "10"],
-        ["ended jobs", "1", "-"],
-    ]

@@ -68,25 +68,13 @@ def test_installing_again_changes_nothing_and_reports_it(folder: Path) -> None:
     assert contents(folder) == before
 
 
-def test_a_deleted_stub_is_written_again_and_the_others_are_kept(folder: Path) -> None:
-    dags("install", folder)
-    (folder / STUBS[2]).unlink()
-
-    result = dags("install", folder, "--json")
-
-    assert result.stdout.count('"written"') == 1
-    assert (folder / STUBS[2]).is_file()
-
-
 @pytest.mark.parametrize(
     "occupy",
     [
-        lambda path: path.write_text("# a DAG of the user\n"),
         lambda path: path.write_text(path.with_name("installed").read_text() + "dag.schedule = None\n"),
-        lambda path: path.mkdir(),
         lambda path: path.symlink_to(path.with_name("nowhere.py")),
     ],
-    ids=["a file of the user", "an edited stub", "a folder", "a broken link"],
+    ids=["an edited stub", "a broken link"],
 )
 def test_a_file_with_the_name_of_a_stub_is_never_overwritten_and_nothing_else_is_written(
     folder: Path, tmp_path: Path, occupy: Any

@@ -1,93 +1,74 @@
-"""The DAG files parse fast, import nothing heavy and have the structure that the design requires."""
+"""The DAG files and the examples parse fast, import nothing heavy and have the structure of the design."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
+import re
+import runpy
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from examples import dags as examples
+from lockgate.operators import JobSetupOperator
+from lockgate.operators.blobs import sweep_interval
 from lockgate.operators.dag_files import dag_names, dags_dir
+from tests.support.airflow.preloaded import answer_of
 
 pytestmark = pytest.mark.slow
 
 HEAVY = ("pyspark", "great_expectations", "boto3", "botocore", "pandas", "pyarrow", "celery", "numpy")
 
-ROUNDS = 5
-"""How often each file is parsed, each time in a new process that has Airflow's modules only."""
+ROUNDS = 3
+"""How often each DAG file is parsed, each time in a new process that has Airflow's modules only."""
 
 PARSE = """
-import datetime, json, os, runpy, sys, time
-import airflow.sdk
-from airflow.sdk import DAG, Asset, AssetAlias, BaseOperator, Param
-import airflow.sdk.definitions.mappedoperator, airflow.sdk.exceptions
-Asset("s3://bucket/key")  # Airflow asks every provider for handlers of URIs: Amazon's imports boto3
-for schedule in ("@daily", datetime.timedelta(minutes=5), [Asset("a")]):
-    DAG("airflows-own", schedule=schedule)
-airflows = set(sys.modules)
-files, heavy = map(json.loads, sys.argv[1:])
-for file in files:
-    child = os.fork()
-    if child == 0:
-        break
-    if os.waitpid(child, 0)[1] != 0:
-        sys.exit(f"{file} does not parse")
-else:
-    sys.exit()
+import runpy, time
 began_s = time.process_time()
-module = runpy.run_path(file)
+dag = runpy.run_path({file!r})["dag"]
 seconds = time.process_time() - began_s
-dag = module["dag"]
-print(json.dumps({
+answer({{
     "seconds": seconds,
-    "heavy": [name for name in heavy if name in sys.modules and name not in airflows],
+    "heavy": [name for name in {heavy} if name in sys.modules and name not in airflows],
     "dag_id": dag.dag_id,
-    "params": {name: dag.params.get_param(name).schema for name in dag.params},
-    "given": {name: dag.params.get_param(name).resolve(suppress_exception=True) for name in dag.params},
-    "upstream": {task.task_id: sorted(task.upstream_task_ids) for task in dag.tasks},
+    "params": {{name: dag.params.get_param(name).schema for name in dag.params}},
+    "given": {{name: dag.params.get_param(name).resolve(suppress_exception=True) for name in dag.params}},
+    "upstream": {{task.task_id: sorted(task.upstream_task_ids) for task in dag.tasks}},
     "setups": [task.task_id for task in dag.tasks if task.is_setup],
     "teardowns": [task.task_id for task in dag.tasks if task.is_teardown],
     "mapped": [task.task_id for task in dag.tasks if task.is_mapped],
     "schedule": str(dag.schedule),
-}))
+}})
 """
+
+FOLDER = Path(examples.__file__).parent
+EXAMPLES = sorted(file for file in FOLDER.glob("*.py") if file.stem != "__init__")
+GUIDE = FOLDER.parents[1] / "docs" / "guides" / "airflow.md"
+NEEDS_A_LOGICAL_DATE = re.compile(
+    r"{{[^}]*\b(ds|ts|ds_nodash|ts_nodash|logical_date|data_interval_\w+)\b(?<!\| ds)"
+)
+
+
+def parsed_file(file: Path) -> dict[str, Any]:
+    return dict(answer_of(PARSE.format(file=str(file), heavy=HEAVY)))
 
 
 @pytest.fixture(scope="module")
 def parsed() -> dict[str, Any]:
-    """Parse each DAG file in a fork of a process that has imported Airflow, like Airflow's DAG processor."""
+    """Parse each DAG file some times; return what the first time found, and the shortest time."""
     files = [dags_dir() / f"{name}.py" for name in dag_names()]
-    found = parse(*files * ROUNDS)
-    rounds = [found[n * len(files) : (n + 1) * len(files)] for n in range(ROUNDS)]
+    rounds = [[parsed_file(file) for file in files] for _ in range(ROUNDS)]
     return {
         file.stem: {**dags[0], "seconds": min(dag["seconds"] for dag in dags)}
         for file, *dags in zip(files, *rounds, strict=True)
     }
 
 
-def parse(*files: Path) -> list[dict[str, Any]]:
-    command = [sys.executable, "-c", PARSE, json.dumps([str(file) for file in files]), json.dumps(HEAVY)]
-    # Installed modules have byte code: from the second round on, it exists.
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
-    output = subprocess.run(
-        command, check=True, capture_output=True, text=True, timeout=400, env=environment
-    ).stdout
-    return [json.loads(line) for line in output.splitlines() if line.startswith('{"seconds"')]
-
-
 def test_there_are_seven_dags_named_like_their_files(parsed: dict[str, Any]) -> None:
     names = (
-        "blob_sweep",
-        "dataset_commit",
-        "job_recovery",
-        "journal_checkpoint",
-        "lease_recovery",
-        "upload_sweep",
-        "volume_verify",
+        *("blob_sweep", "dataset_commit", "job_recovery", "journal_checkpoint", "lease_recovery"),
+        *("upload_sweep", "volume_verify"),
     )
     assert {stem: dag["dag_id"] for stem, dag in parsed.items()} == {name: name for name in names}
 
@@ -117,64 +98,74 @@ def test_the_main_job_runs_from_set_up_to_commit_and_its_teardown_aborts(parsed:
     assert (dag["teardowns"], dag["mapped"]) == (["abort"], ["commit_tasks"])
 
 
-def test_every_param_of_the_main_jobs_form_describes_its_values(parsed: dict[str, Any]) -> None:
-    params = parsed["dataset_commit"]["params"]
-
-    assert set(params) >= {"source", "destination", "mode", "partition_by", "format", "suite"}
-    assert params["mode"]["enum"] == ["append", "replace", "fail"]
-    assert [
-        name for name, schema in params.items() if not schema.get("type") or not schema.get("title")
-    ] == []
-
-
-def test_the_form_requires_only_the_source_and_the_destination(
+def test_the_form_of_the_main_job_describes_its_params_and_requires_source_and_destination(
     parsed: dict[str, Any],
 ) -> None:
-    dag = parsed["dataset_commit"]
+    params, given = parsed["dataset_commit"]["params"], parsed["dataset_commit"]["given"]
 
+    assert [name for name, schema in params.items() if not (schema.get("type") and schema.get("title"))] == []
     # Airflow's form refuses an empty string in a field that is not nullable.
-    empty = [name for name, value in dag["given"].items() if value in (None, "", [], {})]
-    assert [name for name in empty if "null" not in dag["params"][name]["type"]] == ["source", "destination"]
-
-
-def test_the_form_shows_required_params_without_opening_a_section(parsed: dict[str, Any]) -> None:
-    params = parsed["dataset_commit"]["params"]
-
+    empty = [name for name, value in given.items() if value in (None, "", [], {})]
+    assert [name for name in empty if "null" not in params[name]["type"]] == ["source", "destination"]
     open_at_once = [name for name, schema in params.items() if "section" not in schema]
     assert open_at_once == ["source", "source_format", "destination", "mode", "description"]
 
 
-def test_recovery_runs_every_five_minutes_the_sweep_every_hour_and_journal_maintenance_every_day(
-    parsed: dict[str, Any],
+def test_each_maintenance_dag_has_its_schedule(
+    parsed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert parsed["job_recovery"]["schedule"] == "0:05:00"
     assert parsed["upload_sweep"]["schedule"] == "@hourly"
     assert parsed["journal_checkpoint"]["schedule"] == "@daily"
-
-
-def test_blobs_are_swept_every_retention_interval(
-    parsed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
     assert parsed["blob_sweep"]["schedule"] == "0:30:00"
     monkeypatch.setenv("LOCKGATE_RETENTION_INTERVAL_S", "60")
-
-    (dag,) = parse(dags_dir() / "blob_sweep.py")
-    assert dag["schedule"] == "0:01:00"
-
-
-def test_the_example_in_the_documentation_parses(tmp_path: Path) -> None:
-    guide = (dags_dir().resolve().parent / "docs" / "guides" / "airflow.md").read_text()
-    example = tmp_path / "sales.py"
-    example.write_text(guide.split("```python\n", 1)[1].split("```", 1)[0])
-
-    [dag] = parse(example)
-
-    assert (dag["dag_id"], dag["teardowns"]) == ("sales", ["abort"])
-    # For an Asset with an s3:// URI, Airflow imports its Amazon provider, which imports boto3.
-    assert set(dag["heavy"]) <= {"boto3", "botocore"}
+    assert sweep_interval() == timedelta(minutes=1)
 
 
 def test_dag_files_hold_no_logic() -> None:
     for file in dags_dir().glob("*.py"):
         source = file.read_text()
         assert not [word for word in ("def ", "if ", "for ", "try:", "lambda") if f"\n{word}" in source], file
+
+
+def test_the_example_in_the_documentation_parses(tmp_path: Path) -> None:
+    example = tmp_path / "sales.py"
+    example.write_text(GUIDE.read_text().split("```python\n", 1)[1].split("```", 1)[0])
+
+    dag = parsed_file(example)
+
+    assert (dag["dag_id"], dag["teardowns"]) == ("sales", ["abort"])
+    # For an Asset with an s3:// URI, Airflow imports its Amazon provider, which imports boto3.
+    assert set(dag["heavy"]) <= {"boto3", "botocore"}
+
+
+def test_each_example_parses_and_imports_nothing_heavy() -> None:
+    parsed = {file.stem: parsed_file(file) for file in EXAMPLES}
+
+    assert [*parsed] == [
+        *("asset_scheduled", "nightly_append", "pandas_only", "partition_overwrite", "year_backfill")
+    ]
+    assert {stem: dag["dag_id"] for stem, dag in parsed.items()} == {stem: stem for stem in parsed}
+    assert {stem: dag["heavy"] for stem, dag in parsed.items() if dag["heavy"]} == {}
+    assert [stem for stem, dag in parsed.items() if dag["teardowns"] != ["abort"]] == ["asset_scheduled"]
+
+
+@pytest.mark.parametrize("file", [*EXAMPLES, GUIDE], ids=lambda file: file.stem)
+def test_an_example_needs_no_logical_date_and_gives_spark_an_s3_file_system_for_its_source(
+    file: Path,
+) -> None:
+    text = file.read_text()
+
+    assert NEEDS_A_LOGICAL_DATE.findall(text.replace("| ds }}", "}}")) == []
+    for dag in re.findall(r"^def \w+\(spark.*?^    setup >>", text, re.MULTILINE | re.DOTALL):
+        assert ("s3a://" in dag) <= ("reads_s3=True" in dag)
+
+
+@pytest.mark.parametrize(
+    "file", [file for file in EXAMPLES if file.stem != "asset_scheduled"], ids=lambda file: file.stem
+)
+def test_an_example_whose_form_names_a_destination_checks_it(file: Path) -> None:
+    dag = runpy.run_path(str(file))["dag"]
+    setup = next(task for task in dag.tasks if isinstance(task, JobSetupOperator))
+
+    assert setup.restricted == ("destination" in dag.params)

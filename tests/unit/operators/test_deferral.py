@@ -17,7 +17,6 @@ from airflow.sdk.exceptions import (
     AirflowSensorTimeout,
     TaskDeferred,
 )
-from celery import states
 from celery.contrib.testing.worker import start_worker
 
 from lockgate.operators import (
@@ -157,12 +156,6 @@ def test_a_resumed_task_sends_nothing_again(staged: StagedJob, monkeypatch: pyte
     assert resume(operator, found, event)["tasks"] == 6
 
 
-def test_the_job_is_suspended_beyond_the_time_limit_while_its_task_is_deferred(staged: StagedJob) -> None:
-    deferred(commit_tasks(staged, suspend_timeout_s=0.0, timeout_s=3600.0))
-    [job] = list_jobs(staged.destination)
-    assert job.lease is JobLeaseState.SUSPENDED
-
-
 def test_a_mapped_task_that_ends_does_not_shorten_the_suspension_of_those_that_are_deferred(
     staged: StagedJob,
 ) -> None:
@@ -194,30 +187,6 @@ def test_after_the_deadline_the_task_is_resumed_and_fails_with_what_is_open(stag
     assert event == {"why": "the time is over"}
 
     with pytest.raises(OutcomeUnknownError, match="6 of 6 tasks gave no answer"):
-        resume(operator, found, event)
-
-
-def test_a_task_that_a_workers_shutdown_interrupted_is_sent_again_by_the_resumed_task(
-    staged: StagedJob,
-) -> None:
-    operator = commit_tasks(staged)
-    found = deferred(operator)
-    with worker():
-        event = event_of(restored(found))
-        batch = found.kwargs["batch"]
-        app.backend.store_result(f"{batch}-0", None, states.REVOKED)
-        assert resume(operator, found, event)["tasks"] == 6
-    assert staged.committed_attempts() == staged.task_ids
-
-
-def test_the_error_of_a_worker_is_raised_by_the_resumed_task_without_a_retry(staged: StagedJob) -> None:
-    next(staged.staging.rglob("*.parquet")).write_bytes(b"changed")
-    operator = commit_tasks(staged)
-    found = deferred(operator)
-    with worker():
-        event = event_of(restored(found))
-
-    with pytest.raises(AirflowFailException, match="is not a complete"):
         resume(operator, found, event)
 
 
@@ -283,21 +252,6 @@ def test_recovery_defers_and_reports_what_the_workers_did(
 
     assert resume(operator, found, event) == {"roll forward": 1}
     assert world.visible() == {"a.txt": b"1"}
-
-
-def test_what_workers_do_not_recover_the_resumed_task_does(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LOCKGATE_HOME", str(world.root / "home"))
-    job = world.open_job("sales")
-    write(job, "task-0", {"a.txt": b"1"})
-    die_at("complete.complete.before", job.commit)
-    operator = JobRecoveryOperator(
-        task_id="recover", destinations=[world.url], recover_by="workers", grace_s=0, deferrable=True
-    )
-    found = deferred(operator)
-
-    assert resume(operator, found, event_of(restored(found))) == {"roll forward": 1}
 
 
 def test_the_default_is_that_of_airflow(monkeypatch: pytest.MonkeyPatch) -> None:

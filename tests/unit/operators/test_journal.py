@@ -75,17 +75,6 @@ def test_a_reason_for_safe_mode_is_dropped_after_the_verification(journal: Journ
     assert look_after()["pruned_entries"] == 3
 
 
-def test_an_inconsistent_journal_stays_in_safe_mode(journal: Journal) -> None:
-    add_operators_reason(journal, "maintenance")
-    with journal.database.write() as connection:
-        connection.exec_driver_sql("DELETE FROM lease WHERE resource = 'b'")
-
-    with pytest.raises(AirflowFailException, match="lease b is missing"):
-        look_after(leave_safe_mode="operator")
-
-    assert [one.reason for one in journal.status().safe_reasons] == ["operator"]
-
-
 def test_an_inconsistent_journal_fails_the_task_without_retry_and_is_not_pruned(
     journal: Journal,
 ) -> None:

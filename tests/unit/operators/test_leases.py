@@ -63,18 +63,6 @@ def test_in_safe_mode_nothing_is_removed_and_the_log_says_why(
     assert "nothing of deleted files was removed: " in capsys.readouterr().out
 
 
-def test_a_file_whose_writer_lives_is_left_alone(ended: Settings) -> None:
-    with open_files(ended, writes=True) as files:
-        writer = files.create("/live.log")
-        writer.write(b"x")
-        writer.flush()
-        time.sleep(1)
-        assert run()["recovered"] == 1  # the ended one
-        writer.write(b"y")
-        writer.close()
-        assert files.open("/live.log").read() == b"xy"
-
-
 def test_a_file_whose_volume_is_away_fails_the_task_which_names_it(ended: Settings) -> None:
     volumes = ended.home_dir / "volumes"
     volumes.rename(ended.home_dir / "away")

@@ -62,12 +62,6 @@ def test_tasks_without_a_job_lead_to_the_page_of_their_kind() -> None:
     }
 
 
-def test_recovery_of_one_job_leads_to_that_job() -> None:
-    task = JobRecoveryOperator(task_id="recover", destination=HANDLE["destination"], job_id="sales-g1")
-
-    assert pushed_before_execute(task) == {"_link_lockgate_job": f"plugin/lockgate/{PAGE}"}
-
-
 def test_a_set_up_shows_its_job_and_writes_its_address_into_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,14 +72,6 @@ def test_recovery_deletes_the_set_up_artefacts_of_a_job_that_it_ends(world: Worl
     assert bytes_of(world) == []
 
 
-def test_a_report_only_recovery_changes_nothing(world: World) -> None:
-    decided(world)
-
-    assert recover(destinations=[world.url], report_only=True) == {"roll forward": 1}
-
-    assert world.visible() == {}
-
-
 def test_a_job_is_aborted_for_a_reason_and_its_data_deleted(world: World) -> None:
     job = world.open_job("sales")
     write(job, "task-0", {"a.txt": b"1"})
@@ -164,11 +156,6 @@ def test_the_table_has_one_line_per_job_and_aligned_columns(world: World) -> Non
     }.items():
         at = lines[0].index(heading)
         assert {next(c for c in cells if line[at:].startswith(c)) for line in lines[2:]} == cells
-
-
-def test_an_unknown_value_of_recover_by_is_refused(world: World) -> None:
-    with pytest.raises(AirflowFailException, match=r"recover_by='unknown'.*nothing was done"):
-        recover(destinations=[world.url], recover_by="unknown")
 
 
 def test_an_unreachable_destination_does_not_delay_the_others(world: World, tmp_path: Path) -> None:

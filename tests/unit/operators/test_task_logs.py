@@ -167,7 +167,7 @@ def test_a_damaged_part_of_a_log_is_shown_as_a_line_that_reports_it(folder: Fold
     assert [line for line in lines if "cannot be read" in line and TASK in line]
 
 
-@pytest.mark.parametrize("state", ["success", TaskInstanceState.FAILED, "up_for_retry", None])
+@pytest.mark.parametrize("state", ["success", TaskInstanceState.FAILED, None])
 def test_an_incomplete_log_of_an_ended_task_is_reported_as_incomplete(
     folder: Folder, state: str | None
 ) -> None:
@@ -179,7 +179,7 @@ def test_an_incomplete_log_of_an_ended_task_is_reported_as_incomplete(
     assert f"{TASK} was published only up to byte 6" in last
 
 
-@pytest.mark.parametrize("ti", [None, *map(TaskInstanceState, ("running", "deferred", "restarting"))])
+@pytest.mark.parametrize("ti", [None, *map(TaskInstanceState, ("running", "deferred"))])
 def test_a_log_that_may_grow_is_shown_without_a_notice(folder: Folder, ti: TaskInstanceState | None) -> None:
     file = folder.write(TASK, "first\n")
     task_logs._writer(file).publish()
@@ -263,27 +263,6 @@ def test_a_followed_file_is_published_at_each_tick_and_as_a_whole_at_its_end(
     for thread in threading.enumerate():
         if thread.name == "lockgate-logs":
             thread.join()
-
-
-def test_publishing_of_a_file_is_retried_after_a_failure(
-    world: BlobWorld, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    file, other, ticks = tmp_path / "log", tmp_path / "other", Ticks()
-    other.write_text("other\n")
-    follower = LogPublisher(
-        lambda path: LogWriter(world.server, Log(name=path.name), path), every_s=lambda: 10.0, clock=ticks
-    )
-    follower.follow(file)
-    follower.follow(other)
-    follower.publish()
-    assert "is published later" in caplog.text
-    assert log_text(LogReader(world.server, Log(name="other"))) == "other\n"
-    file.write_text("first\n")
-    follower.publish()
-    assert log_text(LogReader(world.server, Log(name="log"))) == "first\n"
-    follower.finish(file)
-    follower.finish(other)
-    ticks.tick.release()
 
 
 def test_a_fork_follows_nothing(world: BlobWorld, tmp_path: Path) -> None:

@@ -63,10 +63,6 @@ def test_mapped_operators_commit_their_chunks_and_a_retry_commits_nothing_twice(
     assert staged.visible_rows() == staged.all_rows
 
 
-def test_an_empty_chunk_commits_nothing(staged: StagedJob) -> None:
-    assert commit_tasks(staged, []) == {"tasks": 0, "files": 0, "rows": 0, "bytes": 0}
-
-
 def test_the_job_is_suspended_after_the_step_also_when_it_fails(staged: StagedJob) -> None:
     next(staged.staging.rglob("*.parquet")).write_bytes(b"changed")
 

@@ -271,15 +271,6 @@ def test_each_package_of_a_list_must_be_allowed(given: str) -> None:
             check_parameters(lists, parameters)
 
 
-def test_an_audit_without_a_master_is_allowed_whatever_the_list_of_spark_has(
-    restricted: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LOCKGATE_TRIGGER_SPARK", '["spark.executor.memory=*"]')
-    handle = {**HANDLE, "destination": str(restricted)}
-
-    AuditOperator(task_id="audit", restricted=True, job=handle).pre_execute(TaskRun().context())
-
-
 def allow_lists_of_defaults() -> AllowLists:
     return AllowLists(spark_settings=Settings.model_fields["trigger_spark"].default)
 

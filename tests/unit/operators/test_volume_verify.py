@@ -74,21 +74,3 @@ def test_a_damaged_replica_is_quarantined_and_copied_with_repair(
         assert log.read_bytes().endswith(b"flushed")
     with pytest.raises(AirflowException, match="0 replicas quarantined, 0 copied: unreachable"):
         run(repair=True)
-
-
-def test_the_only_replica_is_named_with_repair(settings: Settings) -> None:
-    with open_files(settings, writes=True) as files, files.create("/a.log") as writer:
-        writer.write(b"flushed")
-    (log,) = (settings.home_dir / "volumes").glob("*/*.log")
-    log.write_bytes(log.read_bytes()[:-1] + b"?")
-    with pytest.raises(
-        AirflowException, match=r"1 findings, 0 replicas quarantined, 0 copied: corrupt.*a\.log"
-    ):
-        run(repair=True)
-
-
-@pytest.mark.parametrize("wrong", [{"repair": "True"}, {"run_by": "nobody"}])
-def test_wrong_arguments_fail_without_retry(settings: Settings, wrong: dict[str, str]) -> None:
-    assert settings.home_dir
-    with pytest.raises(AirflowFailException, match=next(iter(wrong))):
-        run(**wrong)

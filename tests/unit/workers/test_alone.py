@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from celery.contrib.testing.worker import start_worker
 
 from lockgate.storage_core.errors import InvalidInputError, MissingPartError, OutcomeUnknownError
 from lockgate.storage_core.settings import Settings
@@ -41,6 +40,18 @@ def test_without_a_worker_the_error_names_the_command_that_starts_one(
     monkeypatch.setattr(gather, "PING_S", 0.1)
 
     with pytest.raises(MissingPartError, match=r"celery -A lockgate\.workers worker -Q commit"):
+        commit_tasks(*staged.ids, staged.task_ids, grace_s=0.2)
+
+
+def test_a_worker_that_listens_to_other_queues_only_is_not_counted(
+    staged: StagedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gather, "PING_S", 0.5)
+
+    with (
+        start_worker(app, pool="solo", perform_ping_check=False, queues=["sweep"], shutdown_timeout=30),
+        pytest.raises(MissingPartError, match="no worker listens on queue 'commit'"),
+    ):
         commit_tasks(*staged.ids, staged.task_ids, grace_s=0.2)
 
 
@@ -91,17 +102,3 @@ def test_every_task_has_a_route() -> None:
 def test_only_redis_is_accepted_as_a_result_backend(url: str) -> None:
     with pytest.raises(InvalidInputError, match="is not a Redis"):
         result_backend(url)
-
-
-def test_importing_the_package_neither_imports_celery_nor_reads_a_setting() -> None:
-    program = "import sys, workers; print('celery' in sys.modules); print(workers.app.main)"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-        env={"LOCKGATE_BROKER_URL": "nonsense", "PATH": ""},
-    )
-
-    assert done.stdout.split() == ["False", "lockgate"]

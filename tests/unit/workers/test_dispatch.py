@@ -9,7 +9,6 @@ import pytest
 from celery.contrib.testing.worker import start_worker
 
 from lockgate.storage_core.errors import (
-    ConflictError,
     InvalidInputError,
     LockgateError,
     ObjectNotFoundError,
@@ -123,13 +122,6 @@ def test_a_decided_plan_is_completed_by_workers(staged: StagedJob) -> None:
 
     assert (receipt.files, receipt.rows) == (6, 60)
     assert staged.visible_rows() == staged.all_rows
-
-
-def test_commits_of_a_job_that_has_ended_are_refused(staged: StagedJob) -> None:
-    staged.attach().abort()
-
-    with pytest.raises(ConflictError):
-        commit_tasks(*staged.ids, staged.task_ids[:1])
 
 
 def test_a_worker_recovers_files_and_maintains_volumes(

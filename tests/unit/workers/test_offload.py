@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,6 @@ from celery import Celery, Task, chain, chord, group
 from celery.contrib.testing.worker import start_worker
 from celery.exceptions import Ignore, Reject
 from kombu import Exchange, Queue
-from kombu.common import Broadcast
 
 from lockgate.storage_core.blobs.cache.process_cache import close_caches, configured_cache
 from lockgate.storage_core.errors import CorruptBlobError, FencedError, InvalidInputError, ObjectNotFoundError
@@ -68,35 +65,6 @@ def test_a_message_below_the_threshold_is_unchanged(guest: Guest) -> None:
     with guest.working():
         assert got(sent) == SMALL
     assert not (guest.settings.home_dir / "journal.db").exists()
-
-
-def test_small_messages_import_no_blob_modules(tmp_path: Path) -> None:
-    script = f"""
-import sys
-from celery import Celery
-from lockgate.storage_core.settings import Settings
-from lockgate.workers.offload import install_offload
-app = Celery("guest", broker="memory://", backend="cache+memory://")
-install_offload(app, Settings(home={str(tmp_path)!r}))
-app.send_task("some", ("small",))
-heavy = ("sqlalchemy", "lockgate.storage_core.blobs", "lockgate.workers.offload.receiver")
-print([name for name in heavy if name in sys.modules])
-"""
-    completed = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=120)
-    assert completed.stdout.strip() == b"[]", completed.stdout
-
-
-def test_a_message_on_the_wire_is_small_for_arguments_of_any_size(guest: Guest) -> None:
-    guest.app.send_task("guest.unknown", (BIG * 100,))
-    with (
-        guest.app.connection_for_read() as connection,
-        connection.SimpleQueue(guest.app.conf.task_default_queue) as queue,
-    ):
-        message = queue.get(timeout=PATIENCE_S)
-        message.ack()
-    assert len(message.body) < 500
-    assert message.payload[:2] == [[], {GUARD: True}]
-    assert message.headers[HEADER]["envelope"]["size_bytes"] > 500_000
 
 
 def test_messages_of_a_job_belong_to_it_and_are_deleted_when_it_fails(guest: Guest) -> None:
@@ -311,21 +279,6 @@ def test_a_worker_without_offloading_fails_the_task_without_calling_it(guest: Gu
     stranger.close()
 
 
-def test_receivers_of_a_broadcast_are_not_counted_and_its_blob_expires(guest: Guest) -> None:
-    queue = Broadcast(f"{guest.app.main}-all", queue=f"{guest.app.main}-all-1", auto_delete=False)  # type: ignore[no-untyped-call]
-    guest.app.conf.task_queues = [queue]
-    take = guest.task(lambda value: value[:1])
-    sent = take.apply_async((BIG,), queue=queue, exchange=queue.exchange, routing_key="")
-    (reference,) = guest.references
-    with guest.app.connection_for_read() as connection:
-        queue(connection.default_channel).declare()  # type: ignore[no-untyped-call]
-    again = take.apply_async((BIG,), queue=queue.name)
-    with guest.working():
-        assert got(again) == "x"
-    assert reference.owner == f"receiver:{sent.id}"
-    assert f"receiver:{again.id}" in guest.owners
-
-
 def test_a_fanout_queue_of_another_class_is_a_broadcast_too(guest: Guest) -> None:
     everyone = Exchange(f"{guest.app.main}-all", type="fanout")
     guest.app.conf.task_queues = [Queue(f"{guest.app.main}-all-1", everyone)]
@@ -339,7 +292,7 @@ def test_a_fanout_queue_of_another_class_is_a_broadcast_too(guest: Guest) -> Non
     assert {f"receiver:{sent.id}", f"receiver:{again.id}"} <= set(guest.owners)
 
 
-@pytest.mark.parametrize("wait", ["countdown", "eta", "naive eta", "retry"])
+@pytest.mark.parametrize("wait", ["eta", "naive eta", "retry"])
 def test_arguments_of_a_task_with_a_late_eta_are_kept_until_it_runs(guest: Guest, wait: str) -> None:
     def later(self: Any, value: str) -> None:
         raise self.retry(countdown=3 * DAY_S)
@@ -350,8 +303,6 @@ def test_arguments_of_a_task_with_a_late_eta_are_kept_until_it_runs(guest: Guest
         take.delay(BIG)
         with guest.working():
             wait_until(lambda: len(guest.references) == 1 and guest.owners[0].count(":") == 2, PATIENCE_S)
-    elif wait == "countdown":
-        take.apply_async((BIG,), countdown=3 * DAY_S)
     else:
         take.apply_async((BIG,), eta=due.replace(tzinfo=None) if wait == "naive eta" else due)
     (reference,) = guest.references

@@ -72,24 +72,6 @@ def test_each_job_is_settled_independently_of_the_others(tmp_path: Path, setting
     assert reported == [("recovery", done, 3) for done in (1, 2, 3)]
 
 
-def test_a_dry_run_by_workers_changes_nothing(tmp_path: Path, settings: Settings) -> None:
-    job = lapsed(tmp_path, settings)
-
-    with worker():
-        (found,) = recover_by_workers([at(job)], settings=settings, dry_run=True, timeout_s=60)
-
-    assert (found.action, found.ended, job.phase()) == (RecoveryAction.ABORT, JobPhase.OPEN, JobPhase.OPEN)
-
-
-def test_a_message_delivered_twice_settles_the_job_once(tmp_path: Path, settings: Settings) -> None:
-    job = lapsed(tmp_path, settings)
-
-    with worker():
-        twice = list(recover_by_workers([at(job), at(job)], settings=settings, timeout_s=60))
-
-    assert [found.ended for found in twice] == [JobPhase.FAILED, JobPhase.FAILED]
-
-
 def test_without_a_worker_this_process_settles_the_jobs(
     tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from celery import signals
@@ -75,21 +72,3 @@ def test_an_invalid_port_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, por
     monkeypatch.setenv("LOCKGATE_WORKER_METRICS_PORT", port)
     with pytest.raises(InvalidInputError, match="LOCKGATE_WORKER_METRICS_PORT"):
         load_settings()
-
-
-def test_a_worker_without_a_port_serves_and_imports_no_metrics_endpoint(tmp_path: Path) -> None:
-    script = (
-        "import sys; from lockgate.workers.celery_app import app; "
-        "worker = app.Worker(pool='solo', hostname='w@h', quiet=True); "
-        "print([step.obj for step in worker.steps if type(step).__name__ == 'MetricsStep'], "
-        "'lockgate.workers.metrics.counts' in sys.modules)"
-    )
-    completed = subprocess.run(
-        [sys.executable, "-c", script],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={"LOCKGATE_HOME": str(tmp_path), "LOCKGATE_BROKER_URL": "memory://"},
-    )
-    assert completed.stdout.split() == ["[None]", "False"]
