@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Annotated, Final
 
+import msgspec
 import typer
 
 from lockgate.storage_core.cli import job_log_command, job_recovery_commands
@@ -24,10 +25,7 @@ from lockgate.storage_core.cli.render import (
     print_table,
     progress_bar,
 )
-from lockgate.storage_core.errors import (
-    ConflictError,
-    InvalidInputError,
-)
+from lockgate.storage_core.errors import ConflictError, InvalidInputError, MalformedRecordError
 from lockgate.storage_core.ids import is_job_id
 
 if TYPE_CHECKING:
@@ -90,47 +88,62 @@ def list_all(
 
 @commands.command("show")
 def show(job: JobWords, json: JsonFlag = False) -> None:
-    """Show all records of a job in the store."""
+    """Show all records of a job in the store. Exits with 3 if one cannot be read."""
     from lockgate.storage_core.cli.job_index import locate
-    from lockgate.storage_core.commit.job_view import view_job
+    from lockgate.storage_core.commit.job_view import count_tasks, lease_of, read_records
+    from lockgate.storage_core.commit.open_or_attach import attach_job
+    from lockgate.storage_core.commit.publish.commit_context import read_file_results
+    from lockgate.storage_core.commit.publish.success_file import find_success
+    from lockgate.storage_core.commit.records.job_folder import JobFolder
 
     destination, job_id = locate(job)
-    view = view_job(destination, job_id, every_file=json)
+    attached = attach_job(destination, job_id)
+    record, folder = attached.record, JobFolder(attached.store, attached.job_id)
+    found = read_records(folder)
+    if found.unread:
+        raise MalformedRecordError("; ".join(found.unread))
+    job_attempt = attached.job_attempt if found.ended is None else None
+    tasks = None if job_attempt is None else count_tasks(folder, job_attempt)
+    lease = lease_of(attached) if found.ended is None else None
+    receipt = None if found.outcome is None else found.outcome.receipt
+    success = find_success(attached.store)
+    success = success if success is not None and success.job_id == job_id else None
+    decision, ended, report = found.decision, found.ended, found.report
     if json:
-        print_json(view)
-        return
-    record, receipt, decision = view.record, view.receipt, view.decision
-    print_fields(
-        [
-            ("job", record.job_id),
-            ("short id", record.short_id),
-            ("description", record.description or None),
-            ("phase", view.phase),
-            ("lease", view.lease if view.ended is None else None),
-            ("created", f"{moment(record.created_s)} by {record.created_by}"),
-            ("mode", record.spec.mode),
-            ("committer", record.spec.committer),
-            ("audit", "required" if record.spec.audit else None),
-            ("on lapse", record.spec.on_lapse),
-            ("job attempt", view.job_attempt),
-            ("journal", record.journal.partition("@")[2] or None),
-            ("artefacts", record.spec.artefacts and _artefact_names(record.spec.artefacts)),
-            ("tasks", view.tasks and f"{view.tasks.committed} of {view.tasks.text} committed"),
-            ("decision", decision and f"{decision.verdict} at {moment(decision.decided_s)}"),
-            ("reason", (decision and decision.reason) or None),
-            ("ended", view.ended and f"{view.ended.ended} at {moment(view.ended.ended_s)}"),
-            (
-                "files",
-                view.report and ", ".join(f"{n} {outcome}" for outcome, n in view.report.counts.items()),
-            ),
-        ]
-    )
-    if receipt is not None:
-        print_line("")
-        _print_receipt(receipt)
-    if view.success is not None:
-        print_line("")
-        _print_success(destination, view.success)
+        if report is not None:
+            report = msgspec.structs.replace(report, shards=(), files=tuple(read_file_results(folder)))
+        seen = {"job_attempt": job_attempt, "tasks": tasks, "lease": lease, "receipt": receipt}
+        print_json({**msgspec.structs.asdict(found), **seen, "report": report, "success": success})
+    else:
+        counts = report and ", ".join(f"{n} {outcome}" for outcome, n in report.counts.items())
+        print_fields(
+            [
+                ("job", record.job_id),
+                ("short id", record.short_id),
+                ("description", record.description or None),
+                ("phase", found.phase),
+                ("lease", lease),
+                ("created", f"{moment(record.created_s)} by {record.created_by}"),
+                ("mode", record.spec.mode),
+                ("committer", record.spec.committer),
+                ("audit", "required" if record.spec.audit else None),
+                ("on lapse", record.spec.on_lapse),
+                ("job attempt", job_attempt),
+                ("journal", record.journal.partition("@")[2] or None),
+                ("artefacts", record.spec.artefacts and _artefact_names(record.spec.artefacts)),
+                ("tasks", tasks and f"{tasks.committed} of {tasks.text} committed"),
+                ("decision", decision and f"{decision.verdict} at {moment(decision.decided_s)}"),
+                ("reason", (decision and decision.reason) or None),
+                ("ended", ended and f"{ended.ended} at {moment(ended.ended_s)}"),
+                ("files", counts),
+            ]
+        )
+        if receipt is not None:
+            print_line("")
+            _print_receipt(receipt)
+        if success is not None:
+            print_line("")
+            _print_success(destination, success)
 
 
 @commands.command("commit")

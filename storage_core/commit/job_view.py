@@ -1,4 +1,4 @@
-"""Find a job by id or name, and read its records: all of them, or a bounded number for one page."""
+"""Find a job by id or name, and read a bounded number of its records."""
 
 from __future__ import annotations
 
@@ -13,15 +13,12 @@ from lockgate.storage_core.commit.decide.plan import Plan, read_plan
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
-from lockgate.storage_core.commit.open_or_attach import attach_job
-from lockgate.storage_core.commit.publish.commit_context import read_file_results
-from lockgate.storage_core.commit.publish.success_file import SuccessSummary, find_success
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.create_if_absent import find
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_listing import job_ids
 from lockgate.storage_core.commit.records.job_record import JobRecord, LeaseRecord
-from lockgate.storage_core.commit.records.log_records import Outcome, Receipt
+from lockgate.storage_core.commit.records.log_records import Outcome
 from lockgate.storage_core.commit.records.phase import JobPhase, phase_of
 from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import Ended, Report
@@ -54,30 +51,8 @@ class TaskCount(msgspec.Struct, frozen=True, kw_only=True):
         return "an unknown number" if self.expected is None else str(self.expected)
 
 
-class JobView(msgspec.Struct, frozen=True, kw_only=True):
-    """All records of a job in the store.
-
-    Attributes:
-        job_attempt: The newest job attempt, until the job has ended.
-        tasks: Progress of the tasks of that job attempt.
-        report: Report after the job's end, with the result of every file if requested.
-        success: `_SUCCESS`, unless a later job has replaced it.
-    """
-
-    record: JobRecord
-    phase: JobPhase
-    lease: JobLeaseState
-    job_attempt: JobAttemptId | None
-    tasks: TaskCount | None
-    decision: Decision | None
-    receipt: Receipt | None
-    ended: Ended | None
-    report: Report | None
-    success: SuccessSummary | None
-
-
 class JobRecords(msgspec.Struct, frozen=True, kw_only=True):
-    """The records of a job that one page shows: a fixed number of them, whatever the job's size.
+    """The records of a job that people look at: a fixed number of them, whatever the job's size.
 
     Attributes:
         record: Content of `job.json`; None if it is gone or cannot be read.
@@ -104,7 +79,7 @@ class JobRecords(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_records(folder: JobFolder) -> JobRecords:
-    """Read the records that one page shows. One that cannot be read does not hide the others."""
+    """Read a job's records. One that cannot be read does not hide the others."""
     reader = _Reader(folder)
     record, report = reader.tried(reader.record), reader.tried(folder.report)
     marks = reader.tried(reader.marks) or _Marks()
@@ -198,39 +173,6 @@ class _Reader:
         return self.folder.newest_audit()
 
 
-def view_job(destination: str, text: str, *, every_file: bool = False) -> JobView:
-    """Read all records of a job in the store.
-
-    Args:
-        destination: Destination of the job.
-        text: Id of the job, or its name for the newest generation.
-        every_file: Whether to read the result of every file from the shards of the report.
-
-    Raises:
-        ObjectNotFoundError: There is no such job.
-        MalformedRecordError: A record of the job is malformed.
-    """
-    job = attach_job(destination, find_job(destination, text))
-    folder = JobFolder(job.store, job.job_id)
-    success, failure = folder.ended()
-    ended = success or failure
-    report = folder.report()
-    if every_file and report is not None:
-        report = msgspec.structs.replace(report, shards=(), files=tuple(read_file_results(folder)))
-    return JobView(
-        record=job.record,
-        phase=job.phase(),
-        lease=lease_of(job),
-        job_attempt=job.job_attempt if ended is None else None,
-        tasks=_tasks(job) if ended is None else None,
-        decision=folder.decision(),
-        receipt=job.receipt,
-        ended=ended,
-        report=report,
-        success=_success(job),
-    )
-
-
 def find_job(destination: str, text: str) -> JobId:
     """Return the id of a job for this id, or for the name of its newest generation.
 
@@ -261,16 +203,3 @@ def lease_of(job: Job) -> JobLeaseState:
     if view.state is JobLeaseState.OVERDUE:
         view = leases.look_again(folder, job.record, view, "this command")
     return view.state
-
-
-def _success(job: Job) -> SuccessSummary | None:
-    success = find_success(job.store)
-    return success if success is not None and success.job_id == job.job_id else None
-
-
-def _tasks(job: Job) -> TaskCount:
-    expected = job.expected()
-    return TaskCount(
-        committed=len({found.task_id for found in job.pending_sets()}),
-        expected=None if expected is None else len(expected.tasks),
-    )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from lockgate.storage_core.commit.committers.committer import Committer
+from lockgate.storage_core.commit.committers.committer import Committer, DirectCommitter, MagicCommitter
 from lockgate.storage_core.commit.committers.staging import FileV1Committer, FileV2Committer, StagingCommitter
-from lockgate.storage_core.commit.committers.streaming import DirectCommitter, MagicCommitter
 from lockgate.storage_core.commit.records.job_record import JobSpec
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import Settings

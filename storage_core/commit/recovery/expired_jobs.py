@@ -125,20 +125,14 @@ def recent_destinations(settings: Settings, within_s: float, clock: Clock | None
 def recover_everything(
     settings: Settings, *, dry_run: bool = False, clock: Clock | None = None, progress: Progress = no_progress
 ) -> Iterator[RecoveryResult]:
-    """Recover every expired job of the registry, at all destinations.
-
-    Yields:
-        The result of each job when it is done; `detail` has the message if it could not be recovered.
+    """Recover every expired job of the registry, at all destinations; see `recover_jobs`.
 
     Raises:
         InvalidInputError: There is no journal, so there is no index of all jobs.
         JournalUnavailableError: The journal cannot be read; nothing was done.
     """
     jobs = expired_jobs(settings, clock).expired
-    results = recover_jobs(jobs, dry_run=dry_run, settings=settings, clock=clock)
-    for done, result in enumerate(results, start=1):
-        progress("recover", done, len(jobs))
-        yield result
+    return recover_jobs(jobs, dry_run=dry_run, settings=settings, clock=clock, progress=progress)
 
 
 def _registry(settings: Settings, clock: Clock | None) -> Journal:

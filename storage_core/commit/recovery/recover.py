@@ -7,7 +7,7 @@ Source: commit protocol, "Recovery".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -192,37 +192,24 @@ def recover_all(
     dry_run: bool = False,
     settings: Settings | None = None,
     clock: Clock | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> Iterator[RecoveryResult]:
-    """Recover every job of a destination that is not done; the failure of one does not stop the others.
-
-    Yields:
-        The result of each job when it is done; `detail` has the message if it could not be recovered.
-    """
+    """Recover every job of a destination that is not done; see `recover_jobs`."""
     settings, clock = settings or load_settings(), clock or SystemClock()
     store = open_store(destination, settings)
     # All at first, so that their leases are watched together and not one after another.
-    for summary in [
-        summarise(store, job, settings=settings, clock=clock) for job in list_job_folders(store).others
-    ]:
-        if not summary.needs_recovery:
-            continue
-        try:
-            yield recover_job(
-                destination,
-                summary.job_id,
-                dry_run=dry_run,
-                settings=settings,
-                clock=clock,
-                progress=progress,
-            )
-        except LockgateError as error:
-            result = failed_recovery(JobAt(store.url, summary.job_id), error)
-            yield msgspec.structs.replace(result, found=summary.phase, lease=summary.lease)
+    found = [summarise(store, job, settings=settings, clock=clock) for job in list_job_folders(store).others]
+    jobs = [JobAt(store.url, summary.job_id) for summary in found if summary.needs_recovery]
+    return recover_jobs(jobs, dry_run=dry_run, settings=settings, clock=clock, progress=progress)
 
 
 def recover_jobs(
-    jobs: Iterable[JobAt], *, dry_run: bool = False, settings: Settings, clock: Clock | None = None
+    jobs: Collection[JobAt],
+    *,
+    dry_run: bool = False,
+    settings: Settings,
+    clock: Clock | None = None,
+    progress: Progress = no_progress,
 ) -> Iterator[RecoveryResult]:
     """Recover jobs, several at once; the failure of one does not stop the others.
 
@@ -230,7 +217,10 @@ def recover_jobs(
         The result of each job when it is done; `detail` has the message if it could not be recovered.
     """
     recover = partial(_recover_one, dry_run=dry_run, settings=settings, clock=clock)
-    return in_parallel(recover, jobs, JOBS_AT_ONCE)
+    results = in_parallel(recover, jobs, min(JOBS_AT_ONCE, settings.parallelism))
+    for done, result in enumerate(results, start=1):
+        progress("recover", done, len(jobs))
+        yield result
 
 
 def failed_recovery(job: JobAt, error: LockgateError) -> RecoveryResult:

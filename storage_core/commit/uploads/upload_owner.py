@@ -197,7 +197,7 @@ class UploadOwnership:
     def classify(self, info: UploadInfo) -> OpenUpload:
         """Return the owner of an upload and the action of the sweep."""
         owner = self._owners.owner(info.key)
-        nested = self._nested.holding(info.key)
+        nested = self._nested.containing(info.key)
         if nested is not None:
             action = SweepAction.KEEP
             reason = "it is in another destination, which has a separate sweep"

@@ -179,7 +179,7 @@ def _settings_without_home(
 
 @contextmanager
 def overlapping() -> Iterator[None]:
-    """Let destinations lie above and below one another, as earlier versions did."""
+    """Let destinations lie above and below one another, as after a copy."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(overlap, "_is_in_use", lambda _: False)
         yield
