@@ -29,8 +29,8 @@ from rich.table import Table
 from benchmarks.pages_files import make_in_process, one_task, planned, reported, resident_bytes
 from benchmarks.pages_registry import DESTINATIONS, FEW, job_of, place_of, write_registry
 from lockgate.plugins.web.access import Host
+from lockgate.plugins.web.answers import DEFAULT_LIMIT, Key, cursor
 from lockgate.plugins.web.application import web_app
-from lockgate.plugins.web.paging import DEFAULT_LIMIT, Key, cursor
 from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES
 from lockgate.storage_core.journal import open_journal
@@ -169,9 +169,8 @@ def asks(registry: Registry) -> list[Ask]:
     ]
     for kind in MAKERS:
         where = {"destination": registry.destination(kind)}
-        paths = [f"{API}/jobs/{JOB_ID}{part}" for part in ("", "/attempts", "/files", "/audit", "/log")]
+        paths = [f"{API}/jobs/{JOB_ID}{part}" for part in ("", "/attempts", "/files", "/log")]
         paths += [f"{API}/jobs/{JOB_ID}/plan"] if kind != "pending" else []
-        paths += [f"{API}/jobs/{JOB_ID}/report"] if kind == "report" else []
         found += (Ask(path, where, of=kind) for path in paths)
         found.append(Ask("/job", {"job": JOB_ID, **where}, of=kind))
     where = {"destination": registry.destination("report")}
@@ -182,7 +181,6 @@ def asks(registry: Registry) -> list[Ask]:
             f"{API}/destinations/log",
             f"{API}/uploads",
             f"{API}/uploads/owners",
-            f"{API}/uploads/totals",
             "/destination",
             "/uploads",
         )

@@ -23,8 +23,8 @@ from rich.table import Table
 
 from lockgate import open_job
 from lockgate.plugins.web.access import Host
+from lockgate.plugins.web.answers import DEFAULT_LIMIT, MAX_LIMIT
 from lockgate.plugins.web.application import web_app
-from lockgate.plugins.web.paging import DEFAULT_LIMIT, MAX_LIMIT
 from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.commit.destination.log import write_live_shards
 from lockgate.storage_core.commit.publish.commit_context import FileReport

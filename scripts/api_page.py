@@ -55,7 +55,7 @@ def _nothing() -> None:
 def _routes(document: Mapping[str, Any]) -> Iterator[str]:
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            text = " ".join(operation.get("description", operation["summary"]).split("\n\n")[0].split())
+            text = " ".join((operation["description"] or operation["summary"]).split("\n\n")[0].split())
             if method == "post":
                 text = f"{operation['summary']}."
             route = path.removeprefix("/api/v1")

@@ -18,8 +18,7 @@ from fastapi import HTTPException
 from starlette.requests import Request
 
 from lockgate.plugins.airflow.actions import DAGS, DagRuns
-from lockgate.plugins.web.access import Host, Run
-from lockgate.plugins.web.models.actions import ActionName
+from lockgate.plugins.web.access import ActionName, Host, Run
 
 _MAY_VIEW: Final = requires_access_view(AccessView.JOBS)
 _MAY_TRIGGER: Final[Mapping[ActionName, Callable[..., Any]]] = {

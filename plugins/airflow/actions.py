@@ -11,7 +11,7 @@ from airflow.models import DagModel, Log
 from airflow.utils.session import create_session
 from airflow.utils.types import DagRunTriggeredByType
 
-from lockgate.plugins.web.models.actions import ActionName, ActionRequest, ActionStarted
+from lockgate.plugins.web.access import ActionName, ActionRequest, ActionStarted
 from lockgate.storage_core.errors import ConflictError, InvalidInputError, ObjectNotFoundError
 
 DAGS: Final[Mapping[ActionName, str]] = {

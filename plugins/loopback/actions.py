@@ -1,4 +1,4 @@
-"""Actions in this process: each runs in a thread, and its state can be read."""
+"""Actions in threads of this process, each with a state that can be read."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ import itertools
 import logging
 import threading
 import time
-from collections import OrderedDict
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from fastapi import APIRouter
 
-from lockgate.plugins.web.facts.effects import carry_out
-from lockgate.plugins.web.models.actions import ActionName, ActionRequest, ActionStarted
-from lockgate.plugins.web.models.model import Model
+from lockgate.plugins.web.access import ActionName, ActionRequest, ActionStarted
+from lockgate.plugins.web.answers import Model
+from lockgate.plugins.web.api.effects import carry_out
 from lockgate.plugins.web.problems import problem_of
 from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
 from lockgate.storage_core.settings import Settings
 
 LOG: Final = logging.getLogger("lockgate.pages")
 KEPT: Final = 100
-"""Ended actions whose state is kept."""
+"""Newest actions whose state is kept."""
 
 AT_ONCE: Final = 4
 
@@ -39,28 +37,14 @@ class ActionState(Model):
     destination: str | None
     job_id: str | None
     user: str
-    state: Literal["running", "done", "failed"]
-    text: str
-    lines: tuple[str, ...]
-    step: str
-    done: int
-    total: int
-    started_s: float
-    ended_s: float | None
-
-
-@dataclass
-class _Run:
-    number: int
-    action: ActionName
-    request: ActionRequest
-    user: str
-    started_s: float = field(default_factory=time.time)
-    ended_s: float | None = None
     state: Literal["running", "done", "failed"] = "running"
     text: str = ""
     lines: tuple[str, ...] = ()
-    progress: tuple[str, int, int] = ("", 0, 0)
+    step: str = ""
+    done: int = 0
+    total: int = 0
+    started_s: float
+    ended_s: float | None = None
 
 
 class InProcess:
@@ -79,12 +63,12 @@ class InProcess:
         self._prefix = prefix
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
-        self._runs: OrderedDict[int, _Run] = OrderedDict()
+        self._states: dict[int, ActionState] = {}
 
     @property
     def running(self) -> int:
         """Number of actions that have not ended."""
-        return sum(run.state == "running" for run in list(self._runs.values()))
+        return sum(one.state == "running" for one in self.states())
 
     def start(self, action: ActionName, request: ActionRequest, user: str) -> ActionStarted:
         """Start an action in a thread.
@@ -93,29 +77,36 @@ class InProcess:
             ConflictError: Too many are running, or the same one is.
         """
         with self._lock:
-            running = [run for run in self._runs.values() if run.state == "running"]
-            for run in running:
-                same = (run.action, run.request.destination, run.request.job_id)
-                if same == (action, request.destination, request.job_id):
+            running = [one for one in self._states.values() if one.state == "running"]
+            for one in running:
+                if (one.action, one.destination, one.job_id) == (action, request.destination, request.job_id):
                     raise ConflictError(
-                        f"{action} is running already, as action {run.number}; nothing was started"
+                        f"{action} is running already, as action {one.number}; nothing was started"
                     )
             if len(running) >= AT_ONCE:
                 raise ConflictError(
                     f"{len(running)} actions are running; nothing was started; wait until one has ended"
                 )
-            run = _Run(next(self._numbers), action, request, user)
-            self._runs[run.number] = run
-            while len(self._runs) > KEPT:
-                self._runs.popitem(last=False)
+            number = next(self._numbers)
+            self._states[number] = ActionState(
+                number=number,
+                action=action,
+                destination=request.destination,
+                job_id=request.job_id,
+                user=user,
+                started_s=time.time(),
+            )
+            if len(self._states) > KEPT:
+                del self._states[min(self._states)]
+        LOG.info("action %d: %s by %s", number, action, user)
         threading.Thread(
-            target=self._carry_out, args=(run,), name=f"action-{run.number}", daemon=True
+            target=self._carry_out, args=(number, action, request), name=f"action-{number}", daemon=True
         ).start()
         return ActionStarted(
             action=action,
             dry_run=False,
-            text=f"Started action {run.number} in this process.",
-            href=f"{self._prefix}/api/v1/actions/running/{run.number}",
+            text=f"Started action {number} in this process.",
+            href=f"{self._prefix}/api/v1/actions/running/{number}",
         )
 
     def state(self, number: int) -> ActionState:
@@ -124,45 +115,33 @@ class InProcess:
         Raises:
             ObjectNotFoundError: This process has started no such action, or has forgotten it.
         """
-        run = self._runs.get(number)
-        if run is None:
+        found = self._states.get(number)
+        if found is None:
             raise ObjectNotFoundError(f"action {number}: this process does not know it; nothing was read")
-        step, done, total = run.progress
-        return ActionState(
-            number=run.number,
-            action=run.action,
-            destination=run.request.destination,
-            job_id=run.request.job_id,
-            user=run.user,
-            state=run.state,
-            text=run.text,
-            lines=run.lines,
-            step=step,
-            done=done,
-            total=total,
-            started_s=run.started_s,
-            ended_s=run.ended_s,
-        )
+        return found
 
     def states(self) -> list[ActionState]:
         """Return the states of the actions, the newest first."""
-        return [self.state(number) for number in reversed(list(self._runs))]
+        with self._lock:
+            return list(self._states.values())[::-1]
 
-    def _carry_out(self, run: _Run) -> None:
+    def _carry_out(self, number: int, action: ActionName, request: ActionRequest) -> None:
         def progress(step: str, done: int, total: int) -> None:
-            run.progress = (step, done, total)
+            self._change(number, step=step, done=done, total=total)
 
-        LOG.info("action %d: %s by %s", run.number, run.action, run.user)
         try:
-            effect = carry_out(run.action, run.request, self._settings, dry_run=False, progress=progress)
+            effect = carry_out(action, request, self._settings, dry_run=False, progress=progress)
         except Exception as error:  # a thread has no caller; the state shows it
-            LOG.warning("action %d: %s failed", run.number, run.action, exc_info=error)
-            run.text = problem_of(error).detail
-            state: Literal["done", "failed"] = "failed"
+            LOG.warning("action %d: %s failed", number, action, exc_info=error)
+            self._change(number, state="failed", text=problem_of(error).detail, ended_s=time.time())
         else:
-            run.text, run.lines, state = effect.text, effect.lines, "done"
-        run.ended_s = time.time()
-        run.state = state
+            ended = {"text": effect.text, "lines": effect.lines, "ended_s": time.time()}
+            self._change(number, state="done", **ended)
+
+    def _change(self, number: int, **changes: Any) -> None:
+        with self._lock:
+            if number in self._states:
+                self._states[number] = self._states[number].model_copy(update=changes)
 
 
 def progress_routes(actions: InProcess) -> APIRouter:

@@ -4,17 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Annotated, Any, Literal, Protocol, TypeAlias
 
-from starlette.requests import Request
+from fastapi import Depends, Request
+from pydantic import Field
 
-from lockgate.plugins.web.models.actions import ActionName, ActionRequest, ActionStarted
+from lockgate.plugins.web.answers import Model
+
+ActionName = Literal["recover", "abort", "sweep-uploads", "sweep-blobs", "leave-safe-mode"]
 
 Dependency = Callable[..., Any]
 """A FastAPI dependency that raises an `HTTPException` with 401 or 403."""
 
 Run: TypeAlias = tuple[str, str]
 """A DAG run: DAG and run id."""
+
+
+class ActionRequest(Model):
+    """What to do.
+
+    Attributes:
+        dry_run: Report what would be done, and change nothing; the default.
+        destination: For `recover`, `abort` and `sweep-uploads`.
+        job_id: For `recover` and `abort`.
+        reason: For `abort`: recorded with the decision. For `leave-safe-mode`: the reason to leave.
+    """
+
+    dry_run: bool = True
+    destination: Annotated[str, Field(max_length=2_048)] | None = None
+    job_id: Annotated[str, Field(max_length=512)] | None = None
+    reason: Annotated[str, Field(max_length=1_000)] = ""
+
+
+class ActionStarted(Model):
+    """What was started, or would be done.
+
+    Attributes:
+        text: One sentence.
+        href: Address where its progress is seen; None for a dry run, or if it is done already.
+        lines: Of a dry run: one line for each thing that it would do.
+    """
+
+    action: ActionName
+    dry_run: bool
+    text: str
+    href: str | None = None
+    lines: tuple[str, ...] = ()
 
 
 class Actions(Protocol):
@@ -53,3 +88,12 @@ class Host:
     theme: str = "browser"
     destinations: tuple[str, ...] = ()
     own_origin: Callable[[], str] = str
+
+
+def _of_request(request: Request) -> Host:
+    host: Host = request.app.state.host
+    return host
+
+
+HostOfRequest = Annotated[Host, Depends(_of_request)]
+"""Parameter of a route: the program that serves the application."""

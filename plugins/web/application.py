@@ -8,14 +8,36 @@ from fastapi import Depends, FastAPI, Request
 from starlette.middleware import Middleware
 
 from lockgate.plugins.web.access import Host
-from lockgate.plugins.web.api import blobs, charts, destinations, job, jobs, journal, runs, uploads
+from lockgate.plugins.web.api import (
+    blobs,
+    charts,
+    destinations,
+    job,
+    job_files,
+    job_log,
+    jobs,
+    journal,
+    turns,
+    uploads,
+)
 from lockgate.plugins.web.api.actions import action_routes
-from lockgate.plugins.web.etags import EtagMiddleware
-from lockgate.plugins.web.headers import HeadersMiddleware
+from lockgate.plugins.web.middleware import AnswerMiddleware
 from lockgate.plugins.web.pages.routes import page_routes
 from lockgate.plugins.web.problems import answer_problems
 from lockgate.plugins.web.request_reads import Reads
-from lockgate.plugins.web.session import TokenMiddleware
+
+_READS = (
+    jobs.router,  # before those of one job: `/jobs/counts` is no job
+    charts.router,
+    job.router,
+    job_files.router,
+    job_log.router,
+    destinations.router,
+    turns.router,
+    uploads.router,
+    blobs.router,
+    journal.router,
+)
 
 
 def web_app(host: Host, reads: Reads | None = None) -> FastAPI:
@@ -32,20 +54,17 @@ def web_app(host: Host, reads: Reads | None = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         dependencies=[Depends(host.may_read)],
-        middleware=[Middleware(HeadersMiddleware), Middleware(EtagMiddleware), Middleware(TokenMiddleware)],
+        middleware=[Middleware(AnswerMiddleware)],
     )
     app.state.host = host
     app.state.reads = reads or Reads(destinations=host.destinations)
     answer_problems(app)
-    lists = (jobs.router, runs.router, charts.router)  # before job: `/jobs/counts` is no job
-    for router in (*lists, job.router, destinations.router):
-        app.include_router(router)
 
     @app.get("/api/v1/openapi.json", include_in_schema=False)
     def openapi(request: Request) -> dict[str, Any]:
         return {**app.openapi(), "servers": [{"url": request.scope.get("root_path") or "/"}]}
 
-    for routes in (uploads.router, blobs.router, journal.router, action_routes(host)):
+    for routes in (*_READS, action_routes(host)):
         app.include_router(routes, prefix="/api/v1")
     app.include_router(page_routes(host))
     return app

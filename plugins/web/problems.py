@@ -13,8 +13,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lockgate.plugins.web.headers import ALWAYS
-from lockgate.plugins.web.models.model import Model
+from lockgate.plugins.web.answers import Model
+from lockgate.plugins.web.middleware import ALWAYS
 from lockgate.storage_core.errors import JobFailedError, LockgateError, MalformedRecordError, StateLostError
 from lockgate.storage_core.http.problems import body_of, status_of
 
@@ -61,11 +61,12 @@ def problem_of(error: Exception) -> Problem:
     return _problem(500, "internal error; the server's log has it; nothing is known about its effect")
 
 
-def problem_response(error: Exception) -> Response:
-    """Return the response for an exception."""
+def logged_problem(request: Request, error: Exception) -> Problem:
+    """Return the problem details of an exception that a route has raised; log one that is unexpected."""
     problem = problem_of(error)
-    headers = getattr(error, "headers", None) if isinstance(error, HTTPException) else None
-    return Response(problem.model_dump_json(), problem.status, headers, MEDIA_TYPE)
+    if problem.status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return problem
 
 
 def answer_problems(app: FastAPI) -> None:
@@ -76,9 +77,10 @@ def answer_problems(app: FastAPI) -> None:
 
 
 async def _answer(request: Request, error: Exception) -> Response:
-    response = problem_response(error)
-    if response.status_code == HTTPStatus.INTERNAL_SERVER_ERROR:
-        LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    problem = logged_problem(request, error)
+    headers = getattr(error, "headers", None) if isinstance(error, HTTPException) else None
+    response = Response(problem.model_dump_json(), problem.status, headers, MEDIA_TYPE)
+    if problem.status == HTTPStatus.INTERNAL_SERVER_ERROR:
         # Starlette answers an unexpected error outside the application's own middleware.
         response.headers.update({**ALWAYS, "cache-control": "no-store"})
     return response
@@ -101,6 +103,8 @@ def _described(app: FastAPI) -> dict[str, Any]:
         content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
         for operations in found.get("paths", {}).values():
             for operation in operations.values():
+                # Its docstring goes on with what Python's callers need.
+                operation["description"] = operation.get("description", "").partition("\n\n")[0]
                 operation["responses"].pop("422", None)
                 operation["responses"] |= {
                     "4XX": {"description": "The request was refused", "content": content},

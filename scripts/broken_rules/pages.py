@@ -1,4 +1,4 @@
-"""Mutants of entries in pages, of lists of jobs and files, and of forks."""
+"""Mutants of entries in pages, of lists of jobs, and of forks."""
 
 from __future__ import annotations
 
@@ -82,19 +82,6 @@ MUTANTS: Final = (
         ],
         "tests/unit/journal/test_job_lists.py::"
         "test_no_page_of_jobs_of_one_name_misses_one_in_a_database_with_another_locale",
-    ),
-    Mutant(
-        "read-a-whole-pending-set",
-        "a page reads only its own files of a pending set",
-        [
-            Edit(
-                "storage_core/commit/records/job_folder.py",
-                "start=start, length=HEAD_BYTES + limit * _FILE_BYTES)",
-                "start=start, length=MAX_RECORD_BYTES)",
-            )
-        ],
-        "tests/unit/plugins/web/test_job_files.py::"
-        "test_a_page_of_a_large_pending_set_reads_only_its_own_range",
     ),
     Mutant(
         "collect-the-parents-garbage",

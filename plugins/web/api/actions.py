@@ -9,9 +9,8 @@ from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Depends, HTTPException, Request
 
-from lockgate.plugins.web.access import Host
-from lockgate.plugins.web.facts.effects import carry_out, check_request
-from lockgate.plugins.web.models.actions import ActionName, ActionRequest, ActionStarted
+from lockgate.plugins.web.access import ActionName, ActionRequest, ActionStarted, Host
+from lockgate.plugins.web.api.effects import carry_out, check_request
 from lockgate.plugins.web.request_reads import ReadsOfRequest
 
 ACTIONS: Final[tuple[ActionName, ...]] = get_args(ActionName)

@@ -1,48 +1,274 @@
-"""Routes of destinations."""
+"""Destinations: their live data, now and over time, and what blocks them."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, Literal, NamedTuple
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 
-from lockgate.plugins.web.api.run_users import HostOfRequest, with_users
-from lockgate.plugins.web.facts.destinations import destination_detail, destination_rows
-from lockgate.plugins.web.facts.turns import destination_log
-from lockgate.plugins.web.models.destinations import DestinationDetail, DestinationRow, Turn
-from lockgate.plugins.web.models.model import Page
-from lockgate.plugins.web.paging import DEFAULT_LIMIT, After, Limit
-from lockgate.plugins.web.request_reads import ReadsOfRequest
+from lockgate.plugins.web.answers import DEFAULT_LIMIT, After, Limit, Model, Page, key_after, page_of
+from lockgate.plugins.web.api.job import detail_of
+from lockgate.plugins.web.api.turns import READS_AT_ONCE, KnownDestination, Turn, read_turn, total
+from lockgate.plugins.web.request_reads import Reads, ReadsOfRequest
+from lockgate.storage_core.commit.destination.log import DestinationLog
+from lockgate.storage_core.commit.destination.log import Turn as LogTurn
+from lockgate.storage_core.commit.records.job_record import Column
+from lockgate.storage_core.commit.records.shards import total_rows
+from lockgate.storage_core.commit.registry.rows import Destination
+from lockgate.storage_core.concurrency import in_order
+from lockgate.storage_core.errors import (
+    JournalUnavailableError,
+    LockgateError,
+    StateLostError,
+)
+from lockgate.storage_core.journal import Reading
+from lockgate.storage_core.stores import open_store
 
-router = APIRouter(prefix="/api/v1/destinations", tags=["destinations"])
+router = APIRouter(prefix="/destinations", tags=["destinations"])
 
-Destination = Annotated[str, Query(max_length=2_048, description="A known destination.")]
+EXACT_SHARDS: Final = 64
+"""Lists of up to 1,000 files that one page reads, to know which removed files were live."""
+
+CHARTED_TURNS: Final = 500
+"""Newest turns that a chart reads."""
+
+SMALL_FILE_BYTES: Final = 32 * 1024 * 1024
+MANY_FILES: Final = 100
+"""From this many live files on that are small on average, a hint recommends compaction."""
+
+
+class DestinationRow(Model):
+    """A destination of jobs.
+
+    Attributes:
+        first_s: When its first job was registered; None if the journal does not know it.
+        last_s: When a job of it was last changed.
+    """
+
+    destination: str
+    first_s: float | None = None
+    last_s: float | None = None
+
+
+class ColumnType(Model):
+    """A column of a destination's rows.
+
+    Attributes:
+        type: Its type, as the writer spells it.
+    """
+
+    name: str
+    type: str
+
+
+class DestinationDetail(Model):
+    """A destination: what is live, and what blocks it.
+
+    Attributes:
+        live_files: None if the log could not be read.
+        average_file_bytes: None without live files.
+        columns: None if no job has recorded them.
+        hint: A hint at compaction, in one sentence; empty if there is no need.
+        blocked: Why the newest turn blocks the destination, and the remedy; empty if it does not.
+        unknown: What could not be read, one sentence each.
+    """
+
+    destination: str
+    turn: int | None
+    live_files: int | None
+    live_rows: int | None
+    live_bytes: int | None
+    average_file_bytes: float | None
+    columns: tuple[ColumnType, ...] | None
+    hint: str
+    blocked: str
+    unknown: tuple[str, ...] = ()
 
 
 @router.get("")
-def destinations(
+def destination_rows(
     reads: ReadsOfRequest, after: After = None, limit: Limit = DEFAULT_LIMIT
 ) -> Page[DestinationRow]:
-    """Return the known destinations."""
-    return destination_rows(reads, after, limit)
+    """Return the known destinations: those of the registry, then those that only the host knows."""
+    is_hosts, begin = key_after("destinations", after, bool, str) or (False, "")
+    known: Sequence[Destination] = ()
+    hosted: list[str] = [url for url in sorted(reads.destinations) if not is_hosts or url > begin]
+    unknown: tuple[str, ...] = ()
+
+    def query(reading: Reading) -> tuple[Sequence[Destination], set[str]]:
+        rows = reading.where(Destination, {}, after=(begin,) if begin else None, limit=limit + 1)
+        both = reading.find(Destination, [(url,) for url in hosted]) if hosted else ()
+        return rows, {row.url for row in both}
+
+    if reads.has_journal and not is_hosts:
+        try:
+            known, registered = reads.journal(query)
+            hosted = [url for url in hosted if url not in registered]
+        except (JournalUnavailableError, StateLostError) as error:
+            unknown = (f"The journal: {error}",)
+    found = [
+        (False, DestinationRow(destination=row.url, first_s=row.first_s, last_s=row.last_s)) for row in known
+    ]
+    found += [(True, DestinationRow(destination=url)) for url in hosted]
+    return page_of(
+        "destinations",
+        found,
+        limit,
+        lambda one: (one[0], one[1].destination),
+        lambda one: one[1],
+        unknown=unknown,
+    )
 
 
 @router.get("/detail")
-def detail(reads: ReadsOfRequest, destination: Destination) -> DestinationDetail:
-    """Return a destination's live data, and what blocks it. What cannot be read is named in `unknown`."""
-    return destination_detail(reads, destination)
+def destination_detail(reads: ReadsOfRequest, destination: KnownDestination) -> DestinationDetail:
+    """Return a destination's live data, and what blocks it. What cannot be read is named in `unknown`.
+
+    Raises:
+        DestinationNotFoundError: The destination is not known.
+    """
+    place, unknown = reads.known(destination), list[str]()
+    log = DestinationLog(open_store(place, reads.settings))
+    newest: LogTurn | None = None
+    live: _Live | None = None
+    try:
+        newest = reads.store(place, log.highest)
+        live = reads.store(place, partial(_live, log))
+    except LockgateError as error:
+        unknown.append(str(error))
+    if live is not None and live.note:
+        unknown.append(live.note)
+    average = live.size / live.files if live is not None and live.files else None
+    columns = (
+        None
+        if live is None or live.columns is None
+        else tuple(ColumnType.model_validate(one) for one in live.columns)
+    )
+    return DestinationDetail(
+        destination=place,
+        turn=None if newest is None else newest.number,
+        live_files=None if live is None else live.files,
+        live_rows=None if live is None else live.rows,
+        live_bytes=None if live is None else live.size,
+        average_file_bytes=average,
+        columns=columns,
+        hint=_hint(live, average),
+        blocked=_blocked(reads, place, newest),
+        unknown=tuple(unknown),
+    )
 
 
-@router.get("/log")
-def log(
-    reads: ReadsOfRequest,
-    host: HostOfRequest,
-    destination: Destination,
-    after: After = None,
-    limit: Limit = DEFAULT_LIMIT,
-) -> Page[Turn]:
-    """Return a destination's log, the newest turn first, each with who set its job up."""
-    page = destination_log(reads, destination, after, limit)
-    origins = with_users(host, [turn.origin for turn in page.items])
-    turns = (turn.model_copy(update={"origin": one}) for turn, one in zip(page.items, origins, strict=True))
-    return page.model_copy(update={"items": tuple(turns)})
+def live_totals(
+    reads: Reads, destination: str, ends_s: Sequence[float], what: Literal["files", "bytes"]
+) -> tuple[float | None, ...]:
+    """Return what was live at each of these times; None where it is too long ago.
+
+    Args:
+        reads: Reads of the application.
+        destination: The destination.
+        ends_s: Times in seconds since the epoch, ascending.
+        what: The number of files, or their bytes.
+
+    Raises:
+        DestinationNotFoundError: The destination is not known.
+        StoreUnavailableError: The store does not answer.
+    """
+    place = reads.known(destination)
+    log = DestinationLog(open_store(place, reads.settings))
+
+    def count() -> tuple[float | None, ...]:
+        newest = log.highest()
+        if newest is None:
+            return (0.0,) * len(ends_s)
+        live = _live(log)
+        total: float | None = live.files if what == "files" else live.size
+        lowest = max(0, newest.number - CHARTED_TURNS)
+        turns = in_order(partial(read_turn, log.store), range(newest.number, lowest, -1), READS_AT_ONCE)
+        values: list[float | None] = []
+        turn = next(turns, None)
+        for end_s in reversed(ends_s):
+            while isinstance(turn, Turn) and total is not None and (turn.decided_s or end_s + 1) > end_s:
+                if turn.verdict == "published":
+                    total = max(0, total - _added(turn, what))
+                if turn.turn == lowest + 1:  # before it lies what is not read, or nothing
+                    total = 0.0 if turn.turn == 1 else None
+                turn = next(turns, None)
+            if isinstance(turn, str):
+                total = None  # it cannot be read what it added
+            values.append(total)
+        return tuple(reversed(values))
+
+    return reads.store(place, count)
+
+
+def _added(turn: Turn, what: Literal["files", "bytes"]) -> int:
+    """Return how much more was live after a turn than before it."""
+    if what == "files":
+        return turn.added_files - turn.removed_files
+    return turn.added_bytes - turn.removed_bytes
+
+
+class _Live(NamedTuple):
+    """Totals of the live files.
+
+    Attributes:
+        note: Why the totals may be inexact.
+    """
+
+    files: int
+    rows: int | None
+    size: int
+    columns: tuple[Column, ...] | None
+    note: str = ""
+
+
+def _live(log: DestinationLog) -> _Live:
+    """Return the totals of the live files, from the totals of the log's lists where these are exact."""
+    base, outcomes = log.since_checkpoint()
+    added = [*(base.live if base else ()), *(ref for outcome in outcomes for ref in outcome.added)]
+    removed = [ref for outcome in outcomes for ref in outcome.removed]
+    if removed and len(added) + len(removed) <= EXACT_SHARDS:
+        manifest = log.manifest()
+        return _Live(len(manifest.files), manifest.rows, manifest.size, manifest.columns)
+    columns = base.columns if base is not None else None
+    for outcome in outcomes:
+        columns = outcome.columns or columns
+    if columns is not None:
+        columns = tuple(column for column in columns if not column.dropped)
+    files, size = (total(added, name) - total(removed, name) for name in ("files", "size"))
+    rows = None if removed else total_rows(ref.rows for ref in added)
+    note = (
+        "The live files were not counted one by one: files that a job replaced and that were in no earlier "
+        "turn are subtracted too."
+    )
+    return _Live(max(0, files), rows, max(0, size), columns, note if removed else "")
+
+
+def _hint(live: _Live | None, average: float | None) -> str:
+    if live is None or average is None or live.files < MANY_FILES or average >= SMALL_FILE_BYTES:
+        return ""
+    return (
+        f"{live.files:,} live files have {average / 2**20:,.1f} MiB on average, which slows readers down: "
+        "rewrite them as fewer files with a job in mode replace."
+    )
+
+
+def _blocked(reads: Reads, place: str, newest: LogTurn | None) -> str:
+    """Return why the newest turn blocks other jobs, and the remedy; empty if it does not."""
+    if newest is None or newest.outcome is not None:
+        return ""
+    owner = newest.claim.job_id
+    try:
+        row = detail_of(reads, owner, place).row
+    except LockgateError as error:
+        return f"Turn {newest.number} is held by job {owner}, which cannot be read: {error}"
+    # Other jobs pass the turn of an undecided or ended job without a driver, and wait for a live one.
+    if row.needs != "you" or row.phase not in {"committing", "unreadable"}:
+        return ""
+    remedy = "set it aside with `lockgate jobs quarantine`" if row.phase == "unreadable" else "recover it"
+    return (
+        f"Turn {newest.number} is held by job {owner}. {row.needs_why} No other job commits here until it "
+        f"has ended: {remedy}."
+    )

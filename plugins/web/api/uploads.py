@@ -1,16 +1,39 @@
-"""`/api/v1/uploads`: the open uploads of a destination."""
+"""Open uploads of a destination: owner, size, cost, and what a sweep would do.
+
+S3 bills open uploads, and no listing shows them.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections import Counter, defaultdict
+from math import inf
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 
-from lockgate.plugins.web.facts.uploads import open_uploads, upload_owners, upload_totals
-from lockgate.plugins.web.models.model import Page
-from lockgate.plugins.web.models.storage import UploadOwners, UploadRow, UploadTotals
-from lockgate.plugins.web.paging import DEFAULT_LIMIT, After, Limit
-from lockgate.plugins.web.request_reads import ReadsOfRequest
+from lockgate.plugins.web.answers import DEFAULT_LIMIT, After, Limit, Model, Page, key_after, page_of
+from lockgate.plugins.web.request_reads import STORE_LIMIT_S, Reads, ReadsOfRequest
+from lockgate.storage_core.commit.recovery.upload_sweep import find_uploads
+from lockgate.storage_core.commit.uploads.upload_cost import measure_uploads, totals_by_action, upload_totals
+from lockgate.storage_core.commit.uploads.upload_owner import NO_OWNER, OpenUpload, SweepAction
+from lockgate.storage_core.concurrency import no_progress
+from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.stores import open_store
+
+router = APIRouter(prefix="/uploads", tags=["uploads"])
+
+MAX_LISTED: Final = 1_000
+"""Uploads that a list of all owners reads: the store lists them from the beginning only."""
+
+MAX_UPLOADS: Final = 100_000
+"""Uploads that totals, and the list of one owner, read."""
+
+MAX_MEASURED: Final = 1_000
+"""Uploads whose sizes totals request, the oldest first: a size is one request, if the listing has none."""
+
+LISTING_LIMIT_S: Final = 12.0
+TOTALS_LIMIT_S: Final = 20.0
+
 
 Destination = Annotated[str, Query(description="URL of a destination in the journal.")]
 Owner = Annotated[
@@ -18,30 +41,195 @@ Owner = Annotated[
     Query(max_length=200, description="Only uploads of this job; `none`: only those without an owner."),
 ]
 
-router = APIRouter(prefix="/uploads", tags=["uploads"])
+
+class UploadRow(Model):
+    """An open upload.
+
+    Attributes:
+        owner: Id of its job; None without a known owner.
+        begun_s: By the store's clock.
+        action: What a sweep would do: `abort`, `keep`, or `stage` (a later sweep aborts it).
+        why: Reason for the action.
+        remedy: What a person can do about an upload that is kept; empty if nothing.
+    """
+
+    key: str
+    upload_id: str
+    owner: str | None
+    begun_s: float
+    size_bytes: int | None
+    action: str
+    why: str
+    remedy: str
+
+
+class UploadTotals(Model):
+    """All open uploads of a destination for which a sweep would do the same.
+
+    Attributes:
+        unmeasured: Uploads of unknown size, which the other figures do not include.
+        monthly_usd: Approximate cost of a month; None for a store without a price.
+    """
+
+    action: str
+    uploads: int
+    unmeasured: int
+    size_bytes: int
+    monthly_usd: float | None
+
+
+class UploadOwner(Model):
+    """The open uploads of one job, or those without an owner.
+
+    Attributes:
+        owner: Id of the job; None: uploads without a known owner.
+        unmeasured: Uploads of unknown size, which `size_bytes` and `monthly_usd` do not include.
+        monthly_usd: Approximate cost of a month; None for a store without a price.
+        oldest_s: When the first of them was begun, by the store's clock.
+        newest_s: When the last of them was begun.
+        actions: Number of uploads by what a sweep would do: `abort`, `keep` or `stage`.
+    """
+
+    owner: str | None
+    uploads: int
+    unmeasured: int
+    size_bytes: int
+    monthly_usd: float | None
+    oldest_s: float
+    newest_s: float
+    actions: dict[str, int]
+
+
+class UploadOwners(Page[UploadOwner]):
+    """A page of the owners of open uploads, and the totals of all uploads by what a sweep would do."""
+
+    totals: tuple[UploadTotals, ...] = ()
 
 
 @router.get("")
-def list_uploads(
+def open_uploads(
     reads: ReadsOfRequest,
     destination: Destination,
     owner: Owner = None,
     after: After = None,
     limit: Limit = DEFAULT_LIMIT,
 ) -> Page[UploadRow]:
-    """List the first 1,000 open uploads of a destination, by key; of an owner, those in the first 100,000."""
-    return open_uploads(reads, destination, after, limit, owner)
+    """List the first 1,000 open uploads of a destination, by key; of an owner, those in the first 100,000.
+
+    Raises:
+        DestinationNotFoundError: The destination is not known.
+    """
+    key = key_after("uploads", after, str, str)
+    url = reads.known(destination)
+    most, limit_s = (MAX_UPLOADS, TOTALS_LIMIT_S) if owner else (MAX_LISTED, STORE_LIMIT_S)
+    try:
+        found, unknown = reads.store(url, lambda: _uploads(reads, url, most), limit_s=limit_s)
+        found = [upload for upload in found if not owner or (upload.owner or NO_OWNER) == owner]
+        left = [upload for upload in found if key is None or (upload.key, upload.upload_id) > key]
+        shown = reads.store(url, lambda: _measured(reads, url, left[:limit]))
+    except LockgateError as error:
+        return Page(items=(), unknown=(str(error),))
+    # Only the uploads of this page are measured.
+    listed = [*shown, *left[limit:]]
+    return page_of("uploads", listed, limit, lambda each: (each.key, each.upload_id), _row, unknown=unknown)
 
 
 @router.get("/owners")
-def owners_of_uploads(
+def upload_owners(
     reads: ReadsOfRequest, destination: Destination, after: After = None, limit: Limit = DEFAULT_LIMIT
 ) -> UploadOwners:
-    """Return the owners of the first 100,000 open uploads of a destination, that of the oldest one first."""
-    return upload_owners(reads, destination, after, limit)
+    """Return the owners of the first 100,000 open uploads of a destination, that of the oldest one first.
+
+    Raises:
+        DestinationNotFoundError: The destination is not known.
+    """
+    key = key_after("upload-owners", after, (float, int), str)
+    url = reads.known(destination)
+    try:
+        found, unknown = reads.store(url, lambda: _all_measured(reads, url), limit_s=TOTALS_LIMIT_S)
+    except LockgateError as error:
+        return UploadOwners(items=(), unknown=(str(error),))
+    by_owner: dict[str | None, list[OpenUpload]] = defaultdict(list)
+    for upload in found:
+        by_owner[upload.owner].append(upload)
+    owners = sorted((_owner(reads, url, owner, uploads) for owner, uploads in by_owner.items()), key=_place)
+    left = [owner for owner in owners if key is None or _place(owner) > key]
+    page = page_of("upload-owners", left, limit, _place, lambda owner: owner, unknown=unknown)
+    return UploadOwners(**dict(page), totals=_totals(reads, url, found))
 
 
-@router.get("/totals")
-def total_uploads(reads: ReadsOfRequest, destination: Destination) -> Page[UploadTotals]:
-    """Return the totals of the first 100,000 open uploads of a destination, by what a sweep would do."""
-    return upload_totals(reads, destination)
+def _totals(reads: Reads, url: str, found: list[OpenUpload]) -> tuple[UploadTotals, ...]:
+    return tuple(
+        UploadTotals(
+            action=action,
+            uploads=sums.uploads,
+            unmeasured=sums.unmeasured,
+            size_bytes=sums.size,
+            monthly_usd=_price(url, sums.monthly_cost_usd),
+        )
+        for action, sums in totals_by_action(found, reads.settings).items()
+    )
+
+
+def _owner(reads: Reads, url: str, owner: str | None, uploads: list[OpenUpload]) -> UploadOwner:
+    sums = upload_totals(uploads, reads.settings)
+    return UploadOwner(
+        owner=owner,
+        uploads=sums.uploads,
+        unmeasured=sums.unmeasured,
+        size_bytes=sums.size,
+        monthly_usd=_price(url, sums.monthly_cost_usd),
+        oldest_s=min(upload.begun_s for upload in uploads),
+        newest_s=max(upload.begun_s for upload in uploads),
+        actions=dict(sorted(Counter(str(upload.action) for upload in uploads).items())),
+    )
+
+
+def _place(owner: UploadOwner) -> tuple[float, str]:
+    return owner.oldest_s, owner.owner or ""
+
+
+def _price(url: str, monthly_usd: float) -> float | None:
+    return monthly_usd if url.startswith("s3://") else None
+
+
+def _all_measured(reads: Reads, url: str) -> tuple[list[OpenUpload], tuple[str, ...]]:
+    """Return the uploads with the sizes of the oldest ones, and a sentence if there are more."""
+    found, unknown = _uploads(reads, url, MAX_UPLOADS)
+    found.sort(key=lambda upload: upload.begun_s)
+    return _measured(reads, url, found[:MAX_MEASURED]) + found[MAX_MEASURED:], unknown
+
+
+def _uploads(reads: Reads, url: str, most: int) -> tuple[list[OpenUpload], tuple[str, ...]]:
+    """Return the first uploads, in order, and a sentence if there are more."""
+    limit_s = LISTING_LIMIT_S if most > MAX_LISTED else inf
+    listed = find_uploads(url, most, limit_s=limit_s, settings=reads.settings, clock=reads.clock)
+    found = sorted(listed.uploads, key=lambda upload: (upload.key, upload.upload_id))
+    if listed.is_all:
+        return found, ()
+    more = (
+        f"More than {len(found):,} uploads are open; only the first ones are here; `lockgate uploads list "
+        f"{url}` lists all."
+    )
+    return found, (more,)
+
+
+def _measured(reads: Reads, url: str, uploads: list[OpenUpload]) -> list[OpenUpload]:
+    """Return the uploads with their sizes: one request for each, if the listing has none."""
+    store = open_store(url, reads.settings)
+    every = frozenset(SweepAction)
+    found = measure_uploads(store, uploads, every, settings=reads.settings, progress=no_progress)
+    return list(found)
+
+
+def _row(upload: OpenUpload) -> UploadRow:
+    return UploadRow(
+        key=upload.key,
+        upload_id=upload.upload_id,
+        owner=upload.owner,
+        begun_s=upload.begun_s,
+        size_bytes=upload.size,
+        action=upload.action,
+        why=upload.reason,
+        remedy=upload.remedy,
+    )

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, StreamingResponse
 
 from lockgate.plugins.web.access import Host
-from lockgate.plugins.web.pages.charts import chart
+from lockgate.plugins.web.pages.svg_chart import chart
 from lockgate.storage_core.printable import printable
 
 _HERE: Final = Path(__file__).parent
@@ -59,14 +59,16 @@ class Pages:
         }
         self._environment.globals |= {"chart": chart, "run_href": host.run_href, "theme": host.theme}
 
-    def response(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    def response(
+        self, request: Request, template: str, values: Mapping[str, Any], status: int = 200
+    ) -> HTMLResponse:
         """Return a page.
 
         Args:
             request: The request.
             template: Name of the template, without its suffix.
-            status: Status of the response.
             values: Values of the template.
+            status: Status of the response.
         """
         return HTMLResponse(self._text(request, template, status, values), status)
 
@@ -74,16 +76,16 @@ class Pages:
         self,
         request: Request,
         template: str,
+        values: Mapping[str, Any],
         later: Callable[[], Awaitable[Mapping[str, Any]]],
-        **values: Any,
     ) -> StreamingResponse:
         """Return a page whose part below `CUT` is read after the part above it was sent.
 
         Args:
             request: The request.
             template: Name of the template, which has `CUT` once.
-            later: Reads the values that replace some of the first ones; it raises nothing.
             values: Values of the template.
+            later: Reads the values that replace some of the first ones; it raises nothing.
         """
 
         async def parts() -> AsyncIterator[str]:

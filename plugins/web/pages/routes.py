@@ -1,35 +1,38 @@
-"""The pages' routes. Each reads the JSON API of the same application, and renders one template."""
+"""The pages' routes. Each calls functions of the JSON API, and renders one template."""
 
 from __future__ import annotations
 
 from asyncio import gather
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, HTTPException
-from fastapi.exceptions import RequestValidationError
+from fastapi import APIRouter, Depends, HTTPException
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from lockgate.plugins.web.access import Host
-from lockgate.plugins.web.api.runs import MapIndex
-from lockgate.plugins.web.models.charts import ChartName, Series
-from lockgate.plugins.web.models.destinations import DestinationDetail, DestinationRow, Turn
-from lockgate.plugins.web.models.event_log import JobLog
-from lockgate.plugins.web.models.jobs import Attempt, JobCounts, JobDetail, JobFile, JobPlan, JobRow
-from lockgate.plugins.web.models.journal import CheckpointRow, JournalDetail, ObserverRow
-from lockgate.plugins.web.models.storage import BlobJobRow, BlobRow, UploadOwners, UploadRow
-from lockgate.plugins.web.pages.api_reads import ApiReads, ProblemError
+from lockgate.plugins.web.access import Host, HostOfRequest
+from lockgate.plugins.web.answers import After
+from lockgate.plugins.web.api.blobs import blob_jobs, blobs_of_job
+from lockgate.plugins.web.api.charts import ChartName, Series, chart
+from lockgate.plugins.web.api.destinations import destination_detail, destination_rows
+from lockgate.plugins.web.api.job import DestinationOfJob, job_detail
+from lockgate.plugins.web.api.job_files import job_attempts, job_files, job_plan
+from lockgate.plugins.web.api.job_log import job_log
+from lockgate.plugins.web.api.jobs import Filters, JobFilter, MapIndex, job_counts, job_page, run_page
+from lockgate.plugins.web.api.journal import checkpoints, journal_detail, observers
+from lockgate.plugins.web.api.turns import KnownDestination, destination_log
+from lockgate.plugins.web.api.uploads import Owner, open_uploads, upload_owners
+from lockgate.plugins.web.pages.parts import Parts
 from lockgate.plugins.web.pages.render import STATIC, Pages, page_path
-from lockgate.plugins.web.problems import Problem, problem_of
-from lockgate.storage_core.errors import LockgateError
+from lockgate.plugins.web.problems import logged_problem
+from lockgate.plugins.web.request_reads import Reads, ReadsOfRequest
 
 _LIST_REFRESH_S: Final = 5
 _JOB_REFRESH_S: Final = 2
 _CHART_DAYS: Final = 30
-_FILTERS: Final = ("needs", "phase", "destination", "search", "sort")
 _SORTS: Final = (("", "newest first"), ("oldest", "oldest first"), ("name", "by name"))
 _HEADINGS: Final = {
     401: "Log in to see this page",
@@ -37,6 +40,13 @@ _HEADINGS: Final = {
     404: "There is no such thing here",
     503: "Something does not answer",
 }
+
+
+def _parts(request: Request) -> Parts:
+    return Parts(request)
+
+
+PartsOfRequest = Annotated[Parts, Depends(_parts)]
 
 
 def page_routes(host: Host) -> APIRouter:
@@ -56,14 +66,8 @@ def page_routes(host: Host) -> APIRouter:
             async def with_error_page(request: Request) -> Response:
                 try:
                     return await handle(request)
-                except ProblemError as error:
-                    return _error_page(pages, request, error.problem)
-                except HTTPException as error:
-                    found = _error_page(pages, request, problem_of(error))
-                    found.headers.update(error.headers or {})
-                    return found
-                except (LockgateError, RequestValidationError) as error:
-                    return _error_page(pages, request, problem_of(error))
+                except Exception as error:  # noqa: BLE001 - the page has its text, or says that the log has it
+                    return _error_page(pages, request, error)
 
             return with_error_page
 
@@ -91,145 +95,136 @@ def _job_pages(router: APIRouter, pages: Pages) -> None:
         return RedirectResponse(f"{request.scope.get('root_path', '')}/jobs", 303)
 
     @router.get("/jobs")
-    async def jobs(request: Request) -> Response:
-        reads, here = ApiReads(request), request.query_params
-        filters = {name: here.get(name) for name in _FILTERS}
-        is_plain = not any(filters.values()) and "after" not in here
+    async def jobs(
+        request: Request, parts: PartsOfRequest, reads: ReadsOfRequest, filters: Filters, after: After = None
+    ) -> Response:
+        is_filtered = filters != JobFilter()
         page, counts, charts = await gather(
-            reads.page(JobRow, "/jobs", after=here.get("after"), **filters),
-            reads.part(JobCounts, "/jobs/counts"),
-            _charts(reads, "commit-time", "rows", "bytes") if is_plain else _none(),
+            parts.page(partial(job_page, reads, filters, after)),
+            parts.part(partial(job_counts, reads)),
+            parts.all(*([] if is_filtered or after else _charts(reads, "commit-time", "rows", "bytes"))),
         )
-        return pages.response(
-            request,
-            "jobs",
-            page=page,
-            counts=counts,
-            charts=charts,
-            filtered=any(filters.values()),
-            sorts=_SORTS,
-            **_common(request, reads, _LIST_REFRESH_S),
-        )
+        values = {"page": page, "counts": counts, "charts": charts, "filtered": is_filtered, "sorts": _SORTS}
+        return pages.response(request, "jobs", _common(request, parts, _LIST_REFRESH_S) | values)
 
     @router.get("/job")
-    async def job(request: Request, job: str, destination: str | None = None) -> Response:
-        reads, here = ApiReads(request), request.query_params
-        path = f"/jobs/{job}"
-        detail = await reads.one(JobDetail, path, destination=destination)
+    async def job(  # noqa: PLR0917 - the last ones are query parameters
+        request: Request,
+        parts: PartsOfRequest,
+        reads: ReadsOfRequest,
+        host: HostOfRequest,
+        job: str,
+        destination: DestinationOfJob = None,
+        attempts_after: After = None,
+        files_after: After = None,
+    ) -> Response:
+        detail = await parts.whole(partial(job_detail, reads, host, job, destination))
         place = detail.row.destination
         attempts, files, plan, log = await gather(
-            reads.page(Attempt, f"{path}/attempts", destination=place, after=here.get("attempts_after")),
-            reads.page(JobFile, f"{path}/files", destination=place, after=here.get("files_after")),
-            reads.part(JobPlan, f"{path}/plan", may_be_absent=True, destination=place),
-            reads.part(JobLog, f"{path}/log", may_be_absent=True, destination=place),
+            parts.page(partial(job_attempts, reads, job, place, attempts_after)),
+            parts.page(partial(job_files, reads, job, place, files_after)),
+            parts.part(partial(job_plan, reads, job, place), may_be_absent=True),
+            parts.part(partial(job_log, reads, job, place), may_be_absent=True),
         )
-        common = _common(request, reads, _JOB_REFRESH_S if detail.row.ended_s is None else _LIST_REFRESH_S)
-        found = [*reads.unknown, *(log.unknown if log is not None else ())]
-        common["unknown"] = [*detail.unknown, *(text for text in found if text not in detail.unknown)]
-        return pages.response(
-            request, "job", job=detail, attempts=attempts, files=files, plan=plan, log=log, **common
-        )
+        values = {"job": detail, "attempts": attempts, "files": files, "plan": plan, "log": log}
+        refresh_s = _JOB_REFRESH_S if detail.row.ended_s is None else _LIST_REFRESH_S
+        return pages.response(request, "job", _common(request, parts, refresh_s) | values)
 
     @router.get("/run")
-    async def run(
-        request: Request, dag_id: str, run_id: str, task_id: str | None = None, map_index: MapIndex = None
+    async def run(  # noqa: PLR0917 - the last ones are query parameters
+        request: Request,
+        parts: PartsOfRequest,
+        reads: ReadsOfRequest,
+        dag_id: str,
+        run_id: str,
+        task_id: str | None = None,
+        map_index: MapIndex = None,
+        after: After = None,
     ) -> Response:
-        reads = ApiReads(request)
-        page = await reads.page(
-            JobRow,
-            "/runs",
-            dag_id=dag_id,
-            run_id=run_id,
-            task_id=task_id,
-            map_index=map_index,
-            after=request.query_params.get("after"),
-        )
-        return pages.response(request, "run", page=page, **_common(request, reads, _LIST_REFRESH_S))
+        page = await parts.page(partial(run_page, reads, dag_id, run_id, task_id, map_index, after))
+        return pages.response(request, "run", _common(request, parts, _LIST_REFRESH_S) | {"page": page})
 
 
 def _destination_pages(router: APIRouter, pages: Pages) -> None:
     @router.get("/destinations")
-    async def destinations(request: Request, after: str | None = None) -> Response:
-        reads = ApiReads(request)
-        page = await reads.page(DestinationRow, "/destinations", after=after)
-        return pages.response(request, "destinations", page=page, **_common(request, reads, _LIST_REFRESH_S))
+    async def destinations(
+        request: Request, parts: PartsOfRequest, reads: ReadsOfRequest, after: After = None
+    ) -> Response:
+        page = await parts.page(partial(destination_rows, reads, after))
+        return pages.response(
+            request, "destinations", _common(request, parts, _LIST_REFRESH_S) | {"page": page}
+        )
 
     @router.get("/destination")
-    async def destination(request: Request, destination: str, after: str | None = None) -> Response:
-        reads = ApiReads(request)
-        place = await reads.one(DestinationDetail, "/destinations/detail", destination=destination)
+    async def destination(  # noqa: PLR0917 - the last ones are query parameters
+        request: Request,
+        parts: PartsOfRequest,
+        reads: ReadsOfRequest,
+        host: HostOfRequest,
+        destination: KnownDestination,
+        after: After = None,
+    ) -> Response:
+        place = await parts.whole(partial(destination_detail, reads, destination))
+        names: tuple[ChartName, ...] = ("live-files", "live-bytes", "rows", "bytes", "commit-time")
         turns, charts = await gather(
-            reads.page(Turn, "/destinations/log", destination=destination, after=after),
-            _charts(
-                reads, "live-files", "live-bytes", "rows", "bytes", "commit-time", destination=destination
-            ),
+            parts.page(partial(destination_log, reads, host, destination, after)),
+            parts.all(*_charts(reads, *names, destination=destination)),
         )
-        common = _common(request, reads, _LIST_REFRESH_S)
-        common["unknown"] = [*place.unknown, *(text for text in reads.unknown if text not in place.unknown)]
-        return pages.response(request, "destination", place=place, turns=turns, charts=charts, **common)
+        values = {"place": place, "turns": turns, "charts": charts}
+        return pages.response(request, "destination", _common(request, parts, _LIST_REFRESH_S) | values)
 
 
 def _storage_pages(router: APIRouter, pages: Pages) -> None:
     @router.get("/uploads")
-    async def uploads(
-        request: Request, destination: str = "", owner: str = "", after: str | None = None
+    async def uploads(  # noqa: PLR0917 - the last ones are query parameters
+        request: Request,
+        parts: PartsOfRequest,
+        reads: ReadsOfRequest,
+        destination: str = "",
+        owner: Owner = None,
+        after: After = None,
     ) -> Response:
-        reads = ApiReads(request)
-        known = (await reads.page(DestinationRow, "/destinations")).items
-        common = _common(request, reads, 0)  # a listing of a store: it is read when a person asks
+        known = (await parts.page(partial(destination_rows, reads))).items
+        common = _common(request, parts, 0)  # a listing of a store: it is read when a person asks
         common |= {"page": None, "owners": None, "known": known}
         if not destination:
-            return pages.response(request, "uploads", **common)
+            return pages.response(request, "uploads", common)
 
-        async def listed() -> dict[str, Any]:
+        async def listed() -> Mapping[str, Any]:
             if owner:
-                page = await reads.page(
-                    UploadRow, "/uploads", destination=destination, owner=owner, after=after
-                )
-                return {"page": page, "unknown": reads.unknown}
-            owners = await reads.part(UploadOwners, "/uploads/owners", destination=destination, after=after)
-            more = () if owners is None else owners.unknown
-            return {"owners": owners, "unknown": [*reads.unknown, *more]}
+                return {"page": await parts.page(partial(open_uploads, reads, destination, owner, after))}
+            return {"owners": await parts.part(partial(upload_owners, reads, destination, after))}
 
-        return pages.response_in_two(request, "uploads", listed, **common)
+        return pages.response_in_two(request, "uploads", common, listed)
 
     @router.get("/blobs")
-    async def blobs(request: Request, job: str = "", after: str | None = None) -> Response:
-        reads = ApiReads(request)
-        page = blobs = None
-        if job:
-            blobs = await reads.page(BlobRow, f"/blobs/jobs/{job}", after=after)
-        else:
-            page = await reads.page(BlobJobRow, "/blobs/jobs", after=after)
-        return pages.response(
-            request, "blobs", page=page, blobs=blobs, **_common(request, reads, _LIST_REFRESH_S)
-        )
+    async def blobs(
+        request: Request, parts: PartsOfRequest, reads: ReadsOfRequest, job: str = "", after: After = None
+    ) -> Response:
+        values = {
+            "blobs": await parts.page(partial(blobs_of_job, reads, job, after)) if job else None,
+            "page": None if job else await parts.page(partial(blob_jobs, reads, after)),
+        }
+        return pages.response(request, "blobs", _common(request, parts, _LIST_REFRESH_S) | values)
 
     @router.get("/journal")
-    async def journal(request: Request, after: str | None = None) -> Response:
-        reads = ApiReads(request)
-        found, observers, checkpoints = await gather(
-            reads.part(JournalDetail, "/journal"),
-            reads.page(ObserverRow, "/journal/observers"),
-            reads.page(CheckpointRow, "/journal/checkpoints", after=after),
+    async def journal(
+        request: Request, parts: PartsOfRequest, reads: ReadsOfRequest, after: After = None
+    ) -> Response:
+        found, of_journal, taken = await gather(
+            parts.part(partial(journal_detail, reads)),
+            parts.page(partial(observers, reads)),
+            parts.page(partial(checkpoints, reads, after)),
         )
-        common = _common(request, reads, _LIST_REFRESH_S)
-        if found is not None:
-            common["unknown"] = [
-                *found.unknown,
-                *(text for text in reads.unknown if text not in found.unknown),
-            ]
-        return pages.response(
-            request,
-            "journal",
-            journal=found,
-            observers=observers,
-            checkpoints=checkpoints,
-            **common,
-        )
+        values = {"journal": found, "observers": of_journal, "checkpoints": taken}
+        return pages.response(request, "journal", _common(request, parts, _LIST_REFRESH_S) | values)
 
 
-def _common(request: Request, reads: ApiReads, refresh_s: int) -> dict[str, Any]:
+def _charts(reads: Reads, *names: ChartName, destination: str | None = None) -> list[Callable[[], Series]]:
+    return [partial(chart, reads, name, _CHART_DAYS, destination) for name in names]
+
+
+def _common(request: Request, parts: Parts, refresh_s: int) -> dict[str, Any]:
     params = dict(request.query_params)
     path = request.scope.get("root_path", "") + page_path(request)
 
@@ -238,27 +233,13 @@ def _common(request: Request, reads: ApiReads, refresh_s: int) -> dict[str, Any]
         kept = {name: value for name, value in params.items() if not name.endswith("after")} | changed
         return f"{path}?{urlencode(kept)}" if kept else path
 
-    return {"unknown": reads.unknown, "refresh_s": refresh_s, "again": again, "request_params": params}
+    return {"unknown": parts.unknown, "refresh_s": refresh_s, "again": again, "request_params": params}
 
 
-async def _charts(reads: ApiReads, *names: ChartName, destination: str | None = None) -> tuple[Series, ...]:
-    found = await gather(
-        *(reads.part(Series, f"/charts/{name}", days=_CHART_DAYS, destination=destination) for name in names)
-    )
-    return tuple(series for series in found if series is not None)
-
-
-async def _none() -> tuple[Series, ...]:
-    return ()
-
-
-def _error_page(pages: Pages, request: Request, problem: Problem) -> Response:
+def _error_page(pages: Pages, request: Request, error: Exception) -> Response:
+    problem = logged_problem(request, error)
     heading = _HEADINGS.get(problem.status, "This page cannot be shown")
-    return pages.response(
-        request,
-        "error",
-        problem.status,
-        problem=problem,
-        heading=heading,
-        refresh_s=0,
-    )
+    values = {"problem": problem, "heading": heading, "refresh_s": 0}
+    page = pages.response(request, "error", values, problem.status)
+    page.headers.update(getattr(error, "headers", None) or {})
+    return page

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES, R, Record, decode, digest
 from lockgate.storage_core.commit.records.create_if_absent import claim, find, read
 from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.commit.records.log_records import Outcome
-from lockgate.storage_core.commit.records.pending_set import (
-    HEAD_BYTES,
-    FileTotals,
-    PendingFile,
-    PendingSet,
-    decode_files,
-    decode_head,
-    decode_totals,
-)
+from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.commit.records.phase import JobPhase, phase_of
 from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import Ended, Report
 from lockgate.storage_core.commit.records.task import AbortedAttempt, AuditVerdict, ExpectedTasks
 from lockgate.storage_core.concurrency import in_order
 from lockgate.storage_core.errors import (
-    InvalidInputError,
     MalformedRecordError,
     ObjectNotFoundError,
 )
@@ -40,12 +31,6 @@ from lockgate.storage_core.ids import (
     split_job_id,
 )
 from lockgate.storage_core.stores import ObjectInfo, Store
-
-_FILE_BYTES: Final = 512
-"""What a file takes in a pending set, with the statistics of few columns."""
-
-_READ_BYTES: Final = 4 * 1024 * 1024
-"""Of very long files, no more than this is read for one page."""
 
 
 class SavedSet(NamedTuple):
@@ -196,10 +181,6 @@ class JobFolder:
         """Return the ids of aborted attempts, of all tasks or of one."""
         return {found for info in self.task_records(task) if (found := aborted_attempt(info)) is not None}
 
-    def listed_sets(self, task: TaskId) -> Iterator[ObjectInfo]:
-        """Yield the objects of a task's pending sets."""
-        return (info for info in self.task_records(task) if info.key.endswith(".pendingset"))
-
     def task_records(self, task: TaskId | None = None) -> Iterator[ObjectInfo]:
         """Yield the objects of the records of all tasks, or of one."""
         return self._list("tasks/" if task is None else f"tasks/{check_id('task', task)}/")
@@ -217,56 +198,6 @@ class JobFolder:
         found = decode(PendingSet, data, key)
         self._check_attempt(found, key)
         return found, digest(data)
-
-    def pending_head(self, key: str) -> PendingSet:
-        """Return the pending set with this key, as it was listed, without its files.
-
-        Raises:
-            MalformedRecordError: Its beginning is not readable, or it belongs to another attempt.
-        """
-        head, _ = decode_head(self.store.get(key, length=HEAD_BYTES), key)
-        self._check_attempt(head, key)
-        return head
-
-    def pending_totals(self, key: str) -> FileTotals:
-        """Return the totals of the files of the pending set with this key; it is read completely.
-
-        Raises:
-            MalformedRecordError: It is not readable.
-        """
-        return decode_totals(self.store.get(key, length=MAX_RECORD_BYTES + 1), key)
-
-    def pending_files(self, key: str, start: int, limit: int) -> list[tuple[PendingFile, int]]:
-        """Return some files of the pending set with this key, as it was listed; no others are read.
-
-        Args:
-            key: Key of the pending set.
-            start: Offset in the record at which a file begins; 0 for the first file.
-            limit: Maximum number of files. Very long ones are fewer.
-
-        Returns:
-            Each file with the offset of the next one, which is 0 for the last file of the set.
-
-        Raises:
-            InvalidInputError: No record is as long as `start`.
-            MalformedRecordError: They are not readable, or the set belongs to another attempt.
-        """
-        if not 0 <= start <= MAX_RECORD_BYTES:
-            raise InvalidInputError(f"{key}: no file begins at byte {start}; nothing was read")
-        data = self.store.get(key, start=start, length=HEAD_BYTES + limit * _FILE_BYTES)
-        first = 0
-        if not start:
-            head, first = decode_head(data, key)
-            self._check_attempt(head, key)
-        while True:
-            files, is_cut = decode_files(data, first, limit, key)
-            if not is_cut or (files and len(data) >= _READ_BYTES):
-                return [(file, following and start + following) for file, following in files]
-            # Files are longer than was assumed, so twice as much is read.
-            more = self.store.get(key, start=start + len(data), length=len(data)) if data else b""
-            if not more or len(data) > MAX_RECORD_BYTES:
-                raise MalformedRecordError(f"{key}: not a readable PendingSet: it ends in the middle")
-            data += more
 
     def _check_attempt(self, found: PendingSet, key: str) -> None:
         self._check_owner(found, key)

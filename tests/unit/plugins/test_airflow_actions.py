@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from lockgate.plugins.web.models.actions import ActionName, ActionRequest
+from lockgate.plugins.web.access import ActionName, ActionRequest
 from lockgate.storage_core.errors import ConflictError, InvalidInputError, LockgateError, ObjectNotFoundError
 from tests.support.airflow import api_server as server
 

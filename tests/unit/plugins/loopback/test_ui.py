@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from lockgate.plugins.loopback import actions as in_process
 from lockgate.plugins.loopback.server import Loopback
 from lockgate.plugins.loopback.ui_command import register
-from lockgate.plugins.web.facts.effects import Effect
+from lockgate.plugins.web.api.effects import Effect
 from lockgate.storage_core.cli.root_command import build
 from lockgate.storage_core.concurrency import Progress
 from lockgate.storage_core.errors import OutcomeUnknownError

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import cache
 
 from fastapi import FastAPI, HTTPException
 from fastapi.testclient import TestClient
 
-from lockgate.plugins.web.access import Host
+from lockgate.plugins.web.access import ActionName, ActionRequest, ActionStarted, Host
 from lockgate.plugins.web.api.actions import ACTIONS
 from lockgate.plugins.web.application import web_app
-from lockgate.plugins.web.models.actions import ActionName, ActionRequest, ActionStarted
 from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.settings import Settings
 
@@ -47,9 +47,17 @@ def host(actions: Recorded | None = None, may_act: Callable[[], None] = allow) -
     )
 
 
-def application(settings: Settings, served_by: Host | None = None, *, known: Iterable[str] = ()) -> FastAPI:
-    return web_app(served_by or host(), Reads(settings, destinations=known))
+def application(settings: Settings, served_by: Host | None = None) -> FastAPI:
+    return web_app(served_by or host(), Reads(settings))
 
 
-def client(settings: Settings, served_by: Host | None = None, *, known: Iterable[str] = ()) -> TestClient:
-    return TestClient(application(settings, served_by, known=known), raise_server_exceptions=False)
+def client(settings: Settings, served_by: Host | None = None) -> TestClient:
+    app = _shared() if served_by is None else web_app(served_by)
+    app.state.reads = Reads(settings)
+    return TestClient(app, raise_server_exceptions=False)
+
+
+@cache
+def _shared() -> FastAPI:
+    """Return the application without reads: its routes take a tenth of a second, so tests share them."""
+    return web_app(host())

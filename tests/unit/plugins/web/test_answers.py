@@ -9,11 +9,11 @@ import pytest
 from fastapi import HTTPException
 from fastapi.testclient import TestClient
 
-from lockgate.plugins.web import paging
+from lockgate.plugins.web import answers as paging
 from lockgate.plugins.web.access import Host
+from lockgate.plugins.web.answers import Model, Page
+from lockgate.plugins.web.api.destinations import DestinationRow
 from lockgate.plugins.web.application import web_app
-from lockgate.plugins.web.models.destinations import DestinationRow
-from lockgate.plugins.web.models.model import Model, Page
 from lockgate.storage_core.errors import (
     ConflictError,
     InvalidInputError,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.plugins.web.facts import destinations
-from lockgate.plugins.web.facts.destinations import live_totals
+from lockgate.plugins.web.api import destinations
+from lockgate.plugins.web.api.destinations import live_totals
 from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.commit.records import layout
 from tests.support.commit.crash_harness import die_at

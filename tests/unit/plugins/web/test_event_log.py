@@ -8,7 +8,7 @@ import pytest
 from bs4 import BeautifulSoup
 
 from lockgate import open_job
-from lockgate.plugins.web.facts import job_event_log as event_log
+from lockgate.plugins.web.api import job_log as event_log
 from lockgate.storage_core.commit.recovery.recover import recover_job
 from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.event_log import event_queue

@@ -108,8 +108,6 @@ def test_a_committed_job_has_its_receipt_counts_and_commit_time(world: World) ->
     assert found["row"]["size_bytes"] == 3
     assert found["counts"] == {"published": 2}
     assert found["row"]["commit_s"] == 0
-    report = get(world, f"/jobs/{job.job_id}/report")
-    assert (report["ended"], report["counts"]) == ("committed", {"published": 2})
 
 
 def test_a_journals_lease_and_its_job_attempt_are_shown(journal_world: World) -> None:
@@ -197,7 +195,7 @@ def test_names_and_texts_come_back_unharmed(world: World) -> None:
 
 
 def test_a_failed_audit_is_shown_with_its_failing_expectations_and_samples(world: World) -> None:
-    found = {
+    failing = {
         "expectation": "expect_x",
         "column": "<b>",
         "found": "found 2 of 5 rows",
@@ -205,7 +203,7 @@ def test_a_failed_audit_is_shown_with_its_failing_expectations_and_samples(world
     }
     with world.open_job("sales", audit=True) as job:
         write(job, "t", {"a.csv": b"1"})
-        assert get(world, f"/jobs/{job.job_id}/audit") == {
+        assert get(world, f"/jobs/{job.job_id}")["audit"] == {
             "is_required": True,
             "verdict": None,
             "decided_s": None,
@@ -214,17 +212,18 @@ def test_a_failed_audit_is_shown_with_its_failing_expectations_and_samples(world
         }
         summary = {
             "failure_1": "expect_x({}): {}",
-            "failing_1": json.dumps(found),
+            "failing_1": json.dumps(failing),
             "failure_2": "expect_y({}): {}",
         }
         job.record_audit(chosen=job.chosen_digest(), passed=False, suite="rows", summary=summary)
-    audit = get(world, f"/jobs/{job.job_id}/audit")
+    found = get(world, f"/jobs/{job.job_id}")
+    audit = found["audit"]
     assert (audit["verdict"], audit["suite"]) == ("failed", "rows")
     assert audit["failing"] == [
         {"expectation": "expect_x", "column": "<b>", "text": "found 2 of 5 rows", "samples": ["-1", "\x1b"]},
         {"expectation": "expect_y", "column": None, "text": "expect_y({}): {}", "samples": []},
     ]
-    steps = {step["name"]: step["state"] for step in get(world, f"/jobs/{job.job_id}")["steps"]}
+    steps = {step["name"]: step["state"] for step in found["steps"]}
     assert steps["audited"] == "failed"
 
 
@@ -236,7 +235,7 @@ def test_an_unreadable_detail_of_a_verdict_leaves_its_line(world: World, record:
         write(job, "t", {"a.csv": b"1"})
         summary = {"failure_1": "expect_x({}): {}", "failing_1": record}
         job.record_audit(chosen=job.chosen_digest(), passed=False, suite="rows", summary=summary)
-    (failing,) = get(world, f"/jobs/{job.job_id}/audit")["failing"]
+    (failing,) = get(world, f"/jobs/{job.job_id}")["audit"]["failing"]
     assert failing["text"] == "expect_x({}): {}"
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from lockgate.plugins.web.paging import cursor
+from lockgate.plugins.web.answers import cursor
+from lockgate.plugins.web.api import job_files
 from lockgate.storage_core.commit.records.job_record import JobAttemptId
-from lockgate.storage_core.ids import TaskId
 from lockgate.storage_core.stores.instrumented import InstrumentedStore
 from tests.support.commit.crash_harness import die_at
 from tests.support.commit.destination import World, plain, write
@@ -36,7 +36,7 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let shards of plans, reports and the log have three files."""
     for module in ("decide.additions", "decide.plan", "publish.commit_context", "destination.log"):
         monkeypatch.setattr(f"lockgate.storage_core.commit.{module}.SHARD_ENTRIES", 3)
-    monkeypatch.setattr("lockgate.plugins.web.facts.job_files.SHARD_ENTRIES", 3)
+    monkeypatch.setattr("lockgate.plugins.web.api.job_files.SHARD_ENTRIES", 3)
 
 
 def replacing(world: World) -> Any:
@@ -92,7 +92,7 @@ def test_a_page_that_belongs_to_an_earlier_phase_says_so(world: World) -> None:
         assert client.get(f"/api/v1/jobs/{job.job_id}/files", params=query).status_code == 400
 
 
-def test_an_aborted_jobs_files_have_the_fate_aborted(world: World) -> None:
+def test_the_files_of_an_aborted_job_have_the_result_aborted(world: World) -> None:
     job = job_in(world, "failed")
     assert {file["state"] for file in items(world, f"/jobs/{job.job_id}/files", 1)} == {"aborted"}
 
@@ -115,88 +115,30 @@ def test_a_deep_page_reads_as_much_as_the_first(world: World, monkeypatch: pytes
     assert max(counts) <= 8
 
 
-def large_set(world: World, files: int) -> Any:
-    """Return a job with one task that has many files, of which names have several bytes a character."""
-    job = world.open_job("sales")
-    write(job, "t", {f"\u20ac-{number:04d}.csv": b"x" for number in range(files)})
-    job.close()
-    return job
-
-
-def test_a_page_of_a_large_pending_set_reads_only_its_own_range(
-    world: World, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("limit", [2, 7, 50])
+def test_a_page_reads_a_bounded_part_of_the_pending_sets_and_the_next_one_the_rest(
+    world: World, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    job = large_set(world, 600)
-    record = world.store.get(next(iter(job._folder.listed_sets(TaskId("t")))).key)
-    read: list[int] = []
-
-    def counted(self: InstrumentedStore, key: str, **options: Any) -> bytes:
-        data = self.inner.get(key, **options)
-        read.append(len(data) if key.endswith(".pendingset") else 0)
-        return data
-
-    monkeypatch.setattr(InstrumentedStore, "get", counted)
-    names, most = list[str](), 0
-    for page in pages(world, f"/jobs/{job.job_id}/files", 20):
-        names += (plain(file["key"]) for file in page["items"])
-        most = max(most, sum(read))
-        read.clear()
-    assert names == [f"\u20ac-{number:04d}.csv" for number in range(600)]
-    assert most < 20_000 < len(record) // 5
+    monkeypatch.setattr(job_files, "READ_BYTES", 1)  # so one set a page
+    job = replacing(world)
+    files = list(pages(world, f"/jobs/{job.job_id}/files", limit))
+    assert sorted(plain(file["key"]) for page in files for file in page["items"]) == NAMES
+    assert {len(page["items"]) for page in files} == {2: {2, 1}, 7: {5}, 50: {5}}[limit]
+    attempts = list(pages(world, f"/jobs/{job.job_id}/attempts", limit))
+    assert [[one["task_id"] for one in page["items"]] for page in attempts] == [
+        ["t0"],
+        ["t1"],
+        ["t2"],
+        ["t3"],
+    ]
 
 
-@pytest.mark.parametrize(("assumed", "enough", "limit"), [(1, 2**20, 7), (1, 1, 200), (300, 1, 50)])
-def test_files_that_are_longer_than_assumed_are_all_listed(
-    world: World, monkeypatch: pytest.MonkeyPatch, assumed: int, enough: int, limit: int
-) -> None:
-    job = large_set(world, 60)
-    monkeypatch.setattr("lockgate.storage_core.commit.records.job_folder.HEAD_BYTES", 500)
-    monkeypatch.setattr("lockgate.storage_core.commit.records.job_folder._FILE_BYTES", assumed)
-    monkeypatch.setattr("lockgate.storage_core.commit.records.job_folder._READ_BYTES", enough)
-    found = items(world, f"/jobs/{job.job_id}/files", limit)
-    assert [plain(file["key"]) for file in found] == [f"\u20ac-{number:04d}.csv" for number in range(60)]
-
-
-@pytest.mark.parametrize("cut", [-2, -40, 450])
-def test_a_pending_set_that_ends_in_the_middle_is_named(world: World, cut: int) -> None:
-    job = large_set(world, 3)
-    key = next(iter(job._folder.listed_sets(TaskId("t")))).key
-    world.store.put(key, world.store.get(key)[:cut])
-    page = get(world, f"/jobs/{job.job_id}/files")
-    assert page["items"] == []
-    assert "not a readable PendingSet" in page["unknown"][0]
-
-
-@pytest.mark.parametrize("offset", [-1, 10**30, 50_000_000, 37])
-def test_a_cursor_into_the_middle_of_a_record_is_no_fault_of_the_server(world: World, offset: int) -> None:
-    job = large_set(world, 3)
-    key = next(iter(job._folder.listed_sets(TaskId("t")))).key
-    after = cursor("files", ("pending", key.removeprefix(job._folder.key("tasks/")), 0, offset))
-    with client_of(world) as client:
-        query = {"destination": world.url, "after": after}
-        answer = client.get(f"/api/v1/jobs/{job.job_id}/files", params=query)
-    assert answer.status_code == 400 or answer.json()["unknown"], answer.text
-
-
-def test_totals_of_attempts_with_long_records_come_from_the_registry(
-    journal_world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = large_set(journal_world, 5)
-    monkeypatch.setattr("lockgate.plugins.web.facts.job_files.TOTALLED_BYTES", 100)
-    page = get(journal_world, f"/jobs/{job.job_id}/attempts")
-    assert [(one["files"], one["size_bytes"], one["counts"]) for one in page["items"]] == [(5, 5, True)]
-    assert page["unknown"] == []
-
-
-def test_totals_that_neither_a_page_nor_the_registry_has_are_unknown(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = large_set(world, 5)
-    assert get(world, f"/jobs/{job.job_id}/attempts")["items"][0]["files"] == 5
-    monkeypatch.setattr("lockgate.plugins.web.facts.job_files.TOTALLED_BYTES", 100)
-    page = get(world, f"/jobs/{job.job_id}/attempts")
-    assert [(one["files"], one["size_bytes"], one["counts"]) for one in page["items"]] == [(None, None, True)]
-    assert "The totals of 1 attempts" in page["unknown"][0]
+@pytest.mark.parametrize("past", [-1, 10**30, 37])
+def test_a_cursor_past_the_files_of_a_set_is_no_fault_of_the_server(world: World, past: int) -> None:
+    job = replacing(world)
+    [first, *_] = [info.key for info in job._folder.task_records()]
+    after = cursor("files", ("pending", first.removeprefix(job._folder.key("tasks/")), 0, past))
+    assert get(world, f"/jobs/{job.job_id}/files", after=after)["unknown"] == []
 
 
 def test_a_pending_set_that_cannot_be_read_is_named_and_the_others_are_shown(world: World) -> None:

@@ -11,8 +11,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from lockgate.plugins.web.access import Host
+from lockgate.plugins.web.api import jobs as job_index
 from lockgate.plugins.web.application import web_app
-from lockgate.plugins.web.facts import job_index
 from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.commit.registry.entries import RecordJob, RecordTask
 from lockgate.storage_core.ids import job_resource

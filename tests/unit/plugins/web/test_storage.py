@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from lockgate.plugins.web.facts import uploads
+from lockgate.plugins.web.api import uploads
 from lockgate.storage_core.blobs.open_blobs import open_blobs
 from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.ids import new_token
@@ -50,19 +50,6 @@ def test_uploads_are_paged_by_key_with_owner_and_what_a_sweep_would_do(
     ]
     assert second["next_after"] is None
     assert "sweep again" in shown[1]["remedy"]
-
-
-def test_totals_of_uploads_count_what_each_action_would_concern(destination: str, settings: Settings) -> None:
-    job = committed_job(destination, settings)
-    stray(destination, settings, f"a-{job.short_id}.csv", "b.bin", "c.bin")
-
-    found = client(settings).get(f"{API}/uploads/totals", params={"destination": destination}).json()
-
-    assert {row["action"]: (row["uploads"], row["size_bytes"]) for row in found["items"]} == {
-        "abort": (1, 100),
-        "stage": (2, 200),
-    }
-    assert {row["monthly_usd"] for row in found["items"]} == {None}  # a folder has no price
 
 
 def test_more_uploads_than_are_read_are_reported_as_such(
@@ -122,7 +109,9 @@ def test_uploads_are_counted_by_owner_with_bytes_and_ages_page_by_page(
     assert (none["oldest_s"], none["newest_s"]) == (begun["b.bin"], begun["c.bin"])
     assert (sales["uploads"], sales["size_bytes"], sales["actions"]) == (1, 100, {"abort": 1})
     assert second["next_after"] is None
-    assert {row["action"]: row["uploads"] for row in first["totals"]} == {"abort": 1, "stage": 2}
+    totals = {row["action"]: (row["uploads"], row["size_bytes"]) for row in first["totals"]}
+    assert totals == {"abort": (1, 100), "stage": (2, 200)}
+    assert {row["monthly_usd"] for row in first["totals"]} == {None}  # a folder has no price
     assert [row["key"] for row in of_job] == [f"a-{job.short_id}.csv"]
     assert [row["key"] for row in of_none] == ["b.bin", "c.bin"]
 
@@ -183,7 +172,7 @@ def test_a_store_that_does_not_answer_is_named_as_unknown(
     committed_job(destination, settings)
     monkeypatch.setattr(uploads, "find_uploads", down)
 
-    for path in ("uploads", "uploads/owners", "uploads/totals"):
+    for path in ("uploads", "uploads/owners"):
         answer = client(settings).get(f"{API}/{path}", params={"destination": destination})
         assert answer.status_code == 200
         assert answer.json()["items"] == []

@@ -5,11 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Literal
 
-from lockgate.plugins.web.facts.job_state import JobState
-from lockgate.plugins.web.models.jobs import Step
+from lockgate.plugins.web.answers import Model
+from lockgate.plugins.web.api.job_state import JobState
 from lockgate.storage_core.commit.records.phase import JobPhase
 
 State = Literal["done", "now", "todo", "failed", "skipped"]
+
+
+class Step(Model):
+    """One step of a job: set up, writing, committed tasks, audited, decided, published, ended.
+
+    Attributes:
+        state: `done`, `now`, `todo`, `failed`, or `skipped` (no audit was required).
+        at_s: When it was done, if it is known.
+        text: One sentence for a person who has never seen Lockgate.
+    """
+
+    name: str
+    state: State
+    at_s: float | None
+    text: str
+
 
 _FORWARD: Final = frozenset({JobPhase.DECIDED, JobPhase.PUBLISHED, JobPhase.COMMITTED})
 

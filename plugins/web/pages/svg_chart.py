@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
 
-from lockgate.plugins.web.models.charts import Series
+from lockgate.plugins.web.api.charts import Series
 
 _SVG: Final = "{http://www.w3.org/2000/svg}"
 _LINES: Final = frozenset({"live-files", "live-bytes"})

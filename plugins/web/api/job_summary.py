@@ -1,14 +1,28 @@
-"""Say in plain sentences where a job stands, what follows, and what a person may do."""
+"""Plain sentences about where a job stands, what follows, and what a person may do."""
 
 from __future__ import annotations
 
 from typing import Final, Literal
 
-from lockgate.plugins.web.facts.job_state import JobState
-from lockgate.plugins.web.models.jobs import Needs, Possible
+from lockgate.plugins.web.answers import Model
+from lockgate.plugins.web.api.job_state import JobState
+from lockgate.plugins.web.api.jobs import Needs
 from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction, choose_action
+
+
+class Possible(Model):
+    """An action that is offered for a job.
+
+    Attributes:
+        is_allowed: Whether the protocol allows it now; whether the user may do it is asked elsewhere.
+        text: What it will do; or, if it is not allowed, why not.
+    """
+
+    action: Literal["recover", "abort"]
+    is_allowed: bool
+    text: str
 
 
 def summary(state: JobState) -> str:
@@ -25,7 +39,7 @@ def summary(state: JobState) -> str:
 def needs(state: JobState) -> tuple[Needs, str]:  # noqa: PLR0911 - one for each phase
     """Return what the job needs, and why in one sentence; empty for `nothing`."""
     phase, lease = state.phase, state.lease
-    if state.records is not None and state.records.is_partly_deleted:
+    if state.is_partly_deleted:
         return "nothing", ""
     match phase:
         case None:
@@ -74,7 +88,7 @@ def _changed(state: JobState) -> str:
 def _sentences(state: JobState) -> list[str]:  # noqa: PLR0911 - one for each phase
     decided, ended = state.at(state.decided_s), state.at(state.ended_s)
     reason = f" ({state.reason})" if state.reason else ""
-    if state.records is not None and state.records.is_partly_deleted:
+    if state.is_partly_deleted:
         return [
             "The folder of this old job is partly deleted.",
             "A sweep deletes the rest.",
@@ -196,7 +210,7 @@ def _recovery(state: JobState, what: str) -> str:
 
 def _recover(state: JobState) -> Possible:
     phase, lease = state.phase, state.lease
-    if phase is None or (state.records is not None and state.records.is_partly_deleted):
+    if phase is None or state.is_partly_deleted:
         return _not("recover", "Its records cannot be read, so recovery changes nothing.")
     if phase in TERMINAL:
         if state.has_left_uploads or lease is not None:
@@ -246,41 +260,31 @@ _WILL: Final = {
 }
 
 
-def _abort(state: JobState) -> Possible:  # noqa: PLR0911 - one for each phase
-    match state.phase:
-        case None:
-            return _not(
-                "abort", "It cannot be read whether its commit is decided, so it must not be aborted."
-            )
-        case _ if state.records is not None and state.records.is_partly_deleted:
-            return _not("abort", "It is partly deleted.")
-        case JobPhase.OPEN:
-            alive = (
-                " Its driver, which holds its lease, stops at its next step."
-                if state.lease is JobLeaseState.LIVE
-                else ""
-            )
-            return Possible(
-                action="abort",
-                is_allowed=True,
-                text=f"Decides to abort the job, and deletes everything that it wrote.{alive}",
-            )
-        case JobPhase.QUARANTINED:
-            return Possible(
-                action="abort", is_allowed=True, text="Deletes everything that the job wrote, and ends it."
-            )
-        case JobPhase.ABORTING:
-            return _not("abort", "It is being aborted already; Recover finishes that.")
-        case JobPhase.DECIDED | JobPhase.PUBLISHED:
-            return _not(
-                "abort",
-                f"Its commit was decided{state.at(state.decided_s)} and can only go forward; Recover "
-                "finishes it.",
-            )
-        case JobPhase.REVERTING:
-            return _not("abort", "Its commit is being reverted already; Recover finishes that.")
-        case JobPhase.COMMITTED | JobPhase.FAILED:
-            return _not("abort", f"It has ended{state.at(state.ended_s)}.")
+def _abort(state: JobState) -> Possible:
+    if state.phase is not None and state.is_partly_deleted:
+        return _not("abort", "It is partly deleted.")
+    if state.phase in _NO_ABORT:
+        why = _NO_ABORT[state.phase]
+        return _not("abort", why.format(decided=state.at(state.decided_s), ended=state.at(state.ended_s)))
+    text = "Decides to abort the job, and deletes everything that it wrote."
+    if state.phase is JobPhase.QUARANTINED:
+        text = "Deletes everything that the job wrote, and ends it."
+    elif state.lease is JobLeaseState.LIVE:
+        text += " Its driver, which holds its lease, stops at its next step."
+    return Possible(action="abort", is_allowed=True, text=text)
+
+
+_FORWARD: Final = "Its commit was decided{decided} and can only go forward; Recover finishes it."
+_NO_ABORT: Final[dict[JobPhase | None, str]] = {
+    None: "It cannot be read whether its commit is decided, so it must not be aborted.",
+    JobPhase.ABORTING: "It is being aborted already; Recover finishes that.",
+    JobPhase.DECIDED: _FORWARD,
+    JobPhase.PUBLISHED: _FORWARD,
+    JobPhase.REVERTING: "Its commit is being reverted already; Recover finishes that.",
+    JobPhase.COMMITTED: "It has ended{ended}.",
+    JobPhase.FAILED: "It has ended{ended}.",
+}
+"""Why a job in a phase is not aborted."""
 
 
 def _not(action: Literal["recover", "abort"], why: str) -> Possible:

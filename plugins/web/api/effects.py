@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final, NamedTuple
 
-from lockgate.plugins.web.models.actions import ActionName, ActionRequest
+from lockgate.plugins.web.access import ActionName, ActionRequest
 from lockgate.storage_core.blobs.open_blobs import delete_ended, open_blobs
 from lockgate.storage_core.clock import SystemClock
 from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob

@@ -54,6 +54,11 @@ class JobState:
         return None if self.registered is None else PHASES[self.registered.phase]
 
     @property
+    def is_partly_deleted(self) -> bool:
+        """Whether a crash interrupted the deletion of the old job's folder."""
+        return self.records is not None and self.records.is_partly_deleted
+
+    @property
     def created_s(self) -> float | None:
         """Time of the set-up."""
         if self.records is not None and self.records.record is not None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
-from lockgate.plugins.web.facts.job_index import origin_of
-from lockgate.plugins.web.models.destinations import Turn
-from lockgate.plugins.web.models.jobs import Origin
-from lockgate.plugins.web.models.model import Page
-from lockgate.plugins.web.paging import DEFAULT_LIMIT, cursor, key_after
-from lockgate.plugins.web.request_reads import Reads
+from fastapi import APIRouter, Query
+
+from lockgate.plugins.web.access import HostOfRequest
+from lockgate.plugins.web.answers import DEFAULT_LIMIT, After, Limit, Model, Page, cursor, key_after
+from lockgate.plugins.web.api.jobs import Origin, origin_of, with_users
+from lockgate.plugins.web.request_reads import Reads, ReadsOfRequest
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.create_if_absent import find, read
@@ -29,7 +29,36 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.stores import Store, open_store
 
+router = APIRouter(prefix="/destinations/log", tags=["destinations"])
+
+KnownDestination = Annotated[str, Query(max_length=2_048, description="A known destination.")]
+
 READS_AT_ONCE: Final = 8
+
+
+class Turn(Model):
+    """One entry of a destination's log.
+
+    Attributes:
+        verdict: `published`, `reverted`, `passed`; None while the turn has no outcome.
+        origin: The Airflow task that set the job up; None without Airflow, or if it is not recorded.
+        created_by: User, host and process that set the job up without Airflow; empty if it is not recorded.
+        removed_rows: Rows of the removed files; None if they are not known for each of them.
+    """
+
+    turn: int
+    job_id: str
+    origin: Origin | None = None
+    created_by: str = ""
+    verdict: Literal["published", "reverted", "passed"] | None = None
+    decided_s: float | None = None
+    added_files: int = 0
+    added_rows: int | None = None
+    added_bytes: int = 0
+    removed_files: int = 0
+    removed_rows: int | None = None
+    removed_bytes: int = 0
+    reason: str = ""
 
 
 class _Writer(NamedTuple):
@@ -40,10 +69,15 @@ class _Writer(NamedTuple):
     unknown: str = ""
 
 
+@router.get("")
 def destination_log(
-    reads: Reads, destination: str, after: str | None = None, limit: int = DEFAULT_LIMIT
+    reads: ReadsOfRequest,
+    host: HostOfRequest,
+    destination: KnownDestination,
+    after: After = None,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Page[Turn]:
-    """Return a page of a destination's log, the newest turn first.
+    """Return a destination's log, the newest turn first, each with who set its job up.
 
     Raises:
         DestinationNotFoundError: The destination is not known.
@@ -52,31 +86,31 @@ def destination_log(
     place, key = reads.known(destination), key_after("log", after, int)
     log = DestinationLog(open_store(place, reads.settings))
 
-    def read_turns() -> Page[Turn]:
+    def read_turns() -> tuple[list[Turn | str], list[_Writer], int]:
         newest = log.highest()
         begin = 0 if newest is None else newest.number
         if key is not None:
-            begin = min(begin, int(key[0] or 0))
+            begin = min(begin, key[0])
         numbers = range(begin, max(0, begin - limit), -1)
         found = list(in_order(partial(read_turn, log.store), numbers, READS_AT_ONCE))
         turns = [turn for turn in found if isinstance(turn, Turn)]
-        written = list(
-            in_order(partial(_writer, log.store, _registered(reads, place, turns)), turns, READS_AT_ONCE)
-        )
-        rest = begin - len(numbers)
-        return Page(
-            items=tuple(
-                turn.model_copy(update={"origin": writer.origin, "created_by": writer.created_by})
-                for turn, writer in zip(turns, written, strict=True)
-            ),
-            next_after=cursor("log", (rest,)) if rest > 0 else None,
-            unknown=(
-                *(text for text in found if isinstance(text, str)),
-                *(writer.unknown for writer in written if writer.unknown),
-            ),
-        )
+        writer = partial(_writer, log.store, _registered(reads, place, turns))
+        return found, list(in_order(writer, turns, READS_AT_ONCE)), begin - len(numbers)
 
-    return reads.store(place, read_turns)
+    found, writers, rest = reads.store(place, read_turns)
+    turns = [turn for turn in found if isinstance(turn, Turn)]
+    origins = with_users(host, [writer.origin for writer in writers])
+    return Page(
+        items=tuple(
+            turn.model_copy(update={"origin": origin, "created_by": writer.created_by})
+            for turn, writer, origin in zip(turns, writers, origins, strict=True)
+        ),
+        next_after=cursor("log", (rest,)) if rest > 0 else None,
+        unknown=(
+            *(text for text in found if isinstance(text, str)),
+            *(writer.unknown for writer in writers if writer.unknown),
+        ),
+    )
 
 
 def read_turn(store: Store, number: int) -> Turn | str:
@@ -85,18 +119,7 @@ def read_turn(store: Store, number: int) -> Turn | str:
         outcome = find(store, Outcome, layout.turn_outcome(number))
         if outcome is None:
             owner = read(store, TurnClaim, layout.turn_claim(number)).job_id
-            return Turn(
-                turn=number,
-                job_id=owner,
-                verdict=None,
-                decided_s=None,
-                added_files=0,
-                added_rows=None,
-                added_bytes=0,
-                removed_files=0,
-                removed_rows=None,
-                removed_bytes=0,
-            )
+            return Turn(turn=number, job_id=owner)
     except (MalformedRecordError, ObjectNotFoundError) as error:
         return f"turn {number}: {error}"
     return Turn(

@@ -5,18 +5,17 @@ The files come from the pending sets, from the decision on from the plan, and af
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Final, NamedTuple
 
-from lockgate.plugins.web.facts.job_detail import folder_of, place_of
-from lockgate.plugins.web.facts.turns import removed_rows
-from lockgate.plugins.web.models.jobs import Attempt, JobFile, JobPlan
-from lockgate.plugins.web.models.model import Page
-from lockgate.plugins.web.paging import DEFAULT_LIMIT, cursor, key_after
-from lockgate.plugins.web.request_reads import Reads
+from fastapi import APIRouter
+
+from lockgate.plugins.web.answers import DEFAULT_LIMIT, After, Limit, Model, Page, cursor, key_after, page_of
+from lockgate.plugins.web.api.job import DestinationOfJob, folder_of, place_of
+from lockgate.plugins.web.api.turns import removed_rows, total
+from lockgate.plugins.web.request_reads import ReadsOfRequest
 from lockgate.storage_core.commit.decide.plan import Plan, read_plan
 from lockgate.storage_core.commit.decide.task_selection import eligible, last_commit
 from lockgate.storage_core.commit.publish.commit_context import read_result_shard
@@ -25,30 +24,72 @@ from lockgate.storage_core.commit.records.create_if_absent import find
 from lockgate.storage_core.commit.records.job_folder import JobFolder, SavedSet
 from lockgate.storage_core.commit.records.job_record import LeaseRecord
 from lockgate.storage_core.commit.records.log_records import LiveFile, LiveShard
-from lockgate.storage_core.commit.records.pending_set import FileTotals, PendingFile, PendingSet
+from lockgate.storage_core.commit.records.pending_set import PendingFile
 from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import FileResult, Report
-from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES, read_shard
+from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES, read_shard, total_rows
 from lockgate.storage_core.commit.records.task import ExpectedTasks
 from lockgate.storage_core.commit.registry.rows import Job, TaskAttempt
 from lockgate.storage_core.concurrency import in_order
-from lockgate.storage_core.errors import (
-    JournalUnavailableError,
-    MalformedRecordError,
-    ObjectNotFoundError,
-    StateLostError,
-)
+from lockgate.storage_core.errors import MalformedRecordError, ObjectNotFoundError
 from lockgate.storage_core.ids import AttemptId, JobAttemptId, TaskId
 from lockgate.storage_core.journal import Reading
 from lockgate.storage_core.stores import ObjectInfo
 
+router = APIRouter(prefix="/jobs/{job_id}", tags=["job"])
+
 SETS_AT_ONCE: Final = 8
 """Pending sets that one page reads at the same time."""
 
-TOTALLED_BYTES: Final = 8 * 1024 * 1024
-"""How much of pending sets one page of attempts reads, for their totals."""
+READ_BYTES: Final = 8 * 1024 * 1024
+"""How much of pending sets one page reads, unless the first one is larger: it may then have few items."""
 
 GONE_ON: Final = "The job has gone on since the previous page was read: begin with the first page."
+
+
+class Attempt(Model):
+    """A committed task attempt.
+
+    Attributes:
+        counts: Whether the job publishes this attempt and no other of the same task; None if it is unknown.
+    """
+
+    task_id: str
+    attempt_id: str
+    job_attempt: str
+    committed_s: float
+    files: int
+    rows: int | None
+    size_bytes: int
+    counts: bool | None
+
+
+class JobFile(Model):
+    """A file of a job.
+
+    Attributes:
+        state: `pending`, `planned`, or a result of the report: `published`, `lost`, `reverted`, `aborted`, …
+    """
+
+    key: str
+    state: str
+    size_bytes: int | None
+    rows: int | None
+    detail: str = ""
+
+
+class JobPlan(Model):
+    """The frozen plan of a commit, without its files."""
+
+    digest: str
+    turn: int
+    mode: str
+    added_files: int
+    added_rows: int | None
+    added_bytes: int
+    removed_files: int
+    removed_rows: int | None
+    removed_bytes: int
 
 
 class Place(NamedTuple):
@@ -56,10 +97,9 @@ class Place(NamedTuple):
 
     Attributes:
         source: `pending`, `plan` or `report`.
-        name: Digest of the plan, or key of the pending set.
+        name: Digest of the plan, or name of the pending set.
         shard: Number of the shard in the plan or the report.
-        past: Number of files of this shard that earlier pages have; in a pending set, the offset in the
-            record at which the next file begins.
+        past: Number of files of this shard or pending set that earlier pages have; 0: all of a pending set.
     """
 
     source: str
@@ -68,21 +108,23 @@ class Place(NamedTuple):
     past: int = 0
 
 
+@router.get("/files")
 def job_files(
-    reads: Reads,
+    reads: ReadsOfRequest,
     job_id: str,
-    destination: str | None = None,
-    after: str | None = None,
-    limit: int = DEFAULT_LIMIT,
+    destination: DestinationOfJob = None,
+    after: After = None,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Page[JobFile]:
-    """Return a page of a job's files, each with its state or its result."""
+    """Return the files of a job: pending ones, from the decision on those of the plan, then their results."""
     place = place_of(reads, job_id, destination)
     key = key_after("files", after, str, str, int, int)
-    begin = None if key is None else Place(str(key[0]), str(key[1]), int(key[2] or 0), int(key[3] or 0))
+    begin = None if key is None else Place(*key[:2], *(max(0, min(number, 2**31)) for number in key[2:]))
     return reads.store(place, lambda: _files(folder_of(reads, job_id, place), begin, limit))
 
 
-def job_plan(reads: Reads, job_id: str, destination: str | None = None) -> JobPlan:
+@router.get("/plan")
+def job_plan(reads: ReadsOfRequest, job_id: str, destination: DestinationOfJob = None) -> JobPlan:
     """Return the plan of a decided job, without its files.
 
     Raises:
@@ -107,39 +149,32 @@ def job_plan(reads: Reads, job_id: str, destination: str | None = None) -> JobPl
         added_files=plan.files,
         added_rows=plan.rows,
         added_bytes=plan.size,
-        removed_files=sum(ref.files for ref in plan.head.removals),
+        removed_files=total(plan.head.removals, "files"),
         removed_rows=removed_rows(plan.head.removals),
-        removed_bytes=sum(ref.size for ref in plan.head.removals),
+        removed_bytes=total(plan.head.removals, "size"),
     )
 
 
 def _files(folder: JobFolder, begin: Place | None, limit: int) -> Page[JobFile]:
     report = folder.report()
+    decision = folder.decision() if report is None else None
     if report is not None:
-        found = _of_report(folder, report, begin or Place("report"))
-        return _page(found, limit, begin, Place("report"))
-    decision = folder.decision()
-    if decision is not None and decision.plan is not None:
+        expected = Place("report")
+        found = _of_report(folder, report, begin or expected)
+    elif decision is not None and decision.plan is not None:
+        expected = Place("plan", decision.plan)
         try:
             plan = read_plan(folder, decision.plan)
         except ObjectNotFoundError:
             return Page(items=(), unknown=(GONE_ON,))
-        found = _of_plan(folder, plan, decision, begin or Place("plan", plan.name))
-        return _page(found, limit, begin, Place("plan", plan.name))
-    return _pending(folder, begin, limit)
-
-
-def _page(
-    found: Iterator[tuple[Place, JobFile]], limit: int, begin: Place | None, expected: Place
-) -> Page[JobFile]:
-    """Return the next files; each comes with the place after it."""
+        found = _of_plan(folder, plan, decision, begin or expected)
+    else:
+        return _pending(folder, begin or Place("pending"), limit)
     if begin is not None and begin[:2] != expected[:2]:
         return Page(items=(), unknown=(GONE_ON,))
-    taken = list(islice(found, limit))
-    is_last = len(taken) < limit or next(found, None) is None
-    return Page(
-        items=tuple(file for _, file in taken), next_after=None if is_last else cursor("files", taken[-1][0])
-    )
+    # Each file comes with the place after it.
+    taken = list(islice(found, limit + 1))
+    return page_of("files", taken, limit, lambda each: each[0], lambda each: each[1])
 
 
 def _of_report(folder: JobFolder, report: Report, begin: Place) -> Iterator[tuple[Place, JobFile]]:
@@ -214,57 +249,51 @@ def _of_plan(
             yield Place("plan", plan.name, shard, index + 1), file
 
 
-def _pending(folder: JobFolder, begin: Place | None, limit: int) -> Page[JobFile]:
-    """Return a page of pending files. It reads at most as many pending sets as it may have files."""
-    if begin is not None and begin.source != "pending":
+def _pending(folder: JobFolder, begin: Place, limit: int) -> Page[JobFile]:
+    """Return a page of pending files, with their places in whole pending sets."""
+    if begin.source != "pending":
         return Page(items=(), unknown=(GONE_ON,))
-    items, unknown = list[JobFile](), list[str]()
     prefix = folder.key("tasks/")
-    place = begin or Place("pending")
-    keys = [prefix + place.name] if place.past else []
-    keys += (info.key for info in islice(_listed_sets(folder, prefix + place.name, limit), limit))
-    reads = [(key, place.past if number == 0 else 0) for number, key in enumerate(keys)]
-    for key, found in _read_sets(folder, limit, reads):
-        start = 0
-        if isinstance(found, str):
-            unknown += [found] if found else []
-        else:
-            shown = found[: limit - len(items)]
-            items += (_pending_file(key, file) for file, _ in shown)
-            start = shown[-1][1] if shown else 0
-        place = Place("pending", key.removeprefix(prefix), 0, start)
-        if start or len(items) == limit:  # a page ends early if its files are very long
+    # A listing begins after a key: after a shorter one, to begin with the set of which files are left.
+    listed = _listed_sets(folder, prefix + (begin.name[:-1] if begin.past else begin.name), limit + 1)
+    sets = _affordable(listed[:limit])
+    items, unknown, place = list[JobFile](), list[str](), begin
+    read = in_order(partial(_read_set, folder), sets, SETS_AT_ONCE)
+    for info, (files, why_not) in zip(sets, read, strict=False):
+        name = info.key.removeprefix(prefix)
+        past = begin.past if name == begin.name else 0
+        unknown += [why_not] if why_not else []
+        shown = files[past:][: limit - len(items)]
+        items += (_pending_file(info.key, file) for file in shown)
+        past += len(shown)
+        place = Place("pending", name, 0, past if past < len(files) else 0)
+        if len(items) == limit:
             break
-    is_last = not place.past and next(_listed_sets(folder, prefix + place.name, 1), None) is None
+    is_last = not listed or (prefix + place.name == listed[-1].key and not place.past)
     next_after = None if is_last else cursor("files", place)
     return Page(items=tuple(items), next_after=next_after, unknown=tuple(unknown))
 
 
-def _listed_sets(folder: JobFolder, after: str, limit: int) -> Iterator[ObjectInfo]:
-    pages = folder.store.pages(folder.key("tasks/"), after=after, page_size=limit)
-    return (info for page in pages for info in page if info.key.endswith(".pendingset"))
+def _listed_sets(folder: JobFolder, after: str, number: int) -> list[ObjectInfo]:
+    pages = folder.store.pages(folder.key("tasks/"), after=after, page_size=number)
+    sets = (info for page in pages for info in page if info.key.endswith(".pendingset"))
+    return list(islice(sets, number))
 
 
-def _read_sets(
-    folder: JobFolder, limit: int, places: Sequence[tuple[str, int]]
-) -> Iterator[tuple[str, list[tuple[PendingFile, int]] | str]]:
-    """Yield files of pending sets, the others' at the same time if the first set does not fill the page."""
-    read = partial(_read_set, folder, limit)
-    yield from map(read, places[:1])
-    yield from in_order(read, places[1:], SETS_AT_ONCE)
+def _affordable(listed: Sequence[ObjectInfo]) -> Sequence[ObjectInfo]:
+    """Return the first pending sets of a listing that one page reads: one, and more up to `READ_BYTES`."""
+    sizes = accumulate(info.size for info in listed)
+    return listed[: max(1, sum(size <= READ_BYTES for size in sizes))]
 
 
-def _read_set(
-    folder: JobFolder, limit: int, place: tuple[str, int]
-) -> tuple[str, list[tuple[PendingFile, int]] | str]:
-    """Return files of a pending set; why it cannot be read, or nothing if it is gone."""
-    key, start = place
+def _read_set(folder: JobFolder, info: ObjectInfo) -> tuple[tuple[PendingFile, ...], str]:
+    """Return the files of a pending set, and why it cannot be read; nothing if it is gone."""
     try:
-        return key, folder.pending_files(key, start, limit)
+        return folder.pending_set(info.key)[0].files, ""
     except ObjectNotFoundError:
-        return key, ""
+        return (), ""
     except MalformedRecordError as error:
-        return key, str(error)
+        return (), str(error)
 
 
 def _pending_file(key: str, file: PendingFile) -> JobFile:
@@ -279,33 +308,23 @@ def _attempt_of(key: str) -> tuple[str, str]:
     return task, name.removesuffix(".pendingset")
 
 
+@router.get("/attempts")
 def job_attempts(
-    reads: Reads,
+    reads: ReadsOfRequest,
     job_id: str,
-    destination: str | None = None,
-    after: str | None = None,
-    limit: int = DEFAULT_LIMIT,
+    destination: DestinationOfJob = None,
+    after: After = None,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Page[Attempt]:
-    """Return a page of a job's committed task attempts: from the store, or, after the end, the registry."""
+    """Return the committed task attempts of a job, by task; after the end, from the registry."""
     place = place_of(reads, job_id, destination)
-    key = key_after("attempts", after, str, str)
-    begin = None if key is None else (str(key[0]), str(key[1]))
+    begin = key_after("attempts", after, str, str)
     found = reads.store(place, lambda: _attempts(folder_of(reads, job_id, place), begin, limit))
-    if found is None:
-        if not reads.has_journal:
-            return Page(items=())
-        return reads.journal(lambda reading: _registered(reading, place, job_id, begin, limit))
-    if reads.has_journal and any(one.files is None for one in found.items):
-        with suppress(JournalUnavailableError, StateLostError):
-            page = found
-            found = reads.journal(lambda reading: _with_totals(reading, place, job_id, page))
-    without = sum(one.files is None for one in found.items)
-    if not without:
+    if found is not None:
         return found
-    why = (
-        f"The totals of {without} attempts: their records are too long for a page, and the registry has none."
-    )
-    return found.model_copy(update={"unknown": (*found.unknown, why)})
+    if not reads.has_journal:
+        return Page(items=())
+    return reads.journal(lambda reading: _registered(reading, place, job_id, begin, limit))
 
 
 class _Commit(NamedTuple):
@@ -317,53 +336,33 @@ class _Commit(NamedTuple):
 
 
 def _attempts(folder: JobFolder, begin: tuple[str, str] | None, limit: int) -> Page[Attempt] | None:
-    """Return a page of the attempts in the store; None if they were cleaned up.
-
-    Records are read completely, for their totals, up to `TOTALLED_BYTES`; of the others, only the head is.
-    """
-    prefix = folder.key("tasks/")
-    after = "" if begin is None else f"{prefix}{'/'.join(begin)}.pendingset"
-    listed = list(islice(_listed_sets(folder, after, limit + 1), limit + 1))
+    """Return a page of the attempts in the store; None if they were cleaned up."""
+    after = "" if begin is None else folder.key(f"tasks/{'/'.join(begin)}.pendingset")
+    listed = _listed_sets(folder, after, limit + 1)
     decision = folder.decision()
     if not listed and decision is not None:
         return None
     job_attempt = _job_attempt(folder, decision)
     expected = None if job_attempt is None else folder.expected(job_attempt)
-    items, unknown, left = list[Attempt](), list[str](), TOTALLED_BYTES
-    shown = dict[str, bool]()
-    for info in listed[:limit]:
-        shown[info.key] = info.size <= left
-        left -= info.size if info.size <= left else 0
-    tasks = dict.fromkeys(TaskId(_attempt_of(info.key)[0]) for info in listed[:limit])
-    read = partial(_of_task, folder, _Commit(job_attempt, expected, decision), shown)
-    for found in in_order(read, tasks, SETS_AT_ONCE):
+    shown = [_attempt_of(info.key) for info in _affordable(listed[:limit])]
+    read = partial(_of_task, folder, _Commit(job_attempt, expected, decision), set(shown))
+    items, unknown = list[Attempt](), list[str]()
+    for found in in_order(read, dict.fromkeys(TaskId(task) for task, _ in shown), SETS_AT_ONCE):
         if isinstance(found, str):
             unknown.append(found)
         else:
             items += found
-    next_after = cursor("attempts", _attempt_of(listed[limit - 1].key)) if len(listed) > limit else None
+    next_after = cursor("attempts", shown[-1]) if len(listed) > len(shown) else None
     return Page(items=tuple(items), next_after=next_after, unknown=tuple(unknown))
 
 
 def _of_task(
-    folder: JobFolder, commit: _Commit, shown: Mapping[str, bool], task: TaskId
+    folder: JobFolder, commit: _Commit, shown: Collection[tuple[str, str]], task: TaskId
 ) -> list[Attempt] | str:
-    """Return those of the committed attempts of one task that the page shows, or why they cannot be read.
-
-    Args:
-        folder: Folder of the job.
-        commit: What decides which attempts count.
-        shown: Keys of the pending sets that the page shows, each with whether to read its totals.
-        task: The task.
-    """
+    """Return those of the committed attempts of one task that the page shows, or why they cannot be read."""
     try:
-        # The digest is not compared, so the records are not read for it.
-        sets = {
-            info.key: SavedSet(folder.pending_head(info.key), "", info.modified_s)
-            for info in folder.listed_sets(task)
-        }
+        sets = list(folder.pending_sets(task))
         aborted = folder.aborted_attempts(task)
-        totals = {key: folder.pending_totals(key) for key in sets if shown.get(key)}
     except (MalformedRecordError, ObjectNotFoundError) as error:
         return f"task {task}: {error}"
     job_attempt, expected, decision = commit
@@ -371,36 +370,21 @@ def _of_task(
     if decision is not None and decision.verdict != "commit":
         counting = set()
     elif job_attempt is not None:
-        able = eligible(sets.values(), job_attempt, expected, aborted)
-        counting = _counting(list(able), expected, decision)
-    return [_attempt(saved.record, counting, totals.get(key)) for key, saved in sets.items() if key in shown]
-
-
-def _attempt(head: PendingSet, counting: set[AttemptId] | None, totals: FileTotals | None) -> Attempt:
-    return Attempt(
-        task_id=head.task_id,
-        attempt_id=head.attempt_id,
-        job_attempt=head.job_attempt,
-        committed_s=head.created_s,
-        files=None if totals is None else totals.files,
-        rows=None if totals is None else totals.rows,
-        size_bytes=None if totals is None else totals.size,
-        counts=None if counting is None else head.attempt_id in counting,
-    )
-
-
-def _with_totals(reading: Reading, place: str, job_id: str, page: Page[Attempt]) -> Page[Attempt]:
-    """Return a page with the registry's totals of the attempts whose records were not read."""
-    keys = [(place, job_id, one.task_id, one.attempt_id) for one in page.items if one.files is None]
-    known = {(row.task_id, row.attempt_id): row for row in reading.find(TaskAttempt, keys)}
-
-    def totalled(one: Attempt) -> Attempt:
-        row = known.get((one.task_id, one.attempt_id)) if one.files is None else None
-        if row is None:
-            return one
-        return one.model_copy(update={"files": row.files, "rows": row.rows, "size_bytes": row.size_bytes})
-
-    return page.model_copy(update={"items": tuple(map(totalled, page.items))})
+        counting = _counting(list(eligible(sets, job_attempt, expected, aborted)), expected, decision)
+    return [
+        Attempt(
+            task_id=task,
+            attempt_id=record.attempt_id,
+            job_attempt=record.job_attempt,
+            committed_s=record.created_s,
+            files=len(record.files),
+            rows=total_rows(file.rows for file in record.files),
+            size_bytes=sum(file.upload.size for file in record.files),
+            counts=None if counting is None else record.attempt_id in counting,
+        )
+        for record, *_ in sets
+        if (task, record.attempt_id) in shown
+    ]
 
 
 def _job_attempt(folder: JobFolder, decision: Decision | None) -> JobAttemptId | None:
@@ -432,10 +416,14 @@ def _registered(
 ) -> Page[Attempt]:
     after = None if begin is None else (place, job_id, *begin)
     found = reading.where(TaskAttempt, {"destination": place, "job_id": job_id}, after=after, limit=limit + 1)
-    is_last = len(found) <= limit
-    counts = _all_count(reading.get(Job, place, job_id), found if begin is None and is_last else ())
-    items = tuple(
-        Attempt(
+    is_whole = begin is None and len(found) <= limit
+    counts = _all_count(reading.get(Job, place, job_id), found if is_whole else ())
+    return page_of(
+        "attempts",
+        found,
+        limit,
+        lambda row: (row.task_id, row.attempt_id),
+        lambda row: Attempt(
             task_id=row.task_id,
             attempt_id=row.attempt_id,
             job_attempt=row.job_attempt,
@@ -444,11 +432,8 @@ def _registered(
             rows=row.rows,
             size_bytes=row.size_bytes,
             counts=counts,
-        )
-        for row in found[:limit]
+        ),
     )
-    next_after = None if is_last else cursor("attempts", (items[-1].task_id, items[-1].attempt_id))
-    return Page(items=items, next_after=next_after)
 
 
 def _all_count(job: Job | None, attempts: Sequence[TaskAttempt]) -> bool | None:
