@@ -25,7 +25,8 @@ from lockgate.storage_core.files.namespace.file_blocks import AddBlock, CommitBl
 from lockgate.storage_core.files.namespace.open_files import CloseFile, Opened, OpenFile
 from lockgate.storage_core.files.namespace.volume_urls import register_members
 from lockgate.storage_core.files.volumes.local import LocalVolume
-from lockgate.storage_core.files.volumes.protocol import ReplicaState, VolumeId
+from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.files.volumes.replica_format import VERSION, Header, pack_frame_head, pack_header
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Journal, Mutation, Refused, open_journal

@@ -63,8 +63,13 @@ _PARTS: dict[str, tuple[Callable[[], object], str]] = {
 _ORDER = ("model", "fault", "unit", "contract", "integration")
 """Folders in the order of the run. The models come first, because one file of them is long."""
 
-_DATABASE_IS_THE_SUBJECT = ("contract", "unit/journal/database", "unit/journal/checkpoints")
-"""Folders whose tests of a journal run on both databases, the others on SQLite only but in `make soak`."""
+_DATABASE_IS_THE_SUBJECT = (
+    "contract",
+    "unit/journal/database",
+    "unit/journal/checkpoints/test_pruning",
+    "unit/journal/checkpoints/test_restoring",
+)
+"""Paths whose tests of a journal run on both databases, the others on SQLite only but in `make soak`."""
 
 _TIMEOUT_S = {"integration": 900, "soak": 14_400}
 

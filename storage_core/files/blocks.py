@@ -9,7 +9,8 @@ from typing import Protocol
 import msgspec
 
 from lockgate.storage_core.errors import StoreUnavailableError
-from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.stamp import Stamp
 
 

@@ -18,7 +18,8 @@ from lockgate.storage_core.files.blocks import BlockRecord, Blocks
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
 from lockgate.storage_core.files.namespace.volume_urls import read_lost
 from lockgate.storage_core.files.reseal import reseal
-from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.ids import FILE_RESOURCES, file_resource, inode_of
 from lockgate.storage_core.journal import Journal, Leases, LeaseView
 from lockgate.storage_core.journal.leases.lease import overdue_leases

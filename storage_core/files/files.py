@@ -51,7 +51,8 @@ from lockgate.storage_core.files.removal import Removed, remove_deleted
 from lockgate.storage_core.files.replicas.replica_check import ReplicaCheck
 from lockgate.storage_core.files.replicas.upkeep import ReplicaUpkeep
 from lockgate.storage_core.files.reseal import reseal
-from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.files.writing.writer import BLOCK_BYTES, Writer
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Journal, Leases

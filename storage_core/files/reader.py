@@ -19,7 +19,8 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.files.blocks import BlockRecord, known_volume
 from lockgate.storage_core.files.length import Answer, choose_length
-from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.replica import ReplicaState
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

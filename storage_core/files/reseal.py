@@ -22,13 +22,8 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, Blocks, known_volume
 from lockgate.storage_core.files.length import Answer, ChosenLength, choose_length
-from lockgate.storage_core.files.volumes.protocol import (
-    BlockId,
-    NotOwnerError,
-    ReplicaState,
-    Volume,
-    VolumeId,
-)
+from lockgate.storage_core.files.volumes.protocol import NotOwnerError, Volume, VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.stamp import Stamp
 
 T = TypeVar("T")

@@ -15,7 +15,8 @@ from lockgate.storage_core.errors import (
     StaleReplicaError,
 )
 from lockgate.storage_core.files.volumes.local import LocalVolume
-from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, Volume
+from lockgate.storage_core.files.volumes.protocol import Volume
+from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
 from lockgate.storage_core.stamp import Stamp
 from tests.support.files.memory_volume import MemoryVolume

@@ -173,6 +173,7 @@ def rows_at_the_newest_checkpoint(world: JournalWorld) -> object:
     return world.rows(world.spare_url)
 
 
+@pytest.mark.soak
 def test_no_two_restores_share_an_epoch_wherever_one_died(lost: Lost) -> None:
     for world, where in lost.dead(JournalWorld.restore):
         with world.open(world.spare_url) as journal:
@@ -185,6 +186,7 @@ def test_no_two_restores_share_an_epoch_wherever_one_died(lost: Lost) -> None:
         assert len(claims) == restored.stamp.epoch // 1000, where
 
 
+@pytest.mark.soak
 def test_the_next_restore_in_place_completes_one_that_died_at_any_call(
     lost: Lost, summarise: Summarise
 ) -> None:
@@ -269,7 +271,7 @@ def test_a_restore_in_two_processes_at_once_is_done_once(lost: Lost) -> None:
     assert world.verify(world.spare_url).findings == ()
 
 
-@pytest.mark.parametrize("point", ["restore.create.after", "restore.journal-restore.after"])
+@pytest.mark.parametrize("point", ["restore.journal-restore.after"])
 def test_a_killed_restore_is_run_again_from_the_command_line(lost: Lost, point: str) -> None:
     world = lost.copy()
     environment = restoring(world)

@@ -20,7 +20,7 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.files.volumes.local import LocalVolume
-from lockgate.storage_core.files.volumes.protocol import ReplicaState
+from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.journal.journal import open_journal
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.task_commit import commit_staged_task

@@ -55,12 +55,7 @@ class BearerTokens:
         self._tokens = TokenFile(path, server="blob server", setting="LOCKGATE_BLOB_TOKEN_FILE")
 
     async def __call__(self, request: Request, access: RequestedAccess) -> None:
-        """Allow a request.
-
-        Raises:
-            UnauthenticatedError: The request has no token, or an unknown one.
-            AccessDeniedError: Its token does not open the job.
-        """
+        """Return if a request is allowed; raise AccessDeniedError, or UnauthenticatedError, if not."""
         grant = self._tokens.grant_of(request.headers.get("authorization", ""))
         if access.job_id != NO_JOB_YET and not grant.opens(access.job_id):
             jobs = "all jobs" if access.job_id == ALL_JOBS else f"job {access.job_id}"

@@ -256,10 +256,7 @@ class BlobClient:
             raise
 
     def _verified(self, download: Callable[[], T | None], job_id: str, blob_key: BlobKey) -> T:
-        """Download a blob; if it arrives damaged, make the server check its copy, and download it once more.
-
-        `download` returns None for a damaged blob.
-        """
+        """Download a blob; if it arrives damaged, let the server check its copy, and try once more."""
         found = download()
         if found is None:
             self._post(f"{blob_path(job_id, blob_key)}/recheck", messages.Empty)
@@ -321,11 +318,7 @@ def _job(job_id: str, *call: str) -> str:
 
 
 def _query(new: NewBlob, job_id: str) -> str:
-    """Return the query of a put.
-
-    Raises:
-        InvalidInputError: It is too long for the first line of a request.
-    """
+    """Return the query of a put; raise InvalidInputError if it is too long for a request's first line."""
     options = msgspec.structs.asdict(new)
     changed = {name: value for name, value in options.items() if value != _DEFAULTS[name]}
     changed["owner"] = changed.pop("owners", ())

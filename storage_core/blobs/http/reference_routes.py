@@ -159,10 +159,7 @@ class _Calls:
         return JsonResponse(messages.ServerTime(await self._service.call(_now, self._service, owner, jobs)))
 
     async def drop_owner(self, request: Request) -> Response:
-        """Drop an owner's references in the jobs that the client may change.
-
-        Another job may use the same name: its references neither go nor prevent the call.
-        """
+        """Drop an owner's references in the jobs that the client may change; others may use the same name."""
         drop = await self._service.message(request, messages.DropOwner)
         jobs, refusal = await self._opened_jobs(request, drop.owner)
         if refusal is not None and not jobs:
@@ -195,10 +192,7 @@ def _set_of(service: Service, upload_set: UploadSetId) -> UploadSet | None:
 
 
 def _now(service: Service, owner: str, jobs: frozenset[str]) -> float:
-    """Return now, or the time of an owner's latest reference in these jobs if that is later.
-
-    A clock may have been set back since.
-    """
+    """Return now, or the time of an owner's latest reference in these jobs if the clock was set back."""
     with service.server.holdings.journal.reading() as reading:
         found = references_of(reading, owner=owner) if jobs else ()
         taken_s = (reference.taken_s for reference in found if reference.job_id in jobs)

@@ -92,10 +92,7 @@ class Service:
         return await to_thread.run_sync(work, *arguments, limiter=self._transfers)
 
     async def _accept_stamps(self, request: Request) -> None:
-        """Accept the sender's stamps, if it sent any.
-
-        Stamps affect every client's reads, so accept them only from a sender that may change all jobs.
-        """
+        """Accept stamps, which affect every client's reads, only of a sender that may change all jobs."""
         if AT_LEAST_HEADER in request.headers:
             with suppress(AccessDeniedError):
                 await self._authorise(request, RequestedAccess(job_id=ALL_JOBS, changes=True))

@@ -38,11 +38,7 @@ class SourceBody:
         return self._expected or self._hash.hexdigest()
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the bytes in bounded pieces.
-
-        Raises:
-            SourceError: The source raised.
-        """
+        """Yield the bytes in bounded pieces; raise SourceError if the source raises."""
         self._hash = hashlib.sha256()
         pieces = self._pieces()
         while True:

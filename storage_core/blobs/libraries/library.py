@@ -142,11 +142,7 @@ class LibraryCache:
 
 @dataclass
 class _Layout:
-    """A set that is being assembled; paths are below its final folder.
-
-    Attributes:
-        unpacked_at: Return the folder with a blob's extracted files.
-    """
+    """A set that is being assembled; paths are below its final folder."""
 
     folder: Path
     unpacked_at: Callable[[BlobKey, Unpack], Path]
@@ -252,11 +248,7 @@ def _members(name: str, blob: Path) -> list[str]:
 
 
 def _unpack(name: str, archive: Path, folder: Path) -> int:
-    """Extract an archive and return its size; links, and names outside the folder, become files in it.
-
-    Raises:
-        InvalidInputError: It cannot be extracted.
-    """
+    """Extract an archive and return its size; links, and names outside the folder, become files in it."""
     try:
         with ZipFile(archive) as opened:
             opened.extractall(folder)

@@ -163,10 +163,7 @@ class LogWriter:
         return [version for version in found if version.version.file_name == self._file_name]
 
     def _resolve_unconfirmed(self) -> None:
-        """Look up whether a version whose put failed or got no response was published.
-
-        Its number is not used again: if the put is applied later, it is the older version.
-        """
+        """Look up whether a version whose put got no response was published; its number is not used again."""
         unconfirmed = self._unconfirmed
         if unconfirmed is None:
             return

@@ -90,12 +90,7 @@ class SubmitBlobJob(Op, frozen=True, tag="submit-blob-job"):
         return ResourceUsed(resource=resource, what=f"blobs of {self.job_id}")
 
     def _refuse_unfit_commit_job(self, state: State, moment: Moment, known: BlobJob | None) -> None:
-        """Raise if the commit job cannot take the blobs, because nothing would delete them.
-
-        Raises:
-            ConflictError: The blobs belong to another commit job.
-            FencedError: The commit job has ended.
-        """
+        """Raise if the commit job cannot take the blobs, because nothing would delete them."""
         owner = (self.destination, self.commit_job)
         if known is not None and known.commit_job and (known.destination, known.commit_job) != owner:
             raise ConflictError(

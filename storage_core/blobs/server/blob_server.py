@@ -276,11 +276,7 @@ class BlobServer:
 
 
 def _check_job(job_id: str) -> str:
-    """Return the id of a job, which can be submitted, fail and end.
-
-    Raises:
-        InvalidInputError: It is `no_job`, whose blobs have different owners.
-    """
+    """Return the id of a job, which can be submitted, fail and end, unlike `no_job`."""
     if check_blob_job(job_id) == NO_JOB:
         raise InvalidInputError(
             f"{NO_JOB} is not a job: it cannot be submitted, fail or end; nothing was changed; take and drop "

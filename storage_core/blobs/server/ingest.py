@@ -246,10 +246,7 @@ class BlobIngest:
         )
 
     def _leave_to_sweep(self, upload_set: UploadSetId) -> None:
-        """Leave bytes that may have been recorded to the sweep, which stages them once their set is closed.
-
-        A set of this server takes no new puts then, and lapses.
-        """
+        """Leave bytes that may have been recorded to the sweep, which stages them after their set."""
         self._sets.own.retire(upload_set, lapses=True)
         with suppress(LockgateError):  # the daily listing finds them; the put's error is the one to report
             self._holdings.listing_time.forget()

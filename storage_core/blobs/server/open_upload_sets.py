@@ -133,10 +133,7 @@ class UploadSets:
         self.renewer.close()
 
     def _full_pages(self, upload_set: UploadSetId) -> Iterator[StageUploaded]:
-        """Yield the entries that stage a large set's blobs page by page, and leave less than a page.
-
-        The set stays open. Its end stages what a crash leaves in it.
-        """
+        """Yield the entries that stage a large set's blobs page by page, and leave less than a page."""
         with self._journal.reading() as reading:
             blobs = reading.within(Blob, ("upload_set",), [(upload_set,)])
         for job_id, of_job in groupby(sorted(blobs, key=attrgetter("key")), key=attrgetter("job_id")):

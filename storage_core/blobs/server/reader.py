@@ -123,13 +123,7 @@ class BlobReader:
         )
 
     def _refill(self, ha: HaBlobs, job_id: str, blob_key: BlobKey) -> Path:
-        """Copy a blob from the HA store, unless it is being deleted.
-
-        The sweep may already have passed the local store and would not delete the new copy.
-
-        Raises:
-            ObjectNotFoundError: It is not there, or is being deleted.
-        """
+        """Copy a blob from the HA store, unless a sweep, which may have passed here, deletes it."""
         with suppress(ObjectNotFoundError, CorruptBlobError):
             return self._local.verified(job_id, blob_key)  # an earlier refill has just finished
         path = ha.fill(self._local, job_id, blob_key)
@@ -140,11 +134,7 @@ class BlobReader:
         return path
 
     def _is_deleting(self, job_id: str, blob_key: BlobKey) -> bool:
-        """Return whether a blob is being deleted; False if the journal does not answer.
-
-        Without an answer, forget the listing time, so that the next sweep lists the stores and finds bytes
-        that should be gone.
-        """
+        """Return whether a blob is being deleted; without an answer, let the next sweep list the stores."""
         try:
             with self._holdings.journal.reading() as reading:
                 return _is_deletable(reading, job_id, blob_key) and reading.status().safe_since_s is None

@@ -293,11 +293,7 @@ def _digest(file: FileIO, on_bytes: OnWrite) -> str:
 
 
 def _open(path: Path) -> FileIO:
-    """Open a file for reading; a link is not followed.
-
-    Raises:
-        _NoFileError: It is not a file.
-    """
+    """Open a file for reading; raise _NoFileError if it is none, such as a link."""
     try:
         opened = os.open(path, _READ)
     except OSError as fault:

@@ -138,11 +138,7 @@ def _adoption(blob: ListedBlob) -> AdoptBlob:
 
 
 def _abort_uploads(holdings: Holdings, *, dry_run: bool) -> tuple[int, bool]:
-    """Abort multipart uploads whose set is not open: their blobs could not be recorded.
-
-    Returns:
-        Number of uploads aborted, and whether none is left.
-    """
+    """Abort multipart uploads whose set is not open; return their number, and whether none is left."""
     if holdings.ha is None:
         return 0, True
     listed = aborted = 0

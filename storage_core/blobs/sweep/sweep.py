@@ -168,12 +168,7 @@ class _Sweep:
         return done, forgotten
 
     def _delete_folders(self, job: BlobJob) -> tuple[BlobJob, str | None]:
-        """Delete an ended job's folders; see `ended_jobs`.
-
-        Returns:
-            The job, and why some blobs are left, empty if none is. None: nothing was deleted, because another
-            sweep has forgotten the job, and the folders may belong to a new job of the same id.
-        """
+        """Delete an ended job's blobs; return why some are left, or None if another sweep forgot the job."""
         if self._read(lambda reading: reading.get(BlobJob, job.job_id)) != job:
             return job, None
         ha, select = self._holdings.ha, partial(deletable, self._journal, job.job_id)
@@ -293,11 +288,7 @@ class _Sweep:
             return query(reading)
 
     def _write(self, ops: Sequence[Op]) -> list[Any]:
-        """Write entries, a page in each transaction.
-
-        Returns:
-            The result of each, None if it conflicted with an earlier entry.
-        """
+        """Write entries, a page in each transaction; return the result of each, None if it conflicted."""
         results = []
         for page in in_pages(ops, PAGE):
             for outcome in self._journal.write([Mutation(op=op) for op in page]):
@@ -308,10 +299,7 @@ class _Sweep:
 
 
 def _is_being_uploaded_for(reading: Reading, job: BlobJob) -> bool:
-    """Return whether a put that began before the end of a job may still be recorded.
-
-    A server's own set is for any job, so one opened before the end counts; servers rotate their sets.
-    """
+    """Return whether a put that began before a job's end, maybe in a server's own set, may be recorded."""
     own = reading.where(UploadSet, {"job_id": ""})
     return bool(reading.where(UploadSet, {"job_id": job.job_id})) or any(
         job.final_s is not None and row.began_s <= job.final_s for row in own

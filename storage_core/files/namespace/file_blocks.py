@@ -23,7 +23,8 @@ from lockgate.storage_core.files.namespace.rows import (
     RegisteredVolume,
     id_of,
 )
-from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, VolumeId
+from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.ids import inode_of
 from lockgate.storage_core.journal.entries.lease_entries import FencedOp, Lease
 from lockgate.storage_core.journal.entries.op import Moment

@@ -9,7 +9,8 @@ from lockgate.storage_core.files.namespace.file_blocks import AddBlock, CommitBl
 from lockgate.storage_core.files.namespace.open_files import CloseFile
 from lockgate.storage_core.files.namespace.queries import block as block_of
 from lockgate.storage_core.files.namespace.queries import blocks_of
-from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, VolumeId
+from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Journal, Mutation, Refused
 from lockgate.storage_core.journal.entries.lease_entries import Lease, check_held

@@ -10,7 +10,7 @@ import msgspec
 from lockgate.storage_core.errors import ConflictError, SafeModeError
 from lockgate.storage_core.files.blocks import Fault
 from lockgate.storage_core.files.namespace.rows import DETACHED, Block, Member, RegisteredVolume
-from lockgate.storage_core.files.volumes.protocol import ReplicaState
+from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.journal.entries.op import Moment, Op
 from lockgate.storage_core.journal.entries.state import Key, Span, State, prefix
 from lockgate.storage_core.stamp import Stamp

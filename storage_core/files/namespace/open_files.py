@@ -11,7 +11,7 @@ from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
 from lockgate.storage_core.files.namespace.rows import Block, File, FileState, Inode, InodeKind, id_of
 from lockgate.storage_core.files.namespace.tree import existing, refuse_existing
 from lockgate.storage_core.files.namespace.tree_paths import directory, parse_path, resolve
-from lockgate.storage_core.files.volumes.protocol import ReplicaState
+from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.ids import file_resource, inode_of
 from lockgate.storage_core.journal.entries.lease_entries import FencedOp, Lease, TakeLease
 from lockgate.storage_core.journal.entries.op import Moment, Op

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import ClassVar, Final
 
 from lockgate.storage_core.files.blocks import Fault
-from lockgate.storage_core.files.volumes.protocol import ReplicaState
+from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.journal.entries.state import Row
 from lockgate.storage_core.stamp import Stamp
 

@@ -29,7 +29,8 @@ from lockgate.storage_core.files.namespace.member_marks import AddMember
 from lockgate.storage_core.files.namespace.queries import records
 from lockgate.storage_core.files.namespace.rows import Block
 from lockgate.storage_core.files.replicas.replica_bytes import pieces, stat_replica
-from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
 

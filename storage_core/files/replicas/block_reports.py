@@ -25,7 +25,8 @@ from lockgate.storage_core.files.replicas.replica_check import (
     usable_volumes,
 )
 from lockgate.storage_core.files.replicas.replica_faults import FAULTS, write_faults
-from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId, Replica
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.journal import maintenance

@@ -19,7 +19,8 @@ from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import known_volume
 from lockgate.storage_core.files.replicas.replica_check import Problem, ReplicaCheck, known_volumes
-from lockgate.storage_core.files.volumes.protocol import BlockId, Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
 

@@ -22,7 +22,8 @@ from lockgate.storage_core.files.namespace.member_marks import AddMember, DropMe
 from lockgate.storage_core.files.namespace.queries import PAGE, path_of, records
 from lockgate.storage_core.files.namespace.registered_volumes import DeclareLost
 from lockgate.storage_core.files.namespace.rows import DETACHED, Block, Member
-from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, ReplicaState, Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.journal import Journal, Mutation, Refused
 
 

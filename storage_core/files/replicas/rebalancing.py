@@ -19,7 +19,8 @@ from lockgate.storage_core.files.blocks import BlockRecord, known_volume
 from lockgate.storage_core.files.namespace.queries import PAGE, records
 from lockgate.storage_core.files.namespace.rows import DETACHED, Block, Member
 from lockgate.storage_core.files.replicas.block_copy import FAILS, STOPS, BlockCopier
-from lockgate.storage_core.files.volumes.protocol import UNLIMITED_BYTES, BlockId, Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import UNLIMITED_BYTES, Volume, VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.journal import Journal
 
 THRESHOLD: Final = 0.1

@@ -13,7 +13,8 @@ from lockgate.storage_core.errors import (
     RecordVersionError,
 )
 from lockgate.storage_core.files.blocks import BlockRecord
-from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, ReplicaState, Volume
+from lockgate.storage_core.files.volumes.protocol import Volume
+from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.stamp import Stamp
 
 READ_BYTES: Final = 1024 * 1024

@@ -25,7 +25,8 @@ from lockgate.storage_core.files.namespace.rows import Block, RegisteredVolume, 
 from lockgate.storage_core.files.namespace.volume_urls import read_lost
 from lockgate.storage_core.files.replicas.lost_volumes import drop_lost
 from lockgate.storage_core.files.replicas.replica_bytes import damage, stat_replica
-from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, ReplicaState, Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.read.snapshot_read import Epoch, read_epochs, survived
 from lockgate.storage_core.stamp import Stamp

@@ -28,7 +28,8 @@ from lockgate.storage_core.files.replicas.reporting import (
     read_reporting,
 )
 from lockgate.storage_core.files.replicas.verification import Verification, VolumeVerification
-from lockgate.storage_core.files.volumes.protocol import BlockId, Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.settings import Settings
 

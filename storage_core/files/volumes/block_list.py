@@ -11,13 +11,8 @@ from typing import Final
 
 from lockgate.storage_core.errors import MalformedRecordError, ObjectNotFoundError, RecordVersionError
 from lockgate.storage_core.files.volumes.local_replica import LocalReplica
-from lockgate.storage_core.files.volumes.protocol import (
-    BlockId,
-    Replica,
-    ReplicaState,
-    Usage,
-    check_limit,
-)
+from lockgate.storage_core.files.volumes.protocol import Usage, check_limit
+from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.stamp import Stamp
 
 KEPT_FRAMES: Final = 2**18

@@ -21,7 +21,8 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.files.volumes.local import LocalVolume
-from lockgate.storage_core.files.volumes.protocol import NotOwnerError, ReplicaState, Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import NotOwnerError, Volume, VolumeId
+from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.files.volumes.replica_format import parse_header
 from lockgate.storage_core.files.volumes.view import VolumeView
 from lockgate.storage_core.forks import FORKS, Forkable

@@ -21,14 +21,9 @@ from lockgate.storage_core.file_locks import try_lock_exclusive
 from lockgate.storage_core.files.volumes.block_list import BlockList, RecentReplicas, listed, usage_of
 from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.files.volumes.local_replica import LocalReplica
-from lockgate.storage_core.files.volumes.protocol import (
-    BlockId,
-    Replica,
-    ReplicaState,
-    Usage,
-    VolumeId,
-)
+from lockgate.storage_core.files.volumes.protocol import Usage, VolumeId
 from lockgate.storage_core.files.volumes.quarantine import Quarantine
+from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores.os_errors import translated
 

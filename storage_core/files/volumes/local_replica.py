@@ -16,7 +16,7 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.files.volumes.disk import Disk
-from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, ReplicaState
+from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.files.volumes.replica_format import (
     FRAME,
     VERSION,

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Final, NewType, Protocol
 
 import msgspec
 
 from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableError
+from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.stamp import Stamp
 
-BlockId = NewType("BlockId", int)
-"""The journal assigns it and never uses it again."""
 VolumeId = NewType("VolumeId", str)
 """Persisted in the volume's directory."""
 
@@ -21,37 +19,6 @@ UNLIMITED_BYTES: Final = 2**60
 
 class NotOwnerError(StoreUnavailableError):
     """The volume is on this machine and can be read, but this process may not change it; nothing is lost."""
-
-
-class ReplicaState(StrEnum):
-    """What is known of a replica's bytes."""
-
-    WRITING = "writing"
-    """It takes appends at its stamp, and has all bytes that were flushed."""
-    SEALED = "sealed"
-    """It takes no appends; its length was chosen by a close or a reseal."""
-    SUSPECT = "suspect"
-    """Its volume was restarted, or a sync failed: durable bytes whose checksums hold; no appends."""
-    STALE = "stale"
-    """It missed a reseal; it is never served."""
-
-
-class Replica(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One replica, as its volume knows it.
-
-    Attributes:
-        block: Its block.
-        stamp: The newest stamp that created, fenced or finished it.
-        state: What is known of its bytes.
-        length_bytes: Number of bytes received; of a suspect replica, those that are durable and intact.
-        durable_bytes: Of these, the bytes that survive a restart.
-    """
-
-    block: BlockId
-    stamp: Stamp
-    state: ReplicaState
-    length_bytes: int
-    durable_bytes: int
 
 
 class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

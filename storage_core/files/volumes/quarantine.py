@@ -9,7 +9,7 @@ from typing import Final
 
 from lockgate.storage_core.files.volumes.block_list import page
 from lockgate.storage_core.files.volumes.disk import Disk
-from lockgate.storage_core.files.volumes.protocol import BlockId
+from lockgate.storage_core.files.volumes.replica import BlockId
 
 NAME: Final = "quarantine"
 

@@ -10,14 +10,8 @@ from typing import Final, TypeVar
 from urllib.parse import quote, urlencode
 
 from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError, StoreUnavailableError
-from lockgate.storage_core.files.volumes.protocol import (
-    BlockId,
-    Replica,
-    ReplicaState,
-    Usage,
-    VolumeId,
-    check_limit,
-)
+from lockgate.storage_core.files.volumes.protocol import Usage, VolumeId, check_limit
+from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.files.volumes.server.wire import (
     BYTES,
     KNOWN,

@@ -13,16 +13,9 @@ from lockgate.storage_core.errors import StaleReplicaError
 from lockgate.storage_core.files.volumes.block_list import RecentReplicas, blocks_in, listed, page, usage_of
 from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.files.volumes.local_replica import LocalReplica
-from lockgate.storage_core.files.volumes.protocol import (
-    BlockId,
-    NotOwnerError,
-    Replica,
-    ReplicaState,
-    Usage,
-    Volume,
-    VolumeId,
-)
+from lockgate.storage_core.files.volumes.protocol import NotOwnerError, Usage, Volume, VolumeId
 from lockgate.storage_core.files.volumes.quarantine import Quarantine
+from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores.os_errors import translated
 

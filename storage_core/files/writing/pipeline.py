@@ -20,7 +20,8 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, Blocks, known_volume
 from lockgate.storage_core.files.reseal import commit, reseal
-from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.files.writing.unflushed_bytes import UnflushedBytes
 from lockgate.storage_core.stamp import Stamp
 

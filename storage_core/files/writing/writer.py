@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 from lockgate.storage_core.errors import FencedError, InvalidInputError, LockgateError
 from lockgate.storage_core.files.blocks import Blocks
 from lockgate.storage_core.files.reseal import reseal
-from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.files.writing.pipeline import Pipeline
 from lockgate.storage_core.forks import ForkGuard
 

@@ -94,12 +94,7 @@ def verify(reading: Reading, checkpoints: Checkpoints, progress: Progress = no_p
 
 
 class _Verifying:
-    """One run over one state.
-
-    Attributes:
-        findings: Findings so far.
-        good: The last lines of the verified checkpoints.
-    """
+    """One run over one state, with its findings so far and the last lines of the verified checkpoints."""
 
     def __init__(
         self, reading: Reading, checkpoints: Checkpoints, database: TempDatabase, progress: Progress

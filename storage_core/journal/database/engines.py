@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import select
 import sqlite3
 import threading
@@ -10,7 +9,6 @@ import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
 import psycopg
 from psycopg.abc import PQGen
@@ -121,19 +119,10 @@ def sqlite_engine(url: URL, busy_s: float) -> Engine:
                 "put it back, or restore the journal: `lockgate journal restore`"
             )
 
-    @event.listens_for(engine, "do_connect")
-    def _do_connect(dialect: Any, record: Any, args: Any, options: Any) -> sqlite3.Connection | None:  # noqa: ARG001
-        if not is_on_read_only_disk(path):
-            return None
-        _refuse_unread_log(path)
-        quoted = quote(str(path))
-        return sqlite3.connect(f"file:{quoted}?mode=ro&immutable=1", uri=True, check_same_thread=False)
-
     @event.listens_for(engine, "connect")
     def _connect(connection: sqlite3.Connection, record: Any) -> None:
         connection.isolation_level = None  # transactions begin in `_begin` below
-        if not is_on_read_only_disk(path):
-            _write_ahead(connection, path, busy_s)
+        _write_ahead(connection, path, busy_s)
         for pragma in ("synchronous=FULL", "foreign_keys=ON", f"journal_size_limit={WAL_BYTES}"):
             connection.execute(f"PRAGMA {pragma}").close()
         record.info["file"], record.info["log"] = file_at(path), None
@@ -254,11 +243,7 @@ def _is_alive(engine: Engine, connection: Any) -> bool:
 
 
 def _check_encoding(connection: psycopg.Connection) -> None:
-    """Raise if the database cannot store every text.
-
-    Raises:
-        InvalidInputError: Its encoding is not UTF-8.
-    """
+    """Raise if the database cannot store every text."""
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise InvalidInputError(
@@ -268,11 +253,7 @@ def _check_encoding(connection: psycopg.Connection) -> None:
 
 
 def _check_durability(connection: psycopg.Connection) -> None:
-    """Turn `synchronous_commit` on for the session if it is off; raise if the server syncs nothing.
-
-    Raises:
-        InvalidInputError: `fsync` is off, and nothing says that the database may lose entries.
-    """
+    """Turn `synchronous_commit` on for the session if it is off; raise if the server syncs nothing."""
     connection.autocommit = True  # one round trip, and no rollback that would reset the setting
     row = connection.execute(f"SELECT {_FSYNC}, {SYNCHRONOUS_COMMIT}").fetchone()
     connection.autocommit = False
@@ -301,28 +282,6 @@ def _write_ahead(connection: sqlite3.Connection, path: Path, busy_s: float) -> N
         raise JournalUnavailableError(
             f"journal {path}: its file system cannot keep a write-ahead log; nothing was applied; put it on "
             "a local disk (LOCKGATE_HOME), or use PostgreSQL"
-        )
-
-
-def is_on_read_only_disk(path: Path) -> bool:
-    """Return whether a file is on a disk that is mounted read-only, so that no process can write it."""
-    try:
-        return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
-    except OSError:
-        return False
-
-
-def _refuse_unread_log(path: Path) -> None:
-    """Raise if a file on a read-only disk cannot be read alone.
-
-    Raises:
-        JournalUnavailableError: Its write-ahead log has content, which SQLite cannot read without writing.
-    """
-    log = Path(f"{path}-wal")
-    if log.exists() and log.stat().st_size:
-        raise JournalUnavailableError(
-            f"journal {path} is on a read-only disk, and its newest entries are in {log.name}, which SQLite "
-            "cannot read there; nothing was applied; copy both files to a writable disk, and name the copy"
         )
 
 

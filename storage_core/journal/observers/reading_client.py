@@ -168,11 +168,7 @@ class Client:
         return since_s is None or since_s * 1000 >= self._auto_msync_ms
 
     def _read_observer(self, query: Query[T]) -> T:
-        """Run the query at the first observer that has caught up.
-
-        Raises:
-            BehindError: None has caught up in time, or none is available.
-        """
+        """Run the query at the first observer that has caught up; raise BehindError if none has in time."""
         stamps = self.journal.seen_stamps.stamps
         has_waited = False
         for pause_s in _pauses(self._patience_s()):

@@ -10,7 +10,6 @@ cannot be written, costs this check and nothing else.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import zlib
@@ -61,7 +60,7 @@ class AcknowledgedHead:
             finally:
                 os.close(file)
         except OSError as error:
-            if not self._has_warned and error.errno != errno.EROFS:  # no entry is written there either
+            if not self._has_warned:
                 LOG.warning(
                     "journal %s: %s cannot be written (%s); entries are safe, but a copy of the database "
                     "that is put back in its place would not be noticed; make it writable for this user",

@@ -110,11 +110,7 @@ class GroupCommit:
 
 
 class _Waiting:
-    """One caller's mutations and their outcomes.
-
-    Attributes:
-        group: Of a leader: the callers that it writes for, including itself.
-    """
+    """One caller's mutations and their outcomes, and of a leader: the callers that it writes for."""
 
     def __init__(self, mutations: Sequence[Mutation]) -> None:
         self.mutations = mutations

@@ -11,7 +11,6 @@ from typing import Final
 
 from lockgate.storage_core.failpoints import FAILPOINTS, current_step
 from lockgate.storage_core.journal.database.database import Database
-from lockgate.storage_core.journal.database.engines import is_on_read_only_disk
 from lockgate.storage_core.journal.read.same_journal import Known
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.journal.write.acknowledged_head import AcknowledgedHead
@@ -24,7 +23,7 @@ LOG: Final = logging.getLogger("lockgate.journal")
 def notice_put_back(database: Database, known: Known, acknowledged: AcknowledgedHead) -> None:
     """Begin a new epoch, in safe mode, if the database is older than its newest acknowledged stamp.
 
-    Of several processes that open it at once, one does so. On a read-only disk it is only reported.
+    Of several processes that open it at once, one does so.
 
     Raises:
         JournalUnavailableError: The database is older, and cannot be written.
@@ -33,15 +32,6 @@ def notice_put_back(database: Database, known: Known, acknowledged: Acknowledged
     with database.snapshot() as connection:
         stamp = Reading(connection, database, known.journal).status().stamp
     if newest is not None and stamp < newest:
-        if is_on_read_only_disk(acknowledged.path):
-            LOG.warning(
-                "journal %s: the file was put back from a copy: it is at %s, and %s was acknowledged; its "
-                "disk is read-only, so it is read as it is",
-                database.name,
-                stamp,
-                newest,
-            )
-            return
         stamp = _begin_epoch(database, known, acknowledged)
     if stamp != newest:
         acknowledged.record(known.identity, stamp)

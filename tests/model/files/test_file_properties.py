@@ -21,7 +21,8 @@ from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.files.reader import Reader
 from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.local import LocalVolume
-from lockgate.storage_core.files.volumes.protocol import ReplicaState, VolumeId
+from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
 from lockgate.storage_core.files.volumes.server.app import volume_app
 from lockgate.storage_core.files.writing.writer import Writer

@@ -35,7 +35,8 @@ from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.files import Files, FileWriter
 from lockgate.storage_core.files.namespace.queries import blocks_of
 from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
-from lockgate.storage_core.files.volumes.protocol import ReplicaState, Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.journal import open_journal
 from lockgate.storage_core.settings import Settings
 from tests.support.commit.destination import Crash, ManualClock, dying

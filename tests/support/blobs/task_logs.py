@@ -1,23 +1,14 @@
-"""A task's log file and a blob server to which it is published."""
+"""A task's log file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from lockgate.storage_core.blobs.logs.log_versions import Log
-from tests.support.blobs.server import BlobWorld, blob_world
 
 LOG = Log(name="dag_id=sales/attempt=1.log")
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[BlobWorld]:
-    """Yield a blob server without other parts."""
-    with blob_world(tmp_path, with_ha=False) as world:
-        yield world
 
 
 @pytest.fixture

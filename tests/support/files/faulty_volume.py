@@ -9,7 +9,8 @@ from typing import Any
 
 from lockgate.storage_core.errors import OutcomeUnknownError, StoreUnavailableError
 from lockgate.storage_core.files.volumes.local import LocalVolume
-from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, ReplicaState, Usage, Volume
+from lockgate.storage_core.files.volumes.protocol import Usage, Volume
+from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.stamp import Stamp
 
 

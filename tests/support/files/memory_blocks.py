@@ -8,7 +8,8 @@ import msgspec
 
 from lockgate.storage_core.errors import ConflictError, FencedError, OutcomeUnknownError
 from lockgate.storage_core.files.blocks import BlockRecord
-from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, VolumeId
+from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.stamp import Stamp
 
 

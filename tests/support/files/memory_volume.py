@@ -13,13 +13,8 @@ from lockgate.storage_core.errors import (
     StaleReplicaError,
     StoreUnavailableError,
 )
-from lockgate.storage_core.files.volumes.protocol import (
-    BlockId,
-    Replica,
-    ReplicaState,
-    Usage,
-    check_limit,
-)
+from lockgate.storage_core.files.volumes.protocol import Usage, check_limit
+from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.stamp import Stamp
 
 

@@ -12,7 +12,8 @@ from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
 from lockgate.storage_core.files.namespace.rows import Block, Member
 from lockgate.storage_core.files.replicas.replica_check import Problem
-from lockgate.storage_core.files.volumes.protocol import BlockId, VolumeId
+from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.settings import Settings
 from tests.support.files.file_world import TEXT
 from tests.support.files.memory_volume import MemoryVolume

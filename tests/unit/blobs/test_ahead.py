@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from lockgate.storage_core.blobs.blob_protocol import NewBlob
 from lockgate.storage_core.errors import CorruptBlobError
-from tests.support.blobs.server import PART_BYTES, BlobWorld, blob_world, key_of
+from tests.support.blobs.server import PART_BYTES, BlobWorld, key_of
 
 DATA = bytes(range(256)) * (PART_BYTES // 128) + b"the rest"
 """Slightly longer than two parts."""
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[BlobWorld]:
-    with blob_world(tmp_path) as world:
-        yield world
 
 
 def new_blob(data: bytes) -> NewBlob:
@@ -64,12 +56,3 @@ def test_bytes_with_another_digest_leave_nothing_although_their_parts_were_uploa
     with pytest.raises(CorruptBlobError, match="send them again"):
         world.server.put(DATA[:-1] + b"!", job_id="sales", digest=new_blob(DATA).digest)
     assert nothing_is_left(world)
-
-
-def test_fewer_bytes_than_announced_are_stored_with_their_actual_size(world: BlobWorld) -> None:
-    with world.server.ingest.receiving("sales", new_blob(DATA), size_bytes=len(DATA) + 1) as arriving:
-        arriving.write(DATA)
-        blob = world.server.ingest.keep(arriving, "sales", new_blob(DATA))
-    assert open_uploads(world) == 0
-    assert world.is_local(blob)
-    assert world.is_in_ha(blob)

@@ -34,11 +34,9 @@ def test_a_handle_without_uses_is_read_as_libraries() -> None:
     "handle",
     [
         None,
-        "sales",
         {"job_id": "sales"},
         {"job_id": "sales", "blob_keys": [KEY], "names": []},
         {"job_id": "sales", "blob_keys": ["../x"], "names": ["x"]},
-        {"job_id": "../sales", "blob_keys": [KEY], "names": ["x"]},
         {"job_id": "sales", "blob_keys": [KEY], "names": ["x"], "uses": ["nothing"]},
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,6 @@ from lockgate.storage_core.blobs.logs.log_versions import MERGED, Log
 from lockgate.storage_core.blobs.logs.log_writer import KEPT_S, LogWriter
 from lockgate.storage_core.blobs.server import blob_server as server
 from lockgate.storage_core.errors import StoreUnavailableError
-from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
-from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
-from lockgate.storage_core.journal.safe_mode import leave_safe_mode
-from lockgate.storage_core.settings import Settings
 from tests.support.blobs.log_text import log_text
 from tests.support.blobs.server import BlobWorld, blob_world, key_of
 
@@ -26,12 +21,6 @@ LOG = Log(name="log")
 
 CALLS = 9
 """A publication makes fewer calls, except for the merged parts, which are dropped one by one."""
-
-
-@pytest.fixture
-def world(tmp_path: Path, journal_url: str) -> Iterator[BlobWorld]:
-    with blob_world(tmp_path, journal_url) as world:
-        yield world
 
 
 def test_a_log_is_deleted_at_once_with_its_last_reference(world: BlobWorld) -> None:
@@ -55,7 +44,7 @@ def test_a_log_is_deleted_at_once_with_its_owner(world: BlobWorld, monkeypatch: 
     assert world.staged_s(message) == world.clock.now_s()
 
 
-@pytest.mark.parametrize(("use", "guarantee"), [("message", "recreatable"), ("library", "ha"), ("log", "ha")])
+@pytest.mark.parametrize(("use", "guarantee"), [("message", "recreatable"), ("log", "ha")])
 def test_blobs_other_than_recreatable_logs_are_staged(world: BlobWorld, use: Any, guarantee: Any) -> None:
     blob = world.server.put(b"bytes", guarantee=guarantee, use=use, owners=["viewer:1"])
     world.server.drop(*key_of(blob), "viewer:1")
@@ -77,17 +66,6 @@ def test_a_log_that_cannot_be_deleted_at_once_is_left_to_the_sweep(
     assert world.is_local(blob)
     world.server.sweep(dry_run=False)
     assert world.row(blob) is None
-    assert not world.is_local(blob)
-
-
-def test_in_safe_mode_a_log_is_only_staged(world: BlobWorld, tmp_path: Path) -> None:
-    blob = world.server.put(b"line\n", guarantee="recreatable", use="log", owners=["viewer:1"])
-    restore_in_place(world.journal, open_checkpoints(Settings(home=tmp_path / "home")))
-    world.server.drop(*key_of(blob), "viewer:1")
-    assert world.is_local(blob)
-    leave_safe_mode(world.journal)
-    world.clock.sleep(world.server.holdings.retention_s)
-    world.server.sweep(dry_run=False)
     assert not world.is_local(blob)
 
 
@@ -124,8 +102,7 @@ class DyingBlobs:
         return called
 
 
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("lines", [1, MERGED - 1])
+@pytest.mark.parametrize(("lines", "after"), [(1, True), (MERGED - 1, False)])
 def test_a_publisher_that_dies_at_any_call_loses_nothing(tmp_path: Path, lines: int, after: bool) -> None:
     file = tmp_path / "log"
     for at in range(CALLS):

@@ -61,17 +61,6 @@ def test_a_dead_uploader_loses_its_set_one_limit_after_the_clock_was_set_back(wo
     assert abandoned(world) == 1
 
 
-def test_a_live_uploader_keeps_its_set_however_the_clock_jumps(world: BlobWorld) -> None:
-    upload_set = uploading(world)
-    for jump_s in (HOUR_S, -2 * HOUR_S, HOUR_S, HOUR_S):
-        world.clock.jump(jump_s)
-        assert abandoned(world) == 0
-        world.clock.sleep(HARD_S - 1)
-        world.server.sets.renewer.renew()
-        assert abandoned(world) == 0
-    assert world.server.complete_set(upload_set) == 1
-
-
 def test_sweeps_that_are_processes_of_their_own_give_up_the_set_of_a_dead_uploader(
     world: BlobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,13 +85,12 @@ def test_what_a_sweep_saw_before_the_machine_was_started_again_does_not_count(
     assert abandoned(world) == 0
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b'{"boot": 1}', b'{"boot": "\xff"}'])
 def test_a_damaged_file_of_what_was_seen_only_starts_the_time_again(
-    world: BlobWorld, monkeypatch: pytest.MonkeyPatch, damage: bytes
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uploading(world)
     assert abandoned(world) == 0
-    (world.server.holdings.local.path / ".sets-seen").write_bytes(damage)
+    (world.server.holdings.local.path / ".sets-seen").write_bytes(b"{")
     in_a_new_process(monkeypatch)
     world.clock.sleep(HARD_S)
     assert abandoned(world) == 0

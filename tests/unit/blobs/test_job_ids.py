@@ -17,22 +17,13 @@ from lockgate.storage_core.blobs.server.blob_server import BlobServer
 from lockgate.storage_core.errors import FencedError, LockgateError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import open_journal
-from lockgate.storage_core.stores.instrumented import instrument
-from lockgate.storage_core.stores.local.store import LocalStore
-from tests.support.blobs.server import INTERVAL_S, BlobWorld, blob_world, new_server
+from tests.support.blobs.server import INTERVAL_S, BlobWorld, new_server
 from tests.support.soak import rounds
 
 pytestmark = pytest.mark.slow
 
 LARGE = bytes(11 * 1024 * 1024)
 """Large enough to be uploaded to the HA store in parts."""
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[BlobWorld]:
-    with blob_world(tmp_path, store=instrument(LocalStore(tmp_path / "ha"))) as world:
-        yield world
-    FAILPOINTS.observer = None
 
 
 @dataclass
@@ -140,18 +131,6 @@ def test_a_job_end_stopped_at_any_point_deletes_nothing_of_a_new_job_with_its_id
             assert all(map(it.is_whole, it.later))
             kept += 1
     assert kept > rounds(1, 5)
-
-
-def test_a_sweep_stopped_at_any_point_deletes_nothing_of_a_new_job_with_the_same_id(world: BlobWorld) -> None:
-    def end_and_sweep(it: Stopped) -> None:
-        it.server.finish(it.job_id)
-        it.server.sweep(dry_run=False)
-
-    for it in stopped_anywhere(world, end_and_sweep, Stopped.another_begins):
-        job = it.job()
-        assert job is not None
-        if job.final_s is None:
-            assert all(map(it.is_whole, it.later))
 
 
 @pytest.mark.parametrize("data", [b"small", LARGE])

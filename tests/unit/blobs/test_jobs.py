@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,6 @@ from tests.support.blobs.server import BlobWorld, blob_world
 
 NAMES = ["A", "B-1", "a", "b", "b.1", "b_1"]
 """Ids that databases sort in more than one way."""
-
-
-@pytest.fixture
-def world(tmp_path: Path, journal_url: str) -> Iterator[BlobWorld]:
-    with blob_world(tmp_path, journal_url, with_ha=False) as world:
-        yield world
 
 
 def submitted(world: BlobWorld, job: str, sizes: list[int]) -> None:

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
 from lockgate.storage_core.blobs.blob_protocol import BlobInfo, NewBlob
 from lockgate.storage_core.blobs.keys import upload_set_of
 from lockgate.storage_core.blobs.registry.blob_rows import BlobJob, UploadSet
-from lockgate.storage_core.blobs.server.ingest import LONG_PUT_BYTES, StoredBlob
+from lockgate.storage_core.blobs.server.ingest import LONG_PUT_BYTES
 from lockgate.storage_core.blobs.server.open_upload_sets import HARD_S
-from lockgate.storage_core.blobs.storage.listing_time import ListingTime
-from lockgate.storage_core.errors import AccessDeniedError, FencedError, OutcomeUnknownError
+from lockgate.storage_core.errors import FencedError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal.entries.lease_entries import Lease
 from tests.support.blobs.remains import everything
-from tests.support.blobs.server import INTERVAL_S, BlobWorld, blob_world
+from tests.support.blobs.server import INTERVAL_S, BlobWorld
 
 DATA = b"bytes of a blob " * 1_000
 BEAT_S = INTERVAL_S / 3
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[BlobWorld]:
-    with blob_world(tmp_path) as world:
-        yield world
 
 
 def intervals_pass(world: BlobWorld, number: int) -> None:
@@ -77,33 +67,6 @@ def test_a_large_put_for_an_ended_job_is_refused_before_its_bytes_are_read(world
     assert everything(world) == []
 
 
-def test_a_put_recorded_hours_after_the_end_of_its_job_is_refused_and_leaves_nothing(
-    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record = world.server.ingest.record
-
-    def late(stored: StoredBlob) -> BlobInfo:
-        world.server.finish("sales")
-        intervals_pass(world, 5)
-        return record(stored)
-
-    monkeypatch.setattr(world.server.ingest, "record", late)
-    with pytest.raises(FencedError, match="has ended"):
-        world.server.put(b"a", job_id="sales", guarantee="recreatable", owners=["viewer:1"])
-    assert everything(world) == []
-
-
-def test_an_ended_job_is_remembered_at_most_one_more_interval_for_puts_begun_before_its_end(
-    world: BlobWorld,
-) -> None:
-    world.server.put(b"of another job", job_id="stock")
-    world.server.finish("sales")
-    intervals_pass(world, 1)
-    intervals_pass(world, 1)
-    assert not is_remembered(world, "sales")
-    assert open_sets(world) == []
-
-
 def test_an_old_set_accepts_no_new_puts_and_is_completed_after_its_last_put(
     world: BlobWorld,
 ) -> None:
@@ -121,25 +84,6 @@ def test_an_old_set_accepts_no_new_puts_and_is_completed_after_its_last_put(
     assert len(set(sets)) == 3
     assert set(open_sets(world)) <= {sets[-1]}
     assert len(world.server.references(owner="viewer:1")) == 4
-
-
-def test_a_fork_during_puts_ends_them_in_the_child_and_leaves_the_parents_set_open(world: BlobWorld) -> None:
-    held = ExitStack()
-    upload_set = held.enter_context(world.server.ingest.receiving("sales", NewBlob())).upload_set
-    world.clock.sleep(INTERVAL_S / 2)
-    world.server.sets.renewer.renew()
-    world.clock.sleep(INTERVAL_S / 2)
-    latest = upload_set_of(world.server.put(b"under another", job_id="sales").blob_key)
-    child = os.fork()
-    if child == 0:
-        held.close()
-        world.server.put(b"the child's", job_id="sales")
-        world.server.close()
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert set(open_sets(world)) == {upload_set, latest}
-    held.close()
-    assert open_sets(world) == [latest]
 
 
 def test_a_set_lapses_if_the_journal_is_unavailable_at_its_end(world: BlobWorld) -> None:
@@ -189,20 +133,3 @@ def test_a_put_whose_set_was_given_up_leaves_nothing_although_the_journal_cannot
             world.server.ingest.keep(arriving, "sales", new)
         FAILPOINTS.arm({})
     assert everything(world) == []
-
-
-def test_a_put_reports_its_unknown_outcome_although_no_listing_can_be_made_due(
-    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(_: ListingTime) -> None:
-        raise AccessDeniedError("the file system is read-only")
-
-    def lose(_: object) -> None:
-        raise OutcomeUnknownError("the answer was lost")
-
-    world.server.put(b"before")
-    monkeypatch.setattr(ListingTime, "forget", refuse)
-    with monkeypatch.context() as patch:
-        patch.setattr(world.journal, "write", lose)
-        with pytest.raises(OutcomeUnknownError):
-            world.server.put(DATA, job_id="sales", owners=["viewer:1"])

@@ -16,7 +16,7 @@ import pytest
 
 from lockgate.storage_core.blobs.blob_protocol import ArtefactFile, Artefacts
 from lockgate.storage_core.blobs.libraries.library import LibraryCache
-from lockgate.storage_core.errors import ConflictError, InvalidInputError, ObjectNotFoundError
+from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from tests.support.blobs.cache import CacheWorld, cache_world, references
 from tests.support.blobs.libraries import archive, native_wheel, upload, wheel
 from tests.support.blobs.server import INTERVAL_S
@@ -48,7 +48,6 @@ def imported(name: str = NAME) -> Any:
         (f"{NAME}.py", b"RATE = 7"),
         (f"{NAME}.zip", archive({f"{NAME}.py": "RATE = 7"})),
         (f"{NAME}-1.0-py3-none-any.whl", wheel(NAME, "RATE = 7")),
-        (f"{NAME}-1.0-py3.11.egg", archive({f"{NAME}/__init__.py": "RATE = 7"})),
     ],
 )
 def test_a_library_is_importable_within_the_block_and_not_after_it(
@@ -76,16 +75,6 @@ def test_a_wheels_data_folders_are_on_the_path_too(world: CacheWorld) -> None:
     artefacts = upload(world.server, "sales", {"other-1.0-py3-none-any.whl": made})
     with LibraryCache(world.cache()).importing(artefacts):
         assert imported().RATE == 8
-
-
-def test_the_version_of_a_shipped_distribution_can_be_queried(world: CacheWorld) -> None:
-    from importlib.metadata import version
-
-    artefacts = upload(
-        world.server, "sales", {f"{NAME}-3.1-py3-none-any.whl": wheel(NAME, "", version="3.1")}
-    )
-    with LibraryCache(world.cache()).importing(artefacts):
-        assert version(NAME) == "3.1"
 
 
 def test_each_of_two_jobs_imports_its_own_version_of_a_module(world: CacheWorld) -> None:
@@ -153,14 +142,6 @@ def test_nesting_a_block_with_other_libraries_is_refused_instead_of_deadlocking(
         raise AssertionError
 
 
-def test_an_error_of_the_task_ends_the_block_as_success_does(world: CacheWorld) -> None:
-    artefacts = upload(world.server, "sales", {f"{NAME}.py": b"1 / 0"})
-    cache = world.cache()
-    with pytest.raises(ZeroDivisionError), LibraryCache(cache).importing(artefacts):
-        imported()
-    assert references(cache, "sales") == 0
-
-
 def test_libraries_are_referenced_while_they_are_held_and_deleted_with_their_job(world: CacheWorld) -> None:
     artefacts = upload(world.server, "sales", {f"{NAME}.py": b"RATE = 7", f"{NAME}_2.py": b""})
     cache = world.cache()
@@ -172,19 +153,6 @@ def test_libraries_are_referenced_while_they_are_held_and_deleted_with_their_job
     world.blobs.clock.sleep(INTERVAL_S + 1)
     assert cache.evict().blobs == 2
     assert not (world.path / "libraries" / "sales").exists()
-
-
-def test_a_retried_task_downloads_nothing(world: CacheWorld) -> None:
-    world.is_kept = True
-    artefacts = upload(
-        world.server, "sales", {f"{NAME}.py": b"RATE = 7", f"{NAME}.zip": archive({"x.py": ""})}
-    )
-    for _ in range(3):
-        cache = world.cache()
-        with LibraryCache(cache).importing(artefacts):
-            assert imported().RATE == 7
-        cache.close()
-    assert sorted(world.server.fetched) == sorted(artefacts.blob_keys)
 
 
 def test_blobs_that_are_not_libraries_are_left_out(world: CacheWorld) -> None:
@@ -199,7 +167,6 @@ def test_blobs_that_are_not_libraries_are_left_out(world: CacheWorld) -> None:
     ("files", "why"),
     [
         ({"model.bin": b""}, "its name"),
-        ({"../rates.py": b""}, "its name"),
         ({"my-rates.py": b""}, "is not a valid module name"),
         ({"rates.whl": b"no zip"}, "is not a zip file"),
         ({"json.py": b""}, "Python"),
@@ -212,13 +179,6 @@ def test_a_library_that_cannot_be_imported_is_refused(
 ) -> None:
     artefacts = upload(world.server, "sales", files)
     with pytest.raises(InvalidInputError, match=why), LibraryCache(world.cache()).importing(artefacts):
-        raise AssertionError
-
-
-def test_the_libraries_of_an_ended_job_are_not_available(world: CacheWorld) -> None:
-    artefacts = upload(world.server, "sales", {f"{NAME}.py": b"RATE = 7"})
-    world.server.finish("sales")
-    with pytest.raises(ObjectNotFoundError), LibraryCache(world.cache()).importing(artefacts):
         raise AssertionError
 
 

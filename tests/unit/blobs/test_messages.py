@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.blobs import claim_check as module
-from lockgate.storage_core.blobs.claim_check import RECENT_SENDINGS, ClaimCheck, configured_claim_check
+from lockgate.storage_core.blobs.claim_check import ClaimCheck, configured_claim_check
 from lockgate.storage_core.errors import CorruptBlobError, FencedError, ObjectNotFoundError
 from lockgate.storage_core.settings import Settings
 from tests.support.blobs.cache import CacheWorld, cache_world
@@ -97,14 +97,6 @@ def test_a_deleted_shared_blob_is_put_again(world: CacheWorld) -> None:
     again = messages.offload(b"message", owner="receiver:2", sending="group")
     assert again.blob_key != first.blob_key
     assert messages.recall(again) == b"message"
-
-
-def test_a_bounded_number_of_sendings_is_remembered(world: CacheWorld) -> None:
-    messages = messages_of(world)
-    first = messages.offload(b"message", owner="receiver:1", sending="first")
-    for number in range(RECENT_SENDINGS):
-        messages.recall(first, sending=str(number))
-    assert messages.offload(b"message", owner="receiver:2", sending="first").blob_key != first.blob_key
 
 
 def test_uncounted_receivers_do_not_acknowledge(world: CacheWorld) -> None:

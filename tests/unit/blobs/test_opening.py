@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from lockgate.storage_core.blobs.http.client import BlobClient
-from lockgate.storage_core.blobs.open_blobs import open_blobs, open_client
+from lockgate.storage_core.blobs.open_blobs import open_blobs
 from lockgate.storage_core.blobs.server.blob_server import BlobServer
-from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import Settings
 from tests.support.blobs.http_server import served
 from tests.support.blobs.server import blob_world, key_of
@@ -28,8 +25,3 @@ def test_with_a_url_a_client_of_that_server_is_opened(settings: Settings, tmp_pa
             assert isinstance(blobs, BlobClient)
             assert blobs.url == url
             assert world.server.get(*key_of(blobs.put(b"some bytes"))) == b"some bytes"
-
-
-def test_opening_a_client_requires_a_url(settings: Settings) -> None:
-    with pytest.raises(InvalidInputError, match="LOCKGATE_BLOB_SERVER_URL"):
-        open_client(settings)

@@ -6,40 +6,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from lockgate.storage_core.blobs.blob_protocol import BlobInfo, NewBlob
 from lockgate.storage_core.blobs.keys import UploadSetId, new_blob_key, new_upload_set
 from lockgate.storage_core.blobs.reports import Amount, BlobSweepReport, Why
-from lockgate.storage_core.blobs.storage.holdings import OWNER
 from lockgate.storage_core.blobs.storage.listing_time import LISTED, ListingTime
 from lockgate.storage_core.blobs.sweep import orphans
 from lockgate.storage_core.blobs.sweep.orphans import recover
-from lockgate.storage_core.errors import ConflictError, OutcomeUnknownError
+from lockgate.storage_core.errors import OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import new_token
-from lockgate.storage_core.journal import open_journal
 from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
 from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode
 from lockgate.storage_core.settings import Settings
-from lockgate.storage_core.stores.instrumented import instrument
-from lockgate.storage_core.stores.local.store import LocalStore
 from lockgate.storage_core.stores.protocol import in_pages
-from tests.support.blobs.server import INTERVAL_S, BlobWorld, blob_world, key_of, new_server
-
-
-@pytest.fixture
-def world(tmp_path: Path, journal_url: str) -> Iterator[BlobWorld]:
-    with blob_world(tmp_path, journal_url, store=instrument(LocalStore(tmp_path / "ha"))) as world:
-        yield world
-
-
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    FAILPOINTS.arm({})
+from tests.support.blobs.server import INTERVAL_S, BlobWorld, key_of, new_server
 
 
 def stray(world: BlobWorld, upload_set: UploadSetId | None = None, *, is_local: bool = True) -> BlobInfo:
@@ -110,12 +93,6 @@ def test_a_listing_that_finds_a_put_between_its_bytes_and_its_row_counts_once_th
     assert not sweep(world).sought_orphans
 
 
-def test_known_blobs_are_no_orphans(world: BlobWorld) -> None:
-    for number in range(5):
-        world.server.put(b"%d" % number, job_id=f"job-{number % 2}", owners=["job"])
-    assert sweep(world, orphans=True).swept == {}
-
-
 def test_foreign_files_and_objects_are_left_untouched(world: BlobWorld) -> None:
     folder = world.server.holdings.local.path / "lost found"
     folder.mkdir(parents=True)
@@ -139,7 +116,7 @@ def test_a_listing_is_due_first_and_then_once_a_day(world: BlobWorld) -> None:
     assert sweep(world).sought_orphans
 
 
-@pytest.mark.parametrize("text", ["", "garbage", "nan 1 1", "99999999999999 1"])
+@pytest.mark.parametrize("text", ["", "99999999999999 1"])
 def test_an_impossible_time_of_the_last_listing_makes_a_listing_due(world: BlobWorld, text: str) -> None:
     sweep(world)
     (world.server.holdings.local.path / LISTED).write_text(text)
@@ -162,22 +139,6 @@ def test_a_listing_during_which_bytes_were_left_behind_does_not_count(
         assert sweep(world).sought_orphans
     assert sweep(world).sought_orphans
     assert not sweep(world).sought_orphans
-
-
-def test_the_listing_that_began_last_counts_when_two_overlap(
-    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.server.put(b"known", owners=["viewer:1"])
-
-    def in_pages_while_another_begins(listed: Iterator[Any], size: int) -> Iterator[Sequence[Any]]:
-        with monkeypatch.context() as patch, ListingTime(world.server.holdings.local.path).begin():
-            patch.setattr(orphans, "in_pages", in_pages)
-            yield from in_pages(listed, size)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(orphans, "in_pages", in_pages_while_another_begins)
-        sweep(world)
-    assert sweep(world).sought_orphans
 
 
 def test_a_listing_is_due_when_a_restored_journal_leaves_safe_mode(world: BlobWorld, tmp_path: Path) -> None:
@@ -283,23 +244,6 @@ def test_a_starting_server_stages_bytes_without_a_row(world: BlobWorld) -> None:
     assert world.server.get(*key_of(known)) == b"library"
 
 
-def test_a_server_that_lost_its_disk_refills_from_the_ha_store(world: BlobWorld) -> None:
-    library = world.server.put(b"library", job_id="sales", owners=["job"])
-    world.server.holdings.local.delete_all()
-    world.restart()
-    assert recover(world.server.holdings) == Amount()
-    assert not world.is_local(library)
-    assert world.server.get(*key_of(library)) == b"library"
-    assert world.is_local(library)
-
-
-def test_in_safe_mode_a_server_starts_and_changes_nothing(world: BlobWorld, tmp_path: Path) -> None:
-    blob = stray(world)
-    restore_in_place(world.journal, open_checkpoints(Settings(home=tmp_path / "home")))
-    assert recover(world.server.holdings) == Amount()
-    assert world.row(blob) is None
-
-
 def test_files_left_by_a_dead_writer_are_deleted_by_the_next_sweep(world: BlobWorld) -> None:
     left = world.server.holdings.local.path / ".incoming" / ("0" * 32)
     left.parent.mkdir(parents=True)
@@ -308,44 +252,3 @@ def test_files_left_by_a_dead_writer_are_deleted_by_the_next_sweep(world: BlobWo
         sweep(world)
         assert incoming.path.exists()
     assert not left.exists()
-
-
-@pytest.mark.parametrize("is_local", [True, False])
-def test_blobs_of_another_journal_are_never_treated_as_orphans(
-    world: BlobWorld, tmp_path: Path, is_local: bool
-) -> None:
-    kept = world.server.put(b"library", job_id="sales", owners=["job"])
-    world.server.close()
-    sweep(world)
-    folder = world.root if is_local else tmp_path / "elsewhere"
-    store = LocalStore(tmp_path / "another") if is_local else world.store
-    with open_journal(f"sqlite:///{tmp_path}/wrong.db", clock=world.clock) as journal:
-        wrong = new_server(folder, store, journal, world.clock)
-        with pytest.raises(ConflictError, match="LOCKGATE_JOURNAL_URL"):
-            recover(wrong.holdings)
-        with pytest.raises(ConflictError, match="LOCKGATE_JOURNAL_URL"):
-            wrong.sweep(dry_run=True)
-        report = wrong.sweep(dry_run=False)
-        assert (report.swept, report.sought_orphans) == ({}, False)
-        assert "nothing was put, staged or deleted" in report.problems[0]
-        assert list(wrong.page()) == []
-    assert world.server.get(*key_of(kept)) == b"library"
-
-
-def test_a_restored_journal_still_owns_its_stores(world: BlobWorld, tmp_path: Path) -> None:
-    sweep(world)
-    restore_in_place(world.journal, open_checkpoints(Settings(home=tmp_path / "home")))
-    leave_safe_mode(world.journal)
-    blob = stray(world)
-    assert sweep(world, orphans=True).swept[Why.ORPHAN].blobs == 1
-    assert world.row(blob) is not None
-
-
-def test_on_a_store_without_conditional_calls_the_first_journal_owns_the_blobs(
-    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert world.store is not None
-    plain = msgspec.structs.replace(world.store.capabilities, conditional_create=False)
-    monkeypatch.setattr(type(world.store), "capabilities", plain, raising=False)
-    sweep(world)
-    assert world.store.get(OWNER).decode() == world.journal.identity

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,19 +13,10 @@ from lockgate.storage_core.blobs.server.reader import SingleFlight
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import LockgateError, StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.stores.instrumented import instrument
-from lockgate.storage_core.stores.local.store import LocalStore
-from tests.support.blobs.server import BlobWorld, blob_world, key_of
+from tests.support.blobs.server import BlobWorld, key_of
 
 MANY = 20
 DATA = b"bytes of a blob " * 1_000
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[BlobWorld]:
-    with blob_world(tmp_path, store=instrument(LocalStore(tmp_path / "ha"))) as world:
-        yield world
-    FAILPOINTS.observer = None
 
 
 def ask_all(world: BlobWorld, job_id: str, blob_key: BlobKey) -> list[bytes | str]:

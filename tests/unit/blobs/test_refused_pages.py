@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,6 @@ import pytest
 from lockgate.storage_core.blobs.keys import BlobKey
 from lockgate.storage_core.blobs.registry import queries
 from lockgate.storage_core.blobs.registry.blob_rows import Reference
-from lockgate.storage_core.blobs.registry.references import FinishBlobJob
 from lockgate.storage_core.blobs.registry.upload_sets import AbandonUpload, upload_resource
 from lockgate.storage_core.blobs.server import blob_server, open_upload_sets
 from lockgate.storage_core.commit.leases import registration
@@ -25,7 +24,7 @@ from lockgate.storage_core.journal import Journal, Mutation, WriteOutcome
 from lockgate.storage_core.journal.entries.family import tag_of
 from lockgate.storage_core.journal.entries.lease_entries import FreeLease
 from lockgate.storage_core.settings import Settings
-from tests.support.blobs.server import BlobWorld, blob_world
+from tests.support.blobs.server import BlobWorld
 from tests.support.journal.many_blobs import UPLOAD, keys_of, put, set_up, sets_of, upload
 
 BeforePage = Callable[[str, Callable[[], object]], None]
@@ -39,12 +38,6 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     pages = ((queries, "PAGE"), (blob_server, "PAGE"), (open_upload_sets, "PAGE"), (registration, "AT_ONCE"))
     for module, name in pages:
         monkeypatch.setattr(module, name, PAGE)
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[BlobWorld]:
-    with blob_world(tmp_path, with_ha=False) as world:
-        yield world
 
 
 @pytest.fixture
@@ -102,16 +95,6 @@ def test_a_submission_whose_second_page_is_gone_says_that_the_first_is_kept(
     assert len(referenced(world.journal)) == 6
 
 
-def test_a_submission_whose_job_ends_before_the_second_page_says_what_becomes_of_the_first(
-    world: BlobWorld, before_page: BeforePage
-) -> None:
-    upload(world.journal, KEYS)
-    before_page("submit-blob-job", lambda: world.journal.apply(FinishBlobJob(job_id=UPLOAD)))
-    with pytest.raises(FencedError) as refused:
-        world.server.submit(UPLOAD, KEYS)
-    check(str(refused.value), "has ended", "first 3 of 7 blobs", "deleted with the job", "stop")
-
-
 def test_calls_that_lose_the_journal_at_the_second_page_say_how_far_they_came(
     world: BlobWorld, before_page: BeforePage
 ) -> None:
@@ -150,19 +133,6 @@ def test_a_set_that_is_given_up_while_it_is_completed_says_what_was_staged(
     with pytest.raises(FencedError) as refused:
         sets.complete(opened)
     check(str(refused.value), opened, "3 of its blobs were staged", "new set")
-
-
-def test_a_set_whose_completion_loses_the_journal_is_completed_by_the_same_call_again(
-    world: BlobWorld, before_page: BeforePage
-) -> None:
-    sets = sets_of(world.journal)
-    opened, _ = sets.take("uploader", UPLOAD)
-    put(world.journal, opened, KEYS)
-    before_page("stage-uploaded", go_away)
-    with pytest.raises(JournalUnavailableError) as refused:
-        sets.complete(opened)
-    check(str(refused.value), "3 of its blobs were staged", "repeat the call")
-    assert sets.complete(opened) == 4
 
 
 def test_a_commit_job_whose_second_page_of_artefacts_is_gone_says_that_it_has_the_first(

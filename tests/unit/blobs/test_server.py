@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.blobs.keys import upload_set_of
 from lockgate.storage_core.blobs.registry.upload_sets import AbandonUpload
 from lockgate.storage_core.blobs.server.open_upload_sets import HARD_S
 from lockgate.storage_core.blobs.storage import local
 from lockgate.storage_core.errors import (
     ConflictError,
-    CorruptBlobError,
     FencedError,
     ObjectNotFoundError,
-    StoreUnavailableError,
 )
 from lockgate.storage_core.journal.entries.lease_entries import Lease
-from tests.support.blobs.server import BlobWorld, blob_world, damage, key_of
-
-
-@pytest.fixture
-def world(tmp_path: Path, journal_url: str) -> Iterator[BlobWorld]:
-    with blob_world(tmp_path, journal_url) as world:
-        yield world
+from tests.support.blobs.server import BlobWorld, damage, key_of
 
 
 def incoming_files(world: BlobWorld) -> list[Path]:
@@ -41,12 +31,6 @@ def test_a_put_blob_is_in_both_stores_and_hashes_to_its_key(world: BlobWorld) ->
     assert world.is_local(blob)
     assert world.is_in_ha(blob)
     assert incoming_files(world) == []
-
-
-def test_a_recreatable_blob_is_in_the_local_store_only(world: BlobWorld) -> None:
-    blob = world.server.put(b"message", guarantee="recreatable", use="message")
-    assert world.is_local(blob)
-    assert not world.is_in_ha(blob)
 
 
 def test_the_same_bytes_put_twice_are_two_blobs(world: BlobWorld) -> None:
@@ -86,50 +70,6 @@ def test_a_failed_job_keeps_the_blobs_a_recovery_needs_and_releases_the_rest(wor
     assert world.owners(let_go) == []
 
 
-def test_an_ended_job_leaves_no_bytes_and_accepts_no_more(world: BlobWorld) -> None:
-    blob = world.server.put(b"a", job_id="sales", owners=["job"])
-    world.server.finish("sales")
-    assert not world.is_local(blob)
-    assert not world.is_in_ha(blob)
-    with pytest.raises(FencedError, match="has ended"):
-        world.server.put(b"late", job_id="sales")
-    with pytest.raises(FencedError, match="has ended"):
-        world.server.refer(*key_of(blob), "viewer:1")
-
-
-def test_a_damaged_file_is_healed_from_the_ha_store(world: BlobWorld) -> None:
-    blob = world.server.put(b"some bytes")
-    damage(world.server.holdings.local.path_of(*key_of(blob)))
-    assert world.server.get(*key_of(blob)) == b"some bytes"
-    assert world.server.holdings.local.verified(*key_of(blob)).read_bytes() == b"some bytes"
-
-
-def test_reading_a_blob_whose_only_copy_is_damaged_raises_an_error(world: BlobWorld) -> None:
-    blob = world.server.put(b"some bytes", guarantee="recreatable")
-    damage(world.server.holdings.local.path_of(*key_of(blob)))
-    with pytest.raises(CorruptBlobError, match="damaged"):
-        world.server.get(*key_of(blob))
-    with pytest.raises(ObjectNotFoundError):
-        world.server.get(*key_of(blob))
-
-
-def test_a_failing_source_leaves_nothing(world: BlobWorld) -> None:
-    def source() -> Iterator[bytes]:
-        yield b"half"
-        raise ConnectionResetError("gone")
-
-    with pytest.raises(ConnectionResetError):
-        world.server.put(source())
-    assert incoming_files(world) == []
-    assert list(world.server.holdings.local.jobs()) == []
-
-
-def test_bytes_of_another_digest_are_refused_and_not_kept(world: BlobWorld) -> None:
-    with pytest.raises(CorruptBlobError, match="send them again"):
-        world.server.put(b"other", digest=hashlib.sha256(b"wanted").hexdigest())
-    assert list(world.server.holdings.local.jobs()) == []
-
-
 def test_dropping_the_last_reference_stages_a_blob_and_a_new_reference_unstages_it(world: BlobWorld) -> None:
     blob = world.server.put(b"a", owners=["viewer:1", "viewer:2"])
     world.server.drop(*key_of(blob), "viewer:1")
@@ -150,35 +90,11 @@ def test_a_repeated_put_creates_one_blob_and_leaves_one_copy(world: BlobWorld) -
     assert world.server.put(b"a", job_id="other", request_id="r1").blob_key != first.blob_key
 
 
-def test_a_request_id_reused_with_other_bytes_is_refused(world: BlobWorld) -> None:
-    first = world.server.put(b"a", job_id="sales", request_id="r1")
-    with pytest.raises(ConflictError, match="with other bytes"):
-        world.server.put(b"b", job_id="sales", request_id="r1")
-    assert [found.blob_key for found in world.server.holdings.local.blobs("sales")] == [first.blob_key]
-
-
 def test_completing_a_set_again_under_its_request_id_returns_the_same_result(world: BlobWorld) -> None:
     upload_set = world.server.begin_set("sales")
     world.server.put(b"a", job_id="sales", upload_set=upload_set)
     assert world.server.complete_set(upload_set, request_id="r1") == 1
     assert world.server.complete_set(upload_set, request_id="r1") == 1
-
-
-def test_a_server_whose_own_set_was_given_up_opens_a_new_one(world: BlobWorld) -> None:
-    first = world.server.put(b"a")
-    world.clock.now += HARD_S
-    world.journal.apply(AbandonUpload(upload_set=upload_set_of(first.blob_key)))
-    with pytest.raises(StoreUnavailableError, match="put the bytes again"):
-        world.server.put(b"b")
-    assert world.is_local(world.server.put(b"b"))
-
-
-def test_a_put_for_an_ended_job_does_not_change_the_servers_own_set(world: BlobWorld) -> None:
-    before = world.server.put(b"a")
-    world.server.finish("sales")
-    with pytest.raises(FencedError, match="has ended"):
-        world.server.put(b"late", job_id="sales")
-    assert upload_set_of(world.server.put(b"b").blob_key) == upload_set_of(before.blob_key)
 
 
 def test_another_process_renews_a_set_opened_on_its_behalf(world: BlobWorld) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,13 +15,7 @@ from lockgate.storage_core.blobs.sources import ObservedFile
 from lockgate.storage_core.blobs.storage.incoming_file import BACKGROUND_BYTES, Hashing
 from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableError
 from tests.support.blobs.http_server import client_of, served
-from tests.support.blobs.server import PART_BYTES, BlobWorld, blob_world, key_of
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[BlobWorld]:
-    with blob_world(tmp_path) as world:
-        yield world
+from tests.support.blobs.server import PART_BYTES, BlobWorld, key_of
 
 
 @pytest.fixture
@@ -92,31 +84,11 @@ def test_files_uploaded_over_http_are_forwarded_to_the_ha_store_before_they_are_
     assert world.server.get("sales", uploaded.blob_key) == file.read_bytes()
 
 
-@pytest.mark.parametrize(
-    "sizes", [[BACKGROUND_BYTES], [1, BACKGROUND_BYTES, 1, BACKGROUND_BYTES + 1, BACKGROUND_BYTES]]
-)
-def test_large_pieces_are_hashed_in_order(sizes: list[int]) -> None:
+def test_large_pieces_are_hashed_in_order() -> None:
+    sizes = [1, BACKGROUND_BYTES, 1, BACKGROUND_BYTES + 1, BACKGROUND_BYTES]
     pieces = [bytes([number]) * size for number, size in enumerate(sizes)]
     hashing = Hashing()
     for piece in pieces:
-        hashing.update(piece)
-    digest = hashing.hexdigest()
-    hashing.close()
-    assert digest == hashlib.sha256(b"".join(pieces)).hexdigest()
-
-
-def test_pieces_are_hashed_once_if_no_thread_can_be_started_for_a_while(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    pieces = [bytes([number]) * BACKGROUND_BYTES for number in range(3)]
-    hashing = Hashing()
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuse)
-        hashing.update(pieces[0])
-    for piece in pieces[1:]:
         hashing.update(piece)
     digest = hashing.hexdigest()
     hashing.close()

@@ -16,18 +16,11 @@ from lockgate.storage_core.blobs.storage.holdings import OWNER
 from lockgate.storage_core.errors import ConflictError, StoreUnavailableError
 from lockgate.storage_core.journal import open_journal
 from lockgate.storage_core.stores import Store
-from lockgate.storage_core.stores.instrumented import instrument
 from lockgate.storage_core.stores.local.store import LocalStore
-from tests.support.blobs.server import INTERVAL_S, BlobWorld, blob_world, key_of, new_server
+from tests.support.blobs.server import INTERVAL_S, BlobWorld, key_of, new_server
 
 LARGE = bytes(6 * 1024 * 1024)
 """More than a part: an early upload of several parts."""
-
-
-@pytest.fixture
-def world(tmp_path: Path, journal_url: str) -> Iterator[BlobWorld]:
-    with blob_world(tmp_path, journal_url, store=instrument(LocalStore(tmp_path / "ha"))) as world:
-        yield world
 
 
 @contextmanager
@@ -114,23 +107,6 @@ def test_of_two_journals_that_put_at_once_one_is_refused(world: BlobWorld) -> No
             first.put(b"library", job_id="sales", owners=["job"])
         assert other.put(b"library", job_id="sales", owners=["job"]).size_bytes == 7
     assert len(objects(world.store)) == 1
-
-
-def test_each_process_looks_at_the_owner_once(world: BlobWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-    get = LocalStore.get
-
-    def counted(self: LocalStore, key: str, **options: int) -> bytes:
-        read.append(key)
-        return get(self, key, **options)
-
-    monkeypatch.setattr(LocalStore, "get", counted)
-    for _ in range(3):
-        world.server.put(b"library", job_id="sales", owners=["job"])
-    first = len(read)
-    with new_server(world.root, world.store, world.journal, world.clock) as again:
-        again.put(b"library", job_id="sales", owners=["job"])
-    assert (first, len(read)) == (2, 3)  # absent, then read back; the second server reads it
 
 
 def test_a_blob_that_needs_no_ha_store_is_put_while_its_owner_cannot_be_read(world: BlobWorld) -> None:

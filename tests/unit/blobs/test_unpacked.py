@@ -118,23 +118,6 @@ def test_a_process_that_dies_during_an_eviction_leaves_no_partial_extraction(
     assert unpacked(world) == set()
 
 
-def test_a_job_evicted_from_the_cache_leaves_nothing_extracted(world: CacheWorld) -> None:
-    cache = world.cache()
-    held(LibraryCache(cache), shipped(world, "fast"))
-    world.blobs.clock.sleep(INTERVAL_S)
-    assert cache.evict().kept_bytes == 0
-    assert unpacked(world) == set()
-
-
-def test_a_truncated_size_file_does_not_prevent_use_of_the_cache(world: CacheWorld) -> None:
-    cache = world.cache()
-    held(LibraryCache(cache), shipped(world, "first"))
-    (size,) = world.path.rglob("size")
-    size.write_bytes(b"")
-    assert cache.evict().blobs == 0
-    assert unpacked(world) == {"first"}
-
-
 def test_idle_blobs_are_evicted_if_the_disk_is_full_during_an_extraction(
     world: CacheWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

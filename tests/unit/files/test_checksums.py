@@ -16,7 +16,7 @@ from lockgate.storage_core.files.checksums import (
     slow_crc32c,
 )
 from lockgate.storage_core.files.volumes.local import LocalVolume
-from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState
+from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
@@ -59,7 +59,7 @@ from pathlib import Path
 sys.modules["awscrt.checksums"] = None
 from lockgate.storage_core.files.checksums import HAS_CRC32C
 from lockgate.storage_core.files.volumes.local import LocalVolume
-from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState
+from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
 from lockgate.storage_core.files.volumes.server.wire import KNOWN, checksum, holds, knows_crc32c
 from lockgate.storage_core.settings import Settings

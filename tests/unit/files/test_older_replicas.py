@@ -13,7 +13,7 @@ from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
 from lockgate.storage_core.files.namespace.rows import Block
 from lockgate.storage_core.files.volumes.local import LocalVolume
-from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState
+from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.files.volumes.replica_format import VERSION
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
 from lockgate.storage_core.files.volumes.view import VolumeView

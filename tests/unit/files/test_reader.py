@@ -13,7 +13,8 @@ import pytest
 from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableError
 from lockgate.storage_core.files.reader import AHEAD_BYTES, Reader
 from lockgate.storage_core.files.volumes.local import LocalVolume
-from lockgate.storage_core.files.volumes.protocol import BlockId, VolumeId
+from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.files.writing.writer import Writer
 from lockgate.storage_core.stamp import Stamp
 from tests.support.commit.destination import ManualClock

@@ -12,13 +12,8 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.length import Answer, choose_length
 from lockgate.storage_core.files.reseal import reseal
-from lockgate.storage_core.files.volumes.protocol import (
-    BlockId,
-    NotOwnerError,
-    Replica,
-    ReplicaState,
-    VolumeId,
-)
+from lockgate.storage_core.files.volumes.protocol import NotOwnerError, VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.stamp import Stamp
 from tests.model.files.choice import choose
 from tests.model.files.rules import World

@@ -109,7 +109,7 @@ def test_a_job_takes_its_artefacts_page_by_page_and_another_driver_releases_them
     check_replay(journal, tmp_path)
 
 
-@pytest.mark.parametrize(("first", "second"), [(1, None), (2, None), (3, None), (2, 4), (3, 2), (3, 5)])
+@pytest.mark.parametrize(("first", "second"), [(2, None), (3, 2), (3, 5)])
 def test_a_driver_that_dies_between_two_pages_leaves_an_open_job_that_another_driver_sets_up(
     journal: Journal, tmp_path: Path, settings: Settings, first: int, second: int | None
 ) -> None:
@@ -128,7 +128,7 @@ def test_a_driver_that_dies_between_two_pages_leaves_an_open_job_that_another_dr
     check_replay(journal, tmp_path)
 
 
-@pytest.mark.parametrize("write", [2, 3, 4, 5])
+@pytest.mark.parametrize("write", [2, 4])
 def test_a_stalled_driver_releases_and_records_nothing_once_another_has_taken_over(
     journal: Journal, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, write: int
 ) -> None:
@@ -234,7 +234,7 @@ def test_a_page_of_a_set_whose_uploader_lives_is_not_staged(journal: Journal) ->
         assert all(blob.staged_s is None for blob in reading.where(Blob, {}))
 
 
-@pytest.mark.parametrize("dies_before", [None, 1, 2, 3, 4])
+@pytest.mark.parametrize("dies_before", [None, 3])
 def test_a_rescan_forgets_a_job_page_by_page_and_another_one_goes_on_after_a_crash(
     journal: Journal, tmp_path: Path, settings: Settings, dies_before: int | None
 ) -> None:

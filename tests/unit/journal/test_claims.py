@@ -7,7 +7,6 @@ import pytest
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.claims import Claims
 from lockgate.storage_core.journal.entries.claim_entries import Claim, ClaimName, ReleaseName
-from lockgate.storage_core.journal.entries.family import decode_op, encode_op
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 
 STORE = "s3://lake"
@@ -55,17 +54,3 @@ def test_a_name_claimed_by_another_between_the_read_and_the_release_stays_claime
     Claims(journal, STORE).release(["a"])
 
     assert [claim.body for claim in standing(journal)] == ["another's"]
-
-
-def test_a_version_1_release_is_decoded_and_releases_the_current_claim(journal: Journal) -> None:
-    journal.apply(claim("any"))
-
-    journal.apply(decode_op("release-name", '{"op":"release-name","store":"s3://lake","name":"a"}', "entry"))
-
-    assert standing(journal) == []
-
-
-def test_a_release_records_only_a_digest_whatever_the_size_of_the_body(journal: Journal) -> None:
-    journal.apply(claim("x" * 100_000))
-    name, payload = encode_op(ReleaseName.of(standing(journal)[0]))
-    assert (name, len(payload) < 200) == ("release-name", True)

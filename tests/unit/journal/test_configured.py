@@ -104,14 +104,3 @@ def test_not_every_caller_waits_for_a_journal_that_does_not_answer(
     slow.now_s += process_journal.REST_S
     monkeypatch.setattr(process_journal, "open_journal", open_journal)
     assert opened(settings).status().stamp.sequence == 0
-
-
-def test_a_journal_that_refuses_immediately_is_tried_each_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slow = Slow(takes_s=0.01)
-    slow.stands_in(monkeypatch)
-    for _ in range(3):
-        with pytest.raises(JournalUnavailableError):
-            opened(Settings(home=tmp_path))
-    assert slow.attempts == 3

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from lockgate.storage_core.blobs.registry.blob_rows import Blob, BlobJob, Guarantee, Reference
@@ -18,10 +16,7 @@ from lockgate.storage_core.commit.registry.entries import ForgetJob, RecordJob
 from lockgate.storage_core.commit.registry.rows import Phase
 from lockgate.storage_core.errors import ConflictError, FencedError, ObjectNotFoundError
 from lockgate.storage_core.journal import Journal, Mutation, Refused
-from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
-from lockgate.storage_core.journal.checkpoint.verify import verify
 from lockgate.storage_core.journal.entries.lease_entries import TakeLease
-from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.commit.destination import ManualClock
 
 LAKE = "s3://lake/sales"
@@ -108,26 +103,6 @@ def test_the_end_of_a_job_ends_all_its_uploads_and_those_of_no_other_job(timed_j
         timed_journal.apply(submission(job_id=job_id, commit_job=commit_job))
     timed_journal.apply(job_record("failed"))
     assert [is_final(timed_journal, job_id) for job_id in "abc"] == [True, True, False]
-
-
-def test_an_end_recorded_twice_takes_effect_once(timed_journal: Journal, clock: ManualClock) -> None:
-    set_up(timed_journal, uploaded(timed_journal))
-    timed_journal.apply(job_record("failed"))
-    ended_s = clock.now_s()
-    clock.sleep(100)
-    timed_journal.apply(job_record("failed"))
-    with timed_journal.reading() as reading:
-        job = reading.get(BlobJob, UPLOAD)
-    assert job is not None
-    assert job.final_s == ended_s
-
-
-def test_a_job_without_blobs_can_end(timed_journal: Journal) -> None:
-    timed_journal.apply(job_record())
-    timed_journal.apply(job_record(attempt="run-2"))
-    timed_journal.apply(job_record("committed"))
-    with timed_journal.reading() as reading:
-        assert reading.where(BlobJob, {}) == []
 
 
 def test_a_new_driver_releases_recreatable_blobs_and_keeps_the_rest(timed_journal: Journal) -> None:
@@ -233,12 +208,3 @@ def test_missing_blobs_are_not_referenced_and_the_job_is_recorded_all_the_same(
     assert owners(timed_journal, key) == set()
     with timed_journal.reading() as reading:
         assert reading.where(BlobJob, {}) == []
-
-
-def test_replayed_entries_give_the_same_blobs(timed_journal: Journal, tmp_path: Path) -> None:
-    library, scratch = uploaded(timed_journal), uploaded(timed_journal, guarantee="recreatable")
-    set_up(timed_journal, library, scratch)
-    set_up(timed_journal, library, attempt="run-2")
-    timed_journal.apply(job_record("failed"))
-    with timed_journal.reading() as reading:
-        assert verify(reading, Checkpoints(LocalStore(tmp_path), "main")).findings == ()

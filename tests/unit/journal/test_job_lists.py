@@ -115,8 +115,8 @@ def record_names(journal: Journal) -> list[NamedPlace]:
     return sorted(NamedPlace(one.name, one.destination, one.job_id) for one in made)
 
 
-@pytest.mark.parametrize("destination", [None, "s3://lake/a", "s3://lake/B"])
-@pytest.mark.parametrize("limit", [1, 2, 5])
+@pytest.mark.parametrize("destination", [None, "s3://lake/B"])
+@pytest.mark.parametrize("limit", [1, 5])
 def test_no_page_of_jobs_of_one_name_misses_one(
     timed_journal: Journal, destination: str | None, limit: int
 ) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import event, select, text
 from lockgate.storage_core.errors import LeaseHeldError
 from lockgate.storage_core.journal import Journal, Leases, LeaseState, Stamp, open_journal
 from lockgate.storage_core.journal.checkpoint import prune as prune_module
-from lockgate.storage_core.journal.database.schema import HOLDER, LEASE
+from lockgate.storage_core.journal.database.schema import HOLDER
 from lockgate.storage_core.journal.entries.lease_entries import Lease, is_overdue
 from lockgate.storage_core.journal.leases.lease import overdue_leases
 from tests.support.commit.destination import ManualClock
@@ -193,16 +193,3 @@ def test_pruning_deletes_the_rows_of_old_holders_without_leases(
         journals.clock.sleep(prune_module.DEAD_HOLDER_S + 1)
         journals.prune()
         assert set(holders(journal)) == {"dead", "heir"}
-
-
-def test_an_upgraded_or_restored_lease_keeps_its_own_time_of_renewal(leases: Leases) -> None:
-    """Programs before version 2 wrote each renewal to the lease's row."""
-    held = take_all(leases, "me", "a")
-    with leases.journal.database.write() as connection:
-        connection.execute(LEASE.update().values(renewed_s=LEASE.c.renewed_s + 50))
-    view = leases.look("a")
-    assert view is not None
-    leases.renew("me", held)
-    renewed = leases.look("a")
-    assert renewed is not None
-    assert renewed.lease.renewed_s > view.lease.renewed_s

@@ -11,7 +11,7 @@ import pytest
 from lockgate.storage_core.errors import FencedError, JournalUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import Journal, Leases, LeaseState, Stamp, open_journal
-from lockgate.storage_core.journal.leases.renewer import RENEWER, Renew, Renewer, new_holder
+from lockgate.storage_core.journal.leases.renewer import RENEWER, Renew, Renewer
 from tests.support.commit.destination import ManualClock
 
 SOFT_S, HARD_S, EVERY_S = 30.0, 120.0, 10.0
@@ -66,10 +66,6 @@ def state(leases: Leases, resource: str) -> LeaseState:
     view = leases.look(resource)
     assert view is not None
     return view.state
-
-
-def test_holder_names_are_unique() -> None:
-    assert len({new_holder() for _ in range(100)}) == 100
 
 
 def test_one_thread_renews_all_leases_and_ends_with_the_last(renewer: Renewer, leases: Leases) -> None:
@@ -130,18 +126,6 @@ def test_the_thread_survives_a_temporary_outage_of_the_journal(journal_url: str)
         renewer.drop("a")
 
 
-def test_a_dropped_lease_lapses_while_others_are_renewed(
-    renewer: Renewer, leases: Leases, clock: ManualClock
-) -> None:
-    keep(renewer, leases, "a")
-    keep(renewer, leases, "b")
-    renewer.drop("a")
-    for _ in range(2):
-        clock.sleep(SOFT_S * 2)
-        renewer.renew()
-    assert (state(leases, "a"), state(leases, "b")) == (LeaseState.HARD, LeaseState.HELD)
-
-
 def test_a_check_renews_only_a_lease_that_was_not_renewed_recently(
     renewer: Renewer, leases: Leases, clock: ManualClock
 ) -> None:
@@ -179,15 +163,6 @@ def test_the_loss_of_one_lease_does_not_affect_the_others(
     renewer.check("b", within_s=0)
     keep(renewer, leases, "a")
     renewer.check("a", within_s=0)
-
-
-def test_a_holder_that_slept_through_its_limit_keeps_a_lease_that_nobody_has_taken(
-    renewer: Renewer, leases: Leases, clock: ManualClock
-) -> None:
-    keep(renewer, leases, "a")
-    clock.sleep(HARD_S)
-    renewer.check("a", within_s=0)
-    assert state(leases, "a") is LeaseState.HELD
 
 
 def test_a_check_of_a_lease_that_is_not_kept_is_fenced(renewer: Renewer, leases: Leases) -> None:

@@ -32,9 +32,7 @@ def test_the_default_stamp_is_the_oldest() -> None:
     assert str(Stamp(3, 512)) == "3.512"
 
 
-@pytest.mark.parametrize(
-    "text", ["", "1", "1.", ".1", "1.2.3", "-1.2", "1.-2", "a.b", "1 .2", "1.2\n", f"{10**18}.1", "१.२"]
-)
+@pytest.mark.parametrize("text", ["", "1", "1.2.3", "-1.2", "1.2\n", f"{10**18}.1", "१.२"])
 def test_text_that_is_not_a_stamp_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError, match=r"is not a stamp such as 3\.512"):
         Stamp.parse(text)

@@ -69,13 +69,6 @@ def test_rows_of_one_table_are_read_in_one_query_and_only_once() -> None:
     assert rows.questions == 1
 
 
-def test_rows_that_were_only_read_are_not_written() -> None:
-    state = State(Memory(claim("a")))
-    state.get(Claim, "s3://lake", "a")
-    assert state.where(Claim, store="s3://lake") == [claim("a")]
-    assert state.changes == {}
-
-
 def test_a_changed_row_is_seen_instead_of_the_row_that_was_read() -> None:
     state = State(Memory(claim("a", "old"), claim("b", "old"), claim("c", "old")))
     state.put(claim("a", "new"))
@@ -86,13 +79,6 @@ def test_a_changed_row_is_seen_instead_of_the_row_that_was_read() -> None:
     assert [row.name for row in state.where(Claim, store="s3://lake")] == ["a", "c", "d"]
     assert [row.name for row in state.where(Claim, body="old")] == ["c"]
     assert state.where(Destination) == []
-
-
-def test_a_row_created_and_removed_is_listed_for_removal() -> None:
-    state = State(Memory())
-    state.put(claim("a"))
-    state.delete(claim("a"))
-    assert state.changes == {(Claim, ("s3://lake", "a")): None}
 
 
 CHANGES = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.sampled_from(["1", "2", None])), max_size=8)

@@ -25,15 +25,8 @@ from lockgate.storage_core.errors import (
     UnsupportedStoreError,
 )
 from lockgate.storage_core.failpoints import step
-from lockgate.storage_core.files.volumes.protocol import (
-    UNLIMITED_BYTES,
-    BlockId,
-    Replica,
-    ReplicaState,
-    Usage,
-    VolumeId,
-    check_limit,
-)
+from lockgate.storage_core.files.volumes.protocol import UNLIMITED_BYTES, Usage, VolumeId, check_limit
+from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.files.volumes.s3.composition import compose
 from lockgate.storage_core.files.volumes.s3.segment_format import (
     HEADER_BYTES,

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from lockgate.storage_core.errors import MalformedRecordError, RecordVersionError
 from lockgate.storage_core.files.checksums import HAS_CRC32C, Checksum, crc32c
-from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState
+from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.ids import Token
 from lockgate.storage_core.stamp import Stamp
 

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from lockgate.storage_core.errors import MalformedRecordError, ObjectNotFoundError
-from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState
+from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.files.volumes.s3.segment_format import HEADER_BYTES, NEWEST, Kind, Segment, parse
 from lockgate.storage_core.ids import Token
 from lockgate.storage_core.stamp import Stamp

@@ -17,7 +17,8 @@ from starlette.responses import Response
 
 from lockgate.storage_core.errors import AccessDeniedError, InvalidInputError, StoreUnavailableError
 from lockgate.storage_core.files.volumes.local import LocalVolume
-from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, VolumeId
+from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.files.volumes.server.wire import (
     BYTES,
     KNOWN,

@@ -15,7 +15,7 @@ import pytest
 from lockgate.storage_core.blobs.cache.blob_cache import REST_S
 from lockgate.storage_core.blobs.cache.pins import JOB
 from lockgate.storage_core.blobs.storage.incoming_file import IncomingFile
-from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnavailableError
+from lockgate.storage_core.errors import ObjectNotFoundError, StoreUnavailableError
 from lockgate.storage_core.file_locks import lock_exclusive, try_lock_exclusive
 from lockgate.storage_core.settings import MIB
 from tests.support.blobs.cache import CacheWorld, DownStore, cache_world, killed, references
@@ -74,13 +74,6 @@ def test_an_unavailable_ha_store_is_skipped_and_not_tried_again_for_a_while(worl
     assert ha.calls == 2
 
 
-def test_an_unavailable_server_is_not_needed_if_the_ha_store_answers(world: CacheWorld) -> None:
-    blob = world.put(b"library")
-    world.ha = world.server.holdings.ha
-    world.server.is_down = True
-    assert world.cache().get(*key_of(blob)) == b"library"
-
-
 def test_when_both_are_down_cached_blobs_are_served_and_other_gets_raise_an_error_that_names_both(
     world: CacheWorld,
 ) -> None:
@@ -102,38 +95,6 @@ def test_a_get_of_a_blob_that_no_store_has_raises_object_not_found(world: CacheW
     world.server.finish("sales")
     with pytest.raises(ObjectNotFoundError, match="upload it again"):
         world.cache().get(*key_of(blob))
-
-
-def test_a_damaged_file_is_fetched_again(world: CacheWorld) -> None:
-    blob = world.put(b"some bytes")
-    cache = world.cache()
-    with cache.holding(*key_of(blob)) as path:
-        damage(path)
-    assert cache.get(*key_of(blob)) == b"some bytes"
-    assert world.server.fetched == [blob.blob_key] * 2
-
-
-def test_damage_that_keeps_size_and_times_is_detected_when_the_bytes_are_read(world: CacheWorld) -> None:
-    blob = world.put(b"some bytes")
-    cache = world.cache()
-    cache.get(*key_of(blob))
-    path = world.file_of(blob)
-    damage(path)
-    cache.local._note_verified(path)  # as if size and times had not changed
-    assert cache.get(*key_of(blob)) == b"some bytes"
-
-
-def test_a_damaged_object_in_the_ha_store_is_rejected(world: CacheWorld, tmp_path: Path) -> None:
-    blob = world.put(b"some bytes")
-    world.ha = world.server.holdings.ha
-    (stored,) = (path for path in (tmp_path / "ha").rglob(blob.blob_key) if path.is_file())
-    damage(stored)
-    cache = world.cache()
-    assert cache.get(*key_of(blob)) == b"some bytes"
-    world.file_of(blob).unlink()
-    damage(world.server.holdings.local.path_of(*key_of(blob)))
-    with pytest.raises(CorruptBlobError, match="damaged"):
-        cache.get(*key_of(blob))
 
 
 def test_threads_that_request_one_blob_at_once_download_it_once(world: CacheWorld) -> None:
@@ -180,16 +141,6 @@ def test_processes_that_request_one_blob_at_once_download_it_once(world: CacheWo
     assert fetched.read_bytes() == b"x"
 
 
-def test_references_are_counted_per_blob_and_per_job(world: CacheWorld) -> None:
-    first, second = world.put(b"a"), world.put(b"b")
-    cache = world.cache()
-    with cache.holding(*key_of(first)), cache.holding(*key_of(first)), cache.holding(*key_of(second)):
-        assert references(cache, *key_of(first)) == 2
-        assert references(cache, *key_of(second)) == 1
-        assert references(cache, "sales") == 3
-    assert references(cache, *key_of(first)) == references(cache, "sales") == 0
-
-
 def test_an_unreferenced_blob_stays_for_an_interval_and_is_then_deleted_with_its_folder(
     world: CacheWorld,
 ) -> None:
@@ -207,17 +158,6 @@ def test_an_unreferenced_blob_stays_for_an_interval_and_is_then_deleted_with_its
     assert (evicted.blobs, evicted.size_bytes, evicted.kept_bytes) == (1, 1, 0)
     assert not world.file_of(blob).parent.exists()
     assert not (world.path / "held" / "sales").exists()
-
-
-def test_only_the_idle_blobs_of_a_referenced_job_are_evicted(world: CacheWorld) -> None:
-    idle, used = world.put(b"idle"), world.put(b"used")
-    cache = world.cache()
-    cache.get(*key_of(idle))
-    with cache.holding(*key_of(used)):
-        world.blobs.clock.sleep(INTERVAL_S + 1)
-        assert cache.evict().blobs == 1
-        assert not world.is_cached(idle)
-        assert world.is_cached(used)
 
 
 def test_blobs_referenced_by_a_live_process_are_not_evicted_and_those_of_a_killed_one_are_staged(
@@ -266,16 +206,6 @@ def test_referenced_blobs_over_the_limit_are_kept_with_a_warning_and_evicted_onc
         assert [world.is_cached(blob) for blob in blobs] == [True, False]
 
 
-def test_the_last_process_that_closes_a_cache_deletes_it(world: CacheWorld) -> None:
-    blob = world.put(b"a")
-    first, last = world.cache(), world.cache()
-    first.get(*key_of(blob))
-    first.close()
-    assert world.is_cached(blob)
-    last.close()
-    assert not world.path.exists()
-
-
 def test_a_start_after_a_kill_drops_damaged_files_and_keeps_the_rest(world: CacheWorld) -> None:
     whole, damaged = world.put(b"whole"), world.put(b"damaged")
     cache = world.cache()
@@ -294,28 +224,6 @@ def test_a_start_after_a_kill_drops_damaged_files_and_keeps_the_rest(world: Cach
     assert restarted.evict().blobs == 0  # it was staged at the start
     world.blobs.clock.sleep(INTERVAL_S + 1)
     assert restarted.evict().blobs == 1
-
-
-def test_blobs_of_a_task_that_ended_normally_are_staged_from_its_end_on(world: CacheWorld) -> None:
-    world.is_kept = True
-    blob = world.put(b"library")
-    world.cache().get(*key_of(blob))
-    world.open[0].close()
-    world.blobs.clock.sleep(INTERVAL_S - 1)
-    other = world.cache()
-    assert other.evict().blobs == 0
-    other.close()
-    world.blobs.clock.sleep(2)
-    assert world.cache().evict().blobs == 1
-
-
-def test_a_file_without_a_record_of_its_download_is_verified_at_the_start(world: CacheWorld) -> None:
-    prepopulated = world.put(b"prepopulated")
-    world.file_of(prepopulated).parent.mkdir(parents=True)
-    world.file_of(prepopulated).write_bytes(b"PREPOPULATED")
-    cache = world.cache()
-    assert not world.is_cached(prepopulated)
-    assert cache.get(*key_of(prepopulated)) == b"prepopulated"
 
 
 def test_a_fork_inherits_no_references_and_its_end_releases_none_of_its_parents(world: CacheWorld) -> None:
@@ -383,32 +291,6 @@ def test_the_lock_of_a_job_is_removed_after_those_of_its_blobs(
     assert gone.index(JOB) == len(gone) - 1
     assert {blob.blob_key for blob in blobs} <= set(gone[:-1])
     assert not (world.path / "held" / blobs[0].job_id).exists()
-
-
-def test_damage_detected_a_second_time_raises_an_error_and_returns_no_bytes(
-    world: CacheWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    blob = world.put(b"library")
-    cache = world.cache()
-    monkeypatch.setattr(
-        Path, "read_bytes", lambda _: b"librarz"
-    )  # the disk now returns other bytes than before
-    with pytest.raises(CorruptBlobError, match="nothing was returned"):
-        cache.get(*key_of(blob))
-
-
-def test_an_unreadable_file_raises_an_error_of_lockgate(
-    world: CacheWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    blob = world.put(b"library")
-    cache = world.cache()
-
-    def fail(_: Path) -> bytes:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(Path, "read_bytes", fail)
-    with pytest.raises(StoreUnavailableError):
-        cache.get(*key_of(blob))
 
 
 def test_a_released_lock_is_free_although_a_fork_has_inherited_its_file(tmp_path: Path) -> None:

@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.blobs.cache.blob_cache import BlobCache
-from lockgate.storage_core.blobs.libraries.library import LibraryCache
 from lockgate.storage_core.settings import MIB
 from tests.support.blobs.cache import CacheWorld, cache_world
 from tests.support.blobs.http_server import client_of, proxy_to, served
-from tests.support.blobs.libraries import upload
-from tests.support.blobs.server import INTERVAL_S, damage, key_of
+from tests.support.blobs.server import INTERVAL_S, key_of
 
 READERS = 3
 GETS = 60
@@ -56,20 +54,6 @@ def test_held_blobs_stay_whole_during_constant_eviction_of_idle_blobs(world: Cac
     world.blobs.clock.sleep(INTERVAL_S + 1)
     cache.evict()
     assert list(cache.local.jobs()) == []
-
-
-def test_a_cache_fetches_blobs_over_http_and_heals_damaged_files(world: CacheWorld, tmp_path: Path) -> None:
-    with served(world.server) as url, client_of(url) as client:
-        artefacts = upload(client, "sales", {"http_rates.py": b"RATE = 7", "http_data.py": os.urandom(MIB)})
-        with BlobCache(tmp_path / "far", None, client, limit_bytes=100 * MIB, interval_s=INTERVAL_S) as cache:
-            with LibraryCache(cache).holding(artefacts) as libraries:
-                (rates, data) = libraries.modules
-                assert rates.read_bytes() == b"RATE = 7"
-                damage(data.resolve())
-            with LibraryCache(cache).holding(artefacts) as libraries:
-                assert libraries.modules[1].read_bytes() == world.server.get(
-                    "sales", artefacts.blobs[1].blob_key
-                )
 
 
 def test_a_connection_that_breaks_during_a_download_leaves_the_whole_file_or_none(

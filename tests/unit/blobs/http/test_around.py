@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import urllib3
@@ -23,14 +21,8 @@ from lockgate.storage_core.errors import AccessDeniedError, OutcomeUnknownError,
 from lockgate.storage_core.http.tokens import UnauthenticatedError
 from lockgate.storage_core.journal import Stamp
 from lockgate.storage_core.settings import Settings
-from tests.support.blobs.http_server import client_of, proxy_to, served, serving
-from tests.support.blobs.server import BlobWorld, blob_world, key_of
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[BlobWorld]:
-    with blob_world(tmp_path) as world:
-        yield world
+from tests.support.blobs.http_server import client_of, served, serving
+from tests.support.blobs.server import BlobWorld, key_of
 
 
 @pytest.fixture
@@ -82,32 +74,17 @@ def test_stamps_of_an_unauthenticated_request_are_ignored(server: BlobServer) ->
     assert server.holdings.journal.seen == Stamp()
 
 
-@pytest.mark.parametrize("call", ["/jobs/sales/blobs", "/jobs/sales/finish", "/owners/drop"])
-def test_stamps_of_a_request_with_partial_access_are_ignored(server: BlobServer, call: str) -> None:
+def test_stamps_of_a_request_with_partial_access_are_ignored(server: BlobServer) -> None:
     async def of_sales(request: Request, access: RequestedAccess) -> None:
         if access.job_id not in {"sales", NO_JOB_YET}:
             raise AccessDeniedError("sales only; nothing was done")
 
     seen = {"lockgate-at-least": f"main@{server.holdings.journal.identity}=1.77"}
-    verb = "GET" if call.endswith("/blobs") else "POST"
     with served(server, of_sales) as url:
-        answer = urllib3.request(verb, f"{url}{call}", headers=seen, body=b'{"owner": "viewer:1"}')
+        answer = urllib3.request("POST", f"{url}/owners/drop", headers=seen, body=b'{"owner": "viewer:1"}')
         assert answer.status == 200
         assert "=1.77" not in answer.headers.get("lockgate-at-least", "")
     assert server.holdings.journal.seen < Stamp(1, 77)
-
-
-def test_a_fork_has_connections_of_its_own(world: BlobWorld) -> None:
-    blob = world.server.put(b"some bytes")
-    with served(world.server) as url, proxy_to(url) as proxy, client_of(proxy.url) as client:
-        assert client.get(*key_of(blob)) == b"some bytes"
-        child = os.fork()
-        if child == 0:
-            os._exit(0 if client.get(*key_of(blob)) == b"some bytes" else 1)
-        _, status = os.waitpid(child, 0)
-        assert os.waitstatus_to_exitcode(status) == 0
-        assert client.get(*key_of(blob)) == b"some bytes"
-        assert proxy.connections == 2
 
 
 def test_an_internal_error_is_reported_without_its_text_and_with_an_unknown_outcome(
@@ -128,13 +105,12 @@ def test_an_internal_error_is_reported_without_its_text_and_with_an_unknown_outc
     assert "of the inside" in caplog.text
 
 
-@pytest.mark.parametrize("status", [408, 500, 502, 503, 504])
-def test_a_gateway_timeout_leaves_the_outcome_unknown(status: int) -> None:
+def test_a_gateway_timeout_leaves_the_outcome_unknown() -> None:
     app = FastAPI()
 
     @app.api_route("/{path:path}", methods=["GET", "PUT", "POST"])
     async def give_up(path: str) -> PlainTextResponse:
-        return PlainTextResponse(f"upstream connect error, or reset: {path}", status)
+        return PlainTextResponse(f"upstream connect error, or reset: {path}", 504)
 
     with serving(app) as url, client_of(url) as client:
         for call in (
@@ -146,18 +122,3 @@ def test_a_gateway_timeout_leaves_the_outcome_unknown(status: int) -> None:
                 call()
         with pytest.raises(StoreUnavailableError, match="nothing was changed"):
             client.page("sales")
-
-
-def test_a_request_that_a_proxy_refuses_for_overload_or_size_was_not_applied() -> None:
-    app = FastAPI()
-
-    @app.post("/{path:path}")
-    async def refuse(path: str) -> PlainTextResponse:
-        return PlainTextResponse(f"too many requests: {path}", 429)
-
-    with (
-        serving(app) as url,
-        client_of(url) as client,
-        pytest.raises(StoreUnavailableError, match="nothing was changed"),
-    ):
-        client.finish("sales")

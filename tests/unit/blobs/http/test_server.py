@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from lockgate.storage_core.blobs.blob_protocol import Blobs
 from lockgate.storage_core.blobs.http.client import BlobClient
 from lockgate.storage_core.blobs.registry.upload_sets import AbandonUpload
 from lockgate.storage_core.blobs.server.open_upload_sets import HARD_S
@@ -24,17 +23,10 @@ from lockgate.storage_core.errors import (
     OutcomeUnknownError,
     StoreUnavailableError,
 )
-from lockgate.storage_core.failpoints import FAILPOINTS
 from tests.support.blobs.http_server import client_of, served
-from tests.support.blobs.server import BlobWorld, blob_world, damage, key_of
+from tests.support.blobs.server import BlobWorld, damage, key_of
 
 MIB = 1024 * 1024
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[BlobWorld]:
-    with blob_world(tmp_path) as world:
-        yield world
 
 
 @pytest.fixture
@@ -62,13 +54,7 @@ def is_empty(world: BlobWorld) -> bool:
     return not (under_way or local or list(world.server.holdings.ha.blobs()))
 
 
-def test_a_client_has_the_methods_of_an_in_process_server(client: BlobClient, world: BlobWorld) -> None:
-    for blobs in (client, world.server):
-        offered: Blobs = blobs
-        assert offered.get(*key_of(offered.put(b"some bytes", job_id="sales"))) == b"some bytes"
-
-
-@pytest.mark.parametrize("size", [0, 1, MIB, 3 * MIB + 7], ids=["empty", "byte", "piece", "pieces"])
+@pytest.mark.parametrize("size", [0, 3 * MIB + 7], ids=["empty", "pieces"])
 def test_bytes_files_and_streams_are_returned_unchanged(
     client: BlobClient, tmp_path: Path, size: int
 ) -> None:
@@ -112,13 +98,6 @@ def test_a_thousand_owners_fit_one_request_and_too_many_are_refused_with_a_messa
         client.put(b"bytes", job_id="stock", owners=owners)
     assert len(str(refused.value)) < 400
     assert list(world.server.page("stock")) == []
-
-
-def test_a_put_is_in_both_stores_when_it_is_acknowledged(client: BlobClient, world: BlobWorld) -> None:
-    blob = client.put(b"library", job_id="sales", use="library")
-    assert world.is_local(blob)
-    assert world.is_in_ha(blob)
-    assert world.row(blob) is not None
 
 
 def test_a_job_lives_and_ends_over_http(client: BlobClient, world: BlobWorld) -> None:
@@ -197,32 +176,6 @@ def test_the_set_of_a_dead_client_lapses_and_a_live_client_renews_its_set(
     assert is_empty(world)
 
 
-def test_a_damaged_file_is_healed_before_it_is_sent(client: BlobClient, world: BlobWorld) -> None:
-    blob = client.put(b"some bytes", job_id="sales")
-    damage(world.server.holdings.local.path_of(*key_of(blob)))
-    assert client.get(*key_of(blob)) == b"some bytes"
-
-
-def test_reading_a_blob_whose_only_copy_is_damaged_raises_an_error(
-    client: BlobClient, world: BlobWorld
-) -> None:
-    blob = client.put(b"some bytes", job_id="sales", guarantee="recreatable")
-    damage(world.server.holdings.local.path_of(*key_of(blob)))
-    with pytest.raises(CorruptBlobError, match="damaged"):
-        client.get(*key_of(blob))
-
-
-def test_a_put_that_the_ha_store_refuses_is_retried_and_leaves_nothing(
-    client: BlobClient, world: BlobWorld
-) -> None:
-    try:
-        FAILPOINTS.arm({"blob-place.rename.before": "refuse@1"})
-        blob = client.put(b"some bytes", job_id="sales")
-    finally:
-        FAILPOINTS.arm({})
-    assert [found.blob_key for found in world.server.holdings.local.blobs("sales")] == [blob.blob_key]
-
-
 def test_a_body_that_is_too_large_is_refused_and_not_kept(world: BlobWorld, tmp_path: Path) -> None:
     with served(world.server, max_bytes=MIB) as url, client_of(url) as client:
         assert client.put(b"x" * MIB).size_bytes == MIB
@@ -244,11 +197,6 @@ def test_a_failing_source_leaves_nothing_and_its_error_is_raised(
     assert client.get(*key_of(client.put(b"after"))) == b"after"
 
 
-def test_a_missing_file_is_reported_before_anything_is_sent(client: BlobClient, tmp_path: Path) -> None:
-    with pytest.raises(ObjectNotFoundError, match="missing"):
-        client.put(tmp_path / "missing")
-
-
 def test_an_unreachable_server_is_reported_after_some_retries(tmp_path: Path) -> None:
     with client_of("http://127.0.0.1:1") as client:
         with pytest.raises(StoreUnavailableError, match="cannot be reached"):
@@ -267,12 +215,6 @@ def test_a_sweep_and_a_verification_can_be_requested_over_http(client: BlobClien
     damage(world.server.holdings.local.path_of(*key_of(kept)))
     (finding,) = client.verify("sales", deep=True).findings
     assert finding.blob_key == kept.blob_key
-
-
-def test_an_unknown_path_or_method_is_answered_with_an_error(url: str) -> None:
-    for verb, path, status in (("GET", "/nothing", 404), ("DELETE", "/blobs", 405)):
-        answer = urllib3.request(verb, f"{url}{path}", retries=False)
-        assert (answer.status, answer.json()["error"]) == (status, "InvalidInputError")
 
 
 def test_health_and_metrics_are_served(client: BlobClient, url: str) -> None:

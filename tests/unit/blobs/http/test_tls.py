@@ -14,13 +14,7 @@ from lockgate.storage_core.http import server
 from lockgate.storage_core.http.server import tls_context
 from tests.support.blobs.certificates import certify
 from tests.support.blobs.http_server import PATIENCE_S, client_of, served
-from tests.support.blobs.server import BlobWorld, blob_world, key_of
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[BlobWorld]:
-    with blob_world(tmp_path) as world:
-        yield world
+from tests.support.blobs.server import BlobWorld, key_of
 
 
 @pytest.fixture

@@ -15,15 +15,9 @@ from lockgate.storage_core.errors import AccessDeniedError, ConflictError, Fence
 from lockgate.storage_core.http.server import listen
 from lockgate.storage_core.http.tokens import TokenFile
 from tests.support.blobs.http_server import client_of, served
-from tests.support.blobs.server import BlobWorld, blob_world, key_of
+from tests.support.blobs.server import BlobWorld, key_of
 
 SALES, FLIGHTS, ALL = "5a1e5" * 6, "f1167" * 6, "a11a1" * 6
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[BlobWorld]:
-    with blob_world(tmp_path) as world:
-        yield world
 
 
 @pytest.fixture
@@ -112,11 +106,6 @@ def test_a_request_with_no_token_or_an_unknown_one_is_answered_with_401(url: str
     assert (answer.status, answer.json()["error"]) == (403, "AccessDeniedError")
 
 
-def test_health_and_metrics_require_no_token(url: str) -> None:
-    assert urllib3.request("GET", f"{url}/health").status == 200
-    assert urllib3.request("GET", f"{url}/metrics").status == 200
-
-
 def test_a_file_that_changes_is_read_again_by_server_and_client(
     sales: BlobClient, tokens: Path, tmp_path: Path
 ) -> None:
@@ -128,9 +117,7 @@ def test_a_file_that_changes_is_read_again_by_server_and_client(
     assert sales.page("sales") == ()
 
 
-@pytest.mark.parametrize(
-    "text", ["short *", SALES, f"{SALES} *\n{SALES} a", "", "# nothing\n", "\N{EURO SIGN}" * 20 + " *"]
-)
+@pytest.mark.parametrize("text", ["short *", SALES, "# nothing\n"])
 def test_a_malformed_token_file_is_refused_at_the_start_and_ignored_later(
     sales: BlobClient, tokens: Path, caplog: pytest.LogCaptureFixture, text: str
 ) -> None:
@@ -185,16 +172,9 @@ def test_a_token_grants_no_access_to_the_sets_of_other_jobs_or_of_the_server(
     assert everybody.complete_set(of_flights) == 0
 
 
-@pytest.mark.parametrize("pattern", ["?", "**", "[*]", "[!a]"])
+@pytest.mark.parametrize("pattern", ["?", "**"])
 def test_only_a_star_grants_access_to_calls_that_concern_several_jobs(tokens: Path, pattern: str) -> None:
     written(tokens, f"{SALES} {pattern}\n{ALL} sales *\n")
     known = TokenFile(tokens, server="blob server", setting="LOCKGATE_BLOB_TOKEN_FILE")
     opened = [known.grant_of(f"Bearer {token}").opens("*") for token in (SALES, ALL)]
     assert opened == [False, True]
-
-
-@pytest.mark.parametrize("mode", [0o602, 0o604, 0o606])
-def test_a_token_file_that_others_can_read_or_write_is_refused(tokens: Path, mode: int) -> None:
-    tokens.chmod(mode)
-    with pytest.raises(InvalidInputError, match="chmod 600"):
-        BearerTokens(tokens)

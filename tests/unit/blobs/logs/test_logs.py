@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -16,19 +15,13 @@ from lockgate.storage_core.blobs.logs.log_reader import LogReader, lines_of
 from lockgate.storage_core.blobs.logs.log_versions import FULL_BYTES, MERGED, Log, LogVersion
 from lockgate.storage_core.blobs.logs.log_writer import KEPT_S, PIECE_BYTES, LogWriter
 from lockgate.storage_core.blobs.registry.blob_rows import Blob
-from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnavailableError
+from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError
 from tests.support.blobs.http_server import client_of, served
 from tests.support.blobs.log_text import log_text
-from tests.support.blobs.server import BlobWorld, blob_world, damage
+from tests.support.blobs.server import BlobWorld, blob_world
 from tests.support.blobs.task_logs import LOG, append
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def world(tmp_path: Path, journal_url: str) -> Iterator[BlobWorld]:
-    with blob_world(tmp_path, journal_url) as world:
-        yield world
 
 
 @pytest.fixture
@@ -72,13 +65,6 @@ def test_the_older_version_is_deleted_as_soon_as_the_newer_one_is_visible(
     assert len([row for row in rows(world) if "version" in row.name]) == 1
     assert len(rows(world)) == 4
     assert len(list(world.server.holdings.local.blobs("no_job"))) == 4
-
-
-def test_a_log_that_has_not_grown_is_not_published_again(world: BlobWorld, file: Path) -> None:
-    writer = LogWriter(world.server, LOG, file)
-    append(file, b"line\n")
-    assert writer.publish() == writer.publish()
-    assert len(rows(world)) == 2
 
 
 def test_many_small_parts_become_few(world: BlobWorld, file: Path) -> None:
@@ -126,7 +112,7 @@ def test_a_range_fetches_only_the_parts_that_contain_it(world: BlobWorld, file: 
     assert b"".join(reader.read(writer.version, 10 - 4_096)) == b"0123456789"
 
 
-@pytest.mark.parametrize("after", [b"", b"new\n", b"other bytes that are more than there were\n"])
+@pytest.mark.parametrize("after", [b"", b"new\n"])
 def test_a_rotated_log_starts_from_its_beginning(world: BlobWorld, file: Path, after: bytes) -> None:
     writer = LogWriter(world.server, LOG, file)
     append(file, b"old bytes of the log\n")
@@ -179,32 +165,14 @@ def test_a_task_that_returns_to_an_earlier_machine_publishes_only_the_new_bytes_
 ) -> None:
     shown = b""
     for lap in range(MERGED + 2):
-        for machine in (b"m1", b"m2", b"m3"):
+        for machine in (b"m1", b"m2"):
             line = b"%s, lap %d\n" % (machine, lap)
             append(tmp_path / machine.decode(), line)
             shown += line
             version = LogWriter(world.server, LOG, tmp_path / machine.decode()).publish()
             assert log_bytes(world, version) == shown
-    assert len(version.earlier) == 2
+    assert len(version.earlier) == 1
     assert len(part_rows(world)) == len(version.parts)
-
-
-def test_a_writer_on_an_earlier_machine_merges_only_the_parts_it_has_added_since(
-    world: BlobWorld, tmp_path: Path
-) -> None:
-    here, there = tmp_path / "here.log", tmp_path / "there.log"
-    for file in (here, there):
-        append(file, b"first on %s\n" % file.name.encode())
-        LogWriter(world.server, LOG, file).publish()
-    shown = log_text(LogReader(world.server, LOG))
-    writer = LogWriter(world.server, LOG, here)
-    for number in range(MERGED + 1):
-        append(here, b"%d\n" % number)
-        writer.publish()
-        shown += f"{number}\n"
-        assert log_text(LogReader(world.server, LOG)) == shown
-    assert [part.level for part in writer.version.parts] == [0, 0, 1, 0]
-    assert f"{LOG.name} 37-75" in {row.name for row in part_rows(world)}, "where in the log, not in the file"
 
 
 def test_files_of_one_log_do_not_replace_each_other(world: BlobWorld, tmp_path: Path) -> None:
@@ -214,10 +182,6 @@ def test_files_of_one_log_do_not_replace_each_other(world: BlobWorld, tmp_path: 
     reader = LogReader(world.server, LOG)
     assert [version.file_name for version in reader.versions()] == ["task", "trigger"]
     assert [log_text(reader, name) for name in ("task", "trigger")] == ["task", "trigger"]
-
-
-def test_a_missing_log_has_no_versions(world: BlobWorld) -> None:
-    assert LogReader(world.server, LOG).versions() == []
 
 
 def test_a_log_lapses_and_is_swept(world: BlobWorld, file: Path) -> None:
@@ -247,34 +211,6 @@ def test_the_log_of_a_job_is_deleted_with_the_job(world: BlobWorld, file: Path) 
     assert LogReader(world.server, log).versions() == []
 
 
-def test_a_failed_publication_is_repeated(
-    world: BlobWorld, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer = LogWriter(world.server, LOG, file)
-    append(file, b"first\n")
-    writer.publish()
-    append(file, b"second\n")
-
-    def away(*_: object) -> None:
-        raise StoreUnavailableError("away")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(world.server, "drop", away)
-        with pytest.raises(StoreUnavailableError):
-            writer.publish()
-    assert log_text(LogReader(world.server, LOG)) == "first\nsecond\n"
-    writer.publish()
-    assert len(rows(world)) == 3
-
-
-def test_reading_a_damaged_part_raises_an_error(world: BlobWorld, file: Path) -> None:
-    append(file, b"first\n")
-    version = LogWriter(world.server, LOG, file).publish()
-    damage(world.server.holdings.local.path_of("no_job", version.parts[0].blob_key))
-    with pytest.raises(CorruptBlobError):
-        log_text(LogReader(world.server, LOG))
-
-
 def test_a_character_split_over_two_parts_is_decoded_and_an_incomplete_one_is_not_shown(
     world: BlobWorld, file: Path
 ) -> None:
@@ -289,7 +225,7 @@ def test_a_character_split_over_two_parts_is_decoded_and_an_incomplete_one_is_no
     assert list(lines_of(reader.read(*reader.versions()))) == ["café"]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     pieces=st.lists(st.binary(max_size=40), max_size=50),
     cut=st.tuples(st.integers(0, 900), st.integers(0, 900)),

@@ -10,7 +10,7 @@ from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.namespace.member_marks import AddMember
 from lockgate.storage_core.files.namespace.rows import Block
-from lockgate.storage_core.files.volumes.protocol import BlockId
+from lockgate.storage_core.files.volumes.replica import BlockId
 from tests.support.files.memory_world import NAMES, SPARE, MemoryWorld, world_with_a_spare_volume
 from tests.support.journal.checkpoints import JournalWorld
 

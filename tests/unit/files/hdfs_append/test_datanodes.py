@@ -10,7 +10,7 @@ import pytest
 from lockgate.storage_core.errors import FencedError, StaleReplicaError
 from lockgate.storage_core.files.namespace.rows import Block, Member
 from lockgate.storage_core.files.volumes.local import LocalVolume
-from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState
+from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.stamp import Stamp
 from tests.support.files.file_world import FileWorld
 

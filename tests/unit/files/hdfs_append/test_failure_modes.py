@@ -14,7 +14,7 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.files import FileWriter
 from lockgate.storage_core.files.namespace.file_blocks import AddBlock, CommitBlock, StampBlock
 from lockgate.storage_core.files.namespace.open_files import CloseFile
-from lockgate.storage_core.files.volumes.protocol import ReplicaState
+from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.journal.entries.op import Op
 from tests.support.commit.destination import Crash, dying
 from tests.support.files.file_world import FileWorld

@@ -15,7 +15,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.namespace.rows import Block
-from lockgate.storage_core.files.volumes.protocol import ReplicaState
+from lockgate.storage_core.files.volumes.replica import ReplicaState
 from tests.support.commit.destination import Crash, dying
 from tests.support.files.file_world import TEXT, FileWorld
 from tests.support.soak import rounds

@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 from lockgate.storage_core.errors import AlreadyExistsError, LeaseHeldError, StoreUnavailableError
-from lockgate.storage_core.files.volumes.protocol import BlockId, Volume
+from lockgate.storage_core.files.volumes.protocol import Volume
+from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.stamp import Stamp
 from tests.support.files.file_world import TEXT, FileWorld
 

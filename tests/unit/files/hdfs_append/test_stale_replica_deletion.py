@@ -14,7 +14,7 @@ import pytest
 
 from lockgate.storage_core.errors import FencedError, StaleReplicaError, StoreUnavailableError
 from lockgate.storage_core.files.replicas.left_over import LeftOver
-from lockgate.storage_core.files.volumes.protocol import Replica
+from lockgate.storage_core.files.volumes.replica import Replica
 from lockgate.storage_core.stamp import Stamp
 from tests.support.files.file_world import FileWorld
 

@@ -9,7 +9,8 @@ import pytest
 from lockgate.storage_core.errors import StaleReplicaError, StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files import reader as reader_module
-from lockgate.storage_core.files.volumes.protocol import BlockId, Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.stamp import Stamp
 from tests.support.files.file_world import TEXT, FileWorld
 

@@ -13,7 +13,8 @@ from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.files import FileWriter
 from lockgate.storage_core.files.namespace.rows import Block, Member
 from lockgate.storage_core.files.replicas.left_over import LeftOver
-from lockgate.storage_core.files.volumes.protocol import ReplicaState, VolumeId
+from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.files.volumes.replica import ReplicaState
 from tests.support.commit.destination import Crash, dying
 from tests.support.files.file_world import TEXT, FileWorld
 

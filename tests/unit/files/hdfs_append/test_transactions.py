@@ -15,7 +15,8 @@ from lockgate.storage_core.files.namespace.file_blocks import AddBlock
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
 from lockgate.storage_core.files.namespace.open_files import OpenFile
 from lockgate.storage_core.files.namespace.rows import Block
-from lockgate.storage_core.files.volumes.protocol import ReplicaState, VolumeId
+from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Mutation, Refused, Stamp
 from tests.support.files.file_world import TEXT, FileWorld

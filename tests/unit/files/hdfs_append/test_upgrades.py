@@ -8,7 +8,7 @@ import pytest
 
 from lockgate.storage_core.errors import RecordVersionError
 from lockgate.storage_core.files.replicas.left_over import LeftOver
-from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState
+from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.stamp import Stamp
 from tests.support.files.file_world import FileWorld
 from tests.support.files.older_replicas import make_older, older_head

@@ -16,7 +16,8 @@ from lockgate.storage_core.files.namespace.rows import Block, Member, ReportedVo
 from lockgate.storage_core.files.replicas import block_reports
 from lockgate.storage_core.files.replicas.block_reports import BlockReports, VolumeReport
 from lockgate.storage_core.files.replicas.replica_check import Problem
-from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, VolumeId
+from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId, Replica
 from lockgate.storage_core.journal.safe_mode import add_operators_reason
 from lockgate.storage_core.stamp import Stamp
 from tests.support.files.file_world import TEXT, FileWorld

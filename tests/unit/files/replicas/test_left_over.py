@@ -11,7 +11,7 @@ from lockgate.storage_core.errors import SafeModeError
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.rows import Block
 from lockgate.storage_core.files.replicas.left_over import LeftOver
-from lockgate.storage_core.files.volumes.protocol import BlockId, Replica
+from lockgate.storage_core.files.volumes.replica import BlockId, Replica
 from lockgate.storage_core.journal.safe_mode import add_operators_reason
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp

@@ -12,7 +12,8 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.namespace.member_marks import AddMember
 from lockgate.storage_core.files.namespace.rows import Block
 from lockgate.storage_core.files.replicas.replica_check import Problem
-from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, VolumeId
+from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.journal.safe_mode import add_operators_reason
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp

@@ -12,7 +12,8 @@ from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.rows import Block
 from lockgate.storage_core.files.replicas import replica_check
 from lockgate.storage_core.files.replicas.replica_check import Finding, Problem
-from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, VolumeId
+from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId, Replica
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
 from tests.support.files.file_world import TEXT, FileWorld

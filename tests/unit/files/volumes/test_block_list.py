@@ -11,7 +11,7 @@ import pytest
 
 from lockgate.storage_core.files.volumes import block_list, local_replica
 from lockgate.storage_core.files.volumes.local import LocalVolume
-from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, ReplicaState
+from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.files.volumes.view import VolumeView
 from lockgate.storage_core.stamp import Stamp
 

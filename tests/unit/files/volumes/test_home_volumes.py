@@ -13,7 +13,8 @@ import pytest
 
 from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.files.volumes.home import HomeVolumes
-from lockgate.storage_core.files.volumes.protocol import BlockId, NotOwnerError, ReplicaState, VolumeId
+from lockgate.storage_core.files.volumes.protocol import NotOwnerError, VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.stamp import Stamp
 
 B, OTHER = BlockId(7), BlockId(8)

@@ -27,7 +27,7 @@ from lockgate.storage_core.files.volumes import disk as disk_calls
 from lockgate.storage_core.files.volumes import local_replica
 from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.files.volumes.local import LocalVolume
-from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, ReplicaState
+from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.files.volumes.view import VolumeView
 from lockgate.storage_core.stamp import Stamp
 from tests.support.commit.destination import Crash

@@ -21,7 +21,8 @@ from lockgate.storage_core.errors import (
     UnsupportedStoreError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.files.volumes.protocol import BlockId, ReplicaState, VolumeId
+from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp

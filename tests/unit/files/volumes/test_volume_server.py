@@ -25,8 +25,9 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.files.volumes import remote as remote_module
 from lockgate.storage_core.files.volumes.local import LocalVolume
-from lockgate.storage_core.files.volumes.protocol import BlockId, VolumeId
+from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.remote import RemoteVolume
+from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.files.volumes.server import app
 from lockgate.storage_core.files.volumes.server.owned import owned_volumes
 from lockgate.storage_core.files.volumes.server.wire import (

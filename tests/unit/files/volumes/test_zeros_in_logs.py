@@ -13,7 +13,7 @@ from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.files.volumes import replica_format
 from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.files.volumes.local import LocalVolume
-from lockgate.storage_core.files.volumes.protocol import BlockId, Replica, ReplicaState
+from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.files.volumes.replica_format import FRAME
 from lockgate.storage_core.files.volumes.view import VolumeView
 from lockgate.storage_core.stamp import Stamp

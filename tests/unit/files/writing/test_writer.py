@@ -22,7 +22,8 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.reader import Reader
 from lockgate.storage_core.files.reseal import reseal
-from lockgate.storage_core.files.volumes.protocol import ReplicaState, VolumeId
+from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.files.writing.writer import Writer
 from tests.support.commit.destination import Crash, ManualClock
 from tests.support.files.memory_blocks import MemoryBlocks, MemoryJournal

@@ -102,8 +102,6 @@ def test_a_snapshot_larger_than_a_part_is_uploaded_in_parts(journals: JournalWor
     ("work", "call"),
     [
         ("checkpoint", "checkpoint.create.before"),
-        ("verify", "verify.get.after"),
-        ("prune", "prune.get.after"),
         ("restore", "restore.get.after"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from lockgate.storage_core.errors import ConflictError, MalformedJournalError, ObjectNotFoundError
 from lockgate.storage_core.journal import Leases, Stamp
 from lockgate.storage_core.journal.checkpoint.restore import restore, restore_in_place
-from tests.support.journal.checkpoints import DEST, JournalWorld, file_of, flip_a_byte, take
+from tests.support.journal.checkpoints import JournalWorld, file_of, flip_a_byte, take
 
 
 def test_surviving_entries_are_replayed_on_the_checkpoint(journals: JournalWorld) -> None:
@@ -203,12 +203,3 @@ def test_a_backup_is_accepted_although_a_checkpoint_holds_entries_dropped_by_an_
 
     with journals.open(journals.spare_url) as journal:
         assert restore_in_place(journal, journals.checkpoints) == Stamp(2000, 13)
-
-
-def test_claims_at_a_store_survive_a_restore(journals: JournalWorld) -> None:
-    journals.live(1)
-    journals.checkpoint()
-    journals.restore()
-
-    [claim] = journals.rows(journals.spare_url)["claim"]
-    assert (claim.store, claim.name, claim.body) == (DEST, "n1", "AAAA")

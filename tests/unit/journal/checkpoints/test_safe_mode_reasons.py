@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import delete, func, insert, select, text
+from sqlalchemy import delete, func, insert, select
 
 from lockgate.storage_core.errors import InvalidInputError, SafeModeError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.namespace.rows import ReportedVolume, VerifiedVolume
 from lockgate.storage_core.journal import Journal, Leases, LeaseState, open_journal
-from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints, take_checkpoint
+from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
 from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
-from lockgate.storage_core.journal.checkpoint.verify import verify
 from lockgate.storage_core.journal.database.schema import HOLDER
 from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.safe_mode import (
@@ -102,25 +101,6 @@ def test_two_operators_who_each_leave_a_reason_at_once_rearm_the_leases(
     assert lease_states(journal) == {"a": LeaseState.HELD}
 
 
-def test_a_reason_of_another_journal_in_the_database_does_not_count(
-    journal: Journal, journal_url: str
-) -> None:
-    with open_journal(journal_url, "other") as other:
-        assert other.status().safe_since_s is None
-        add_operators_reason(other, "its own")
-        assert reasons(other) == ["operator"]
-    leave_safe_mode(journal, "operator")
-    leave_safe_mode(journal, "restored")
-    with open_journal(journal_url, "other") as other:
-        assert reasons(other) == ["operator"]
-
-
-def test_a_restore_in_place_keeps_the_operators_reason(journal: Journal, tmp_path: Path) -> None:
-    leave_safe_mode(journal, "restored")
-    restore_in_place(journal, open_checkpoints(Settings(home=tmp_path / "another")))
-    assert reasons(journal) == ["operator", "restored"]
-
-
 def test_soft_tables_are_empty_after_a_restore_and_kept_by_an_operator(
     journal: Journal, tmp_path: Path
 ) -> None:
@@ -136,15 +116,6 @@ def test_soft_tables_are_empty_after_a_restore_and_kept_by_an_operator(
     assert renewals() == 1
     restore_in_place(journal, open_checkpoints(Settings(home=tmp_path / "home")))
     assert renewals() == 0
-
-
-def test_verifying_a_journal_in_safe_mode_finds_nothing(journal: Journal, tmp_path: Path) -> None:
-    checkpoints = open_checkpoints(Settings(home=tmp_path / "checkpoints"))
-    with journal.reading() as reading:
-        take_checkpoint(reading, checkpoints)
-    leave_safe_mode(journal, "restored")
-    with journal.reading() as reading:
-        assert verify(reading, checkpoints).findings == ()
 
 
 def test_the_command_line_enters_shows_and_leaves_each_reason(
@@ -164,11 +135,3 @@ def test_the_command_line_enters_shows_and_leaves_each_reason(
     assert entered == "the journal is in safe mode: operator: one more hour\n"
     left = run("journal", "leave-safe-mode").stdout
     assert left == "left safe mode; restarted the time limits of 1 leases\n"
-
-
-def test_the_flag_of_writes_and_the_set_of_reasons_are_the_same(journal: Journal) -> None:
-    for reason in ("restored", "operator"):
-        leave_safe_mode(journal, reason)
-        with journal.reading() as reading:
-            rows = reading.connection.execute(text("SELECT count(*) FROM safe_reason")).scalar_one()
-        assert (rows == 0) == (journal.status().safe_since_s is None)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from sqlalchemy import Connection
 
-from lockgate.storage_core.blobs.registry.blob_rows import Blob, BlobJob, Reference
+from lockgate.storage_core.blobs.registry.blob_rows import Reference
 from lockgate.storage_core.commit.registry.entries import RecordTask
 from lockgate.storage_core.commit.registry.rows import Job, TaskAttempt
 from lockgate.storage_core.errors import MalformedJournalError
@@ -15,12 +15,11 @@ from lockgate.storage_core.journal.database import bulk
 from lockgate.storage_core.journal.database.pipeline import execute_pipelined
 from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.database.schema import ENTRY, REQUEST, table_of
-from lockgate.storage_core.journal.entries.claim_entries import Claim
 from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.lease_entries import Lease, Standing
 from lockgate.storage_core.journal.entries.state import Key, Row
 from lockgate.storage_core.journal.read.snapshot_read import Entry
-from lockgate.storage_core.journal.write.head import lock_head, lock_statement
+from lockgate.storage_core.journal.write.head import lock_statement
 from tests.support.postgres import Server
 
 TEXTS = ("", "plain", "quote ' \" and \\ and \n\t{}[],", "ü 漢字 🦊", "NULL", "$[0]", "%s", ":given")
@@ -40,11 +39,8 @@ def put(journal: Journal, rows: list[Row]) -> None:
         SqlRows(connection, journal.name).write({(type(row), row.key): row for row in rows})
 
 
-@pytest.mark.parametrize("kind", [*known_families().rows, Entry])
-def test_the_fields_of_a_row_are_the_columns_of_its_table_in_order(kind: type[msgspec.Struct]) -> None:
-    table = ENTRY if kind is Entry else table_of(kind)  # type: ignore[type-var]
-    names = [field.name for field in msgspec.structs.fields(kind)]
-    assert [column.name for column in table.columns] == ["journal", *names]
+def test_the_fields_of_an_entry_are_the_columns_of_its_table_in_order() -> None:
+    assert [column.name for column in ENTRY.columns] == ["journal", *Entry.__struct_fields__]
 
 
 def test_texts_numbers_and_nulls_are_read_back_exactly(journal: Journal) -> None:
@@ -55,18 +51,6 @@ def test_texts_numbers_and_nulls_are_read_back_exactly(journal: Journal) -> None
     with journal.reading() as reading:
         found = reading.find(Lease, [row.key for row in rows])
     assert sorted(found, key=lambda row: row.key) == sorted(rows, key=lambda row: row.key)
-
-
-def test_keys_of_several_columns_are_distinguished(journal: Journal) -> None:
-    rows: list[Row] = [
-        Claim(store=store, name=name, body=f"{store}/{name}", claimed_s=1.0)
-        for store in TEXTS
-        for name in TEXTS
-    ]
-    put(journal, rows)
-    with journal.reading() as reading:
-        (found,) = reading.find(Claim, [(TEXTS[2], TEXTS[3]), ("absent", TEXTS[3])])
-    assert found.body == f"{TEXTS[2]}/{TEXTS[3]}"
 
 
 def test_a_row_replaces_the_row_with_its_key_and_can_be_removed(journal: Journal) -> None:
@@ -90,16 +74,8 @@ def test_more_rows_than_one_statement_can_name_are_found_and_removed_in_one_call
         assert reading.where(Lease, {}) == []
 
 
-def test_journals_of_one_database_do_not_see_each_others_rows(journal_url: str) -> None:
-    with open_journal(journal_url) as main, open_journal(journal_url, "other") as other:
-        put(main, [lease("a", detail="main")])
-        put(other, [lease("a", detail="other")])
-        with main.reading() as reading:
-            assert [row.detail for row in reading.find(Lease, [("a",)])] == ["main"]
-
-
 @pytest.mark.requires("postgres")
-@pytest.mark.parametrize("rows", [0, 1, 40])
+@pytest.mark.parametrize("rows", [0, 40])
 def test_a_cached_plan_reads_by_index_even_if_made_for_small_tables(postgres: Server, rows: int) -> None:
     """A plan made for a small table scans all of it, and would still do so once the table has grown."""
     with open_journal(postgres.new_database(f"small_{rows}")) as journal:
@@ -125,7 +101,7 @@ def test_a_cached_plan_reads_by_index_even_if_made_for_small_tables(postgres: Se
 
 
 @pytest.mark.requires("postgres")
-@pytest.mark.parametrize("kind", [Job, Lease, Blob, Reference, BlobJob])
+@pytest.mark.parametrize("kind", [Job, Reference])
 def test_no_plan_is_cached_that_could_read_all_rows_by_an_index_other_than_the_primary_key(
     postgres: Server, kind: type[Row]
 ) -> None:
@@ -173,17 +149,7 @@ def test_references_of_one_owner_to_many_blobs_are_looked_up_by_their_whole_key(
         assert read == 50
 
 
-@pytest.mark.requires("postgres")
-def test_a_transaction_without_plan_caching_plans_every_statement_again(postgres: Server) -> None:
-    with open_journal(postgres.new_database("anew")) as journal:
-        journal.apply(task(1))
-        with journal.database.write() as connection:
-            lock_head(connection, journal.database, journal.known)
-            assert connection.exec_driver_sql("SHOW plan_cache_mode").scalar_one() == "force_custom_plan"
-            assert connection.exec_driver_sql("SHOW enable_seqscan").scalar_one() == "on"
-
-
-@pytest.mark.parametrize("size", [1, bulk.MANY - 1, bulk.MANY, 5 * bulk.MANY])
+@pytest.mark.parametrize("size", [bulk.MANY - 1, bulk.MANY])
 def test_rows_are_stored_identically_by_copy_and_by_insert(journal: Journal, size: int) -> None:
     old: list[Row] = [lease(f"old{n}") for n in range(size)]
     put(journal, old)

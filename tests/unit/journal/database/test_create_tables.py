@@ -115,16 +115,16 @@ with open_journal(sys.argv[1]) as journal:
 def test_processes_that_open_a_database_at_the_same_instant_open_the_same_journal(journal_url: str) -> None:
     command = [sys.executable, "-c", OPENING, journal_url]
     processes = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)
     ]
     for process in processes:
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
     answers = [process.communicate(timeout=120)[0].strip() for process in processes]
-    assert [process.returncode for process in processes] == [0, 0, 0]
+    assert [process.returncode for process in processes] == [0, 0]
     with open_journal(journal_url) as journal:
-        assert answers == [journal.identity] * 3
+        assert answers == [journal.identity] * 2
 
 
 @pytest.mark.parametrize("prepare", [lambda url: None, make_without_families], ids=["new", "old"])

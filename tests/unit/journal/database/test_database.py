@@ -8,18 +8,16 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from sqlalchemy import Connection, event, insert, text
+from sqlalchemy import Connection, event
 from sqlalchemy.exc import OperationalError
 
 from lockgate.storage_core.errors import (
     InvalidInputError,
-    MalformedJournalError,
     OutcomeUnknownError,
     StateLostError,
 )
 from lockgate.storage_core.journal import Journal, Stamp, open_journal
 from lockgate.storage_core.journal.database.database import Database, parse_url
-from lockgate.storage_core.journal.database.schema import EPOCH
 from tests.support.journal.database import QUICK, entries, take
 
 
@@ -64,24 +62,6 @@ def test_an_error_about_a_missing_journal_names_it(journal: Journal) -> None:
         absent.apply(take("a"))
     with pytest.raises(StateLostError, match="no journal 'absent'"):
         absent.status()
-
-
-def test_a_row_that_violates_a_constraint_raises_an_error_of_the_journal(journal: Journal) -> None:
-    row = {"journal": "main", "epoch": 1, "before": 0, "timeline": 0, "reason": "again", "began_s": 0.0}
-    with pytest.raises(MalformedJournalError, match="contradicts itself"), journal.database.write() as held:
-        held.execute(insert(EPOCH).values(row))
-    assert journal.apply(take("a")).stamp == Stamp(1, 1)
-
-
-def test_an_exception_within_a_transaction_rolls_it_back(journal: Journal) -> None:
-    def lose_the_head() -> None:
-        with journal.database.write() as connection:
-            connection.execute(text("DELETE FROM head"))
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        lose_the_head()
-    assert journal.apply(take("a")).stamp == Stamp(1, 1)
 
 
 def test_a_snapshot_does_not_change_while_others_write(journal: Journal) -> None:
@@ -144,17 +124,13 @@ def test_a_retry_that_was_not_applied_does_not_hide_that_the_first_try_may_have_
         assert entries(journal) == 1
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), TimeoutError("of a time limit")])
-def test_an_interrupted_transaction_is_rolled_back_and_locks_nothing(
-    journal: Journal, error: BaseException
-) -> None:
+def test_an_interrupted_transaction_is_rolled_back_and_locks_nothing(journal: Journal) -> None:
     def interrupt(*_: object) -> NoReturn:
-        raise error
+        raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(journal.database, "_commit", interrupt)
-        with pytest.raises(type(error)) as raised:
+        with pytest.raises(KeyboardInterrupt):
             journal.apply(take("a"))
-    assert raised.value is error
     assert entries(journal) == 0
     assert journal.apply(take("a")).stamp == Stamp(1, 1)

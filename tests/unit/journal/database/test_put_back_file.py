@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -20,10 +19,8 @@ from lockgate.storage_core.journal.checkpoint.verify import verify
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import open_store
-from tests.support.cli import Run
 from tests.support.commit.destination import Crash
 from tests.support.journal.database import take
-from tests.support.processes.drivers import PROCESSES
 
 
 @pytest.fixture
@@ -80,17 +77,6 @@ def test_the_same_stamp_is_not_issued_to_two_holders(path: Path, caplog: pytest.
     assert "lockgate journal leave-safe-mode" in warning
 
 
-def test_a_file_that_is_put_back_again_and_again_gets_a_new_epoch_each_time(path: Path) -> None:
-    write(path, "a")
-    copy = copy_of(path)
-    write(path, "b")
-    issued = []
-    for epoch in (2, 3, 4):
-        put_back(copy, path)
-        issued += write(path, "b")
-        assert issued[-1] == Stamp(epoch, 2)
-
-
 def test_the_epoch_begins_once_and_safe_mode_can_be_left(path: Path) -> None:
     write(path, "a")
     copy = copy_of(path)
@@ -113,24 +99,6 @@ def test_a_copy_put_back_by_rename_or_with_its_log_is_noticed(path: Path) -> Non
         file.with_suffix(".new").write_bytes(content)
         file.with_suffix(".new").rename(file)
     assert write(path, "c") == [Stamp(2, 2)]
-
-
-def test_entries_of_a_process_that_was_killed_are_known(path: Path) -> None:
-    write(path, "a")
-    copy = copy_of(path)
-    process = PROCESSES.Process(target=write_and_die, args=(path,))
-    process.start()
-    process.join()
-    for suffix in ("-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink()
-    put_back(copy, path)
-    assert write(path, "c") == [Stamp(2, 2)]
-
-
-def write_and_die(path: Path) -> None:
-    journal = opened(path)
-    journal.apply(take("b"))
-    os._exit(9)
 
 
 def test_an_open_process_is_refused_until_a_new_process_has_begun_an_epoch(path: Path) -> None:
@@ -191,23 +159,15 @@ def test_a_death_between_commit_and_acknowledgement_is_no_loss(path: Path) -> No
     assert write(path, "c") == [Stamp(1, 3)]
 
 
-def nothing(path: Path) -> None:
-    """Leave the file as it is."""
-
-
 def remove(path: Path) -> None:
     path.unlink()
-
-
-def tear(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:200])
 
 
 def garble(path: Path) -> None:
     path.write_bytes(b"\xff" * 8_192)
 
 
-@pytest.mark.parametrize("damage", [nothing, remove, tear, garble])
+@pytest.mark.parametrize("damage", [remove, garble])
 def test_a_damaged_or_missing_side_file_stops_nothing(path: Path, damage: Callable[[Path], None]) -> None:
     write(path, "a")
     damage(side_file(path))
@@ -245,33 +205,6 @@ def test_another_journal_in_its_place_is_not_taken_for_a_copy(path: Path) -> Non
         assert (journal.status().stamp, journal.status().safe_since_s) == (Stamp(1, 0), None)
 
 
-def test_two_journals_of_one_file_are_both_noticed(path: Path) -> None:
-    with open_journal(f"sqlite:///{path}", "logs/of a") as logs:
-        logs.apply(take("a"))
-    write(path, "a")
-    copy = copy_of(path)
-    write(path, "b")
-    with open_journal(f"sqlite:///{path}", "logs/of a") as logs:
-        logs.apply(take("b"))
-    put_back(copy, path)
-    with open_journal(f"sqlite:///{path}", "logs/of a") as logs, opened(path) as journal:
-        assert (logs.status().stamp, journal.status().stamp) == (Stamp(2, 1), Stamp(2, 1))
-
-
-def test_a_forked_process_records_what_it_writes(path: Path) -> None:
-    write(path, "a")
-    copy = copy_of(path)
-    with opened(path) as journal:
-        child = os.fork()
-        if child == 0:
-            journal.apply(take("b"))
-            os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
-        journal.status()  # its connection is the last one that closes, and removes the log
-    put_back(copy, path)
-    assert write(path, "b") == [Stamp(2, 2)]
-
-
 def test_a_restore_in_place_still_refuses_a_backup_that_is_older_than_a_checkpoint(
     path: Path, checkpoints: Checkpoints
 ) -> None:
@@ -306,14 +239,3 @@ def test_a_backup_that_was_put_back_can_be_restored_in_place_and_verified(
         assert journal.apply(take("b")).stamp == Stamp(3001, 2)
         with journal.reading() as reading:
             assert verify(reading, checkpoints).findings == ()
-
-
-def test_the_command_line_shows_why_the_journal_is_in_safe_mode(run: Run, settings: Settings) -> None:
-    path = settings.home_dir / "journal.db"
-    write(path, "a")
-    copy = copy_of(path)
-    write(path, "b")
-    put_back(copy, path)
-    shown = run("journal", "status")
-    assert shown.exit_code == 0
-    assert "the file was put back from a copy: it was at 1.1" in " ".join(shown.output.split())

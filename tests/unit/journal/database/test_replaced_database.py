@@ -17,8 +17,6 @@ from lockgate.storage_core.journal.claims import Claims
 from lockgate.storage_core.journal.database.database import parse_url
 from lockgate.storage_core.journal.database.engines import sqlite_engine
 from lockgate.storage_core.journal.database.schema import ENTRY, HEAD
-from lockgate.storage_core.journal.journal import maintenance
-from lockgate.storage_core.journal.observers.hot_standby import HotStandby
 from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode
@@ -28,20 +26,11 @@ from tests.support.postgres import Server
 Replace = Callable[[], None]
 
 
-def maintain(journal: Journal) -> None:
-    with maintenance(journal, "test"):
-        pass
-
-
 CALLS: Final[Mapping[str, Callable[[Journal], object]]] = {
     "apply": lambda journal: journal.apply(take("b")),
     "renew": lambda journal: Leases(journal).renew("h", {"a": Stamp(1, 1)}),
-    "maintain": maintain,
     "leave-safe-mode": leave_safe_mode,
     "status": Journal.status,
-    "msync": Journal.msync,
-    "look": lambda journal: Leases(journal).look("a"),
-    "find-claim": lambda journal: Claims(journal, "s3://a").find("_SUCCESS"),
     "client": lambda journal: Client(journal).read(Reading.status),
 }
 each_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
@@ -143,16 +132,6 @@ def test_a_token_of_another_process_stops_no_write(journal: Journal) -> None:
     assert journal.apply(take("a")).stamp == Stamp(1, 1)
 
 
-@pytest.mark.requires("postgres")
-def test_a_standby_of_another_journal_is_not_read(postgres: Server) -> None:
-    with open_journal(postgres.new_database("journal_of_a_primary")) as journal:
-        other_url = postgres.new_database("journal_of_another_primary")
-        open_journal(other_url).close()
-        observer = HotStandby(parse_url(other_url), journal.name, journal.identity)
-        with Client(journal, [observer]) as client:
-            assert client.read(Reading.status).identity == journal.identity
-
-
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
     return tmp_path / "journal.db"
@@ -215,17 +194,6 @@ def test_a_log_that_another_process_has_removed_before_the_first_read_is_no_loss
     with engine.connect() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM t").scalar() == 0
     engine.dispose()
-
-
-def test_files_that_were_overwritten_together_with_their_log_are_refused(files: Path) -> None:
-    with open_journal(f"sqlite:///{files}") as journal:
-        journal.apply(take("a"))
-        copies = {path: path.read_bytes() for path in (files, *log_files(files))}
-        journal.apply(take("b"))
-        for path, content in copies.items():
-            path.write_bytes(content)
-        with pytest.raises(StateLostError, match=r"is at 1\.1.*has seen 1\.2"):
-            journal.apply(take("c"))
 
 
 def test_a_file_that_was_moved_away_and_back_is_used_again(files: Path) -> None:

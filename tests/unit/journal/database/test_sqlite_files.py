@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -99,12 +98,6 @@ def test_a_locked_file_is_reported_and_nothing_is_written(tmp_path: Path) -> Non
         assert journal.apply(take("a")).stamp == Stamp(1, 1)
 
 
-def test_a_locked_new_file_is_reported(tmp_path: Path) -> None:
-    path = tmp_path / "journal.db"
-    with locked(path), pytest.raises(JournalUnavailableError, match="another process has held its lock"):
-        open_journal(f"sqlite:///{path}", busy_s=QUICK)
-
-
 def test_a_locked_file_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     with open_journal(f"sqlite:///{path}", busy_s=QUICK) as journal:
@@ -130,61 +123,6 @@ def test_a_read_only_directory_is_reported(open_dir: Path) -> None:
     with as_another_user(), pytest.raises(JournalUnavailableError, match="writable for this user"):
         open_journal(f"sqlite:///{open_dir}/journal.db")
     assert list(open_dir.iterdir()) == []
-
-
-@contextmanager
-def on_a_read_only_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No disk is mounted: the folder and its files cannot be written, and statvfs says why."""
-    for path in folder.iterdir():
-        path.chmod(0o444)
-    folder.chmod(0o555)
-    known = os.statvfs
-    flags = SimpleNamespace(f_flag=os.ST_RDONLY)
-    monkeypatch.setattr(os, "statvfs", lambda path: flags if folder in Path(path).parents else known(path))
-    with as_another_user():
-        yield
-
-
-def test_a_journal_on_a_read_only_disk_can_be_read(open_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    url = f"sqlite:///{open_dir}/journal.db"
-    with open_journal(url) as journal:
-        journal.apply(take("a"))
-    names = {path.name for path in open_dir.iterdir()}
-    with on_a_read_only_disk(open_dir, monkeypatch), open_journal(url) as journal:
-        assert entries(journal) == 1
-        assert journal.status().stamp == Stamp(1, 1)
-        with pytest.raises(JournalUnavailableError, match="its disk writable"):
-            journal.apply(take("b"))
-    assert {path.name for path in open_dir.iterdir()} == names
-
-
-def test_a_copy_on_a_read_only_disk_is_read_and_reported(
-    open_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = open_dir / "journal.db"
-    with open_journal(f"sqlite:///{path}") as journal:
-        journal.apply(take("a"))
-    copy = path.read_bytes()
-    with open_journal(f"sqlite:///{path}") as journal:
-        journal.apply(take("b"))
-    path.write_bytes(copy)
-    with on_a_read_only_disk(open_dir, monkeypatch), open_journal(f"sqlite:///{path}") as journal:
-        assert journal.status().stamp == Stamp(1, 1)
-    assert "it is at 1.1, and 1.2 was acknowledged; its disk is read-only" in caplog.text
-
-
-def test_a_journal_on_a_read_only_disk_is_refused_if_its_newest_entries_are_in_its_log(
-    open_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with open_journal(f"sqlite:///{tmp_path}/journal.db") as journal:
-        journal.apply(take("a"))
-        for name in ("journal.db", "journal.db-wal"):
-            shutil.copy(tmp_path / name, open_dir / name)
-    with (
-        on_a_read_only_disk(open_dir, monkeypatch),
-        pytest.raises(JournalUnavailableError, match="copy both files to a writable disk"),
-    ):
-        open_journal(f"sqlite:///{open_dir}/journal.db")
 
 
 def test_a_disk_that_becomes_read_only_is_reported_and_nothing_is_written(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -68,20 +67,6 @@ def test_a_stopped_writer_gives_others_an_error_and_no_hang(
         with pytest.raises(JournalUnavailableError, match=words):
             journal.apply(take("a"))
     assert journal.apply(take("a")).stamp == Stamp(1, 1)
-
-
-def test_a_killed_writer_frees_the_turn(path: Path, journal: Journal) -> None:
-    with ThreadPoolExecutor() as threads, _locking_process(path):
-        waiting = threads.submit(journal.apply, take("a"))
-        while not _is_waited_for(path.with_name("journal.db-lock")):
-            assert not waiting.done()
-    assert waiting.result().stamp == Stamp(1, 1)
-
-
-def _is_waited_for(lock: Path) -> bool:
-    """Return whether the kernel lists a process that waits for a lock."""
-    lines = Path("/proc/locks").read_text().splitlines()
-    return any("->" in line and f":{lock.stat().st_ino} " in line for line in lines)
 
 
 @contextmanager

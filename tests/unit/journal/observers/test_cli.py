@@ -65,12 +65,3 @@ def test_observers_are_listed_with_the_reason_if_one_is_not_read(world: Observer
     assert shown.exit_code == 0
     # A narrow column folds the path.
     assert "observer-0.db" in run("journal", "observers", "--json").stdout
-
-
-def test_without_a_journal_listing_observers_is_refused(
-    world: ObserverWorld, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")
-    refused = run("journal", "observers")
-    assert refused.exit_code == 8
-    assert "there is no journal" in refused.stderr

@@ -34,9 +34,7 @@ def test_a_bare_stamp_belongs_to_the_journal_that_the_caller_reads() -> None:
         SessionToken.parse("3.512")
 
 
-@pytest.mark.parametrize(
-    "text", ["main", "main=3", "main=3.x", "=3.1", "a b=3.1", "main=-1.2", "main=3.1;x=1.1"]
-)
+@pytest.mark.parametrize("text", ["main", "main=3", "=3.1", "a b=3.1"])
 def test_text_that_is_not_a_token_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(InvalidInputError, match=r"3\.512"):
         SessionToken.parse(text)
@@ -46,10 +44,6 @@ def test_text_that_is_not_a_token_is_refused_with_an_example(text: str) -> None:
 def test_a_token_is_extracted_from_headers_in_any_case(name: str) -> None:
     headers = {"content-type": "application/json", name: "main=3.512"}
     assert SessionToken.from_headers(headers) == SessionToken.parse("main=3.512")
-
-
-def test_headers_without_a_token_give_an_empty_token() -> None:
-    assert SessionToken.from_headers({"content-type": "text/plain"}) == SessionToken()
 
 
 def test_seen_stamps_only_grow_until_a_read_replaces_them() -> None:
