@@ -188,7 +188,7 @@ def _by_cache(load: Load, settings: Settings) -> Iterator[Timed]:
 def _by_boto3(load: Load, settings: Settings) -> Iterator[Timed]:
     """Yield the work of boto3's transfer manager, with as many connections as Lockgate has."""
     client = boto3.client(
-        "s3", settings.s3_region or "us-east-1", config=Config(max_pool_connections=settings.parallelism)
+        "s3", settings.s3_region or "us-east-1", config=Config(max_pool_connections=settings.near_calls)
     )
     bucket, _, prefix = str(settings.blob_store_url).removeprefix("s3://").partition("/")
     client.head_bucket(Bucket=bucket)
@@ -234,7 +234,7 @@ def _transfer_config(load: Load, settings: Settings) -> TransferConfig | None:
     return TransferConfig(
         multipart_threshold=part_bytes,
         multipart_chunksize=part_bytes,
-        max_concurrency=settings.parallelism,
+        max_concurrency=settings.near_calls,
         io_chunksize=MIB,
         use_threads=not load.work.endswith("many"),
     )

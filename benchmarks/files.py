@@ -36,7 +36,7 @@ from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.journal import Journal, open_journal
-from lockgate.storage_core.settings import MIB, Settings
+from lockgate.storage_core.settings import MIB, load_settings
 
 PARTS: Final = ("flushes", "stream", "recovery", "report")
 VOLUMES: Final = (1, 2, 3)
@@ -54,7 +54,7 @@ LAPSE_S: Final = 2.0
 @contextmanager
 def opened(root: Path, volumes: int) -> Iterator[tuple[Files, Journal]]:
     """Open the files of a journal, and of volumes, below a directory."""
-    settings = Settings(
+    settings = load_settings(
         home=root,
         commit_window_s=LAPSE_S / 2,
         lease_renew_s=LAPSE_S / 4,

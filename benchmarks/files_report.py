@@ -31,7 +31,7 @@ from lockgate.storage_core.files.volumes.replica_format import VERSION, Header, 
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Journal, Mutation, Refused, open_journal
 from lockgate.storage_core.journal.entries.op import Op
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 
 VOLUMES: Final = 3
 FILES: Final = 200
@@ -85,7 +85,7 @@ def measure(root: Path, replicas: int, quiet_s: float, rate: float) -> tuple[lis
         quiet_s: Seconds before the reports, and after them.
         rate: Flushes a second.
     """
-    settings = Settings(home=root / "home", journal_url=f"sqlite:///{root}/journal.db")
+    settings = load_settings(home=root / "home", journal_url=f"sqlite:///{root}/journal.db")
     folders = [root / f"volume-{number}" for number in range(VOLUMES)]
     make(settings, folders, replicas // VOLUMES)
     with served(settings, folders), flushing(settings, rate) as pipe:

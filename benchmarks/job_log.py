@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from lockgate import open_job
 from lockgate.storage_core.event_log.event_queue import EventQueue, close_event_logs
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 
 ROUNDS: Final = 10
 TASKS: Final = 100
@@ -36,7 +36,7 @@ class Cost(NamedTuple):
 
 def run_job(home: Path, name: str, tasks: int, *, is_logged: bool) -> Cost:
     """Commit a job of many tasks with one small file each."""
-    settings = Settings(home=home, job_log=is_logged)
+    settings = load_settings(home=home, job_log=is_logged)
     cpu_s, began_s = time.process_time(), time.monotonic()
     with open_job(str(home / "lake"), name, settings=settings) as job:
         for number in range(tasks):
@@ -114,6 +114,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--job"]:
-        run_job(Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), is_logged=Settings().job_log)
+        run_job(Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), is_logged=load_settings().job_log)
     else:
         main()

@@ -30,7 +30,7 @@ from lockgate.storage_core.commit.registry.entries import RecordTask
 from lockgate.storage_core.commit.registry.rows import Job
 from lockgate.storage_core.journal import Journal, Mutation, metrics, open_journal
 from lockgate.storage_core.journal.entries.lease_entries import FreeLease
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores.protocol import in_pages
 from tests.support.journal.many_blobs import UPLOAD, keys_of, put, set_up, sets_of, steps_to_abandon
 from tests.support.postgres import postgres_bin, primary
@@ -75,7 +75,7 @@ def sweep_rows(journal: Journal, job_id: str) -> None:
 
 def run(url: str, root: Path, number: int) -> None:
     """Measure every step in the life of a job with so many blobs and task commits."""
-    settings = Settings(home=root / "home", journal_url=url)
+    settings = load_settings(home=root / "home", journal_url=url)
     lake, keys, steps = root / "lake", keys_of(number), Steps()
     with open_journal(url) as journal:
         sets = sets_of(journal)

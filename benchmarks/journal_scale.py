@@ -37,7 +37,7 @@ from lockgate.storage_core.journal.read.snapshot_read import count_leases
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode
 from lockgate.storage_core.journal.status import overview
 from lockgate.storage_core.journal.write.head import SafeReason, enter_safe_mode
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores import open_store
 from tests.support.postgres import postgres_bin, primary
 
@@ -131,7 +131,7 @@ def vacuum(url: str) -> str:
 
 def run(url: str, root: Path, number: int, leases: int) -> None:
     """Fill a journal and measure calls to it."""
-    settings = Settings(home=root / "home", journal_url=url)
+    settings = load_settings(home=root / "home", journal_url=url)
     checkpoints = Checkpoints(open_store(str(root / "checkpoints")), "main")
     with open_journal(url) as journal, Client(journal, [], wait_ms=0) as client:
         measure(f"write {number:,} entries", lambda: write_all(journal, entries(number)))

@@ -34,7 +34,7 @@ from lockgate.plugins.web.application import web_app
 from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES
 from lockgate.storage_core.journal import open_journal
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from tests.support.postgres import Server, free_port, postgres_bin, primary
 
 API: Final = "/api/v1"
@@ -83,7 +83,7 @@ class Registry(NamedTuple):
     @property
     def settings(self) -> Settings:
         """Settings of its application."""
-        return Settings(home=self.root / "home", journal_url=self.url)
+        return load_settings(home=self.root / "home", journal_url=self.url)
 
     def destination(self, kind: str) -> str:
         """Return the URL of the destination of the job with records of a kind."""

@@ -37,7 +37,7 @@ from lockgate.storage_core.commit.records.plan_records import AdditionShard, Dec
 from lockgate.storage_core.commit.records.report import Ended, FileResult, Report
 from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES, shard_ref
 from lockgate.storage_core.ids import AttemptId, JobAttemptId, TaskId, Token
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import PendingUpload
 from lockgate.storage_core.stores.protocol import Part, in_pages
@@ -66,7 +66,7 @@ def main() -> None:
 
 def measure(root: Path, files: int, make: Maker) -> list[str]:
     """Return the figures of one job."""
-    settings = Settings(home=root / "home", journal_url="none")
+    settings = load_settings(home=root / "home", journal_url="none")
     url, job_id = str(root / "lake"), "bench-g1"
     make_in_process(url, settings, files, make)
     host = Host(may_read=lambda: None, may_act={}, offers=lambda _: frozenset(), user=lambda _: "bench")

@@ -183,9 +183,7 @@ def main() -> None:
             spent: dict[str, list[Spent]] = {way: [] for way in WAYS}
             for _ in range(options.rounds):
                 for way in WAYS:
-                    store = open_store(
-                        f"{url}/{uuid.uuid4().hex}", load_settings().model_copy(update={"s3_client": way})
-                    )
+                    store = open_store(f"{url}/{uuid.uuid4().hex}", load_settings(s3_client=way))
                     measured(work(store, 2 * threads), threads)
                     spent[way].append(measured(work(store, options.calls), threads))
             add_row(table, name, threads, spent)

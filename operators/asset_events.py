@@ -112,7 +112,7 @@ def save_pending(
     )
     with step("asset-events"):
         # Every try writes the same, so a call without an answer is repeated.
-        retry_while_busy(OutcomeUnknownError)(job.store.put, _key(job.job_id), encode(record))
+        retry_while_busy(OutcomeUnknownError).call(job.store.put, _key(job.job_id), encode(record))
 
 
 def pending_keys(store: Store, job_id: str = "") -> Iterator[str]:

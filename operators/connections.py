@@ -16,6 +16,7 @@ from urllib.parse import quote, urlsplit
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
+from msgspec import structs
 
 from lockgate.operators.spark_process.process import ALL, Part
 from lockgate.storage_core.errors import InvalidInputError, LockgateError, MissingPartError
@@ -145,7 +146,7 @@ def _check_blob_server(url: str) -> str:
     from lockgate.storage_core.blobs.open_blobs import open_client
 
     changes = {"blob_server_url": url, "blob_timeout_s": 5.0}
-    with open_client(load_settings().model_copy(update=changes)) as client:
+    with open_client(load_settings(**changes)) as client:
         client.jobs()  # a read that needs a valid token
         return client.url
 
@@ -185,8 +186,9 @@ def child_settings(needs: Collection[Part] = ALL) -> Settings | None:
     settings = given_settings()
     if settings is None:
         return None
-    no_journal = {} if "journal" in needs else {"journal_url": None, "observer_urls": ()}
-    settings = settings.model_copy(update={"broker_url": None, **no_journal})
+    if "journal" not in needs:
+        settings = structs.replace(settings, journal_url=None, observer_urls=())
+    settings = structs.replace(settings, broker_url=None)
     if settings.s3_credentials is None:
         return settings
     if "s3" not in needs:
@@ -212,7 +214,7 @@ def connected_settings(aws_conn_id: str | None, lockgate_conn_id: str | None) ->
             raise _not_found("lockgate_conn_id", lockgate_conn_id) from None
     if not urls and aws_conn_id is None:
         return None
-    settings = load_settings().model_copy(update=urls)
+    settings = load_settings(**urls)
     return settings if aws_conn_id is None else _with_aws(settings, aws_conn_id)
 
 

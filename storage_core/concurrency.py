@@ -209,7 +209,7 @@ class Together:
 
     When the block is left, no call is running any more; after an error, those that wait are left out.
 
-        with Together(settings.parallelism) as together:
+        with Together(settings.near_calls) as together:
             decision = together.start(folder.decision)
             phase = together.start(other.phase)
             use(decision.result(), phase.result())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -35,18 +36,26 @@ def decode_json(data: bytes | bytearray | memoryview | str, kind: type[T]) -> T:
     return decoded
 
 
-def convert(value: object, kind: type[T]) -> T:
+def convert(
+    value: object,
+    kind: type[T],
+    *,
+    strict: bool = True,
+    dec_hook: Callable[[type, Any], Any] | None = None,
+) -> T:
     """Convert a value of dictionaries, lists and scalars.
 
     Args:
         value: Such as decoded JSON or rows of a database.
         kind: Expected type, as for `decode_json`.
+        strict: Do not convert text to numbers or booleans.
+        dec_hook: Makes a value of a type that msgspec does not know from another one.
 
     Raises:
         msgspec.ValidationError: It has another type; the message names the field.
     """
     _decoder(kind)
-    return msgspec.convert(value, kind)
+    return msgspec.convert(value, kind, strict=strict, dec_hook=dec_hook)
 
 
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:

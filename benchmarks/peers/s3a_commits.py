@@ -53,8 +53,8 @@ class Hadoop:
     """The classes of Hadoop, in the JVM of a Spark session."""
 
     def __init__(self, jars: Path, folder: Path, committer: str) -> None:
-        settings = load_settings()
-        config = s3a_jars(settings.model_copy(update={"spark_s3_jars": jars}))
+        settings = load_settings(spark_s3_jars=jars)
+        config = s3a_jars(settings)
         self._spark = spark_session("lockgate-bench", master="local[1]", config=config)
         self._spark.sparkContext.setLogLevel("OFF")
         self._jvm: Any = self._spark._jvm  # noqa: SLF001 - no public name

@@ -111,9 +111,7 @@ def run(session: Session) -> dict[str, list[Turn]]:
         "spark.hadoop.fs.s3a.committer.staging.tmp.path": f"file://{session.folder}/s3a-staging",
     }
     if session.jars is not None:
-        config = merged_config(
-            config, s3a_jars(settings.model_copy(update={"spark_s3_jars": Path(session.jars)}))
-        )
+        config = merged_config(config, s3a_jars(load_settings(spark_s3_jars=Path(session.jars))))
     spark = spark_session("lockgate-bench", master=session.master, config=config)
     spark.sparkContext.setLogLevel("OFF")
     if session.jars is not None:

@@ -88,7 +88,7 @@ def ha_blobs(settings: Settings) -> HaBlobs | None:
     return HaBlobs(
         open_store(settings.blob_store_url, settings),
         part_bytes=settings.part_bytes,
-        parallelism=settings.parallelism,
+        parallelism=settings.near_calls,
     )
 
 

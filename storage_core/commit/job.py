@@ -205,7 +205,7 @@ class Job:
             raise InvalidInputError(f"try_number={try_number} must not be negative; no attempt was begun")
         task = TaskId(check_id("task", task_id))
         attempt = AttemptId(check_id("attempt", attempt_id or new_attempt_id()))
-        with Together(self._settings.parallelism) as together:
+        with Together(self._settings.near_calls) as together:
             phase = together.start(self.phase)
             if input_digest is None:
                 input_digest = expected_digest(self._folder, self.job_attempt, task)

@@ -90,7 +90,7 @@ class JobCommit:
     def run(self) -> Receipt:
         """Commit the job and return its receipt; see `Job.commit`."""
         decided = None
-        with Together(self.context.settings.parallelism) as together:
+        with Together(self.context.settings.near_calls) as together:
             self._ahead = RequestsAhead(self.context, self.job_attempt, together)
             if self._ahead.decision.result() is None:
                 with self._abort_if_refused():

@@ -132,7 +132,7 @@ def open_job(
     journal = journal_for_job(settings, clock)
     store = open_store(destination, settings)
     shared = None if job_attempt is None else JobAttemptId(check_id("job attempt", job_attempt))
-    with Together(settings.parallelism) as together:
+    with Together(settings.near_calls) as together:
         with step("setup"):
             overlap = together.start(partial(refuse_overlap, store, settings))
         store = with_probed_capabilities(store, settings, clock, before_probe=overlap.result)
@@ -145,7 +145,7 @@ def open_job(
                 clock=clock,
                 journal=journal,
                 origin=origin,
-                at_once=settings.parallelism,
+                at_once=settings.near_calls,
                 before_create=overlap.result,
             )
             job = Job(

@@ -39,7 +39,7 @@ class RequestsAhead:
         """
         self._context = context
         self._together = together
-        self._destination_log = DestinationLog(context.store, context.settings.parallelism)
+        self._destination_log = DestinationLog(context.store, context.settings.near_calls)
         self._additions: Future[Additions] | None = None
         self.decision = self._send("load", context.folder.decision)
         self.expected = self._send("load", partial(context.folder.expected, job_attempt))

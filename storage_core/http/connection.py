@@ -12,7 +12,6 @@ from typing import Final, TypeVar
 
 import msgspec
 import urllib3
-from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_random_exponential
 from urllib3.exceptions import (
     ConnectTimeoutError,
     HTTPError,
@@ -37,6 +36,7 @@ from lockgate.storage_core.forks import FORKS, Forkable
 from lockgate.storage_core.http.problems import ErrorBody, error_of
 from lockgate.storage_core.http.tokens import first_token
 from lockgate.storage_core.journal import process_journal
+from lockgate.storage_core.retry import Retry
 from lockgate.storage_core.settings import MIB
 
 TRIES: Final = 8
@@ -166,10 +166,6 @@ class Connection(Forkable):
         """
         unknown: OutcomeUnknownError | None = None
 
-        def is_retryable(state: RetryCallState) -> bool:
-            error = None if state.outcome is None else state.outcome.exception()
-            return isinstance(error, RETRYABLE) and may_repeat()
-
         def once() -> T:
             nonlocal unknown
             try:
@@ -182,14 +178,14 @@ class Connection(Forkable):
                     raise unknown from error  # this try was not applied; an earlier one may have been
                 raise
 
-        tries = Retrying(
-            retry=is_retryable,
-            stop=stop_after_attempt(TRIES),
-            wait=wait_random_exponential(multiplier=0.2, max=10.0),
+        tries = Retry(
+            lambda error: isinstance(error, RETRYABLE) and may_repeat(),
+            TRIES,
+            pause_s=0.2,
+            longest_pause_s=10.0,
             sleep=self._clock.sleep,
-            reraise=True,
         )
-        return tries(once)
+        return tries.call(once)
 
     @contextmanager
     def request(

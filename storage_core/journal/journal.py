@@ -22,7 +22,7 @@ from lockgate.storage_core.failpoints import FAILPOINTS, current_step
 from lockgate.storage_core.forks import FORKS, Forkable
 from lockgate.storage_core.journal.database.create_tables import ensure_tables
 from lockgate.storage_core.journal.database.database import BUSY_S, Database, parse_url
-from lockgate.storage_core.journal.database.driver_errors import tries
+from lockgate.storage_core.journal.database.driver_errors import TRANSACTION_TRIES
 from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.read.same_journal import Known, refuse_other_state
 from lockgate.storage_core.journal.read.seen_stamps import SeenStamps
@@ -125,17 +125,20 @@ class Journal(Forkable):
         for mutation in mutations:
             check_values(mutation)
         unknown: OutcomeUnknownError | None = None
-        for attempt in tries():
-            with attempt:
-                try:
-                    outcomes = self._group.submit(mutations)
-                except OutcomeUnknownError as error:
-                    unknown = error
-                    raise
-                except NotAppliedError as error:
-                    if unknown is not None:
-                        raise unknown from error  # this try was not applied; the one before it may have been
-                    raise
+
+        def once() -> list[WriteOutcome]:
+            nonlocal unknown
+            try:
+                return self._group.submit(mutations)
+            except OutcomeUnknownError as error:
+                unknown = error
+                raise
+            except NotAppliedError as error:
+                if unknown is not None:
+                    raise unknown from error  # this try was not applied; the one before it may have been
+                raise
+
+        outcomes = TRANSACTION_TRIES.call(once)
         # Not earlier: a token from before the commit could name an entry that is then rolled back.
         self.see(max((outcome.stamp for outcome in outcomes), default=Stamp()))
         return outcomes

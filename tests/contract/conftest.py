@@ -11,7 +11,7 @@ from typing import Literal
 
 import pytest
 
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores import Store, open_store
 from tests.support.fake_s3 import FakeS3, served
 from tests.support.s3.moto_server import served_moto
@@ -91,7 +91,7 @@ def open_at(
 ) -> Callable[[str], Store]:
     """Return a function that opens stores of the kind under test at sibling names, new to this test."""
     if kind == "local":
-        return lambda name: open_store(str(on_disk / name), Settings())
+        return lambda name: open_store(str(on_disk / name), load_settings())
     if kind in {"moto", "fake-s3"}:
         endpoint, destination = request.getfixturevalue(f"{kind.removesuffix('-s3')}_endpoint"), DESTINATION
         key, secret = "test", "test"
@@ -103,7 +103,7 @@ def open_at(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
     # moto answers some refusals with a 500, for which a retry is useless.
-    settings = Settings(
+    settings = load_settings(
         s3_endpoint_url=endpoint, s3_region="us-east-1", s3_max_attempts=1, s3_client=s3_client
     )
     folder = secrets.token_hex(8)

@@ -17,6 +17,7 @@ from typing import Final
 
 import psycopg
 import pytest
+from msgspec import structs
 
 from lockgate.storage_core.clock import SystemClock
 from lockgate.storage_core.commit.job_summary import list_jobs
@@ -64,7 +65,7 @@ class Scene:
         If the machine stalls for two seconds, a running driver loses its lease; then another one is started.
         """
         order = Order(
-            self.world.url, "etl", SLEEPER, {**self.world.settings.model_dump(), **SHORT}, pauses_at
+            self.world.url, "etl", SLEEPER, structs.replace(self.world.settings, **SHORT), pauses_at
         )
         while True:
             driver = PausedDriver(order)

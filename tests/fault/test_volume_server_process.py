@@ -26,7 +26,7 @@ from lockgate.storage_core.files.replicas.replica_check import Problem
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.process_journal import configured_journal
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from tests.support.files.volume_server import remote_volume
 from tests.support.processes.blob_server import RUN
 from tests.support.soak import rounds
@@ -39,10 +39,10 @@ WRITE = """
 import sys, time
 from lockgate.storage_core.errors import AlreadyExistsError
 from lockgate.storage_core.files.home_files import open_files
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 
 path, first, pause_s = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-with open_files(Settings(), writes=True) as files:
+with open_files(load_settings(), writes=True) as files:
     try:
         writer = files.create(path)
     except AlreadyExistsError:  # a writer may be killed before its first line
@@ -141,14 +141,14 @@ def content(files: Files, path: str) -> list[int]:
 
 def recovered(path: str) -> list[int]:
     """Recover a file whose writer has ended, and return its numbers."""
-    with open_files(Settings(), writes=True) as files:
+    with open_files(load_settings(), writes=True) as files:
         until(lambda: files.recovery.recover_lapsed() == [] and not files.status(path).is_open)
         assert list(files.check(path).findings()) == []
         return content(files, path)
 
 
 def journal() -> Journal:
-    found = configured_journal(Settings(), None)
+    found = configured_journal(load_settings(), None)
     assert found is not None
     return found
 
@@ -182,7 +182,7 @@ def test_a_writer_killed_at_any_time_loses_no_flushed_line_on_three_servers(serv
             while len(writer.told) < 3:
                 writer.line()
         killed_s = time.monotonic() + drawn.uniform(0, 0.4)
-        with open_files(Settings(), writes=False) as files:
+        with open_files(load_settings(), writes=False) as files:
             while time.monotonic() < killed_s:
                 content(files, "/events.log")
         told, _ = writer.end()
@@ -192,7 +192,7 @@ def test_a_writer_killed_at_any_time_loses_no_flushed_line_on_three_servers(serv
         survived += len(told)
         written = len(after)
     assert survived > 5
-    with open_files(Settings(), writes=False) as files:
+    with open_files(load_settings(), writes=False) as files:
         findings = list(files.check(verify=True).findings())
         assert [one for one in findings if one.problem is not Problem.LEFT_OVER] == []
         assert len(files.upkeep.statuses()) == len(servers)
@@ -217,7 +217,7 @@ def test_a_writer_that_was_stopped_beyond_its_lease_is_fenced_at_the_volumes(ser
     _, errors = writer.process.communicate(timeout=PATIENCE_S)
     assert b"FencedError" in errors
     assert len(held.members) == len(servers)
-    with open_files(Settings(), writes=False) as files:
+    with open_files(load_settings(), writes=False) as files:
         assert content(files, "/events.log") == after
         assert list(files.check(verify=True).findings()) == []
 
@@ -241,7 +241,7 @@ def test_a_server_that_hangs_is_dropped_and_its_late_requests_change_nothing(
     told, _ = writer.end()
     after = recovered("/events.log")
     assert told[-1] + 1 <= len(after) <= told[-1] + 2
-    with open_files(Settings(), writes=False) as files:
+    with open_files(load_settings(), writes=False) as files:
         found = [(one.volume, one.problem) for one in files.check(verify=True).findings()]
         assert found == [(servers[0].volume, Problem.LEFT_OVER)]
 
@@ -258,7 +258,7 @@ def test_a_server_killed_during_a_write_is_dropped_and_returns_with_replicas_tha
     away.start()  # at another port, with the replica as it was
     at = writer.line()
     until(lambda: writer.line() >= at + 5)
-    with open_files(Settings(), writes=True) as files:
+    with open_files(load_settings(), writes=True) as files:
         assert len(content(files, "/events.log")) >= at + 5
         (left,) = [one for one in files.check().findings() if one.volume == away.volume]
         assert left.problem is Problem.LEFT_OVER
@@ -267,7 +267,7 @@ def test_a_server_killed_during_a_write_is_dropped_and_returns_with_replicas_tha
     assert told[-1] + 1 <= len(after) <= told[-1] + 2
 
     assert output("volumes", "clean", "--yes") == "1 replica left over: 1 deleted, 0 kept\n"
-    with open_files(Settings(), writes=False) as files:
+    with open_files(load_settings(), writes=False) as files:
         assert list(files.check(verify=True).findings()) == []
         assert content(files, "/events.log") == after
     assert list(away.folder.glob("*.head")) == []

@@ -17,7 +17,7 @@ from lockgate.operators.audits import staged_rows
 from lockgate.operators.dag_run.job_handle import handle_of
 from lockgate.operators.jobs import JobCommitOperator
 from lockgate.storage_core.errors import ConflictError
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.workers.task_commit import commit_staged_task
 from tests.support.airflow.task_run import TaskRun
 from tests.support.workers.celery_worker import StagedJob
@@ -38,7 +38,7 @@ def main_module(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StagedJob:
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
-    staged = StagedJob(tmp_path, Settings(), audit=True)
+    staged = StagedJob(tmp_path, load_settings(), audit=True)
     for task in staged.task_ids:
         commit_staged_task(*staged.ids, task)
     return staged
@@ -250,7 +250,7 @@ def test_tasks_that_have_not_committed_get_no_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
-    staged = StagedJob(tmp_path, Settings())
+    staged = StagedJob(tmp_path, load_settings())
 
     with pytest.raises(AirflowFailException, match=r"6 of 6 tasks have not committed.*no verdict"):
         audit(staged, GOOD)

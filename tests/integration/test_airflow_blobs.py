@@ -22,7 +22,7 @@ from lockgate.operators.xcom.envelope import MARK, XComRow
 from lockgate.storage_core.blobs.logs.log_reader import LogReader
 from lockgate.storage_core.blobs.logs.log_versions import Log, LogVersion
 from lockgate.storage_core.blobs.open_blobs import open_blobs
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import open_store
 from lockgate.workers.broker.embedded_broker import broker_url
 from tests.support.airflow.services import Services, quoted, running_airflow, sure
@@ -60,7 +60,7 @@ def blob_store_url(root: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def settings(root: Path, blob_store_url: str) -> Settings:
-    return Settings(
+    return load_settings(
         home=root / "home",
         journal_url=f"sqlite:///{root}/journal.db",
         blob_dir=root / "blobs",

@@ -15,7 +15,7 @@ import pytest
 
 from examples.flights.processes.airflow_home import AirflowHome
 from lockgate import open_job
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from tests.support.airflow.home import create
 from tests.support.s3.real_server import environment, new_url
 
@@ -42,7 +42,7 @@ def test_a_scheduled_dag_reaches_s3_by_connections_in_the_database_and_shows_no_
     with monkeypatch.context() as patch:
         for name, value in server.items():
             patch.setenv(name, value)
-        job = open_job(destination, "abandoned", settings=Settings(journal_url=journal))
+        job = open_job(destination, "abandoned", settings=load_settings(journal_url=journal))
         job.attempt("t").open("a.txt").write(b"never completed")
         job.abort("for the sweep")
     home = AirflowHome(

@@ -13,7 +13,7 @@ import pytest
 from lockgate.storage_core.commit.open_or_attach import open_job
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
 from lockgate.storage_core.journal import open_journal
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from tests.support.postgres import Server
 
 pytestmark = [pytest.mark.soak, pytest.mark.integration, pytest.mark.requires("postgres")]
@@ -42,7 +42,7 @@ def tables(server: Server, database: str, schema: str) -> set[str]:
 
 def commit_a_row(url: str, folder: Path) -> int:
     """Commit a job whose lease and registration are in the journal; return its turn."""
-    settings = Settings(home=folder / "home", journal_url=url)
+    settings = load_settings(home=folder / "home", journal_url=url)
     with open_job(str(folder / "lake"), "sales", settings=settings) as job:
         with job.attempt("task") as attempt, attempt.open("part.txt") as file:
             file.write(b"row")

@@ -21,7 +21,7 @@ from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.journal import open_journal
-from lockgate.storage_core.settings import Settings, settings_in_effect
+from lockgate.storage_core.settings import Settings, load_settings, settings_in_effect
 from lockgate.storage_core.stores import open_store
 from lockgate.workers.celery_app import COMMIT_QUEUE, app
 from tests.support.airflow.services import Services, quoted, running_airflow, sure
@@ -42,7 +42,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def settings(root: Path) -> Settings:
-    return Settings(home=root / "home")
+    return load_settings(home=root / "home")
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ import pytest
 import redis
 
 from lockgate.storage_core.errors import MissingPartError, StoreUnavailableError
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.workers.broker import embedded_broker as broker
 from lockgate.workers.broker.embedded_broker import (
     broker_dir,
@@ -39,7 +39,7 @@ print(start_broker(load_settings()).pid)
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Iterator[Settings]:
-    settings = Settings(home=tmp_path / "home with a space")
+    settings = load_settings(home=tmp_path / "home with a space")
     yield settings
     stop_broker(settings)
 
@@ -171,7 +171,7 @@ def test_a_port_taken_by_another_program_is_given_up(
 
 
 def test_a_configured_broker_is_used_and_none_is_started(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path / "home", broker_url="redis://elsewhere:6379/3")
+    settings = load_settings(home=tmp_path / "home", broker_url="redis://elsewhere:6379/3")
 
     assert broker_url(settings) == "redis://elsewhere:6379/3"
     assert not (tmp_path / "home").exists()

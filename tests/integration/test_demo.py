@@ -15,7 +15,7 @@ from lockgate.storage_core.blobs.keys import is_blob_key
 from lockgate.storage_core.commit.destination.manifest import read_manifest
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.workers.broker.embedded_broker import find_broker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
@@ -67,7 +67,7 @@ def test_the_demo_ends_with_its_table_and_leaves_nothing_running(tmp_path: Path)
     assert (manifest.turn, manifest.rows) == (2, 336_776)
     assert [job.phase for job in list_jobs(str(destination))] == [JobPhase.COMMITTED] * 2
     assert [path for path in (home / "blobs").rglob("*") if is_blob_key(path.name)] == []
-    assert find_broker(Settings(home=home)) is None
+    assert find_broker(load_settings(home=home)) is None
     assert processes_of(home) == []
 
 

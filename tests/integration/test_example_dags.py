@@ -15,7 +15,7 @@ from examples.flights.processes.airflow_home import AirflowHome
 from examples.flights.processes.worker import running_broker, running_worker
 from lockgate import read_manifest
 from lockgate.storage_core.commit.job_summary import list_jobs
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from tests.support.airflow.home import create
 from tests.support.airflow.services import Services, quoted, running_airflow, sure
 from tests.support.postgres import Server
@@ -50,7 +50,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def settings(root: Path) -> Settings:
-    return Settings(home=root / "home")
+    return load_settings(home=root / "home")
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.journal.journal import open_journal
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.workers.task_commit import commit_staged_task
 from tests.support.airflow.task_run import TaskRun
 from tests.support.commit.destination import ManualClock, World, write
@@ -106,7 +106,7 @@ class FileScene:
         self.stack = ExitStack()
         journal = self.stack.enter_context(open_journal(f"sqlite:///{root}/journal.db", clock=self.clock))
         volume = self.stack.enter_context(LocalVolume(root / "volume", disk=self.disk))
-        self.files = Files(journal, {volume.id: volume}, Settings(home=root), block_bytes=100)
+        self.files = Files(journal, {volume.id: volume}, load_settings(home=root), block_bytes=100)
         self.stack.callback(self.files.close)
 
     def __enter__(self) -> FileScene:
@@ -231,7 +231,7 @@ def test_a_task_at_its_soft_time_limit_is_committed_once_when_it_is_sent_again(
     at = 0
     while True:
         at += 1
-        staged = StagedJob(tmp_path / str(at), Settings(), files=2)
+        staged = StagedJob(tmp_path / str(at), load_settings(), files=2)
         first, second = staged.task_ids
         with interrupted(SoftTimeLimitExceeded, at) as handler:
             commit_staged_task(*staged.ids, first)

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from lockgate import attach_job, open_job
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.ids import JobId
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from tests.support.cli import committed_job, lapsed_job, write
 from tests.support.soak import rounds
 
@@ -47,7 +47,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
-    return Settings()
+    return load_settings()
 
 
 @pytest.fixture

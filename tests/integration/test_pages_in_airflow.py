@@ -22,7 +22,7 @@ from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints, take_checkpoint
 from lockgate.storage_core.journal.process_journal import configured_journal
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from tests.support.airflow.pages import (
     PATIENCE_MS,
     framed,
@@ -58,7 +58,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def settings(root: Path) -> Settings:
-    return Settings(home=root / "home")
+    return load_settings(home=root / "home")
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from lockgate.operators.spark_process.process import SparkChild, SparkWork
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import open_store
 from lockgate.storage_core.stores.s3.credentials import FixedCredentials
 from tests.support.s3.real_server import environment, new_url
@@ -39,7 +39,7 @@ def connected(**changes: Any) -> Settings:
     """Return the settings of a task with a connection to the S3 server."""
     server = environment()
     credentials = FixedCredentials(server["AWS_ACCESS_KEY_ID"], server["AWS_SECRET_ACCESS_KEY"], None)
-    return Settings(
+    return load_settings(
         s3_endpoint_url=server["AWS_ENDPOINT_URL"], s3_region="us-east-1", **changes
     ).with_s3_credentials(credentials)
 

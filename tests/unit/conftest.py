@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from lockgate.storage_core.cli.root_command import build
 from lockgate.storage_core.journal import Journal, Leases, open_journal
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from tests.support.cli import Run
 from tests.support.commit.destination import ManualClock, World
 from tests.support.journal.checkpoints import JournalWorld
@@ -66,7 +66,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Return the settings of the environment, with a home directory of this test's own."""
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("LOCKGATE_DEBUG", raising=False)
-    return Settings()
+    return load_settings()
 
 
 @pytest.fixture
@@ -100,5 +100,5 @@ def guest(tmp_path: Path, quick: None) -> Iterator[Guest]:
     """Return an application with blobs below its test's directory."""
     from tests.support.workers.third_party_app import application
 
-    with application(Settings(home=tmp_path / "home", celery_threshold_bytes=1_000)) as guest:
+    with application(load_settings(home=tmp_path / "home", celery_threshold_bytes=1_000)) as guest:
         yield guest

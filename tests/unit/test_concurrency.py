@@ -12,8 +12,7 @@ from contextvars import ContextVar
 import pytest
 
 from lockgate.storage_core.concurrency import in_parallel, overlapping
-from lockgate.storage_core.settings import load_settings
-from lockgate.storage_core.settings.model import FAR_CALLS
+from lockgate.storage_core.settings import FAR_CALLS, load_settings
 
 
 class Store:
@@ -128,9 +127,9 @@ def test_no_more_threads_are_started_than_there_are_items() -> None:
 
 def test_a_parallelism_that_is_set_is_never_exceeded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOCKGATE_PARALLELISM", raising=False)
-    assert (load_settings().parallelism, load_settings().far_parallelism) == (16, FAR_CALLS)
+    assert (load_settings().near_calls, load_settings().far_calls) == (16, FAR_CALLS)
     monkeypatch.setenv("LOCKGATE_PARALLELISM", "16")
-    assert load_settings().far_parallelism == 16
+    assert load_settings().far_calls == 16
 
 
 class Far:

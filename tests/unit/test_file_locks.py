@@ -19,7 +19,7 @@ from lockgate.storage_core.blobs.keys import new_blob_key, new_upload_set
 from lockgate.storage_core.blobs.storage import local
 from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.file_locks import WAIT_S, WARN_AFTER_S, lock_exclusive, lock_shared, touch
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.workers.broker import embedded_broker
 from lockgate.workers.broker.embedded_broker import broker_dir, start_broker, stop_broker
 from tests.support.commit.destination import ManualClock
@@ -155,7 +155,7 @@ def test_a_lock_that_passes_from_holder_to_holder_makes_progress(tmp_path: Path,
 def test_the_broker_is_not_waited_for_without_a_limit(
     tmp_path: Path, clock: WaitingClock, call: Callable[[Settings], object]
 ) -> None:
-    settings, began_s = Settings(home=tmp_path), clock.monotonic_s()
+    settings, began_s = load_settings(home=tmp_path), clock.monotonic_s()
     with (
         lock_exclusive(broker_dir(settings) / "broker.lock"),
         pytest.raises(StoreUnavailableError, match=r"broker\.lock: the process with pid"),

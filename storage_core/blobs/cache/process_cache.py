@@ -62,17 +62,19 @@ class _ProcessCaches(Forkable):
     """Open caches of this process, by their settings; a fork keeps using them."""
 
     def __init__(self) -> None:
-        self._caches: dict[object, BlobCache] = {}
+        self._caches: list[tuple[Settings, BlobCache]] = []
         self._stack = ExitStack()
         self._lock = threading.Lock()
         FORKS.register(self)
 
     def get(self, settings: Settings) -> BlobCache:
-        key = settings.model_dump_json(), settings.s3_credentials
         with self._lock:
-            if key not in self._caches:
-                self._caches[key] = self._stack.enter_context(_open_cache(settings))
-            return self._caches[key]
+            for opened, cache in self._caches:
+                if opened == settings:
+                    return cache
+            cache = self._stack.enter_context(_open_cache(settings))
+            self._caches.append((settings, cache))
+            return cache
 
     def after_fork_in_child(self) -> None:
         self._lock = threading.Lock()

@@ -101,4 +101,4 @@ def delete_unpublished(
             for info in visible_files(folder.store)
             if short_id_in(info.key) == job.short_id and info.key not in published
         )
-        yield from in_parallel(drop, unpublished, settings.parallelism)
+        yield from in_parallel(drop, unpublished, settings.near_calls)

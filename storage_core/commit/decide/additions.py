@@ -156,7 +156,7 @@ def check_uploads(folder: JobFolder, planned: Additions, settings: Settings) -> 
                 return
 
     # A file tree is walked as a whole for each listing.
-    at_once = 1 if isinstance(folder.store, FileTree) else min(RANGES, settings.parallelism)
+    at_once = 1 if isinstance(folder.store, FileTree) else min(RANGES, settings.near_calls)
     ranges = planned.ranges(at_once)
     expected = len(closed) // len(ranges)
     for _ in in_parallel(read_range, ranges, at_once):
@@ -170,7 +170,7 @@ def check_uploads(folder: JobFolder, planned: Additions, settings: Settings) -> 
         return is_open(folder.store, upload) or folder.store.holds(upload)
 
     gone = sum(
-        not found for found in in_parallel(is_there, suspects, settings.parallelism, settings.far_parallelism)
+        not found for found in in_parallel(is_there, suspects, settings.near_calls, settings.far_calls)
     )
     if gone:
         raise UploadGoneError(

@@ -150,7 +150,7 @@ def freeze(
             conflicts with a key; or another destination above or below it has published or is publishing.
     """
     additions = draft.additions
-    with step("plan"), Together(settings.parallelism) as together:
+    with step("plan"), Together(settings.near_calls) as together:
         # Again, within the turn, because two destinations may have begun at once.
         check_others = partial(refuse_overlap, folder.store, settings, is_new=turn == 1)
         checked = together.start(check_others) if turn == 1 else None

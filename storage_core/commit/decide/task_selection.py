@@ -32,7 +32,7 @@ def sets_at_once(settings: Settings, listed: Sequence[ObjectInfo] = ()) -> int:
         listed: Pending sets in a listing; more of small ones are read at a time.
     """
     largest = max((info.size for info in listed), default=HELD_BYTES)
-    return min(max(SETS_AT_ONCE, HELD_BYTES // max(1, largest)), settings.parallelism)
+    return min(max(SETS_AT_ONCE, HELD_BYTES // max(1, largest)), settings.near_calls)
 
 
 @dataclass(frozen=True)

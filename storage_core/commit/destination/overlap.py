@@ -50,7 +50,7 @@ def refuse_overlap(store: Store, settings: Settings, *, is_new: bool = False) ->
     """
     if not is_new and DestinationLog(store).has_published():
         return
-    with Together(settings.parallelism) as together:
+    with Together(settings.near_calls) as together:
         first_below = together.start(lambda: next(destinations_below(store, settings), None))
         for above in destinations_above(store, settings):
             raise _below(store, above)
@@ -66,7 +66,7 @@ def destinations_above(store: Store, settings: Settings) -> Iterator[Store]:
         for folder in _folders_above(url):
             above = open_store(folder, settings)
             folders.setdefault(canonical_url(above), above)
-    in_use = in_order(_is_in_use, folders.values(), settings.parallelism)
+    in_use = in_order(_is_in_use, folders.values(), settings.near_calls)
     yield from compress(folders.values(), in_use)
 
 

@@ -245,4 +245,6 @@ def _claim_record(
         deadline_s=now_s,
     )
     with suppress(AlreadyExistsError):  # it is enough that there is one: its content is for people
-        retry_while_busy(OutcomeUnknownError)(folder.store.create, folder.key("lease.json"), encode(record))
+        retry_while_busy(OutcomeUnknownError).call(
+            folder.store.create, folder.key("lease.json"), encode(record)
+        )

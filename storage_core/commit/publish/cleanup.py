@@ -70,7 +70,7 @@ def abort_uploads(
         return FileResult(key=upload[0], result="aborted")
 
     with step("abort-uploads"):
-        yield from in_parallel(abort, own(), settings.parallelism, settings.far_parallelism)
+        yield from in_parallel(abort, own(), settings.near_calls, settings.far_calls)
 
 
 def _uploads_of_pending_sets(folder: JobFolder, marks: Marks) -> Iterator[tuple[str, str]]:

@@ -66,7 +66,7 @@ def finish(context: CommitContext, decision: Decision, plan: Plan, publication: 
         published.add(file)
     with step("checkpoint"):
         DestinationLog(context.store).keep_checkpoint(outcome.turn)
-    with Together(context.settings.parallelism) as together:
+    with Together(context.settings.near_calls) as together:
         with step("success"):
             written = together.start(partial(write_success, context, published, publication.success))
         return end(
@@ -87,8 +87,8 @@ def remove_replaced(context: CommitContext, plan: Plan) -> None:
         for removed in in_parallel(
             lambda file: _remove(context, file),
             plan.all_removals(),
-            context.settings.parallelism,
-            context.settings.far_parallelism,
+            context.settings.near_calls,
+            context.settings.far_calls,
         ):
             context.report.add(removed)
 
@@ -142,7 +142,7 @@ def end(
         retained_until_s=retained_until_s,
     )
     is_over = all_dropped and not retained_until_s
-    with Together(context.settings.parallelism) as together, step("end"):
+    with Together(context.settings.near_calls) as together, step("end"):
         # The report is written before the marker, so a job with a marker has a report. If several processes
         # finish the job, the last report stays.
         context.store.put(context.folder.key("report.json"), encode(report))
@@ -188,7 +188,7 @@ def _remove(context: CommitContext, file: RemovedFile) -> FileResult:
     try:
         if context.store.capabilities.conditional_delete:
             # Retry after a lost answer too: a delete by version cannot delete a later version.
-            retry_while_busy(OutcomeUnknownError)(context.store.delete, key, if_version=file.version)
+            retry_while_busy(OutcomeUnknownError).call(context.store.delete, key, if_version=file.version)
         elif file.managed:
             context.store.delete(key)  # the name of a managed file is never used for another file
         else:

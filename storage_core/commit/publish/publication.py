@@ -59,7 +59,7 @@ def publish(context: CommitContext, decision: Decision, plan: Plan) -> Publicati
     if plan.head.turn != decision.turn:
         key = context.folder.key("COMMIT_STARTED")
         raise MalformedRecordError(f"{key}: field turn is {decision.turn}, its plan's {plan.head.turn}")
-    with Together(context.settings.parallelism) as together:
+    with Together(context.settings.near_calls) as together:
         with step("success"):
             success = together.start(lambda: _unless_refused(earlier_success, context.store))
         with step("outcome-lists"):

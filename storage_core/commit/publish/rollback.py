@@ -76,15 +76,15 @@ def revert_plan(context: CommitContext, plan: Plan, *, exclude: Container[str] =
         for _ in in_parallel(
             lambda file: _abort(context, file),
             files(),
-            context.settings.parallelism,
-            context.settings.far_parallelism,
+            context.settings.near_calls,
+            context.settings.far_calls,
         ):
             pass
         for outcome in in_parallel(
             lambda file: _revert_file(context, file),
             files(),
-            context.settings.parallelism,
-            context.settings.far_parallelism,
+            context.settings.near_calls,
+            context.settings.far_calls,
         ):
             context.report.add(outcome)
 

@@ -70,7 +70,7 @@ def complete_shard(
             clock=clock,
         )
         uploads = (file.upload for file in files)
-        completed = completions.run(uploads, settings.parallelism, settings.far_parallelism)
+        completed = completions.run(uploads, settings.near_calls, settings.far_calls)
         lost = {}
         with closing(completed):  # if `progress` raises, no call stays under way
             for done, (key, why_lost) in enumerate(completed, start=1):

@@ -181,7 +181,7 @@ def write_success(
             if current_version is None:
                 create(context.store, layout.SUCCESS, data)
             elif context.store.capabilities.conditional_put:
-                retry_while_busy()(context.store.put, layout.SUCCESS, data, if_version=current_version)
+                retry_while_busy().call(context.store.put, layout.SUCCESS, data, if_version=current_version)
             else:
                 context.store.put(layout.SUCCESS, data)
         except (AlreadyExistsError, PreconditionFailedError, OutcomeUnknownError):

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
-
 from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES, R, decode, encode
 from lockgate.storage_core.errors import (
     AccessDeniedError,
@@ -21,6 +19,7 @@ from lockgate.storage_core.errors import (
     StateLostError,
     StoreUnavailableError,
 )
+from lockgate.storage_core.retry import Retry
 from lockgate.storage_core.stores import Store
 
 CLAIM_TRIES: Final = 5
@@ -56,20 +55,20 @@ def create(store: Store, key: str, data: bytes) -> None:
         StoreUnavailableError: The store was busy for too long; nothing was created.
         OutcomeUnknownError: The call got no answer; read the object back.
     """
-    retry_while_busy()(store.create, key, data)
+    retry_while_busy().call(store.create, key, data)
 
 
-def retry_while_busy(*also: type[LockgateError]) -> Retrying:
+def retry_while_busy(*also: type[LockgateError]) -> Retry:
     """Return a retry policy with back-off for calls that a busy store refuses.
 
     Args:
         also: Further errors after which the call may be retried.
     """
-    return Retrying(
-        retry=retry_if_exception_type((StoreUnavailableError, *also)),
-        stop=stop_after_attempt(CREATE_TRIES),
-        wait=wait_random_exponential(multiplier=0.1, max=5),
-        reraise=True,
+    return Retry(
+        lambda error: isinstance(error, (StoreUnavailableError, *also)),
+        tries=CREATE_TRIES,
+        pause_s=0.1,
+        longest_pause_s=5,
     )
 
 

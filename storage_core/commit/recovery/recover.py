@@ -217,7 +217,7 @@ def recover_jobs(
         The result of each job when it is done; `detail` has the message if it could not be recovered.
     """
     recover = partial(_recover_one, dry_run=dry_run, settings=settings, clock=clock)
-    results = in_parallel(recover, jobs, min(JOBS_AT_ONCE, settings.parallelism))
+    results = in_parallel(recover, jobs, min(JOBS_AT_ONCE, settings.near_calls))
     for done, result in enumerate(results, start=1):
         progress("recover", done, len(jobs))
         yield result

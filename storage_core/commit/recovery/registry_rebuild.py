@@ -96,7 +96,7 @@ def rescan(
             leases = {JobId(job) for destination, job in leased(reading) if destination == url}
         listing = list_job_folders(store)
         differences = _differences(
-            store, listing, registered, leases, parallelism=settings.parallelism, progress=progress
+            store, listing, registered, leases, parallelism=settings.near_calls, progress=progress
         )
         for batch in in_pages(differences, BATCH):
             errors = {} if dry_run else _write(journal, store, batch)

@@ -172,9 +172,7 @@ def _abort(store: Store, uploads: Sequence[OpenUpload], settings: Settings, prog
     def abort(upload: OpenUpload) -> None:
         store.abort_upload(upload.key, upload.upload_id)
 
-    for done, _ in enumerate(
-        in_parallel(abort, uploads, settings.parallelism, settings.far_parallelism), start=1
-    ):
+    for done, _ in enumerate(in_parallel(abort, uploads, settings.near_calls, settings.far_calls), start=1):
         progress("abort uploads", done, len(uploads))
 
 

@@ -20,8 +20,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from tenacity import Retrying
-
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES, digest
 from lockgate.storage_core.commit.records.create_if_absent import retry_while_busy
@@ -35,6 +33,7 @@ from lockgate.storage_core.errors import (
     UnsupportedStoreError,
 )
 from lockgate.storage_core.journal.claims import Claims
+from lockgate.storage_core.retry import Retry
 from lockgate.storage_core.stores import ObjectInfo, PendingUpload, Store
 from lockgate.storage_core.stores.instrumented import InstrumentedStore
 from lockgate.storage_core.stores.protocol import DeleteFailure, check_key
@@ -79,7 +78,7 @@ class ArbitratedStore(InstrumentedStore):
             raise self._unsupported("create only what is absent", key)
         body = self._body(key, data)
         try:
-            _retry_while_unavailable()(self.claims.take, key, body)
+            _retry_while_unavailable().call(self.claims.take, key, body)
         except AlreadyExistsError:
             self._complete_copy(key)
             self._delete_long_body(key, body)
@@ -129,7 +128,7 @@ class ArbitratedStore(InstrumentedStore):
 
     def _complete_copy(self, key: str) -> bool:
         """Write the missing copy of a claimed name; return whether the name is claimed."""
-        body = _retry_while_unavailable()(self.claims.find, key) if _is_arbitrated(key) else None
+        body = _retry_while_unavailable().call(self.claims.find, key) if _is_arbitrated(key) else None
         if body is None:
             return False
         if not self._exists(key):
@@ -141,7 +140,7 @@ class ArbitratedStore(InstrumentedStore):
     def _copy(self, key: str, data: bytes, body: str) -> ObjectInfo:
         try:
             # Retry after a lost answer too: every process writes the same bytes.
-            made = retry_while_busy(OutcomeUnknownError)(self.put, key, data)
+            made = retry_while_busy(OutcomeUnknownError).call(self.put, key, data)
         except NotAppliedError as error:
             raise OutcomeUnknownError(
                 f"{self.url}/{key}: journal {self.claims.journal.url} holds the name, and the store refused "
@@ -193,7 +192,7 @@ class ArbitratedStore(InstrumentedStore):
     def _release(self, keys: Sequence[str]) -> None:
         arbitrated = [key for key in keys if _is_arbitrated(key)]
         if arbitrated:
-            _retry_while_unavailable()(self.claims.release, arbitrated)
+            _retry_while_unavailable().call(self.claims.release, arbitrated)
 
     def _unsupported(self, what: str, key: str) -> UnsupportedStoreError:
         return UnsupportedStoreError(
@@ -212,7 +211,7 @@ def _is_arbitrated(key: str) -> bool:
     return key.startswith(layout.ROOT) and _UNDISPUTED.fullmatch(key) is None
 
 
-def _retry_while_unavailable() -> Retrying:
+def _retry_while_unavailable() -> Retry:
     """Return a retry policy for a journal in failover, which applied nothing."""
     return retry_while_busy(JournalUnavailableError)
 

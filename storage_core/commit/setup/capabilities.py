@@ -102,7 +102,7 @@ def arbiter_for(store: Store, settings: Settings, clock: Clock) -> Journal:
 
 
 def _first_seen(store: Store, settings: Settings, clock: Clock) -> StoreRecord:
-    report = probe(store, at_once=settings.parallelism)
+    report = probe(store, at_once=settings.near_calls)
     for finding in report.findings:
         if not finding.ok:
             LOG.warning("%s: %s: %s", store.url, finding.name, finding.detail)

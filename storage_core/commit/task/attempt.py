@@ -95,7 +95,7 @@ class Attempt:
         self._headers: dict[str, _FileHeaders] = {}
         self._opened: dict[str, BinaryIO] = {}
         self._executor = ThreadPoolExecutor(
-            max_workers=settings.parallelism, thread_name_prefix="lockgate-part"
+            max_workers=settings.near_calls, thread_name_prefix="lockgate-part"
         )
         self._directories: list[Path] = []
         self._all_visible = False
@@ -267,7 +267,7 @@ class Attempt:
         """
         with step("show"):
             for _ in in_parallel(
-                lambda file: publish_early(self._folder, file.upload), files, self._settings.parallelism
+                lambda file: publish_early(self._folder, file.upload), files, self._settings.near_calls
             ):
                 pass
 

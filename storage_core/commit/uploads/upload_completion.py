@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
-from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_exponential
-
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.concurrency import in_parallel, overlapping, raise_error
 from lockgate.storage_core.errors import (
@@ -26,6 +24,7 @@ from lockgate.storage_core.stores import PendingUpload, Store
 from lockgate.storage_core.stores.protocol import SendCompletion
 
 RESOLVE_TRIES: Final = 5
+RESOLVE_PAUSE_S: Final = 0.2
 NOT_ABOUT_THE_FILE: Final = (AccessDeniedError, UnsupportedStoreError, ObjectNotFoundError)
 """Refusals that an operator can fix (a permission, a bucket): the job stays decided, and no file is lost."""
 
@@ -118,16 +117,15 @@ class Completions:
         upload, error = tried
         if error is None:
             return upload.key, None  # mostly so, without what the repetition costs
-        for attempt in _until_resolved(self.clock):
-            with attempt:
-                if attempt.retry_state.attempt_number > 1:
-                    error = self._try(upload).error
-                    if error is None:
-                        return upload.key, None
-                is_last = attempt.retry_state.attempt_number == RESOLVE_TRIES
-                is_completed = _is_completed(self.store, upload, error, last=is_last)
-                if is_completed is not None:
-                    return upload.key, None if is_completed else f"there is no object of its upload: {error}"
+        for number in range(RESOLVE_TRIES):
+            if number > 0:
+                self.clock.sleep(RESOLVE_PAUSE_S * 2 ** (number - 1))
+                error = self._try(upload).error
+                if error is None:
+                    return upload.key, None
+            is_completed = _is_completed(self.store, upload, error, last=number == RESOLVE_TRIES - 1)
+            if is_completed is not None:
+                return upload.key, None if is_completed else f"there is no object of its upload: {error}"
         raise OutcomeUnknownError(
             f"{self.store.url}/{upload.key}: completing it was tried {RESOLVE_TRIES} times; it is unknown "
             f"whether it is visible ({error}); nothing was deleted; run recovery for its job"
@@ -139,17 +137,6 @@ class _Tried(NamedTuple):
 
     upload: PendingUpload
     error: LockgateError | None
-
-
-def _until_resolved(clock: Clock) -> Retrying:
-    """Return a retry policy with back-off. An exception ends the tries; running out of tries raises none."""
-    return Retrying(
-        sleep=clock.sleep,
-        stop=stop_after_attempt(RESOLVE_TRIES),
-        wait=wait_exponential(multiplier=0.2),
-        retry=retry_if_result(lambda _: True),
-        retry_error_callback=lambda _: None,
-    )
 
 
 def _is_completed(store: Store, pending: PendingUpload, error: LockgateError, *, last: bool) -> bool | None:

@@ -80,7 +80,7 @@ def measure_uploads(
         index for index, upload in enumerate(uploads) if upload.size is None and upload.action in actions
     ]
     sizes: dict[int, int | None] = {}
-    for index, size in in_parallel(request_size, unknown, settings.parallelism, settings.far_parallelism):
+    for index, size in in_parallel(request_size, unknown, settings.near_calls, settings.far_calls):
         sizes[index] = size
         progress("measure uploads", len(sizes), len(unknown))
     for index, upload in enumerate(uploads):

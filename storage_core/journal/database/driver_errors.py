@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from lockgate.storage_core.errors import (
     InvalidInputError,
@@ -16,13 +15,12 @@ from lockgate.storage_core.errors import (
     NotAppliedError,
     OutcomeUnknownError,
 )
+from lockgate.storage_core.retry import Retry
 
 
 class TransactionUndoneError(JournalUnavailableError):
     """The database rolled back a transaction. Nothing was applied; a retry may succeed at once."""
 
-
-_TRIES: Final = 4
 
 _UNDONE: Final = frozenset({"40001", "40P01"})
 """SQLSTATEs of a serialization failure and a deadlock."""
@@ -99,15 +97,13 @@ _REMEDIES: Final[Sequence[tuple[tuple[str, ...], type[NotAppliedError], str]]] =
     ),
 )
 
-
-def tries() -> Retrying:
-    """Return the tries of an idempotent transaction: again after a rollback or a commit without answer."""
-    return Retrying(
-        retry=retry_if_exception_type((OutcomeUnknownError, TransactionUndoneError)),
-        stop=stop_after_attempt(_TRIES),
-        wait=wait_random_exponential(multiplier=0.05, max=1.0),
-        reraise=True,
-    )
+TRANSACTION_TRIES: Final = Retry(
+    lambda error: isinstance(error, (OutcomeUnknownError, TransactionUndoneError)),
+    tries=4,
+    pause_s=0.05,
+    longest_pause_s=1.0,
+)
+"""Tries of an idempotent transaction: again after a rollback or a commit without answer."""
 
 
 def to_lockgate_error(name: str, error: Exception) -> NotAppliedError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import select
 import sqlite3
 import threading
@@ -15,7 +16,6 @@ from psycopg.abc import PQGen
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DisconnectionError
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from lockgate.storage_core.errors import InvalidInputError, JournalUnavailableError, StateLostError
 
@@ -270,14 +270,15 @@ def _check_durability(connection: psycopg.Connection) -> None:
 
 def _write_ahead(connection: sqlite3.Connection, path: Path, busy_s: float) -> None:
     """Enable the write-ahead log; retry, because SQLite does not wait if two connections do so at once."""
-    for attempt in Retrying(
-        retry=retry_if_exception(lambda error: "is locked" in str(error)),
-        stop=stop_after_delay(busy_s),
-        wait=wait_random_exponential(multiplier=0.005, max=0.1),
-        reraise=True,
-    ):
-        with attempt:
+    gives_up_s = time.monotonic() + busy_s
+    while True:
+        try:
             (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+            break
+        except sqlite3.OperationalError as error:
+            if "is locked" not in str(error) or time.monotonic() >= gives_up_s:
+                raise
+        time.sleep(random.uniform(0.005, 0.1))  # noqa: S311 - so that they do not meet again
     if mode != "wal":
         raise JournalUnavailableError(
             f"journal {path}: its file system cannot keep a write-ahead log; nothing was applied; put it on "

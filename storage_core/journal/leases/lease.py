@@ -18,7 +18,7 @@ from sqlalchemy import exists, or_, select
 
 from lockgate.storage_core.failpoints import FAILPOINTS, current_step
 from lockgate.storage_core.journal import metrics
-from lockgate.storage_core.journal.database.driver_errors import tries
+from lockgate.storage_core.journal.database.driver_errors import TRANSACTION_TRIES
 from lockgate.storage_core.journal.database.row_access import columns_of, rows_of
 from lockgate.storage_core.journal.database.schema import HOLDER, LEASE
 from lockgate.storage_core.journal.entries.lease_entries import (
@@ -117,9 +117,7 @@ class Leases:
         Raises:
             StateLostError: The database was replaced; nothing was renewed.
         """
-        for attempt in tries():
-            with attempt:
-                alive = self._renewed(holder, held)
+        alive = TRANSACTION_TRIES.call(self._renewed, holder, held)
         lost = [resource for resource in held if resource not in alive]
         return {resource: fenced(resource, held[resource], self._row(resource)) for resource in lost}
 

@@ -122,7 +122,4 @@ def _job(schema: StructType, partition_by: Sequence[str], options: WriteOptions)
 
 def settings_for(options: WriteOptions) -> Settings:
     """Return the settings of this process, with the part size from the options."""
-    settings = load_settings()
-    if options.part_bytes is None:
-        return settings
-    return settings.model_copy(update={"part_bytes": options.part_bytes})
+    return load_settings() if options.part_bytes is None else load_settings(part_bytes=options.part_bytes)

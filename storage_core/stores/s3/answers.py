@@ -7,16 +7,13 @@ ends behind the head for an empty body. An empty listing or a missing error woul
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from botocore.exceptions import HTTPClientError
 from botocore.utils import parse_timestamp
-from tenacity import Retrying
-
-T = TypeVar("T")
 
 _ROOTS: Final[Mapping[str, Set[bytes]]] = {
     "AbortMultipartUpload": {b"AbortMultipartUploadResult", b"AbortMultipartUploadOutput"},
@@ -167,18 +164,3 @@ def timestamp(value: Any) -> datetime:
         with suppress(ValueError):
             return datetime.fromisoformat(value)
     return parse_timestamp(value)
-
-
-def repeated(attempts: Retrying, call: Callable[[], T]) -> T:
-    """Make a call, and enter tenacity only if it fails, because that costs as much as a short call."""
-    try:
-        return call()
-    except Exception as error:  # noqa: BLE001 - `attempts` decides
-        failures = [error]
-
-    def attempt() -> T:
-        if failures:
-            raise failures.pop()
-        return call()
-
-    return attempts(attempt)

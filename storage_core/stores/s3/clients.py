@@ -59,7 +59,7 @@ class _Connection(NamedTuple):
     s3_max_attempts: int
     s3_client: str
     s3_credentials: Callable[[], Credentials | None] | None
-    far_parallelism: int
+    far_calls: int
 
 
 class GivenCredentials(CredentialProvider):
@@ -97,11 +97,11 @@ class LostTries(threading.local):
         if caught_exception is not None and not is_never_sent(caught_exception):
             self.seen = True
 
-    def note_error(self, error: BaseException) -> None:
+    def note_error(self, error: Exception) -> None:
         """Note the error of an attempt that CRT sent."""
         if isinstance(error, ClientError):
             self.note(response=(None, dict(error.response)))
-        elif isinstance(error, Exception):
+        else:
             self.note(caught_exception=error)
 
 
@@ -207,7 +207,7 @@ def _new_clients(connection: _Connection) -> Clients:
         knows_server=not bundle,
         connect_timeout_s=min(_CONNECT_TIMEOUT_S, connection.s3_timeout_s),
         timeout_s=connection.s3_timeout_s,
-        parallelism=connection.far_parallelism,
+        parallelism=connection.far_calls,
     )
     network = Network(
         lambda other: _client(session, connection, other or region, tries=1),
@@ -242,7 +242,7 @@ def _client(session: boto3.Session, connection: _Connection, region: str, *, tri
         connect_timeout=min(_CONNECT_TIMEOUT_S, connection.s3_timeout_s),
         read_timeout=connection.s3_timeout_s,
         retries={"mode": "standard", "total_max_attempts": tries},
-        max_pool_connections=connection.far_parallelism,
+        max_pool_connections=connection.far_calls,
         s3={"addressing_style": "path" if path_style else "auto"},
         user_agent_extra="lockgate",
         signature_version=UNSIGNED if connection.s3_anonymous else None,

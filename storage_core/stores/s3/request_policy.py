@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from botocore.exceptions import IncompleteReadError, ResponseStreamingError
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 from urllib3.exceptions import HTTPError
 
 from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError, UploadGoneError
+from lockgate.storage_core.retry import Retry
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores.protocol import check_key, check_listed_key
-from lockgate.storage_core.stores.s3.answers import CutAnswerError, repeated
+from lockgate.storage_core.stores.s3.answers import CutAnswerError
 from lockgate.storage_core.stores.s3.clients import Clients, clients_for
 from lockgate.storage_core.stores.s3.errors import RequestInfo, translated
 
@@ -49,11 +49,11 @@ class RequestPolicy:
         self._settings = settings
         self._process_id = 0
         self._made: Clients | None = None
-        self._attempts = Retrying(
-            retry=retry_if_exception_type(_CUT),
-            stop=stop_after_attempt(settings.s3_max_attempts),
-            wait=wait_random_exponential(multiplier=0.1, max=5),
-            reraise=True,
+        self._reads = Retry(
+            lambda error: isinstance(error, _CUT),
+            tries=settings.s3_max_attempts,
+            pause_s=0.1,
+            longest_pause_s=5,
         )
 
     def key(self, key: str) -> str:
@@ -81,8 +81,7 @@ class RequestPolicy:
             call: Sends the request and reads the body of the answer.
         """
         with translated(self._info(operation, key, changes=False)):
-            clients = self._clients()
-            return repeated(self._attempts, lambda: call(clients))
+            return self._reads.call(call, self._clients())
 
     @contextmanager
     def once(self, operation: str, key: str, *, if_absent: bool = False) -> Iterator[Clients]:

@@ -18,7 +18,7 @@ from lockgate.storage_core.errors import FencedError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
 from lockgate.storage_core.journal.checkpoint.verify import verify
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from tests.model.blobs.harness import AT_LEAST_RENEWED_S, PART_BYTES, BlobServerUnderTest, Strike
 from tests.model.blobs.model import HARD_S, INTERVAL_S, BlobsModel, KnownBlob
 from tests.support.commit.destination import Crash
@@ -337,7 +337,7 @@ class BlobsMachine(BlobServerUnderTest):
         assert [one for page in ha.open_uploads() for one in page] == []
         assert self.model.sets == {}
         assert self.model.final == {}
-        checkpoints = open_checkpoints(Settings(home=self.root / "home"))
+        checkpoints = open_checkpoints(load_settings(home=self.root / "home"))
         with self.journal.reading() as reading:
             verify(reading, checkpoints).check()
 

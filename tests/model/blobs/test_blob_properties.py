@@ -30,7 +30,7 @@ def tmp_path(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove the pauses between retries of a transaction, and syncs: here processes die, not machines."""
-    monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("lockgate.storage_core.retry.time.sleep", lambda seconds: None)
     monkeypatch.setattr(os, "fsync", lambda file: None)
 
 

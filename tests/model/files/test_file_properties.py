@@ -26,7 +26,7 @@ from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
 from lockgate.storage_core.files.volumes.server.app import volume_app
 from lockgate.storage_core.files.writing.writer import Writer
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores import Store, open_store
 from tests.support.blobs.http_server import serving
 from tests.support.commit.destination import ManualClock
@@ -262,7 +262,8 @@ def test_file_properties_over_volumes_in_buckets(tmp_path: Path) -> None:
     class OverS3Volumes(FileMachine):
         def make_volumes(self) -> Mapping[VolumeId, MemoryVolume | FaultyVolume]:
             return {
-                name: self.start(open_store(str(tmp_path / str(next(folders))), Settings())) for name in NAMES
+                name: self.start(open_store(str(tmp_path / str(next(folders))), load_settings()))
+                for name in NAMES
             }
 
         def start(self, bucket: Store) -> FaultyVolume:

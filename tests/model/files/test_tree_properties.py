@@ -22,7 +22,7 @@ from lockgate.storage_core.files.namespace.rows import Block, File, Inode, Membe
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.journal import Journal, open_journal
 from lockgate.storage_core.journal.entries.lease_entries import Lease
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from tests.support.commit.destination import ManualClock
 from tests.support.files.memory_volume import MemoryVolume
 from tests.support.postgres import Server
@@ -52,7 +52,7 @@ class Tree(RuleBasedStateMachine):
         url = self.url or f"sqlite:///{Path(self.folder.name) / 'journal.db'}"
         self.journal = open_journal(url, f"example-{next(EXAMPLES)}", clock=ManualClock())
         self.volumes = {VolumeId(name): MemoryVolume() for name in "xy"}
-        self.files = Files(self.journal, self.volumes, Settings(), block_bytes=4)
+        self.files = Files(self.journal, self.volumes, load_settings(), block_bytes=4)
 
     def teardown(self) -> None:
         if hasattr(self, "files"):

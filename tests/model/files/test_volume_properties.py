@@ -38,7 +38,7 @@ from lockgate.storage_core.files.namespace.registered_volumes import RegisterVol
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.journal import open_journal
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from tests.support.commit.destination import Crash, ManualClock, dying
 from tests.support.files.faulty_volumes import FAULTS, places
 from tests.support.postgres import Server
@@ -282,7 +282,7 @@ class VolumeMachine(RuleBasedStateMachine):
         self.folder.cleanup()
 
     def _process(self) -> Files:
-        return Files(self.journal, self.volumes, Settings(), block_bytes=7)
+        return Files(self.journal, self.volumes, load_settings(), block_bytes=7)
 
     def _die(self) -> None:
         """End the process and begin another one."""

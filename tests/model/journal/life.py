@@ -20,7 +20,7 @@ from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores import open_store
 from tests.model.journal.machine import JournalMachine, processes, table
 from tests.model.journal.model import JournalModel, Table, without_renewals
@@ -43,7 +43,7 @@ class JournalLifeMachine(JournalMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        store = open_store(str(self.root / "checkpoints"), Settings(home=self.root, journal_url="none"))
+        store = open_store(str(self.root / "checkpoints"), load_settings(home=self.root, journal_url="none"))
         self.checkpoints = Checkpoints(store, self.name)
         self.kept: dict[Stamp, JournalModel] = {}
         self.verified: set[Stamp] = set()

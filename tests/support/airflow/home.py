@@ -15,7 +15,7 @@ import pytest
 
 from examples.flights.processes.airflow_home import AirflowHome
 from examples.flights.processes.worker import running_broker, running_worker
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
     root = tmp_path_factory.mktemp("airflow")
     allowed = json.dumps([str(tmp_path_factory.getbasetemp())])
     environment = {"LOCKGATE_HOME": str(root / "home"), "LOCKGATE_TRIGGER_DESTINATIONS": allowed}
-    settings = Settings(home=root / "home")
+    settings = load_settings(home=root / "home")
     home = AirflowHome(root / "airflow", environment)
     create(home)
     with running_broker(settings), running_worker(root / "worker.log", environment):

@@ -17,7 +17,7 @@ from pyarrow import parquet
 
 from examples.flights.processes.worker import running_broker
 from lockgate.operators.dag_files import install_stubs
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from tests.support.airflow.services import Services, running_airflow
 
 PATIENCE_MS: Final = 120_000
@@ -59,7 +59,7 @@ def running_pages(root: Path, database: str) -> Iterator[Services]:
         "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",
     }
     with (
-        running_broker(Settings(home=root / "home")),
+        running_broker(load_settings(home=root / "home")),
         running_airflow(root, dags, environment, roles=ROLES, database=database) as services,
         services.process("triggerer", "triggerer", "--skip-serve-logs"),
     ):

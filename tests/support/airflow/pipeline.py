@@ -22,7 +22,7 @@ from examples.flights.processes.children import ended
 from examples.flights.processes.worker import running_broker
 from lockgate.storage_core.commit.destination.manifest import read_manifest
 from lockgate.storage_core.commit.job_summary import list_jobs
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import open_store
 from lockgate.workers.broker.embedded_broker import broker_url
 from tests.support.airflow.services import Services, quoted, sure
@@ -211,13 +211,15 @@ def running_pipeline(
     journal = database.new_database(f"journal_{executor.lower()}")
     metadata = database.new_database(f"airflow_{executor.lower()}").replace("://", "+psycopg://")
     home = AirflowHome(root / "airflow")
-    embedded = Settings(home=root / "home")
+    embedded = load_settings(home=root / "home")
     with running_broker(embedded), ExitStack() as ends:
         broker = broker_url(embedded)
-        lockgate = {"home": str(root / "home"), "journal_url": journal, "broker_url": broker}
+        settings = load_settings(home=root / "home", journal_url=journal, broker_url=broker)
         environment = {
             **home._settings(),
-            **{f"LOCKGATE_{name.upper()}": value for name, value in lockgate.items()},
+            "LOCKGATE_HOME": str(settings.home),
+            "LOCKGATE_JOURNAL_URL": journal,
+            "LOCKGATE_BROKER_URL": broker,
             "LOCKGATE_REDELIVERY_S": "10",
             "LOCKGATE_TRIGGER_SOURCES": json.dumps([str(root), os.environ["LOCKGATE_TEST_S3_URL"]]),
             **({"LOCKGATE_SPARK_S3_JARS": str(JARS)} if JARS.exists() else {}),
@@ -248,7 +250,7 @@ def running_pipeline(
             services=services,
             executor=executor,
             root=root,
-            settings=Settings.model_validate(lockgate),
+            settings=settings,
             database=database,
             s3=s3,
             commands=_commands(port),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -25,7 +23,7 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.leases import renewer
 from lockgate.storage_core.journal.process_journal import configured_journal
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import Store, open_store
 
 RENEWERS = {heartbeat.RENEWER, renewer.RENEWER}
@@ -94,8 +92,7 @@ class World:
             "journal_url": "none",
             **self.options,
         }
-        environment = (item for item in os.environ.items() if item[0].startswith("LOCKGATE_"))
-        return _settings(tuple(chosen.items()), tuple(environment))
+        return load_settings(**chosen)
 
     def with_journal(self) -> World:
         """The same destination, whose jobs have their leases in a journal below home."""
@@ -159,22 +156,6 @@ class World:
 
     def open_uploads(self) -> list[str]:
         return [info.key for page in self.store.upload_pages() for info in page]
-
-
-@lru_cache(maxsize=256)
-def _settings(chosen: tuple[tuple[str, object], ...], environment: tuple[tuple[str, str], ...]) -> Settings:
-    """Read the settings once per environment and folder, because that takes as long as some recoveries."""
-    values = dict(chosen)
-    home = values.pop("home")
-    return _settings_without_home(tuple(values.items()), environment).model_copy(update={"home": home})
-
-
-@lru_cache(maxsize=256)
-def _settings_without_home(
-    chosen: tuple[tuple[str, object], ...],
-    environment: tuple[tuple[str, str], ...],
-) -> Settings:
-    return Settings(**dict(chosen))  # type: ignore[arg-type]
 
 
 @contextmanager

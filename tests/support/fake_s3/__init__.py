@@ -3,7 +3,7 @@
 botocore is answered before it opens a socket, so `S3Store`, boto3 and botocore run in full:
 
     with served(FakeS3(clock=clock)) as endpoint:
-        store = open_store("s3://lake/sales", Settings(s3_endpoint_url=endpoint))
+        store = open_store("s3://lake/sales", load_settings(s3_endpoint_url=endpoint))
 
 It counts requests, takes its time from an injected clock, has a configurable page size, keeps or breaks
 conditions as real stores do (`Options`), and fails on purpose at a request's number or at the nth of an

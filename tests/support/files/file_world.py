@@ -22,7 +22,7 @@ from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.entries.state import Row
 from lockgate.storage_core.journal.write.mutation import WriteOutcome
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from tests.support.blobs.http_server import serving
 from tests.support.commit.destination import ManualClock
 from tests.support.files.volume_server import remote_volume
@@ -131,7 +131,7 @@ class FileWorld:
         self.journal = self.journals.open()
 
     def process(self, *, block_bytes: int = 8) -> Files:
-        return Files(self.journal, self.volumes, Settings(), block_bytes=block_bytes)
+        return Files(self.journal, self.volumes, load_settings(), block_bytes=block_bytes)
 
     def write(self, files: Files, path: str, data: bytes = TEXT) -> None:
         with files.create(path) as writer:

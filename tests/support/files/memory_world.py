@@ -14,7 +14,7 @@ from lockgate.storage_core.files.namespace.rows import Block, Member
 from lockgate.storage_core.files.replicas.replica_check import Problem
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from tests.support.files.file_world import TEXT
 from tests.support.files.memory_volume import MemoryVolume
 from tests.support.journal.checkpoints import JournalWorld
@@ -52,7 +52,7 @@ class MemoryWorld:
 
     def process(self, *names: VolumeId) -> Files:
         volumes = {name: self.volumes[name] for name in names or NAMES}
-        return Files(self.journal, volumes, Settings(), block_bytes=8)
+        return Files(self.journal, volumes, load_settings(), block_bytes=8)
 
     def blocks(self) -> list[BlockId]:
         with self.journal.reading() as reading:

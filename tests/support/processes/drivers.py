@@ -22,7 +22,7 @@ from lockgate.storage_core.commit.records.job_record import Mode, ScopeName
 from lockgate.storage_core.commit.recovery.recover import recover_all
 from lockgate.storage_core.errors import ConflictError, LockgateError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from tests.support.commit.destination import write
 
 # The server has no threads and no S3 clients, so a fork of it is a process like a new one.
@@ -163,7 +163,7 @@ def _begin(place: Place, death: Death | None) -> Settings:
         timer.start()
     point, _, passage = (death.at_point or "").partition("@")
     failpoints = f"{point}=kill@{passage or 1}" if point else ""
-    return Settings(failpoints=failpoints, **place.settings)  # type: ignore[arg-type]
+    return load_settings(failpoints=failpoints, **place.settings)  # type: ignore[arg-type]
 
 
 def _die_at_call(number: int) -> None:

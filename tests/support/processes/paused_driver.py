@@ -29,7 +29,7 @@ class Order:
     url: str
     name: str
     files: Mapping[str, bytes]
-    settings: Mapping[str, object]
+    settings: Settings
     pauses_at: str = "commit"
 
 
@@ -71,7 +71,7 @@ def _drive(order: Order, link: Connection) -> None:
 
     FAILPOINTS.observer = pause
     try:
-        with open_job(order.url, order.name, settings=Settings(**order.settings)) as job:  # type: ignore[arg-type]
+        with open_job(order.url, order.name, settings=order.settings) as job:  # type: ignore[arg-type]
             with job.attempt("task-0") as attempt:
                 for path, data in order.files.items():
                     with attempt.open(path) as file:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from lockgate.storage_core.commit.destination.log import Manifest
 from lockgate.storage_core.commit.destination.manifest import read_live
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from tests.support.processes.drivers import PROCESSES
 
 DAYS: Final = 3
@@ -132,7 +132,7 @@ def _read_whole(url: str, read: Callable[[str, Manifest], list[Row]]) -> tuple[l
         turns.append(manifest.turn)
         return read(url, manifest)
 
-    rows = read_live(url, read_one, missing=(FileNotFoundError, duckdb.IOException), settings=Settings())
+    rows = read_live(url, read_one, missing=(FileNotFoundError, duckdb.IOException), settings=load_settings())
     return rows, len(turns) - 1
 
 

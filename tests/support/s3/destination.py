@@ -70,7 +70,7 @@ def s3_world(
         monkeypatch.setenv(variable, value)
     monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda self, context: 0)
     clock = ManualClock()
-    monkeypatch.setattr("tenacity.nap.time", clock)
+    monkeypatch.setattr("lockgate.storage_core.retry.time", clock)
     fake = FakeS3(options=options or Options(), clock=clock)
     with served(fake) as here, served(fake) as elsewhere:
         yield S3World(

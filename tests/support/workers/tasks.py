@@ -11,7 +11,7 @@ from celery.exceptions import Reject
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.journal.process_journal import configured_journal
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.workers.celery_app import app
 from lockgate.workers.session_token import HEADER, tokens
 from lockgate.workers.tasks import SessionTask
@@ -34,7 +34,7 @@ def stubborn(self: Any, journal_writes: bool) -> dict[str, Any]:
     TRIES.append((self.request.headers or {}).get(HEADER, ""))
     if len(TRIES) < 3:
         if journal_writes:
-            journal = configured_journal(Settings())
+            journal = configured_journal(load_settings())
             assert journal is not None
             take(journal)
         raise OSError("not yet")

@@ -21,7 +21,7 @@ from lockgate.storage_core.errors import (
     InvalidInputError,
     ObjectNotFoundError,
 )
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores import Store, open_store
 from lockgate.storage_core.stores.instrumented import instrument
 from lockgate.storage_core.stores.local.store import LocalStore
@@ -65,7 +65,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
-    settings = Settings(s3_endpoint_url=endpoint, s3_region="us-east-1", s3_max_attempts=1)
+    settings = load_settings(s3_endpoint_url=endpoint, s3_region="us-east-1", s3_max_attempts=1)
     return open_store(f"{url}/{secrets.token_hex(8)}", settings)
 
 

@@ -11,7 +11,7 @@ import pytest
 from lockgate.storage_core.blobs import claim_check as module
 from lockgate.storage_core.blobs.claim_check import ClaimCheck, configured_claim_check
 from lockgate.storage_core.errors import CorruptBlobError, FencedError, ObjectNotFoundError
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from tests.support.blobs.cache import CacheWorld, cache_world
 from tests.support.blobs.server import INTERVAL_S, damage
 
@@ -142,7 +142,7 @@ def test_without_a_journal_one_warning_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_is_warned", False)
-    settings = Settings(home=tmp_path, journal_url="none")
+    settings = load_settings(home=tmp_path, journal_url="none")
     with caplog.at_level(logging.WARNING, "lockgate.blobs"):
         assert configured_claim_check(settings) is None
         assert configured_claim_check(settings) is None

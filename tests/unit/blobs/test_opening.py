@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec import structs
+
 from lockgate.storage_core.blobs.http.client import BlobClient
 from lockgate.storage_core.blobs.open_blobs import open_blobs
 from lockgate.storage_core.blobs.server.blob_server import BlobServer
@@ -20,7 +22,7 @@ def test_without_a_url_this_process_is_its_own_server(settings: Settings) -> Non
 
 def test_with_a_url_a_client_of_that_server_is_opened(settings: Settings, tmp_path: Path) -> None:
     with blob_world(tmp_path) as world, served(world.server) as url:
-        there = settings.model_copy(update={"blob_server_url": f"{url}/"})
+        there = structs.replace(settings, blob_server_url=f"{url}/")
         with open_blobs(there) as blobs:
             assert isinstance(blobs, BlobClient)
             assert blobs.url == url

@@ -20,7 +20,7 @@ from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
 from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores.protocol import in_pages
 from tests.support.blobs.server import INTERVAL_S, BlobWorld, key_of, new_server
 
@@ -144,7 +144,7 @@ def test_a_listing_during_which_bytes_were_left_behind_does_not_count(
 def test_a_listing_is_due_when_a_restored_journal_leaves_safe_mode(world: BlobWorld, tmp_path: Path) -> None:
     assert sweep(world).sought_orphans
     assert not sweep(world).sought_orphans
-    restore_in_place(world.journal, open_checkpoints(Settings(home=tmp_path / "home")))
+    restore_in_place(world.journal, open_checkpoints(load_settings(home=tmp_path / "home")))
     leave_safe_mode(world.journal)
     assert sweep(world, dry_run=True).sought_orphans
     assert sweep(world).sought_orphans

@@ -23,7 +23,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.journal import Journal, Mutation, WriteOutcome
 from lockgate.storage_core.journal.entries.family import tag_of
 from lockgate.storage_core.journal.entries.lease_entries import FreeLease
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from tests.support.blobs.server import BlobWorld
 from tests.support.journal.many_blobs import UPLOAD, keys_of, put, set_up, sets_of, upload
 
@@ -138,7 +138,7 @@ def test_a_set_that_is_given_up_while_it_is_completed_says_what_was_staged(
 def test_a_commit_job_whose_second_page_of_artefacts_is_gone_says_that_it_has_the_first(
     world: BlobWorld, tmp_path: Path, before_page: BeforePage
 ) -> None:
-    settings = Settings(home=tmp_path / "home", journal_url=world.journal.url)
+    settings = load_settings(home=tmp_path / "home", journal_url=world.journal.url)
     upload(world.journal, KEYS)
     before_page("take-artefacts", lambda: forget(world.journal, KEYS[4]))
     with pytest.raises(ArtefactsGoneError) as refused:

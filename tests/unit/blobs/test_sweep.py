@@ -21,7 +21,7 @@ from lockgate.storage_core.journal import safe_mode
 from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
 from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores.instrumented import instrument
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.blobs.server import INTERVAL_S, BlobWorld, blob_world, key_of
@@ -218,7 +218,7 @@ def test_a_dry_run_changes_nothing_and_names_the_blobs_that_would_be_deleted(wor
 def test_nothing_is_swept_in_safe_mode_and_a_dry_run_still_reports(world: BlobWorld, tmp_path: Path) -> None:
     blob = world.server.put(b"unneeded")
     world.clock.sleep(INTERVAL_S)
-    restore_in_place(world.journal, open_checkpoints(Settings(home=tmp_path / "home")))
+    restore_in_place(world.journal, open_checkpoints(load_settings(home=tmp_path / "home")))
     with pytest.raises(SafeModeError, match="leave-safe-mode"):
         sweep(world)
     assert is_there(world, blob)
@@ -231,7 +231,7 @@ def test_blobs_staged_before_a_restore_are_kept_for_an_interval_after_safe_mode(
     monkeypatch.setattr(safe_mode, "PAGE", 2)
     blobs = [world.server.put(b"%d" % number, job_id="sales") for number in range(5)]
     world.clock.sleep(10 * INTERVAL_S)
-    restore_in_place(world.journal, open_checkpoints(Settings(home=tmp_path / "home")))
+    restore_in_place(world.journal, open_checkpoints(load_settings(home=tmp_path / "home")))
     leave_safe_mode(world.journal)
     world.clock.sleep(INTERVAL_S - 1)
     assert sweep(world).deleted == Amount()
@@ -245,7 +245,7 @@ def test_in_safe_mode_no_job_is_ended_and_none_of_its_blobs_is_deleted(
     world: BlobWorld, tmp_path: Path
 ) -> None:
     blob = world.server.put(b"library", job_id="sales", owners=["job"])
-    restore_in_place(world.journal, open_checkpoints(Settings(home=tmp_path / "home")))
+    restore_in_place(world.journal, open_checkpoints(load_settings(home=tmp_path / "home")))
     with pytest.raises(SafeModeError, match="ending job sales"):
         world.server.finish("sales")
     assert is_there(world, blob)

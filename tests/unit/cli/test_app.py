@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from lockgate.storage_core.cli.root_command import build
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.files.home_files import open_files
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from tests.support.cli import Run, committed_job, document, open_written_job
 
 
@@ -84,7 +84,7 @@ def test_an_output_that_is_closed_or_full_gives_one_line_at_most(
     command: str, redirection: str, exit_code: int, error: str, tmp_path: Path
 ) -> None:
     if command == CAT:
-        with open_files(Settings(home=tmp_path), writes=True) as files, files.create("/a.log") as writer:
+        with open_files(load_settings(home=tmp_path), writes=True) as files, files.create("/a.log") as writer:
             writer.write(b"line\n" * 400_000)
 
     ended = subprocess.run(

@@ -25,7 +25,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.files.writing.writer import Writer
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from tests.support.cli import Run, document
 
 MAIN = "from lockgate.storage_core.cli.root_command import main; main()"
@@ -116,9 +116,9 @@ def test_the_file_of_a_killed_process_is_recovered_by_another(
     monkeypatch.setenv("LOCKGATE_COMMIT_WINDOW_S", "1")
     script = (
         "from lockgate.storage_core.files.home_files import open_files\n"
-        "from lockgate.storage_core.settings import Settings\n"
+        "from lockgate.storage_core.settings import Settings, load_settings\n"
         "import sys\n"
-        "with open_files(Settings(), writes=True) as files:\n"
+        "with open_files(load_settings(), writes=True) as files:\n"
         "    writer = files.create('/a.log')\n"
         "    writer.write(b'flushed'); writer.flush()\n"
         "    print('ready', flush=True); sys.stdin.read()\n"
@@ -154,7 +154,7 @@ def test_a_recovery_waits_for_no_volume_that_is_named_as_lost(
     for name, value in {"RENEW": "0.1", "SOFT": "0.2", "HARD": "0.5"}.items():
         monkeypatch.setenv(f"LOCKGATE_LEASE_{name}_S", value)
     monkeypatch.setenv("LOCKGATE_COMMIT_WINDOW_S", "0.3")
-    with open_files(Settings(), writes=True) as ended:
+    with open_files(load_settings(), writes=True) as ended:
         writer = ended.create("/a.log")
         writer.write(b"flushed")
         writer.flush()
@@ -237,7 +237,7 @@ def test_a_process_that_reads_a_file_does_not_keep_another_from_its_recovery(
     for name, value in {"RENEW": "0.1", "SOFT": "0.2", "HARD": "0.5"}.items():
         monkeypatch.setenv(f"LOCKGATE_LEASE_{name}_S", value)
     monkeypatch.setenv("LOCKGATE_COMMIT_WINDOW_S", "0.3")
-    with open_files(Settings(), writes=True) as ended:
+    with open_files(load_settings(), writes=True) as ended:
         for path in ("/a.log", "/b.log", "/c.log"):
             writer = ended.create(path)
             writer.write(b"flushed")

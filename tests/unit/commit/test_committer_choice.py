@@ -6,7 +6,7 @@ import pytest
 
 from lockgate.storage_core.commit.committers import COMMITTERS, configured_committer
 from lockgate.storage_core.errors import InvalidInputError
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from tests.support.commit.destination import World
 
 BY_PREFIX = {"s3://lake/": "staging", "s3://lake/raw": "magic", "file:///data": "partitioned"}
@@ -27,14 +27,14 @@ BY_PREFIX = {"s3://lake/": "staging", "s3://lake/raw": "magic", "file:///data": 
 def test_the_longest_prefix_that_holds_the_destination_names_its_committer(
     destination: str, committer: str
 ) -> None:
-    assert configured_committer(destination, Settings(committers=BY_PREFIX), "by default") == committer
+    assert configured_committer(destination, load_settings(committers=BY_PREFIX), "by default") == committer
 
 
 def test_the_default_setting_applies_where_no_prefix_matches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKGATE_COMMITTER", "staging")
     monkeypatch.setenv("LOCKGATE_COMMITTERS", '{"s3://lake/": "partitioned"}')
-    assert configured_committer("s3://other/x", Settings(), "magic") == "staging"
-    assert configured_committer("s3://lake/x", Settings(), "magic") == "partitioned"
+    assert configured_committer("s3://other/x", load_settings(), "magic") == "staging"
+    assert configured_committer("s3://lake/x", load_settings(), "magic") == "partitioned"
 
 
 def test_a_job_s_own_option_wins_over_the_settings(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import AttemptId, TaskId
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores import open_store
 from tests.support.commit.destination import World, overlapping, write
 
@@ -336,4 +336,4 @@ def test_the_direct_committer_requires_allow_unsafe(world: World) -> None:
 @pytest.mark.parametrize("name", ["file-v1", "file-v2"])
 def test_a_committer_that_renames_refuses_an_object_store(name: str) -> None:
     with pytest.raises(UnsupportedStoreError, match="use 'magic' or 'staging'"):
-        check_spec(JobSpec(committer=name), open_store("s3://lake/sales", Settings()))
+        check_spec(JobSpec(committer=name), open_store("s3://lake/sales", load_settings()))

@@ -148,7 +148,7 @@ def test_visible_files_that_were_not_published_are_deleted_during_the_listing(
 ) -> None:
     with s3_world(tmp_path, monkeypatch, Options(page_size=1)) as s3:
         job = s3.driver.open_job("sales", committer="direct", allow_unsafe=True)
-        paths = [f"{number}.csv" for number in range(4 * s3.driver.settings.parallelism)]
+        paths = [f"{number}.csv" for number in range(4 * s3.driver.settings.near_calls)]
         write(job, "t", dict.fromkeys(paths, b"1"))
         calls: list[str] = []
         FAILPOINTS.observer = calls.append

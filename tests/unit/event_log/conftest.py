@@ -9,7 +9,7 @@ from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.event_log import event_queue, event_writers
 from lockgate.storage_core.event_log.merged_events import MergedLog
 from lockgate.storage_core.files.home_files import open_files
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 
 ReadLog = Callable[[JobRecord], tuple[list[JobEvent], list[str]]]
 
@@ -20,7 +20,7 @@ def logged(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.setenv("LOCKGATE_JOB_LOG", "true")
     monkeypatch.setattr(event_queue, "FLUSH_EVERY_S", 0.01)
     monkeypatch.setattr(event_writers, "REST_S", 0.0)
-    return Settings(home=settings.home)
+    return load_settings(home=settings.home)
 
 
 @pytest.fixture

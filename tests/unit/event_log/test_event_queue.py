@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from lockgate import open_job
 from lockgate.storage_core.commit.job_events import acting_as
@@ -109,7 +110,7 @@ def test_a_log_costs_four_entries_however_many_tasks_there_are(
         event_queue.close_event_logs()
         return entries(journal) - before
 
-    without = logged.model_copy(update={"job_log": False})
+    without = structs.replace(logged, job_log=False)
     cost("first", logged, 1)  # registers the volume, and makes the directory of logs
     assert cost("one", logged, 1) - cost("one-without", without, 1) == 4
     assert cost("ten", logged, 10) - cost("ten-without", without, 10) == 4
@@ -118,9 +119,9 @@ def test_a_log_costs_four_entries_however_many_tasks_there_are(
 def test_a_job_without_a_journal_or_with_the_log_turned_off_has_none(
     logged: Settings, destination: str, read_log: ReadLog
 ) -> None:
-    off = logged.model_copy(update={"job_log": False})
+    off = structs.replace(logged, job_log=False)
     assert read_log(committed_job(destination, off).record) == ([], [])
-    without = logged.model_copy(update={"journal_url": "none"})
+    without = structs.replace(logged, journal_url="none")
     committed_job(destination + "2", without)
     assert not (logged.home_dir / "volumes").exists()
 
@@ -267,7 +268,7 @@ def test_a_journal_of_several_machines_without_volumes_has_no_log_and_says_so_on
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     url = postgres.new_database("job_log_without_volumes")
-    settings = logged.model_copy(update={"journal_url": url})
+    settings = structs.replace(logged, journal_url=url)
     with caplog.at_level(logging.WARNING):
         committed_job(destination, settings)
         event_queue.close_event_logs()

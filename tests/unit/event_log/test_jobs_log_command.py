@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from msgspec import structs
 
 from lockgate import open_job
 from lockgate.storage_core.errors import ObjectNotFoundError
@@ -33,7 +34,7 @@ def test_the_log_of_an_ended_job_is_printed(logged: Settings, destination: str, 
 
 
 def test_a_job_without_a_log_says_so(logged: Settings, destination: str, run: Run) -> None:
-    committed_job(destination, logged.model_copy(update={"job_log": False}))
+    committed_job(destination, structs.replace(logged, job_log=False))
     assert run("jobs", "log", "sales").stdout == "the job has no event log\n"
     assert run("jobs", "log", destination, "other").exit_code == ObjectNotFoundError.exit_code
 

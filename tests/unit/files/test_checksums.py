@@ -18,7 +18,7 @@ from lockgate.storage_core.files.checksums import (
 from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import open_store
 
@@ -62,7 +62,7 @@ from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
 from lockgate.storage_core.files.volumes.server.wire import KNOWN, checksum, holds, knows_crc32c
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import open_store
 assert not HAS_CRC32C
@@ -71,7 +71,7 @@ assert holds(b"abc", checksum(b"abc", is_crc32c=True))
 old, new, s1, s2 = BlockId(7), BlockId(8), Stamp(1, 1), Stamp(1, 2)
 root = Path(sys.argv[1])
 with LocalVolume(root / "local") as local:
-    for volume in (local, S3Volume(open_store(str(root / "bucket"), Settings()))):
+    for volume in (local, S3Volume(open_store(str(root / "bucket"), load_settings()))):
         assert volume.read(old, s1, 0, 9) == b"abc"
         volume.fence(old, s2)
         volume.finish(old, s2, 3, ReplicaState.WRITING)
@@ -85,7 +85,7 @@ with LocalVolume(root / "local") as local:
 
 def test_a_machine_without_crt_reads_crc_32c_and_writes_crc_32(tmp_path: Path) -> None:
     with LocalVolume(tmp_path / "local") as local:
-        for volume in (local, S3Volume(open_store(str(tmp_path / "bucket"), Settings()))):
+        for volume in (local, S3Volume(open_store(str(tmp_path / "bucket"), load_settings()))):
             volume.create(B, S1)
             volume.append(B, S1, 0, b"abc")
             volume.flush(B, S1)
@@ -99,6 +99,6 @@ def test_a_machine_without_crt_reads_crc_32c_and_writes_crc_32(tmp_path: Path) -
     heads = {path.stem: path.read_bytes()[7] for path in (tmp_path / "local").glob("*.head")}
     assert heads == {f"{7:020d}": 3, f"{8:020d}": 1}
     with LocalVolume(tmp_path / "local") as local:
-        for volume in (local, S3Volume(open_store(str(tmp_path / "bucket"), Settings()))):
+        for volume in (local, S3Volume(open_store(str(tmp_path / "bucket"), load_settings()))):
             assert volume.read(B, Stamp(1, 2), 0, 9) == b"abcdef"
             assert volume.read(BlockId(8), S1, 0, 9) == b"new"

@@ -16,7 +16,7 @@ from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.journal import Journal
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from tests.support.commit.destination import Crash, ManualClock, dying
 from tests.support.journal.checkpoints import JournalWorld
 from tests.support.soak import sample
@@ -76,7 +76,7 @@ class World:
         self.volumes.update({volume.id: volume for volume in self.opened})
 
     def process(self) -> Files:
-        return Files(self.journal, self.volumes, Settings(), block_bytes=8)
+        return Files(self.journal, self.volumes, load_settings(), block_bytes=8)
 
     def recovered(self, path: str) -> bytes:
         files = self.process()

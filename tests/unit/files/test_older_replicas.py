@@ -17,7 +17,7 @@ from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.files.volumes.replica_format import VERSION
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
 from lockgate.storage_core.files.volumes.view import VolumeView
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import Store, open_store
 from lockgate.storage_core.stores.probe import with_capabilities
@@ -128,7 +128,7 @@ def test_a_file_with_members_of_both_versions_is_appended_cut_recovered_and_veri
     assert sorted(versions) == [1, VERSION, VERSION]
     for at in range(3):  # each member alone has the same bytes
         name = world.names[at]
-        alone = Files(world.journal, {name: world.volumes[name]}, Settings())
+        alone = Files(world.journal, {name: world.volumes[name]}, load_settings())
         assert alone.open("/a.log").read() == TEXT[:18] + b"XYZ"
     assert [one.findings for one in verify(world).values()] == [[], [], []]
 
@@ -154,7 +154,7 @@ def test_damage_of_an_older_member_and_of_a_new_one_is_quarantined_and_copied_as
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     """Return a store that copies parts of 16 bytes and more."""
-    opened = open_store(str(tmp_path / "bucket"), Settings())
+    opened = open_store(str(tmp_path / "bucket"), load_settings())
     return with_capabilities(opened, msgspec.structs.replace(opened.capabilities, min_part_bytes=LARGE))
 
 

@@ -17,7 +17,7 @@ from lockgate.fsspec import AppendableFileSystem
 from lockgate.storage_core.errors import InvalidInputError, LeaseHeldError
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.volumes.local import LocalVolume
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from tests.support.journal.checkpoints import JournalWorld
 
 ROWS = pd.DataFrame({"id": range(1000), "name": [f"name {number}" for number in range(1000)]})
@@ -27,7 +27,7 @@ ROWS = pd.DataFrame({"id": range(1000), "name": [f"name {number}" for number in 
 def fs(journals: JournalWorld, tmp_path: Path) -> Iterator[AppendableFileSystem]:
     journal = journals.open()
     with LocalVolume(tmp_path / "one") as one, LocalVolume(tmp_path / "two") as two:
-        files = Files(journal, {one.id: one, two.id: two}, Settings(), block_bytes=1000)
+        files = Files(journal, {one.id: one, two.id: two}, load_settings(), block_bytes=1000)
         yield AppendableFileSystem(files)
         files.close()
     journal.close()
@@ -165,7 +165,7 @@ def test_what_would_lose_bytes_is_refused(fs: AppendableFileSystem) -> None:
 
 
 def test_the_files_of_the_settings_journal_are_opened_by_the_first_call(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path, journal_url=f"sqlite:///{tmp_path}/journal.db")
+    settings = load_settings(home=tmp_path, journal_url=f"sqlite:///{tmp_path}/journal.db")
     fs = AppendableFileSystem(settings=settings)
     fs.pipe_file("/a", b"one")
     fs.close()

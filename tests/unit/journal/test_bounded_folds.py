@@ -27,7 +27,7 @@ from lockgate.storage_core.journal import Journal, Mutation, WriteOutcome
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
 from lockgate.storage_core.journal.checkpoint.verify import verify
 from lockgate.storage_core.journal.read.snapshot_read import Entry
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.journal.many_blobs import UPLOAD, keys_of, put, set_up, sets_of, steps_to_abandon, upload
 
@@ -65,7 +65,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def settings(tmp_path: Path, journal_url: str) -> Settings:
-    return Settings(home=tmp_path / "home", journal_url=journal_url)
+    return load_settings(home=tmp_path / "home", journal_url=journal_url)
 
 
 def entries(journal: Journal, *tags: str) -> list[Entry]:

@@ -12,7 +12,7 @@ from lockgate.storage_core.errors import JournalUnavailableError
 from lockgate.storage_core.journal import Journal, open_journal, process_journal
 from lockgate.storage_core.journal.entries.lease_entries import TakeLease
 from lockgate.storage_core.journal.process_journal import close_journals, configured_journal
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from tests.support.commit.destination import ManualClock
 
 
@@ -23,28 +23,28 @@ def opened(settings: Settings, clock: ManualClock | SystemClock | None = None) -
 
 
 def test_without_a_setting_the_journal_is_a_file_below_home(tmp_path: Path) -> None:
-    journal = opened(Settings(home=tmp_path / "home", journal_url=None))
+    journal = opened(load_settings(home=tmp_path / "home", journal_url=None))
 
     assert (tmp_path / "home/journal.db").is_file()
     assert journal.url == f"sqlite:///{tmp_path}/home/journal.db"
 
 
 def test_no_journal_is_opened_if_the_settings_disable_it(tmp_path: Path) -> None:
-    assert configured_journal(Settings(home=tmp_path, journal_url="none")) is None
+    assert configured_journal(load_settings(home=tmp_path, journal_url="none")) is None
     assert list(tmp_path.iterdir()) == []
 
 
 def test_all_callers_share_one_journal(tmp_path: Path) -> None:
-    settings, clock = Settings(home=tmp_path), ManualClock()
+    settings, clock = load_settings(home=tmp_path), ManualClock()
 
     assert opened(settings) is opened(settings, SystemClock())
     assert opened(settings, clock) is opened(settings, clock)
     assert opened(settings, clock) is not opened(settings, ManualClock())
-    assert opened(settings) is not opened(Settings(home=tmp_path, journal="logs"))
+    assert opened(settings) is not opened(load_settings(home=tmp_path, journal="logs"))
 
 
 def test_a_closed_journal_is_opened_again(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path)
+    settings = load_settings(home=tmp_path)
     first = opened(settings)
     close_journals()
 
@@ -53,7 +53,7 @@ def test_a_closed_journal_is_opened_again(tmp_path: Path) -> None:
 
 
 def test_a_fork_opens_its_own_journal_and_writes_alongside_its_parent(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path)
+    settings = load_settings(home=tmp_path)
     first = opened(settings)
     take = TakeLease(resource="file:a", holder="parent", purpose="take over", soft_s=1, hard_s=2)
     first.apply(take)
@@ -92,7 +92,7 @@ class Slow:
 def test_not_every_caller_waits_for_a_journal_that_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow, settings = Slow(takes_s=10.0), Settings(home=tmp_path)
+    slow, settings = Slow(takes_s=10.0), load_settings(home=tmp_path)
     slow.stands_in(monkeypatch)
     for _ in range(5):
         with pytest.raises(JournalUnavailableError, match="timeout expired"):

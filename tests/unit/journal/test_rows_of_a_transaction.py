@@ -29,7 +29,7 @@ from lockgate.storage_core.journal.claims import Claims
 from lockgate.storage_core.journal.entries.lease_entries import FreeLease
 from lockgate.storage_core.journal.entries.state import Rows, State
 from lockgate.storage_core.journal.write import transaction
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.blobs.server import blob_world
 from tests.support.journal.many_blobs import keys_of, put, set_up, sets_of, steps_to_abandon, upload
@@ -53,7 +53,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def settings(tmp_path: Path, journal_url: str) -> Settings:
-    return Settings(home=tmp_path / "home", journal_url=journal_url)
+    return load_settings(home=tmp_path / "home", journal_url=journal_url)
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import ObjectNotFoundError, OutcomeUnknownError
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.workers.celery_app import QUEUES, app
 from lockgate.workers.task_commit import commit_staged_task
 from tests.support.airflow.task_run import TaskRun
@@ -58,7 +58,7 @@ def worker() -> Iterator[None]:
 @pytest.fixture
 def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StagedJob:
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
-    return StagedJob(tmp_path, Settings())
+    return StagedJob(tmp_path, load_settings())
 
 
 def context(task_id: str = "tasks") -> Any:

@@ -21,7 +21,7 @@ from lockgate.storage_core.errors import RecordVersionError, StoreUnavailableErr
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import Journal, Stamp
 from lockgate.storage_core.journal.process_journal import close_journals, configured_journal
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from tests.support.airflow.task_run import OutletEvent, TaskRun
 from tests.support.blobs.job_artefacts import bytes_of, is_ended, uploaded
 from tests.support.commit.crash_harness import die_at
@@ -95,7 +95,7 @@ def test_without_a_journal_a_handle_has_no_token(world: World, monkeypatch: pyte
 
 
 def own_journal() -> Journal:
-    journal = configured_journal(Settings())
+    journal = configured_journal(load_settings())
     assert journal is not None
     return journal
 

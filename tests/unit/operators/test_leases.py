@@ -13,7 +13,7 @@ from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.journal import Leases
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.journal.safe_mode import add_operators_reason
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from tests.support.airflow.task_run import TaskRun
 
 
@@ -23,7 +23,7 @@ def ended(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     for name, value in {"RENEW": "0.2", "SOFT": "0.4", "HARD": "0.8"}.items():
         monkeypatch.setenv(f"LOCKGATE_LEASE_{name}_S", value)
     monkeypatch.setenv("LOCKGATE_COMMIT_WINDOW_S", "0.5")
-    short = Settings()
+    short = load_settings()
     assert short.home == settings.home
     with open_files(short, writes=True) as files:
         writer = files.create("/a.log")

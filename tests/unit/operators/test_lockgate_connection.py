@@ -24,7 +24,7 @@ from lockgate.operators.jobs import JobSetupOperator
 from lockgate.provider import get_provider_info
 from lockgate.storage_core.journal import open_journal
 from lockgate.storage_core.journal.process_journal import journal_url
-from lockgate.storage_core.settings import Settings, load_settings, settings_in_effect
+from lockgate.storage_core.settings import load_settings, settings_in_effect
 from lockgate.workers.celery_app import app
 from lockgate.workers.gather import ended_in
 from tests.support.airflow.connections import connect, forget_credentials, run
@@ -102,7 +102,7 @@ def test_backend_and_connections_are_those_of_the_settings_in_effect() -> None:
         configured = used()
         found = []
         for name in ("a", "b"):
-            with settings_in_effect(Settings(broker_url=f"redis://{name}.invalid:6390/7")):
+            with settings_in_effect(load_settings(broker_url=f"redis://{name}.invalid:6390/7")):
                 found.append(used())
         assert found == [(f"redis://{name}.invalid:6390/7",) * 2 for name in ("a", "b")]
         assert used() == configured
@@ -118,7 +118,7 @@ def test_threads_ask_the_broker_of_their_own_settings(monkeypatch: pytest.Monkey
 
     def ask(names: str) -> None:
         for name in names:
-            with settings_in_effect(Settings(broker_url=f"redis://{name}.invalid:6390/7")):
+            with settings_in_effect(load_settings(broker_url=f"redis://{name}.invalid:6390/7")):
                 ended_in(name, [0])
 
     monkeypatch.setattr(BaseKeyValueStoreBackend, "get_many", get_many)

@@ -15,7 +15,7 @@ from lockgate.operators.connections import SparkPlace, spark_place
 from lockgate.operators.spark import SparkWriteOperator
 from lockgate.operators.spark_process.process import SparkChild, SparkWork
 from lockgate.storage_core.errors import InvalidInputError, MissingPartError
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.spark.s3a import hadoop_version, merged_config, s3a_config, s3a_jars
 from lockgate.storage_core.stores.s3.credentials import FixedCredentials
 
@@ -157,14 +157,14 @@ def test_jars_of_libraries_and_of_s3_are_joined() -> None:
 
 
 def test_hadoop_aws_has_the_version_of_sparks_own_hadoop() -> None:
-    coordinates = s3a_jars(Settings(spark_s3_jars=None))["spark.jars.packages"]
+    coordinates = s3a_jars(load_settings(spark_s3_jars=None))["spark.jars.packages"]
 
     assert coordinates == f"org.apache.hadoop:hadoop-aws:{hadoop_version()}"
     assert hadoop_version().startswith("3.")
 
 
 def test_in_a_closed_network_the_jars_of_a_folder_are_used(tmp_path: Path) -> None:
-    settings = Settings(spark_s3_jars=tmp_path)
+    settings = load_settings(spark_s3_jars=tmp_path)
     with pytest.raises(MissingPartError, match="there is no hadoop-aws jar; nothing was started; put"):
         s3a_jars(settings)
     for name in ("hadoop-aws-3.5.0.jar", "bundle.jar", "README"):
@@ -174,7 +174,7 @@ def test_in_a_closed_network_the_jars_of_a_folder_are_used(tmp_path: Path) -> No
 
 
 def test_the_file_system_has_the_endpoint_and_the_credentials_of_the_settings() -> None:
-    settings = Settings(s3_endpoint_url="http://s3.example:9000", s3_region="eu-west-1")
+    settings = load_settings(s3_endpoint_url="http://s3.example:9000", s3_region="eu-west-1")
     role = settings.with_s3_credentials(FixedCredentials("A", "B", "C"))
     places = {
         "fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
@@ -191,7 +191,7 @@ def test_the_file_system_has_the_endpoint_and_the_credentials_of_the_settings() 
         "fs.s3a.session.token": "C",
         "fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
     }
-    assert s3a_config(Settings(s3_anonymous=True))["fs.s3a.aws.credentials.provider"].endswith(
+    assert s3a_config(load_settings(s3_anonymous=True))["fs.s3a.aws.credentials.provider"].endswith(
         ".AnonymousAWSCredentialsProvider"
     )
 
@@ -202,7 +202,7 @@ def test_the_credentials_of_a_profile_are_those_of_the_stores(
     (tmp_path / "keys").write_text("[lake]\naws_access_key_id=A\naws_secret_access_key=B\n")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "keys"))
 
-    config = s3a_config(Settings(s3_profile="lake"))
+    config = s3a_config(load_settings(s3_profile="lake"))
 
     assert (config["fs.s3a.access.key"], config["fs.s3a.secret.key"]) == ("A", "B")
     assert config["fs.s3a.aws.credentials.provider"].endswith(".SimpleAWSCredentialsProvider")

@@ -16,7 +16,7 @@ from lockgate.operators.tasks import TaskCommitOperator
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.publish.shard_completion import ShardReport
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.workers.celery_app import QUEUES, app
 from lockgate.workers.dispatch import complete_by_workers
 from tests.support.airflow.task_run import TaskRun
@@ -35,7 +35,7 @@ def worker() -> Iterator[None]:
 @pytest.fixture
 def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StagedJob:
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
-    return StagedJob(tmp_path, Settings())
+    return StagedJob(tmp_path, load_settings())
 
 
 def commit_tasks(staged: StagedJob, task_ids: list[str] | None = None) -> dict[str, Any]:

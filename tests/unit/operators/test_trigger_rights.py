@@ -272,7 +272,7 @@ def test_each_package_of_a_list_must_be_allowed(given: str) -> None:
 
 
 def allow_lists_of_defaults() -> AllowLists:
-    return AllowLists(spark_settings=Settings.model_fields["trigger_spark"].default)
+    return AllowLists(spark_settings=Settings().trigger_spark)
 
 
 def test_default_arguments_of_a_dag_restrict_all_its_operators_mapped_ones_too() -> None:

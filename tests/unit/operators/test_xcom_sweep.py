@@ -17,7 +17,7 @@ from lockgate.storage_core.blobs.blob_protocol import BlobInfo
 from lockgate.storage_core.blobs.keys import BlobKey
 from lockgate.storage_core.blobs.open_blobs import open_blobs
 from lockgate.storage_core.cli.root_command import build
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from tests.support.blobs.server import BlobWorld, blob_world
 
 Named = dict[XComRow, BlobKey]
@@ -134,7 +134,7 @@ def test_the_command_reports_what_it_would_drop_and_drops_it_with_yes(
 ) -> None:
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path))
     monkeypatch.setenv("LOCKGATE_RETENTION_INTERVAL_S", "0.001")
-    settings = Settings()
+    settings = load_settings()
     with open_blobs(settings) as blobs:
         blob = blobs.put(b"value", use="message", owners=[row().owner])
     root = build()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores import open_store
 from lockgate.storage_core.stores.open_store import parse_destination
 
@@ -78,18 +78,18 @@ def test_parsing_twice_changes_nothing(text: str) -> None:
 
 
 def test_opening_a_store_makes_no_request(tmp_path: Path) -> None:
-    store = open_store(str(tmp_path / "dest"), Settings())
-    bucket = open_store("s3://lake/sales/", Settings(s3_endpoint_url="http://127.0.0.1:1"))
+    store = open_store(str(tmp_path / "dest"), load_settings())
+    bucket = open_store("s3://lake/sales/", load_settings(s3_endpoint_url="http://127.0.0.1:1"))
 
     assert store.url == f"file://{tmp_path}/dest"
     assert list(tmp_path.iterdir()) == []
     assert bucket.url == "s3://lake/sales"
-    assert open_store("s3://lake", Settings()).url == "s3://lake"
+    assert open_store("s3://lake", load_settings()).url == "s3://lake"
 
 
 def test_opening_a_store_arms_the_failpoints_of_the_settings(tmp_path: Path) -> None:
     try:
-        open_store(str(tmp_path), Settings(failpoints="decide.create.after=lost"))
+        open_store(str(tmp_path), load_settings(failpoints="decide.create.after=lost"))
         assert list(FAILPOINTS.armed) == ["decide.create.after"]
     finally:
         FAILPOINTS.arm({})

@@ -10,7 +10,7 @@ import pytest
 from celery.contrib.testing.worker import start_worker
 
 from lockgate.storage_core.errors import InvalidInputError, MissingPartError, OutcomeUnknownError
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.workers import gather
 from lockgate.workers.celery_app import COMMIT_QUEUE, QUEUES, app, configuration, result_backend
 from lockgate.workers.dispatch import commit_tasks, complete_by_workers
@@ -27,7 +27,7 @@ def broker() -> Iterator[None]:
 @pytest.fixture
 def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StagedJob:
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
-    return StagedJob(tmp_path, Settings())
+    return StagedJob(tmp_path, load_settings())
 
 
 def test_dispatching_no_tasks_requires_no_worker(staged: StagedJob) -> None:

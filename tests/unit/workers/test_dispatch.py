@@ -16,7 +16,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.home_files import open_files
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.workers import gather
 from lockgate.workers.celery_app import QUEUES, app
 from lockgate.workers.dispatch import commit_tasks, complete_by_workers, maintain_volumes, recover_files
@@ -35,7 +35,7 @@ def worker() -> Iterator[None]:
 @pytest.fixture
 def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StagedJob]:
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
-    yield StagedJob(tmp_path, Settings())
+    yield StagedJob(tmp_path, load_settings())
     FAILPOINTS.arm({})
 
 
@@ -128,7 +128,7 @@ def test_a_worker_recovers_files_and_maintains_volumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
-    with open_files(Settings(), writes=True) as files:
+    with open_files(load_settings(), writes=True) as files:
         for path in ("/a.log", "/b.log"):
             with files.create(path) as writer:
                 writer.write(b"flushed")

@@ -14,7 +14,7 @@ from kombu import Exchange, Queue
 
 from lockgate.storage_core.blobs.cache.process_cache import close_caches, configured_cache
 from lockgate.storage_core.errors import CorruptBlobError, FencedError, InvalidInputError, ObjectNotFoundError
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.workers.offload import install_offload
 from lockgate.workers.offload.sender import GUARD, HEADER
 from tests.support.blobs.http_server import served
@@ -157,7 +157,7 @@ def test_a_remote_blob_server_serves_clients_and_workers_without_a_journal(
     tmp_path: Path, quick: None
 ) -> None:
     with blob_world(tmp_path) as world, served(world.server) as url:
-        settings = Settings(
+        settings = load_settings(
             home=tmp_path / "home", journal_url="none", blob_server_url=url, celery_threshold_bytes=1_000
         )
         with application(settings) as distant:
@@ -323,7 +323,7 @@ def test_an_ended_job_accepts_neither_arguments_nor_results(guest: Guest) -> Non
 
 
 def test_without_a_journal_large_messages_are_sent_inline(tmp_path: Path, quick: None) -> None:
-    settings = Settings(home=tmp_path, journal_url="none", celery_threshold_bytes=1_000)
+    settings = load_settings(home=tmp_path, journal_url="none", celery_threshold_bytes=1_000)
     with application(settings) as bare:
         echo = bare.task(lambda value: value)
         with bare.working():
@@ -332,7 +332,7 @@ def test_without_a_journal_large_messages_are_sent_inline(tmp_path: Path, quick:
 
 
 def test_an_offloaded_message_fails_in_a_worker_without_blobs(guest: Guest, tmp_path: Path) -> None:
-    with application(Settings(home=tmp_path, journal_url="none"), guest.app.main) as bare:
+    with application(load_settings(home=tmp_path, journal_url="none"), guest.app.main) as bare:
         bare.task(length)
         sent = guest.app.send_task(f"{guest.app.main}.length", (BIG,))
         with bare.working(), pytest.raises(InvalidInputError, match="settings of the sender"):
@@ -340,6 +340,6 @@ def test_an_offloaded_message_fails_in_a_worker_without_blobs(guest: Guest, tmp_
 
 
 def test_installing_twice_changes_nothing(guest: Guest) -> None:
-    install_offload(guest.app, Settings(home=guest.settings.home, celery_threshold_bytes=1))
+    install_offload(guest.app, load_settings(home=guest.settings.home, celery_threshold_bytes=1))
     guest.app.send_task("some", (SMALL,))
     assert not (guest.settings.home_dir / "journal.db").exists()

@@ -16,7 +16,7 @@ from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
 from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult
 from lockgate.storage_core.errors import JournalUnavailableError
 from lockgate.storage_core.ids import JobId
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.workers import gather
 from lockgate.workers.celery_app import QUEUES, app
 from lockgate.workers.dispatch import recover_by_workers
@@ -27,7 +27,7 @@ from tests.support.workers.celery_worker import memory_broker
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
     with memory_broker():
-        yield Settings()
+        yield load_settings()
 
 
 @contextmanager

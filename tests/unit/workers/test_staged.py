@@ -22,7 +22,7 @@ from lockgate.storage_core.errors import (
     UnsupportedStoreError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores.local.store import LocalStore
 from lockgate.workers.task_commit import commit_staged_task
 from tests.support.workers.celery_worker import StagedJob
@@ -31,13 +31,13 @@ from tests.support.workers.celery_worker import StagedJob
 @pytest.fixture
 def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StagedJob:
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
-    return StagedJob(tmp_path, Settings())
+    return StagedJob(tmp_path, load_settings())
 
 
 @pytest.fixture
 def audited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StagedJob:
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
-    return StagedJob(tmp_path, Settings(), audit=True)
+    return StagedJob(tmp_path, load_settings(), audit=True)
 
 
 def commit_all(staged: StagedJob) -> list[dict[str, object]]:

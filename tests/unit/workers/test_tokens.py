@@ -15,7 +15,7 @@ from celery.contrib.testing.worker import start_worker
 
 from lockgate.storage_core.journal import Journal, Stamp
 from lockgate.storage_core.journal.process_journal import close_journals, configured_journal
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.workers.celery_app import COMMIT_QUEUE, app
 from lockgate.workers.gather import gather
 from lockgate.workers.session_token import HEADER
@@ -42,7 +42,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def opened() -> Journal:
-    journal = configured_journal(Settings())
+    journal = configured_journal(load_settings())
     assert journal is not None
     return journal
 

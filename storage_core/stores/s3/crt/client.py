@@ -14,9 +14,9 @@ from botocore.exceptions import (
     HTTPClientError,
     ProxyConnectionError,
 )
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from lockgate.storage_core.stores.s3.answers import CutAnswerError, repeated
+from lockgate.storage_core.retry import Retry
+from lockgate.storage_core.stores.s3.answers import CutAnswerError
 from lockgate.storage_core.stores.s3.crt.answer import Answer, error_of, results
 from lockgate.storage_core.stores.s3.crt.connections import Connections
 from lockgate.storage_core.stores.s3.crt.endpoint import Endpoint, Endpoints
@@ -71,23 +71,17 @@ class CrtClient:
         boto3_client: Makes all other calls, and those for buckets whose signature CRT does not make.
         network: Where requests are sent.
         tries: Number of attempts of a call.
-        note: Called after each failed attempt with its error.
+        note: Called with the error of each attempt that is followed by another.
     """
 
     def __init__(
-        self, boto3_client: S3Client, network: Network, tries: int, note: Callable[[BaseException], None]
+        self, boto3_client: S3Client, network: Network, tries: int, note: Callable[[Exception], None]
     ) -> None:
         self._boto3_client = boto3_client
         self._network = network
         self._note = note
         self._operation = cache(partial(Operation.of, boto3_client.meta.service_model))
-        self._attempts = Retrying(
-            retry=retry_if_exception(_is_retried),
-            stop=stop_after_attempt(tries),
-            wait=wait_random_exponential(multiplier=0.5, max=20),
-            after=self._after,
-            reraise=True,
-        )
+        self._retry = Retry(self._may_repeat, tries, pause_s=0.5, longest_pause_s=20)
 
     def __getattr__(self, name: str) -> Any:
         """Return the method for an operation, as boto3 does."""
@@ -127,10 +121,9 @@ class CrtClient:
         operation = self._operation(NAMES[method])
 
         def call() -> dict[str, Any]:
-            answered = self._sent(operation, endpoint, parameters)
-            return answered()
+            return self._sent(operation, endpoint, parameters)()
 
-        return repeated(self._attempts, call)
+        return self._retry.call(call)
 
     def _sent(
         self,
@@ -151,6 +144,12 @@ class CrtClient:
 
         return found
 
+    def _may_repeat(self, error: Exception) -> bool:
+        is_repeated = _is_repeated(error)
+        if is_repeated:
+            self._note(error)
+        return is_repeated
+
     def _moved(self, endpoint: Endpoint, bucket: str, answer: Answer) -> Endpoint | None:
         """Return the bucket's endpoint in the region that S3 named in place of applying the request."""
         if answer.status not in _ELSEWHERE:
@@ -161,11 +160,6 @@ class CrtClient:
         moved = self._network.endpoints.moved(bucket, region)
         return None if moved == endpoint else moved
 
-    def _after(self, state: RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome else None
-        if error is not None:
-            self._note(error)
-
 
 def _range_bytes(parameters: Mapping[str, Any]) -> int:
     """Return the length of the range that is read; 0 if it is not known, or begins with the first byte."""
@@ -173,7 +167,7 @@ def _range_bytes(parameters: Mapping[str, Any]) -> int:
     return int(last) - int(first) + 1 if last and first != "0" else 0
 
 
-def _is_retried(error: BaseException) -> bool:
+def _is_repeated(error: Exception) -> bool:
     if isinstance(error, CutAnswerError):
         return False  # reads are repeated by `RequestPolicy.read`, for boto3's calls too
     if isinstance(error, ClientError):

@@ -253,7 +253,7 @@ class TestTrouble:
     def test_a_refused_copy_leaves_the_outcome_unknown_because_the_claim_remains(
         self, plain: Store, store: ArbitratedStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)
+        monkeypatch.setattr("lockgate.storage_core.retry.time.sleep", lambda seconds: None)
 
         def refuse(name: str) -> None:
             if name == "test.put.before":
@@ -269,7 +269,7 @@ class TestTrouble:
     def test_a_claim_whose_answer_is_lost_for_good_is_read_back(
         self, store: ArbitratedStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)
+        monkeypatch.setattr("lockgate.storage_core.retry.time.sleep", lambda seconds: None)
 
         def lose(name: str) -> None:
             if name == "test.journal-write.after":
@@ -283,7 +283,7 @@ class TestTrouble:
     def test_without_the_journal_nothing_is_created_and_the_call_fails(
         self, plain: Store, store: ArbitratedStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)
+        monkeypatch.setattr("lockgate.storage_core.retry.time.sleep", lambda seconds: None)
 
         def down(name: str) -> None:
             if ".journal-" in name:
@@ -301,7 +301,7 @@ class TestTrouble:
     def test_a_call_to_a_briefly_unavailable_journal_is_retried(
         self, store: ArbitratedStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)
+        monkeypatch.setattr("lockgate.storage_core.retry.time.sleep", lambda seconds: None)
         away: list[str] = []
 
         def down(name: str) -> None:
@@ -320,7 +320,7 @@ class TestTrouble:
     def test_a_lost_answer_followed_by_a_journal_outage_is_not_reported_as_a_refusal(
         self, store: ArbitratedStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)
+        monkeypatch.setattr("lockgate.storage_core.retry.time.sleep", lambda seconds: None)
         is_down = False
 
         def fail(name: str) -> None:

@@ -13,7 +13,7 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.rows import Block, File, Inode, Member
 from lockgate.storage_core.journal.entries.lease_entries import Lease
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from tests.support.files.file_world import TEXT, FileWorld
 
 
@@ -63,7 +63,7 @@ def test_the_writer_of_a_deleted_file_is_fenced_by_its_renewal_if_no_member_is_r
     writer = files.create("/a.log")
     writer.write(b"one")
     writer.flush()
-    Files(world.journal, {}, Settings()).delete("/a.log")
+    Files(world.journal, {}, load_settings()).delete("/a.log")
     writer.write(b"two")
     writer.flush()  # its members know nothing of it yet
     files._renewer.renew()
@@ -134,7 +134,7 @@ def test_the_writer_of_a_deleted_file_gets_no_further_block(world: FileWorld) ->
     writer = world.process().create("/a.log")
     writer.write(TEXT[:5])
     writer.flush()
-    Files(world.journal, {}, Settings()).delete("/a.log")
+    Files(world.journal, {}, load_settings()).delete("/a.log")
     with pytest.raises(FencedError):
         writer.write(TEXT[5:])
     assert len(world.rows(Block)) == 1

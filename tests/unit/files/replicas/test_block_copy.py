@@ -9,7 +9,7 @@ import pytest
 from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from tests.support.files.file_world import FileWorld
 
 FIRST, SECOND = b"a" * 1000, b"b" * 1000
@@ -34,7 +34,7 @@ def files(world: FileWorld) -> Files:
             for data in (FIRST, SECOND):
                 writer.write(data)
                 writer.flush()
-    return Files(world.journal, world.volumes, Settings(files_replicas=2))
+    return Files(world.journal, world.volumes, load_settings(files_replicas=2))
 
 
 def test_replicas_with_different_damages_make_a_whole_copy(world: FileWorld, files: Files) -> None:

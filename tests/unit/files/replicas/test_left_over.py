@@ -13,7 +13,7 @@ from lockgate.storage_core.files.namespace.rows import Block
 from lockgate.storage_core.files.replicas.left_over import LeftOver
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica
 from lockgate.storage_core.journal.safe_mode import add_operators_reason
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stamp import Stamp
 from tests.support.files.file_world import FileWorld
 
@@ -26,7 +26,7 @@ def world(world: FileWorld, tmp_path: Path) -> FileWorld:
         world.write(files, path, b"abc")
     away = world.names[0]
     others = {volume: world.volumes[volume] for volume in world.volumes if volume != away}
-    with Files(world.journal, others, Settings(), block_bytes=8).append("/a.log") as writer:
+    with Files(world.journal, others, load_settings(), block_bytes=8).append("/a.log") as writer:
         writer.write(b"def")
     world.stop_volumes()
     shutil.copytree(world.folders[0], tmp_path / "old")
@@ -51,7 +51,7 @@ def test_old_replicas_of_a_volume_that_was_away_are_deleted_in_two_passes(world:
     assert len(replicas(world)) == 2
     began_s = world.clock.monotonic_s()
     assert files.upkeep.delete_left_over() == LeftOver(found=2, deleted=2)
-    assert world.clock.monotonic_s() - began_s == Settings().lease_hard_s
+    assert world.clock.monotonic_s() - began_s == load_settings().lease_hard_s
     assert replicas(world) == ()
     assert files.upkeep.delete_left_over() == LeftOver()
     assert files.open("/a.log").read() == b"abcdef"

@@ -15,7 +15,7 @@ from lockgate.storage_core.files.replicas.replica_check import Problem
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.journal.safe_mode import add_operators_reason
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stamp import Stamp
 from tests.support.commit.destination import Crash
 from tests.support.files.file_world import TEXT
@@ -164,7 +164,7 @@ def test_a_copy_that_took_too_long_is_refused(world: MemoryWorld) -> None:
 
     def stop(point: str) -> None:
         if point == "copy.entry.before":
-            world.clock.sleep(Settings().lease_hard_s + 1)
+            world.clock.sleep(load_settings().lease_hard_s + 1)
 
     FAILPOINTS.observer = stop
     found = list(world.files.upkeep.re_replicate())

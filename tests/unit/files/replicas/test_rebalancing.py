@@ -15,7 +15,7 @@ from lockgate.storage_core.files.namespace.rows import Block
 from lockgate.storage_core.files.replicas.rebalancing import Moved
 from lockgate.storage_core.files.volumes.protocol import UNLIMITED_BYTES, VolumeId
 from lockgate.storage_core.journal.safe_mode import add_operators_reason
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from tests.support.commit.destination import Crash
 from tests.support.files.file_world import TEXT
 from tests.support.files.memory_world import NAMES, SPARE, MemoryWorld, world_with_a_spare_volume
@@ -82,7 +82,7 @@ def test_the_old_replicas_are_served_until_they_are_deleted_at_the_end(world: Me
     assert reader.read() == TEXT
     world.volumes[SPARE].is_up = True
     list(moves)
-    assert world.clock.monotonic_s() - began_s == Settings().lease_hard_s
+    assert world.clock.monotonic_s() - began_s == load_settings().lease_hard_s
     assert world.problems() == set()
 
 

@@ -14,7 +14,7 @@ from lockgate.storage_core.files.replicas import replica_check
 from lockgate.storage_core.files.replicas.replica_check import Finding, Problem
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stamp import Stamp
 from tests.support.files.file_world import TEXT, FileWorld
 from tests.support.files.memory_volume import MemoryVolume
@@ -122,7 +122,9 @@ def test_volumes_that_do_not_answer_are_named_and_their_replicas_are_not_called_
     world: FileWorld,
 ) -> None:
     gone, down, here = sorted(world.volumes)
-    files = Files(world.journal, {down: MemoryVolume(is_up=False), here: world.volumes[here]}, Settings())
+    files = Files(
+        world.journal, {down: MemoryVolume(is_up=False), here: world.volumes[here]}, load_settings()
+    )
     for path in ("", "/logs"):
         findings = files.check(path).findings()
         problems = [(one.volume, one.problem, one.block) for one in findings]

@@ -15,7 +15,7 @@ from lockgate.storage_core.files.namespace.registered_volumes import RegisterVol
 from lockgate.storage_core.files.namespace.rows import ReportedVolume
 from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.journal import maintenance
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from tests.support.commit.destination import Crash
 from tests.support.files.file_world import TEXT
 from tests.support.files.memory_world import NAMES, MemoryWorld
@@ -75,10 +75,10 @@ def test_with_enough_reports_it_waits_a_while_for_the_others(world: MemoryWorld)
     world.volumes[NAMES[0]].is_up = False
     began_s = world.clock.monotonic_s()
     world.files.remove_deleted()
-    assert world.clock.monotonic_s() - began_s == pytest.approx(Settings().files_safe_wait_s, abs=1)
+    assert world.clock.monotonic_s() - began_s == pytest.approx(load_settings().files_safe_wait_s, abs=1)
     assert reports(world) == {*NAMES[1:]}
     world.files.remove_deleted()  # the others have had that time
-    assert world.clock.monotonic_s() - began_s == pytest.approx(Settings().files_safe_wait_s, abs=1)
+    assert world.clock.monotonic_s() - began_s == pytest.approx(load_settings().files_safe_wait_s, abs=1)
 
 
 def test_disks_that_are_gone_hold_copies_back_until_an_operator_accepts_it(world: MemoryWorld) -> None:
@@ -163,6 +163,6 @@ def test_volumes_of_a_home_and_a_share_of_zero_are_not_waited_for(journals: Jour
         world.journal.apply(RegisterVolume(volume=name, url=f"https://{name}.example"))
     with pytest.raises(SafeModeError):
         world.files.remove_deleted()
-    Files(world.journal, world.volumes, Settings(files_safe_share=0)).remove_deleted()
+    Files(world.journal, world.volumes, load_settings(files_safe_share=0)).remove_deleted()
     world.files.close()
     world.journal.close()

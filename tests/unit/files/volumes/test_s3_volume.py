@@ -24,7 +24,7 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import Store, open_store
 from lockgate.storage_core.stores.local.store import LocalStore
@@ -43,7 +43,7 @@ class Died(BaseException):
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     """Return a store that copies parts of 16 bytes and more."""
-    opened = open_store(str(tmp_path / "bucket"), Settings())
+    opened = open_store(str(tmp_path / "bucket"), load_settings())
     return with_capabilities(opened, msgspec.structs.replace(opened.capabilities, min_part_bytes=LARGE))
 
 
@@ -84,7 +84,7 @@ def written(store: Store, *pieces: bytes) -> S3Volume:
 
 
 def fresh(tmp_path: Path, name: str) -> Store:
-    opened = open_store(str(tmp_path / name), Settings())
+    opened = open_store(str(tmp_path / name), load_settings())
     return with_capabilities(opened, msgspec.structs.replace(opened.capabilities, min_part_bytes=LARGE))
 
 

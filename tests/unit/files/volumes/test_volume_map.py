@@ -18,7 +18,7 @@ from lockgate.storage_core.files.volumes.remote import VOLUME_SERVER, RemoteVolu
 from lockgate.storage_core.files.volumes.volume_map import AWAY_S, MISSED_S, REFRESH_S, VolumeMap
 from lockgate.storage_core.http.connection import Connection
 from lockgate.storage_core.journal.process_journal import configured_journal
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from tests.support.blobs.http_server import PATIENCE_S
 from tests.support.commit.destination import ManualClock
 from tests.support.files.volume_server import served_volumes
@@ -168,8 +168,8 @@ def test_urls_that_were_read_are_used_while_the_journal_is_down(home: HomeVolume
 
 def test_a_file_on_two_servers_is_read_appended_and_cut_from_another_home(tmp_path: Path) -> None:
     journal_url = f"sqlite:///{tmp_path}/journal.db"
-    here = Settings(home=tmp_path / "here", journal_url=journal_url, files_replicas=2)
-    there = Settings(home=tmp_path / "there", journal_url=journal_url, volume_timeout_s=PATIENCE_S)
+    here = load_settings(home=tmp_path / "here", journal_url=journal_url, files_replicas=2)
+    there = load_settings(home=tmp_path / "there", journal_url=journal_url, volume_timeout_s=PATIENCE_S)
     journal = configured_journal(here, None)
     assert journal is not None
     with LocalVolume(tmp_path / "one") as one, LocalVolume(tmp_path / "two") as two:

@@ -22,7 +22,7 @@ from lockgate.storage_core.journal.safe_mode import (
     leave_safe_mode,
     refuse_in_safe_mode,
 )
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from tests.support.cli import Run
 from tests.support.commit.destination import ManualClock
 from tests.support.journal.lease_states import lease_states
@@ -35,7 +35,7 @@ def journal(journal_url: str, tmp_path: Path) -> Iterator[Journal]:
     """Return a journal with a lease and two reasons for safe mode."""
     with open_journal(journal_url, clock=ManualClock()) as journal:
         Leases(journal).take("a", "h", purpose="write", soft_s=30, hard_s=120)
-        restore_in_place(journal, open_checkpoints(Settings(home=tmp_path / "home")))
+        restore_in_place(journal, open_checkpoints(load_settings(home=tmp_path / "home")))
         add_operators_reason(journal, WHY)
         yield journal
 
@@ -114,7 +114,7 @@ def test_soft_tables_are_empty_after_a_restore_and_kept_by_an_operator(
         connection.execute(insert(HOLDER).values(journal=journal.name, holder="h", renewed_s=1.0))
     add_operators_reason(journal, WHY)
     assert renewals() == 1
-    restore_in_place(journal, open_checkpoints(Settings(home=tmp_path / "home")))
+    restore_in_place(journal, open_checkpoints(load_settings(home=tmp_path / "home")))
     assert renewals() == 0
 
 

@@ -17,7 +17,7 @@ from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints, ta
 from lockgate.storage_core.journal.checkpoint.restore import restore, restore_in_place
 from lockgate.storage_core.journal.checkpoint.verify import verify
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores import open_store
 from tests.support.commit.destination import Crash
 from tests.support.journal.database import take
@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def checkpoints(tmp_path: Path) -> Checkpoints:
-    store = open_store(str(tmp_path / "checkpoints"), Settings(home=tmp_path, journal_url="none"))
+    store = open_store(str(tmp_path / "checkpoints"), load_settings(home=tmp_path, journal_url="none"))
     return Checkpoints(store, "main")
 
 

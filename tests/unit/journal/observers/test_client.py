@@ -23,7 +23,7 @@ from lockgate.storage_core.journal.observers.observer_pool import FIRST_PROBE_S
 from lockgate.storage_core.journal.observers.process_reader import configured_reads
 from lockgate.storage_core.journal.observers.reading_client import REST_S
 from lockgate.storage_core.journal.session_token import SessionToken
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from tests.support.journal.observers import ObserverWorld, figure, lose_after, server_and_rows, take
 
 
@@ -176,16 +176,16 @@ def test_configured_clients_honour_a_stamp_given_on_the_command_line(
     world: ObserverWorld,
 ) -> None:
     take(world.journal)
-    client = configured_reads(Settings(journal_url=world.url), at_least="1.1")
+    client = configured_reads(load_settings(journal_url=world.url), at_least="1.1")
     assert client is not None
     with client:
         assert str(client.token) == "main=1.1"
         assert client.read(server_and_rows) == ("journal", 1)
-    assert configured_reads(Settings(journal_url="none")) is None
+    assert configured_reads(load_settings(journal_url="none")) is None
 
 
 def test_a_sqlite_file_among_the_observers_is_refused_with_the_remedy(world: ObserverWorld) -> None:
-    chosen = Settings(journal_url=world.url, observer_urls=(f"sqlite:///{world.file(0)}",))
+    chosen = load_settings(journal_url=world.url, observer_urls=(f"sqlite:///{world.file(0)}",))
     with pytest.raises(InvalidInputError, match="only PostgreSQL hot standbys are observers") as refused:
         configured_reads(chosen)
     assert "remove it from LOCKGATE_OBSERVER_URLS" in str(refused.value)

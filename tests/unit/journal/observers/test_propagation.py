@@ -14,13 +14,13 @@ from lockgate.storage_core.journal.observers.process_reader import configured_re
 from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.journal.process_journal import close_journals, configured_journal, extract, inject
 from lockgate.storage_core.journal.session_token import AT_LEAST_HEADER, SessionToken
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from tests.support.journal.observers import FileObserver, Replication, take
 
 
 @pytest.fixture
 def here(tmp_path: Path) -> Settings:
-    return Settings(home=tmp_path / "home")
+    return load_settings(home=tmp_path / "home")
 
 
 def opened(settings: Settings) -> Journal:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from fastapi import HTTPException
 from fastapi.testclient import TestClient
+from msgspec import structs
 
 from lockgate.plugins.web import answers as paging
 from lockgate.plugins.web.access import Host
@@ -192,7 +193,7 @@ def test_an_answer_carries_the_token_of_a_state_that_the_next_read_includes(sett
 
 
 def test_without_a_journal_there_is_no_token(settings: Settings) -> None:
-    pages = served(settings.model_copy(update={"journal_url": "none"}))
+    pages = served(structs.replace(settings, journal_url="none"))
     assert "lockgate-token" not in pages.get(f"{API}/destinations").headers
 
 

@@ -6,6 +6,7 @@ import os
 
 import pytest
 from bs4 import BeautifulSoup
+from msgspec import structs
 
 from lockgate import open_job
 from lockgate.plugins.web.api import job_log as event_log
@@ -21,7 +22,7 @@ from tests.unit.plugins.web.served import API, client
 @pytest.fixture
 def logged(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.setattr(event_queue, "FLUSH_EVERY_S", 0.01)
-    return settings.model_copy(update={"job_log": True})
+    return structs.replace(settings, job_log=True)
 
 
 def test_a_running_job_shows_its_log_and_then_more_of_it(logged: Settings, destination: str) -> None:
@@ -60,7 +61,7 @@ def test_only_the_last_bytes_of_a_long_log_are_read(
 
 
 def test_a_job_without_a_log_and_a_job_that_is_not_known(logged: Settings, destination: str) -> None:
-    job = committed_job(destination, logged.model_copy(update={"job_log": False}))
+    job = committed_job(destination, structs.replace(logged, job_log=False))
     app = client(logged)
 
     found = app.get(f"{API}/jobs/{job.job_id}/log").json()
@@ -110,7 +111,7 @@ def test_the_recoveries_of_a_job_say_who_decided_what_and_what_came_of_it(
 
 
 def test_without_a_log_the_decision_of_a_recovery_is_shown(settings: Settings, destination: str) -> None:
-    without = settings.model_copy(update={"job_log": False})
+    without = structs.replace(settings, job_log=False)
     job = lapsed_job(destination, without)
     recover_job(destination, job.job_id, settings=without)
     app = client(without)

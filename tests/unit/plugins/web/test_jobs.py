@@ -18,7 +18,7 @@ from lockgate.storage_core.commit.registry.entries import RecordJob, RecordTask
 from lockgate.storage_core.ids import job_resource
 from lockgate.storage_core.journal.entries.lease_entries import FreeLease, TakeLease
 from lockgate.storage_core.journal.process_journal import close_journals
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from tests.support.commit.destination import ManualClock
 
 LAKE, BARN = "s3://lake/sales", "s3://barn/sales"
@@ -40,7 +40,7 @@ class Site:
 
     def __init__(self, root: Path) -> None:
         self.clock = ManualClock()
-        settings = Settings(home=root / "home", journal_url=f"sqlite:///{root}/journal.db")
+        settings = load_settings(home=root / "home", journal_url=f"sqlite:///{root}/journal.db")
         self.reads = Reads(settings, clock=self.clock)
         self.journal = self.reads.client.journal
         host = Host(may_read=lambda: None, may_act={}, offers=lambda _: frozenset(), user=lambda _: "me")
@@ -233,7 +233,7 @@ def test_a_cursor_of_another_order_is_refused(site: Site) -> None:
 
 def test_without_a_journal_the_lists_say_so(tmp_path: Path) -> None:
     host = Host(may_read=lambda: None, may_act={}, offers=lambda _: frozenset(), user=lambda _: "me")
-    client = TestClient(web_app(host, Reads(Settings(home=tmp_path, journal_url="none"))))
+    client = TestClient(web_app(host, Reads(load_settings(home=tmp_path, journal_url="none"))))
     for path in ("jobs", "runs?dag_id=a&run_id=b"):
         page = client.get(f"/api/v1/{path}").json()
         assert page["items"] == []

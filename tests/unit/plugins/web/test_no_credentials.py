@@ -18,7 +18,7 @@ from lockgate.plugins.web.api.actions import ACTIONS
 from lockgate.plugins.web.application import web_app
 from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.errors import LockgateError
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.workers.broker.broker_keys import check_broker
 from tests.unit.plugins.web.served import API, host
 
@@ -92,7 +92,7 @@ def test_neither_an_answer_nor_a_log_shows_the_password_of_a_broken_service(
     caplog.set_level(logging.INFO)
     caplog.set_level(logging.DEBUG, logger="lockgate")
     endpoint = {"s3_endpoint_url": f"http://{REFUSED}"}
-    settings = Settings(**{"home": tmp_path, **S3, **endpoint, **changes})
+    settings = load_settings(**{"home": tmp_path, **S3, **endpoint, **changes})
 
     with Loopback(0, settings=settings, destinations=[DESTINATION], allow_actions=True) as pages:
         found = answers(pages)

@@ -24,7 +24,7 @@ from lockgate.storage_core.errors import (
     ObjectNotFoundError,
     StoreUnavailableError,
 )
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from tests.unit.plugins.web.hostile_answers import ANSWERS, HOSTILE, SHOWN, answer, host, series
 
 ALL = ("recover", "abort", "sweep-uploads", "sweep-blobs", "leave-safe-mode")
@@ -48,7 +48,7 @@ PAGES = (
 
 
 def over(by: Host) -> TestClient:
-    reads = Reads(Settings(home=Path("/nowhere"), journal_url="none"))
+    reads = Reads(load_settings(home=Path("/nowhere"), journal_url="none"))
     return TestClient(web_app(by, reads), raise_server_exceptions=False)
 
 

@@ -17,7 +17,7 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.journal.process_journal import close_journals
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 
 JOB = RecordJob(
     destination="s3://lake/sales",
@@ -35,7 +35,7 @@ JOB = RecordJob(
 @pytest.fixture
 def reads(tmp_path: Path) -> Iterator[Reads]:
     """Reads of a journal with one job."""
-    reads = Reads(Settings(home=tmp_path / "home", journal_url=f"sqlite:///{tmp_path}/journal.db"))
+    reads = Reads(load_settings(home=tmp_path / "home", journal_url=f"sqlite:///{tmp_path}/journal.db"))
     reads.client.journal.apply(JOB)
     yield reads
     reads.close()
@@ -52,7 +52,7 @@ def test_a_destination_of_the_journal_is_known_and_no_other(reads: Reads, tmp_pa
 
 
 def test_without_a_journal_the_destinations_of_the_host_are_known(tmp_path: Path) -> None:
-    reads = Reads(Settings(home=tmp_path, journal_url="none"), destinations=[str(tmp_path / "out")])
+    reads = Reads(load_settings(home=tmp_path, journal_url="none"), destinations=[str(tmp_path / "out")])
     assert reads.known(str(tmp_path / "out")) == f"file://{tmp_path}/out"
     with pytest.raises(DestinationNotFoundError):
         reads.known(str(tmp_path))
@@ -62,7 +62,7 @@ def test_without_a_journal_the_destinations_of_the_host_are_known(tmp_path: Path
 
 
 def test_a_store_that_does_not_answer_delays_neither_the_route_nor_other_stores(tmp_path: Path) -> None:
-    reads, answer = Reads(Settings(home=tmp_path, journal_url="none")), threading.Event()
+    reads, answer = Reads(load_settings(home=tmp_path, journal_url="none")), threading.Event()
     for _ in range(AT_ONCE_PER_STORE):
         with pytest.raises(StoreUnavailableError, match="did not answer in"):
             reads.store("s3://down", answer.wait, limit_s=0.001)
@@ -74,7 +74,7 @@ def test_a_store_that_does_not_answer_delays_neither_the_route_nor_other_stores(
 
 
 def test_an_error_of_a_store_is_the_errors_of_the_read(tmp_path: Path) -> None:
-    reads = Reads(Settings(home=tmp_path, journal_url="none"))
+    reads = Reads(load_settings(home=tmp_path, journal_url="none"))
 
     def fail() -> None:
         raise TimeoutError("of the store")

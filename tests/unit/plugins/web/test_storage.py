@@ -17,7 +17,7 @@ from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints, take_checkpoint
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.journal.safe_mode import add_operators_reason
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import open_store
 from tests.support.cli import committed_job, open_written_job
 from tests.unit.plugins.web.served import API, application, client
@@ -223,7 +223,7 @@ def test_the_journal_shows_its_stamp_safe_mode_and_checkpoints(destination: str,
 
 
 def test_without_a_journal_the_pages_say_so(tmp_path: Path) -> None:
-    pages = client(Settings(home=tmp_path, journal_url="none"))
+    pages = client(load_settings(home=tmp_path, journal_url="none"))
 
     for path in ("journal", "journal/observers", "journal/checkpoints", "blobs/jobs"):
         answer = pages.get(f"{API}/{path}")
@@ -233,7 +233,7 @@ def test_without_a_journal_the_pages_say_so(tmp_path: Path) -> None:
 
 def test_a_journal_that_cannot_be_reached_is_unknown_and_shows_no_password(tmp_path: Path) -> None:
     url = "postgresql://lockgate:hunter2@127.0.0.1:1/journal"
-    pages = client(Settings(home=tmp_path, journal_url=url))
+    pages = client(load_settings(home=tmp_path, journal_url=url))
 
     for path in ("journal", "journal/observers", "blobs/jobs"):
         answer = pages.get(f"{API}/{path}")

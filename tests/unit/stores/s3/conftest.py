@@ -7,7 +7,7 @@ from urllib.request import getproxies_environment
 
 import pytest
 
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import Store, open_store
 from tests.support.s3.misbehaving_server import RudeServer, rude_server
 
@@ -31,7 +31,7 @@ def settings(request: pytest.FixtureRequest, server: RudeServer) -> Iterator[Set
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", "test")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        yield Settings(s3_endpoint_url=server.endpoint, s3_client=request.param, s3_max_attempts=1)
+        yield load_settings(s3_endpoint_url=server.endpoint, s3_client=request.param, s3_max_attempts=1)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 from botocore.credentials import RefreshableCredentials
+from msgspec import structs
 
 from lockgate.storage_core.errors import (
     AccessDeniedError,
@@ -90,7 +91,7 @@ def test_a_program_for_credentials_that_fails_is_an_error_of_access(
     path.chmod(0o755 if PROGRAMS[program] else 0o644)
     (tmp_path / "config").write_text(f"[profile p]\ncredential_process = {path}\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    store = open_store("s3://lake", settings.model_copy(update={"s3_profile": "p"}))
+    store = open_store("s3://lake", structs.replace(settings, s3_profile="p"))
     sent = len(server.seen)
     for name in ("put", "create", "get", "delete", "delete many"):
         with pytest.raises(AccessDeniedError, match="AWS_PROFILE") as refused:

@@ -9,7 +9,7 @@ import pytest
 from botocore.credentials import Credentials
 
 from lockgate.storage_core.errors import AccessDeniedError, InvalidInputError, LockgateError
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores.s3.credentials import FixedCredentials
 
 
@@ -30,7 +30,7 @@ def test_credentials_that_cannot_be_read_are_an_error_with_a_remedy(
     source: Callable[[], Credentials | None], kind: type[LockgateError], word: str
 ) -> None:
     with pytest.raises(kind, match=word):
-        FixedCredentials.of(Settings().with_s3_credentials(source))
+        FixedCredentials.of(load_settings().with_s3_credentials(source))
 
 
 def test_a_program_that_prints_no_object_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,9 +38,9 @@ def test_a_program_that_prints_no_object_is_an_error(tmp_path: Path, monkeypatch
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
     with pytest.raises(AccessDeniedError, match="nothing was sent; correct the credentials"):
-        FixedCredentials.of(Settings(s3_profile="p"))
+        FixedCredentials.of(load_settings(s3_profile="p"))
 
 
 def test_the_credentials_are_those_of_now() -> None:
-    fixed = FixedCredentials.of(Settings().with_s3_credentials(lambda: Credentials("a", "s", "t")))
+    fixed = FixedCredentials.of(load_settings().with_s3_credentials(lambda: Credentials("a", "s", "t")))
     assert fixed == FixedCredentials("a", "s", "t")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockgate import open_job
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores import open_store
 from lockgate.storage_core.stores.probe import probe
 from lockgate.storage_core.stores.s3.lifecycle import rule_problem
@@ -110,7 +110,7 @@ def set_rule(bucket: S3Client, days: int) -> None:
 
 
 def test_a_probe_reads_the_rules_of_the_bucket(bucket: S3Client) -> None:
-    store = open_store("s3://lake/sales", Settings(s3_region="us-east-1"))
+    store = open_store("s3://lake/sales", load_settings(s3_region="us-east-1"))
 
     def doubt() -> str:
         (found,) = [finding for finding in probe(store).findings if "lifecycle" in finding.name]
@@ -129,7 +129,7 @@ def test_job_setup_warns_of_a_rule_that_aborts_uploads_of_a_running_job_and_cont
     bucket: S3Client, caplog: pytest.LogCaptureFixture, days: int, warnings: int
 ) -> None:
     set_rule(bucket, days)
-    settings = Settings(s3_region="us-east-1", lease_renew_s=3600, lease_hard_s=7200)
+    settings = load_settings(s3_region="us-east-1", lease_renew_s=3600, lease_hard_s=7200)
 
     with open_job("s3://lake/sales", "sales", settings=settings) as job:
         job.commit()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 import pytest
+from msgspec import structs
 
 from lockgate.storage_core.errors import (
     InvalidInputError,
@@ -152,7 +153,7 @@ def test_an_error_inside_a_200_leaves_the_outcome_unknown(
 @pytest.mark.parametrize("name", CALLS)
 def test_an_answer_that_does_not_come_is_silence(server: RudeServer, settings: Settings, name: str) -> None:
     call = CALLS[name]
-    store = open_store("s3://lake", settings.model_copy(update={"s3_timeout_s": 0.3}))
+    store = open_store("s3://lake", structs.replace(settings, s3_timeout_s=0.3))
 
     over = threading.Event()
 
@@ -283,7 +284,7 @@ def test_a_part_with_another_checksum_than_it_was_sent_with_has_an_unknown_outco
     ["ftp://x/", "http://127.0.0.1:99999", "http://host?x=1", "http://host#x", "http://", "host:9000"],
 )
 def test_an_endpoint_that_is_none_is_invalid(settings: Settings, endpoint: str) -> None:
-    given = settings.model_copy(update={"s3_endpoint_url": endpoint})
+    given = structs.replace(settings, s3_endpoint_url=endpoint)
     with pytest.raises(InvalidInputError, match="LOCKGATE_S3_ENDPOINT_URL"):
         open_store("s3://lake", given).put("k", b"data")
 
@@ -309,7 +310,7 @@ LOST: Final = {"502": answer("502 Bad Gateway", b""), "cut": hangs_up}
 def test_a_refusal_after_a_lost_try_leaves_the_outcome_unknown(
     server: RudeServer, settings: Settings, name: str, refused: str, lost: str
 ) -> None:
-    store = open_store("s3://lake", settings.model_copy(update={"s3_max_attempts": 2}))
+    store = open_store("s3://lake", structs.replace(settings, s3_max_attempts=2))
     server.manners = [LOST[lost], REFUSED[refused]]
     with pytest.raises(OutcomeUnknownError, match=r"an earlier try got no answer.*answer to the last try"):
         CALLS[name].make(store)
@@ -317,7 +318,7 @@ def test_a_refusal_after_a_lost_try_leaves_the_outcome_unknown(
 
 @pytest.mark.parametrize("lost", LOST)
 def test_what_a_lost_try_cannot_change_is_certain(server: RudeServer, settings: Settings, lost: str) -> None:
-    store = open_store("s3://lake", settings.model_copy(update={"s3_max_attempts": 2}))
+    store = open_store("s3://lake", structs.replace(settings, s3_max_attempts=2))
     for name, code in {"delete": "NoSuchKey", "abort": "NoSuchUpload"}.items():
         server.manners = [LOST[lost], refusal("404 Not Found", code)]
         CALLS[name].make(store)
@@ -335,7 +336,7 @@ def test_a_body_that_stalls_is_read_again(server: RudeServer, settings: Settings
         over.wait(20)
         return False
 
-    patient = settings.model_copy(update={"s3_timeout_s": 0.5, "s3_max_attempts": 2})
+    patient = structs.replace(settings, s3_timeout_s=0.5, s3_max_attempts=2)
     server.manners = [stalls, sends(whole, keeps=True)]
     try:
         assert open_store("s3://lake", patient).get("k") == b"data" * 100

@@ -27,7 +27,7 @@ from lockgate.storage_core.errors import (
     UploadGoneError,
 )
 from lockgate.storage_core.ids import Token
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import Part, PendingUpload
 from lockgate.storage_core.stores.s3.clients import clients_for
 from lockgate.storage_core.stores.s3.store import S3Store
@@ -85,7 +85,9 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def settings(endpoint: str, **options: Any) -> Settings:
-    return Settings(**{"s3_endpoint_url": endpoint, "s3_timeout_s": 0.3, "s3_max_attempts": 2, **options})
+    return load_settings(
+        **{"s3_endpoint_url": endpoint, "s3_timeout_s": 0.3, "s3_max_attempts": 2, **options}
+    )
 
 
 @pytest.fixture
@@ -486,17 +488,17 @@ class TestConfiguration:
         monkeypatch.setenv("AWS_REGION", "eu-west-3")
         script.answers = [Answer(headers={"ETag": '"v"'})]
 
-        S3Store("lake", "", Settings()).create("a", b"")
+        S3Store("lake", "", load_settings()).create("a", b"")
         assert script.requests[0].path == "/lake/a"
         assert "/eu-west-3/s3/" in script.requests[0].headers["Authorization"]
 
     def test_only_aws_is_trusted_with_conditional_delete_without_a_probe(self, endpoint: str) -> None:
-        assert S3Store("lake", "", Settings()).capabilities.conditional_delete
+        assert S3Store("lake", "", load_settings()).capabilities.conditional_delete
         assert not S3Store("lake", "", settings(endpoint)).capabilities.conditional_delete
 
     def test_settings_with_equal_connection_values_share_clients(self, endpoint: str) -> None:
         clients = clients_for(settings(endpoint))
-        assert clients_for(settings(endpoint, home="/elsewhere", committers={"s3://": "magic"})) is clients
+        assert clients_for(settings(endpoint, journal="other", committers={"s3://": "magic"})) is clients
         assert clients_for(settings(endpoint, s3_timeout_s=0.4)) is not clients
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from botocore.credentials import Credentials
 
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores import Store, open_store
 from tests.support.blobs.certificates import certify
 from tests.support.s3.misbehaving_server import RudeServer, rude_server
@@ -33,7 +33,7 @@ def server() -> Iterator[RudeServer]:
 def open_at(server: RudeServer) -> Callable[..., Store]:
     def open_it(credentials: Callable[[], Credentials] | None = None, **settings: object) -> Store:
         given = {"s3_endpoint_url": server.endpoint, "s3_region": "us-east-1", "s3_timeout_s": 5, **settings}
-        made = Settings(**given)  # type: ignore[arg-type]
+        made = load_settings(**given)  # type: ignore[arg-type]
         return open_store("s3://lake", made.with_s3_credentials(credentials) if credentials else made)
 
     return open_it

@@ -30,7 +30,7 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.ids import Token
-from lockgate.storage_core.settings import MIB, Settings
+from lockgate.storage_core.settings import MIB, load_settings
 from lockgate.storage_core.stores import Store, open_store
 from lockgate.storage_core.stores.s3 import clients
 from lockgate.storage_core.stores.s3.crt.answer import error_of
@@ -107,7 +107,7 @@ def test_the_signature_over_tls_covers_documents_and_not_data(
     tls_server: RudeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "server.pem"))
-    store = open_store("s3://lake", Settings(s3_endpoint_url=tls_server.endpoint))
+    store = open_store("s3://lake", load_settings(s3_endpoint_url=tls_server.endpoint))
     part = store.put_part("k", "u", 1, 0, b"data")
     store.complete_upload(store.seal_upload("k", "u", Token("t" * 20), [part]))
     (_, data, _), (_, document, body) = tls_server.seen
@@ -418,7 +418,7 @@ def test_boto3_sends_what_crt_would_send_to_a_proxy_against_no_proxy(
 def _get_in_child(url: str) -> None:
     clients._clients.cache_clear()  # what the parent made is garbage here, and stays
     gc.collect()
-    data = open_store("s3://lake", Settings(s3_endpoint_url=url, s3_timeout_s=5)).get("k")
+    data = open_store("s3://lake", load_settings(s3_endpoint_url=url, s3_timeout_s=5)).get("k")
     os._exit(0 if data == b"data" else 1)
 
 
@@ -438,7 +438,7 @@ def test_a_child_of_a_process_that_has_sent_requests_sends_its_own(
 
 
 def test_threads_that_begin_together_share_clients(open_at: Callable[..., Store]) -> None:
-    settings = Settings(s3_region="ap-south-1")
+    settings = load_settings(s3_region="ap-south-1")
     together = threading.Barrier(8)
 
     def begin(_: int) -> clients.Clients:

@@ -17,7 +17,7 @@ from lockgate.storage_core.errors import (
     InvalidInputError,
     StoreUnavailableError,
 )
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores import Store, open_store
 from tests.support.s3.misbehaving_server import RudeServer, sends
 from tests.support.s3.store_calls import CALLS
@@ -39,7 +39,7 @@ def _create_with_few_descriptors(url: str) -> None:
     taken = len(list(Path("/dev/fd").iterdir()))
     resource.setrlimit(resource.RLIMIT_NOFILE, (taken + 5, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     try:
-        open_store("s3://lake", Settings(s3_endpoint_url=url, s3_timeout_s=5)).create("k", b"data")
+        open_store("s3://lake", load_settings(s3_endpoint_url=url, s3_timeout_s=5)).create("k", b"data")
     except StoreUnavailableError as error:
         os._exit(0 if "nothing was changed" in str(error) else 1)
 
@@ -62,7 +62,7 @@ def test_a_server_whose_certificate_is_not_trusted_gets_no_request(
     if wrong == "host":
         url = url.replace("127.0.0.1", "localhost")
         monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "server.pem"))
-    store = open_store("s3://lake", Settings(s3_endpoint_url=url, s3_client=client))
+    store = open_store("s3://lake", load_settings(s3_endpoint_url=url, s3_client=client))
     for change in (store.put, store.create):
         with pytest.raises(
             StoreUnavailableError, match=r"SSL validation .*; nothing was changed; .*AWS_CA_BUNDLE"
@@ -75,7 +75,7 @@ def test_a_server_whose_certificate_is_not_trusted_gets_no_request(
 def test_a_server_with_a_certificate_of_the_bundle_is_trusted(
     tls_server: RudeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    store, settings = "s3://lake", Settings(s3_endpoint_url=tls_server.endpoint)
+    store, settings = "s3://lake", load_settings(s3_endpoint_url=tls_server.endpoint)
     with pytest.raises(StoreUnavailableError):
         open_store(store, settings).get("k")
     monkeypatch.setenv(variable, str(tmp_path / "server.pem"))
