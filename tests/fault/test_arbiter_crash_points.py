@@ -21,7 +21,7 @@ from tests.support.commit.crash_harness import MODES, NEW, OLD, assert_all_or_no
 from tests.support.commit.destination import World, crash_at, write
 from tests.support.commit.snapshots import observed
 from tests.support.s3.destination import S3World
-from tests.support.soak import rounds, sample
+from tests.support.soak import rounds, sample, soak_only
 
 pytestmark = pytest.mark.fault
 
@@ -56,7 +56,7 @@ def test_no_conditional_request_is_sent_to_a_store_that_ignores_conditions(s3: S
     assert not any(seen.conditional for seen in requests)
 
 
-@every_mode
+@pytest.mark.parametrize("mode", [soak_only("append"), "replace"])
 def test_a_crash_at_any_store_or_journal_call_leaves_all_or_nothing(
     s3: S3World, mode: str, summarise: Summarise
 ) -> None:

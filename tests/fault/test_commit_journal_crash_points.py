@@ -22,9 +22,10 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.journal.process_journal import close_journals
 from tests.conftest import Summarise
-from tests.support.commit.crash_harness import MODES, OLD, assert_all_or_nothing, job, job_taken_back
+from tests.support.commit.crash_harness import OLD, assert_all_or_nothing, job, job_taken_back
 from tests.support.commit.destination import World
 from tests.support.commit.snapshots import Snapshot, observed, one_by_one, snapshots_of
+from tests.support.soak import soak_only
 
 pytestmark = pytest.mark.fault
 
@@ -74,7 +75,7 @@ def phases_of(world: World) -> dict[str, str]:
     return {folder.name: str(world.attach(folder.name).phase()) for folder in folders}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [soak_only("append"), "replace"])
 def test_a_crash_at_any_store_or_journal_call_leaves_all_or_nothing_and_a_correct_registry(
     worlds: Iterator[World], mode: str, tmp_path: Path, summarise: Summarise
 ) -> None:
@@ -94,7 +95,7 @@ def test_a_crash_at_any_store_or_journal_call_leaves_all_or_nothing_and_a_correc
     assert {False, True} == set(outcomes)
 
 
-@pytest.mark.parametrize("how", ["abort", "revert"])
+@pytest.mark.parametrize("how", [soak_only("abort"), "revert"])
 def test_a_crash_of_a_job_that_is_rolled_back_leaves_nothing_of_it_and_a_correct_registry(
     worlds: Iterator[World], how: str, tmp_path: Path
 ) -> None:

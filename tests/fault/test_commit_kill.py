@@ -37,20 +37,12 @@ OLD = {"day=0/a.csv": b"old"}
 
 UNDONE = {
     "in the middle of a task": "task-write.seal.before=kill@3",
-    "before a task commit": "task-commit.create.before=kill@2",
-    "after all tasks": "load.list.before=kill",
-    "before the turn": "turn.create.before=kill",
     "before the decision": "decide.create.before=kill",
 }
 PUBLISHED = {
     "after the decision": "decide.create.after=kill",
     "in the middle of the completions": "complete.complete.after=kill@5",
-    "during the lists of the outcome": "outcome-lists.create.after=kill",
-    "before the outcome": "outcome.create.before=kill",
-    "after the outcome": "outcome.create.after=kill",
-    "before the summary": "success.put.before=kill",
     "before the terminal marker": "end.create.before=kill",
-    "in the clean-up": "clean-up.delete_many.before=kill",
 }
 
 

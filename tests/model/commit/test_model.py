@@ -17,11 +17,11 @@ FLOOR = {
     "nothing goes wrong but crashes, pauses and lost answers": 19_000,
 }
 """States that the exploration must visit at least: a model that lost a step would visit fewer."""
-ALIKE = "a committer, its zombie and a recoverer, append"
-"""Left to `make soak`, because its states are much like those of `replace`."""
+LARGE = {name for name in FULL if "zombie" in name}
+"""Left to `make soak`; `make test` explores a zombie in the small worlds."""
 
 
-@pytest.mark.parametrize("name", [soak_only(name) if name == ALIKE else name for name in FULL])
+@pytest.mark.parametrize("name", [soak_only(name) if name in LARGE else name for name in FULL])
 def test_the_protocol_keeps_every_invariant_in_every_state(name: str, summarise: Summarise) -> None:
     found = explore(FULL[name])
     summarise(f"{name}: {found}")

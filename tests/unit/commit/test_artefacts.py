@@ -173,12 +173,6 @@ def test_a_new_driver_of_a_job_whose_artefacts_were_released_fails_and_the_job_e
     assert blobs_world.attach("etl-g1").phase() is JobPhase.FAILED
 
 
-def test_a_repeated_commit_needs_no_artefacts(blobs_world: World) -> None:
-    job = blobs_world.run("etl", {"a.csv": b"1"}, artefacts=uploaded(blobs_world))
-    assert drop(blobs_world)
-    assert blobs_world.attach("etl-g1").commit() == job.receipt
-
-
 @pytest.mark.parametrize("how", ["abort", "recovery", "another process", "the journal was away"])
 def test_every_way_to_end_a_job_deletes_its_blobs(blobs_world: World, how: str) -> None:
     job = blobs_world.open_job("etl", artefacts=uploaded(blobs_world))
@@ -208,14 +202,6 @@ def test_a_scan_of_a_deleted_destination_deletes_its_jobs_blobs(blobs_world: Wor
         path.rmdir() if path.is_dir() else path.unlink()
     list(rescan(blobs_world.url, settings=blobs_world.settings, clock=blobs_world.clock))
     assert is_ended(blobs_world)
-
-
-def test_nothing_of_a_running_job_is_deleted_at_once(blobs_world: World) -> None:
-    job = blobs_world.open_job("etl", artefacts=uploaded(blobs_world))
-    before = bytes_of(blobs_world)
-    assert not drop(blobs_world)
-    assert bytes_of(blobs_world) == before
-    job.abort()
 
 
 def test_blobs_that_cannot_be_deleted_at_once_are_left_to_the_sweep(

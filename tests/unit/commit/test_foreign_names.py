@@ -82,13 +82,6 @@ def test_fail_counts_a_foreign_file_whatever_its_name(world: World) -> None:
     assert world.open_uploads() == []
 
 
-def test_a_foreign_name_does_not_disturb_a_new_destination(world: World) -> None:
-    path = put(world, NAMES["in a folder that is not UTF-8"])
-    world.run("sales", NEW)
-    assert path.read_bytes() == b"foreign"
-    assert len(world.live()) == 1
-
-
 @pytest.fixture
 def client(s3: S3World) -> Any:
     """Return a client of another program."""

@@ -19,7 +19,7 @@ from lockgate.storage_core.errors import InvalidInputError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.fsspec.filesystem import job_filesystem
 from lockgate.storage_core.ids import JobAttemptId, TaskId
-from tests.support.commit.destination import Crash, ManualClock, World, write
+from tests.support.commit.destination import ManualClock, World, write
 
 HOUR_S = 3600.0
 
@@ -29,12 +29,6 @@ def unobserved() -> Iterator[None]:
     yield
     FAILPOINTS.observer = None
     FAILPOINTS.arm({})
-
-
-@pytest.fixture(params=["heartbeats", "journal"])
-def either(request: pytest.FixtureRequest, world: World) -> World:
-    """Return a destination whose jobs have their leases in their folders, or in a journal."""
-    return world.with_journal() if request.param == "journal" else world
 
 
 def begin(job: Job, text: bytes, **options: int) -> Attempt:
@@ -61,31 +55,23 @@ def at(point: str, act: Callable[[], object]) -> None:
     FAILPOINTS.observer = observe
 
 
-def test_a_slow_first_attempt_that_commits_last_wins(either: World) -> None:
-    with either.open_job("sales") as job:
+def test_a_slow_first_attempt_that_commits_last_wins(world: World) -> None:
+    with world.open_job("sales") as job:
         slow = begin(job, b"slow")
-        either.clock.now += 60
+        world.clock.now += 60
         begin(job, b"quick").commit()
         slow.commit()
         job.commit()
-    assert either.visible() == {"a.csv": b"slow"}
+    assert world.visible() == {"a.csv": b"slow"}
 
 
 @pytest.mark.parametrize("behind_s", [HOUR_S, -HOUR_S])
-def test_a_retry_wins_on_a_clock_that_is_an_hour_off(either: World, behind_s: float) -> None:
-    with either.open_job("sales") as job:
-        begin(worker(either, job), b"first").commit()
-        begin(worker(either, job, -behind_s), b"retry").commit()
+def test_a_retry_wins_on_a_clock_that_is_an_hour_off(world: World, behind_s: float) -> None:
+    with world.open_job("sales") as job:
+        begin(worker(world, job), b"first").commit()
+        begin(worker(world, job, -behind_s), b"retry").commit()
         job.commit()
-    assert either.visible() == {"a.csv": b"retry"}
-
-
-def test_a_retry_on_a_worker_wins_over_an_attempt_of_the_driver(either: World) -> None:
-    with either.open_job("sales") as job:
-        begin(job, b"driver").commit()
-        begin(worker(either, job), b"worker").commit()
-        job.commit()
-    assert either.visible() == {"a.csv": b"worker"}
+    assert world.visible() == {"a.csv": b"retry"}
 
 
 def test_an_attempt_whose_commit_waited_while_another_committed_wins(world: World) -> None:
@@ -109,22 +95,6 @@ def test_a_commit_repeated_after_a_lost_answer_keeps_its_place(world: World) -> 
         first.commit()
         job.commit()
     assert world.visible() == {"a.csv": b"second"}
-
-
-@pytest.mark.parametrize("point", ["task-commit.list.after", "task-commit.create.before"])
-def test_a_process_that_dies_between_its_order_and_its_commit_takes_no_place(
-    world: World, point: str
-) -> None:
-    def die() -> None:
-        raise Crash(point)
-
-    with world.open_job("sales") as job:
-        begin(job, b"first").commit()
-        at(point, die)
-        with pytest.raises(Crash):
-            begin(job, b"dead").commit()
-        job.commit()
-    assert world.visible() == {"a.csv": b"first"}
 
 
 def test_a_retry_that_gives_its_try_number_wins_over_what_it_retries_even_if_that_commits_later(

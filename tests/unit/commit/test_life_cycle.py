@@ -8,7 +8,7 @@ import pytest
 
 from lockgate.storage_core.commit.records.layout import SUCCESS
 from lockgate.storage_core.commit.records.phase import NEXT, TERMINAL, JobPhase, advance
-from lockgate.storage_core.errors import ConflictError, InvalidInputError, JobFailedError
+from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from tests.support.commit.destination import World, plain, write
 
 FILES = {"day=1/a.csv": b"1\n", "b %2F é =.csv": b"2\n" * 3, "deep/er/c": b""}
@@ -51,29 +51,6 @@ def test_second_commit_of_a_committed_job_changes_nothing_and_returns_the_same_r
     assert {info.key: info.version for page in world.store.pages() for info in page} == before
 
 
-def test_second_task_commit_of_an_attempt_is_success(world: World) -> None:
-    with world.open_job("sales") as job:
-        attempt = job.attempt("t")
-        with attempt.open("a.csv") as file:
-            file.write(b"1")
-        assert attempt.commit() == attempt.commit()
-        job.commit()
-    assert world.visible() == {"a.csv": b"1"}
-
-
-def test_a_task_commit_after_the_jobs_end_is_refused_and_leaves_no_upload(world: World) -> None:
-    with world.open_job("sales") as job:
-        late = job.attempt("late")
-        with late.open("late.csv") as file:
-            file.write(b"1")
-        write(job, "t", FILES)
-        job.commit()
-    with pytest.raises(ConflictError, match="is decided"):
-        late.commit()
-    assert world.visible() == FILES
-    assert world.open_uploads() == []
-
-
 def test_an_empty_job_and_an_empty_task_commit(world: World) -> None:
     assert world.run("nothing", {}).receipt is not None
     with world.open_job("empty-task") as job:
@@ -81,28 +58,6 @@ def test_an_empty_job_and_an_empty_task_commit(world: World) -> None:
         assert job.commit().files == 0
     assert world.visible() == {}
     assert json.loads(world.store.get(SUCCESS))["job_id"] == "empty-task-g1"
-
-
-def test_only_the_files_of_the_selected_attempt_of_a_task_appear(world: World) -> None:
-    with world.open_job("sales") as job:
-        first, second = job.attempt("t"), job.attempt("t")
-        for attempt, text in ((second, b"second"), (first, b"first")):
-            with attempt.open("a.csv") as file:
-                file.write(text)
-            attempt.commit()
-            world.clock.now += 1
-        job.commit(winners={first.task_id: first.attempt_id})
-    assert world.visible() == {"a.csv": b"first"}
-    assert world.open_uploads() == []
-
-
-def test_the_newest_attempt_counts_unless_the_driver_chooses(world: World) -> None:
-    with world.open_job("sales") as job:
-        for text in (b"older", b"newer"):
-            world.clock.now += 1
-            write(job, "t", {"a.csv": text})
-        job.commit()
-    assert world.visible() == {"a.csv": b"newer"}
 
 
 def test_an_attempt_aborted_by_its_ids_is_never_selected(world: World) -> None:
@@ -115,17 +70,6 @@ def test_an_attempt_aborted_by_its_ids_is_never_selected(world: World) -> None:
         write(job, "u", {"b.csv": b"1"})
         job.commit()
     assert world.visible() == {"b.csv": b"1"}
-    assert world.open_uploads() == []
-
-
-def test_a_task_that_never_committed_is_invisible_and_its_uploads_are_aborted(world: World) -> None:
-    with world.open_job("sales") as job:
-        attempt = job.attempt("dead")
-        with attempt.open("dead.csv") as file:
-            file.write(b"1")
-        write(job, "t", {"a.csv": b"1"})
-        job.commit()
-    assert world.visible() == {"a.csv": b"1"}
     assert world.open_uploads() == []
 
 
@@ -150,16 +94,6 @@ def test_tasks_that_name_their_input_count_only_if_the_driver_selects_an_input(w
         job.commit()
     assert job.phase() is JobPhase.FAILED
     assert (world.visible(), world.open_uploads()) == ({}, [])
-
-
-def test_abort_discards_everything_and_is_repeatable(world: World) -> None:
-    job = world.open_job("sales")
-    write(job, "t", FILES)
-    assert job.abort() is JobPhase.FAILED
-    assert world.attach(job.job_id).abort() is JobPhase.FAILED
-    assert (world.visible(), world.open_uploads()) == ({}, [])
-    with pytest.raises(JobFailedError, match="by request"):
-        world.attach(job.job_id).commit()
 
 
 def test_an_abort_after_the_decision_changes_nothing(world: World) -> None:

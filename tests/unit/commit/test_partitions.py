@@ -73,11 +73,6 @@ def test_a_file_at_the_top_replaces_files_at_the_top_and_no_partition(table: Wor
     assert table.visible() == {"day=1/a.csv": b"old 1", "day=2/b.csv": b"old 2", "new.csv": b"n"}
 
 
-def test_append_by_partition_keeps_everything(table: World) -> None:
-    table.run("new", NEW, mode="append", committer="partitioned")
-    assert table.visible() == {**OLD, **NEW}
-
-
 @pytest.mark.parametrize("existing", ["managed", "unmanaged"])
 def test_fail_refuses_a_partition_that_has_data_when_the_job_commits(table: World, existing: str) -> None:
     if existing == "unmanaged":

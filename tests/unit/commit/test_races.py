@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +18,6 @@ from lockgate.storage_core.commit.recovery.recover import recover_job
 from lockgate.storage_core.commit.recovery.upload_sweep import SweepAction, sweep_uploads
 from lockgate.storage_core.errors import (
     FencedError,
-    JobFailedError,
     MalformedRecordError,
     ObjectNotFoundError,
     OutcomeUnknownError,
@@ -61,24 +59,6 @@ def sweep(world: World) -> dict[str, SweepAction]:
 
 
 # Refused completions.
-
-
-def test_a_permanently_refused_completion_reverts_the_job_and_frees_the_turn(world: World) -> None:
-    world.run("old", {"old.csv": b"0"})
-    job = world.open_job("one", mode="replace")
-    write(job, "t", {"dir/a.csv": b"1", "b.csv": b"2"})
-    # A file has the name of the key's folder, so this completion can never succeed.
-    with (
-        at("decide.create.after", lambda: (Path(world.url) / "dir").write_bytes(b"in the way")),
-        pytest.raises(JobFailedError, match="lost for good"),
-    ):
-        job.commit()
-    assert job.phase() is JobPhase.FAILED
-    assert list(world.live().values()) == [len(b"0")]
-    assert set(world.visible()) == {"old.csv", "dir"}
-    (Path(world.url) / "dir").unlink()
-    world.run("two", NEW)
-    assert world.visible() == {"old.csv": b"0", **NEW}
 
 
 # Zombies and their successors.
@@ -174,21 +154,6 @@ def test_a_create_that_is_refused_once_is_retried(world: World, point: str) -> N
     assert world.visible() == NEW
 
 
-def test_a_store_that_is_busy_for_long_leaves_the_job_undecided_also_in_a_with_block(world: World) -> None:
-    def run() -> None:
-        with world.open_job("sales") as job:
-            write(job, "t", NEW)
-            FAILPOINTS.arm({"load.list.before": "refuse"})
-            job.commit()
-
-    with pytest.raises(StoreUnavailableError):
-        run()
-    job = world.attach("sales-g1")
-    assert job.phase() is JobPhase.OPEN
-    job.commit()
-    assert world.visible() == NEW
-
-
 def test_a_task_commit_without_an_answer_or_a_read_back_keeps_its_uploads(world: World) -> None:
     job = world.open_job("sales")
     attempt = job.attempt("t")
@@ -218,23 +183,6 @@ def test_a_staging_attempt_can_be_committed_again_after_a_lost_answer(world: Wor
     assert world.visible() == {"a.csv": b"1"}
 
 
-def test_a_failed_commit_leaves_no_thread_that_renews_its_lease(world: World) -> None:
-    world.open_job("sales").close()
-    before = set(threading.enumerate())
-    FAILPOINTS.arm({"load.list.before": "refuse"})
-    with pytest.raises(StoreUnavailableError):
-        world.attach("sales-g1").commit(allow_empty=True)
-    assert set(threading.enumerate()) <= before
-
-
-def test_a_report_names_each_file_once_with_its_outcome(world: World) -> None:
-    job = world.run("sales", NEW, unique_filenames=False)
-    report = job._folder.report()
-    assert report is not None
-    assert {file.key: file.result for file in report.files} == dict.fromkeys(NEW, "published")
-    assert len(report.files) == 2
-
-
 # Records and folders.
 
 
@@ -253,21 +201,6 @@ def test_a_tampered_job_record_is_refused(world: World, change: dict[str, object
     assert found.needs_an_operator
     assert victim.exists()
     job.close()
-
-
-def test_a_live_file_outside_the_destination_is_refused(world: World) -> None:
-    world.run("sales", {"a.csv": b"1"})
-    outcome = json.loads(world.store.get("_lockgate/log/00000001.json"))
-    from lockgate.storage_core.commit.records import layout
-    from lockgate.storage_core.commit.records.codec import digest
-
-    old = layout.log_shard(outcome["added"][0]["digest"])
-    data = world.store.get(old).replace(b'"key":"a-', b'"key":"../a-')
-    world.store.create(layout.log_shard(digest(data)), data)
-    outcome["added"][0]["digest"] = digest(data)
-    world.store.put("_lockgate/log/00000001.json", json.dumps(outcome).encode())
-    with pytest.raises(MalformedRecordError, match=r"00000001\.json: a file's key"):
-        world.manifest()
 
 
 def test_a_reader_whose_listing_missed_an_outcome_reads_it_by_name(world: World) -> None:

@@ -7,25 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from lockgate.storage_core.commit.records.codec import decode
-from lockgate.storage_core.commit.records.log_records import Outcome
-from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.errors import (
     InvalidInputError,
-    LockgateError,
     MalformedRecordError,
     RecordVersionError,
     UploadGoneError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.ids import split_job_id, with_short_id
+from lockgate.storage_core.ids import with_short_id
 from lockgate.storage_core.stores.local.store import LocalStore
-from lockgate.storage_core.stores.protocol import check_key
 from tests.support.commit.destination import Crash, World, dying, write
 
 Change = Callable[[dict[str, Any]], object]
@@ -70,17 +62,6 @@ def test_a_malformed_pending_set_fails_the_job_before_anything_is_visible(world:
     assert isinstance(raised.value, RecordVersionError) == is_newer
     assert job.phase() is JobPhase.FAILED
     assert (world.visible(), world.live(), world.open_uploads()) == ({}, {}, [])
-
-
-@pytest.mark.parametrize("garbage", [b"", b"{", b"\xff\xfe", b"[" * 5_000, b"null", b"{}" * 10])
-def test_the_error_for_a_truncated_or_garbled_pending_set_names_it(world: World, garbage: bytes) -> None:
-    job = world.open_job("sales")
-    write(job, "t", {"a.csv": b"1"})
-    key = job._folder.pending_set_key("t", next(job.pending_sets()).attempt_id)  # type: ignore[arg-type]
-    world.store.put(key, garbage)
-    with pytest.raises(MalformedRecordError, match="pendingset"):
-        job.commit()
-    assert world.visible() == {}
 
 
 def test_a_tampered_plan_is_refused_and_changes_nothing(world: World) -> None:
@@ -155,35 +136,6 @@ def test_an_upload_lost_after_the_decision_reverts_the_job_and_keeps_existing_da
     report = job._folder.report()
     assert report is not None
     assert {file.result for file in report.files} == {"lost", "reverted"}
-
-
-@given(st.binary(max_size=400) | st.text(max_size=200).map(str.encode))
-def test_no_bytes_raise_anything_but_malformed_record(data: bytes) -> None:
-    for kind in (PendingSet, Decision, Outcome):
-        with pytest.raises(MalformedRecordError):
-            decode(kind, data, "x")
-
-
-@given(st.text(max_size=60))
-def test_no_key_escapes_its_destination(text: str) -> None:
-    try:
-        key = check_key(text)
-    except InvalidInputError:
-        return
-    assert not key.startswith("/")
-    assert ".." not in key.split("/")
-    assert "" not in key.split("/")
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.text(max_size=40))
-def test_an_invalid_job_id_is_refused(text: str) -> None:
-    try:
-        name, generation = split_job_id(text)
-    except LockgateError:
-        return
-    assert text == f"{name}-g{generation}"
-    assert "/" not in text
 
 
 def test_the_short_id_is_inserted_before_the_first_suffix() -> None:

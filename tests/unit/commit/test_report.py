@@ -9,7 +9,6 @@ import pytest
 from lockgate.storage_core.commit.publish import commit_context
 from lockgate.storage_core.commit.publish.commit_context import read_file_results
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.errors import JobFailedError
 from tests.support.commit.destination import World, plain, write
 
 FILES = {f"day={number % 3}/{number:02d}.csv": b"x" * number for number in range(17)}
@@ -33,23 +32,6 @@ def test_the_report_of_an_aborted_job_names_its_uploads(world: World) -> None:
     assert report is not None
     assert (report.ended, report.reason) == ("failed", "aborted: not today")
     assert fates_of(world, job.job_id) == [("a.csv", "aborted")]
-
-
-def test_the_report_of_a_reverted_job_names_lost_and_reverted_files(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = world.open_job("sales")
-    write(job, "t", {"a.csv": b"a", "b.csv": b"b"})
-    lost = next(upload for page in world.store.upload_pages() for upload in page if "b-" in upload.key)
-    # The preflight finds the upload, then another tool aborts it.
-    monkeypatch.setattr(
-        "lockgate.storage_core.commit.requests_ahead.check_uploads",
-        lambda *_: world.store.abort_upload(lost.key, lost.upload_id),
-    )
-    with pytest.raises(JobFailedError, match="reverted"):
-        job.commit()
-    assert fates_of(world, job.job_id) == [("a.csv", "reverted"), ("b.csv", "lost")]
-    assert world.visible() == {}
 
 
 def test_a_long_report_is_stored_in_shards_and_names_every_file(

@@ -76,18 +76,6 @@ def test_a_long_listing_is_truncated_and_its_links_lead_to_all_files(
     assert [f"_lockgate/shards/{ref['digest']}.json" for ref in outcome["added"]] == summary["shards"]
 
 
-def test_the_success_file_stays_small_for_any_number_of_files(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(success_file, "MAX_LISTED", 10)
-    sizes = []
-    for count in (10, 60):
-        world.run(f"job-{count}", {f"{number:02}.csv": b"" for number in range(count)})
-        sizes.append(world.store.head(SUCCESS).size)
-    assert success_summary(world)["omitted"] == 50
-    assert sizes[1] < sizes[0] + 500  # fifty more files would take thousands of bytes
-
-
 @pytest.mark.parametrize("foreign", [b"", b"{}", b"not json", b'{"name":"org.apache.hadoop","version":1}'])
 def test_a_success_file_of_another_tool_is_never_used_as_a_manifest(world: World, foreign: bytes) -> None:
     world.store.put("theirs.parquet", b"1")

@@ -148,16 +148,6 @@ class TestJobs:
         assert s3.other.open_uploads() == []
         assert s3.other.recover() == []
 
-    def test_another_process_aborts_a_job_that_a_driver_left_undecided(self, s3: S3World) -> None:
-        job = s3.driver.open_job("left")
-        write(job, "t", NEW)
-        job.close()
-        close_journals()
-
-        assert [result.ended for result in s3.other.recover()] == [JobPhase.FAILED]
-        assert s3.other.visible() == {}
-        assert s3.other.open_uploads() == []
-
     def test_a_driver_and_a_recovery_that_decide_at_once_follow_the_same_decision(self, s3: S3World) -> None:
         job = s3.driver.open_job("sales")
         write(job, "t", NEW)
@@ -176,15 +166,6 @@ class TestJobs:
             job.commit()
         assert decided == [JobPhase.FAILED]
         assert s3.other.visible() == {}
-
-    def test_two_jobs_that_commit_at_once_take_turns(self, tmp_path: Path, s3: S3World) -> None:
-        first, second = s3.driver.open_job("first"), s3.other.open_job("second")
-        write(first, "t", OLD)
-        write(second, "t", NEW)
-
-        receipts = concurrently([first.commit, second.commit])
-        assert sorted(receipt.turn for receipt in receipts) == [1, 2]  # type: ignore[attr-defined]
-        assert s3.other.visible() == {**OLD, **NEW}
 
     def test_long_pending_sets_are_committed_and_leave_no_temporary_objects(
         self, s3: S3World, monkeypatch: pytest.MonkeyPatch

@@ -91,16 +91,6 @@ def test_a_clock_that_is_set_back_an_hour_delays_the_recovery_of_a_dead_driver_b
     assert world.clock.monotonic_s() - died_s <= world.settings.lease_hard_s
 
 
-def test_a_live_driver_is_seen_alive_after_the_clock_was_set_back(world: World) -> None:
-    folder, hold = driven(world)
-    world.clock.jump(-HOUR_S)
-    world.clock.meanwhile = hold.check  # type: ignore[attr-defined]
-
-    assert recover(world, folder).action is RecoveryAction.LEAVE
-    assert recover(world, folder).action is RecoveryAction.LEAVE
-    hold.check()
-
-
 def test_a_job_that_recovery_has_watched_before_is_not_watched_again(world: World) -> None:
     folder, hold = driven(world)
     hold.abandon()

@@ -22,7 +22,7 @@ from lockgate.storage_core.commit.recovery.expired_jobs import (
 )
 from lockgate.storage_core.commit.recovery.lease_takeover import recovery_lease
 from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult, recover_job
-from lockgate.storage_core.errors import FencedError, InvalidInputError, JobFailedError
+from lockgate.storage_core.errors import FencedError, InvalidInputError
 from lockgate.storage_core.ids import job_resource
 from lockgate.storage_core.journal import Journal, Leases, LeaseState
 from lockgate.storage_core.journal.process_journal import configured_journal
@@ -147,16 +147,6 @@ def test_a_decided_job_is_rolled_forward_though_its_driver_may_live(world: World
     assert unended(world) == UnendedJobs()
 
 
-def test_recovery_drops_the_lease_of_an_ended_job(world: World) -> None:
-    job = abandoned(world)
-    lapse(world)
-
-    assert recover(world, job).ended is JobPhase.FAILED
-
-    assert lease_of(world, job) is None
-    assert unended(world) == UnendedJobs()
-
-
 def test_a_job_that_only_a_driver_can_resume_is_given_back(world: World) -> None:
     job = world.open_job("sales", on_lapse="resume")
     job.close()
@@ -210,18 +200,6 @@ def test_the_next_recovery_drops_a_lease_taken_while_the_job_was_ending(world: W
     assert (found.action, found.ended) == (RecoveryAction.CLEAN_UP, JobPhase.COMMITTED)
     assert lease_of(world, job) is None
     assert unended(world) == UnendedJobs()
-
-
-def test_a_driver_that_wakes_up_after_its_recovery_commits_nothing(world: World) -> None:
-    driver = world.open_job("sales")
-    write(driver, "t", {"a.csv": b"1"})
-    lapse(world)
-    recover_lapsed_jobs(world)
-
-    with pytest.raises((FencedError, JobFailedError)):
-        driver.commit()
-
-    assert (world.visible(), world.open_uploads()) == ({}, [])
 
 
 def test_a_driver_that_comes_back_before_recovery_decides_keeps_its_job(world: World) -> None:

@@ -75,16 +75,6 @@ def test_a_driver_that_slept_through_its_limit_commits_if_nobody_has_taken_its_j
     assert journal_world.visible() == {"a.csv": b"1"}
 
 
-def test_a_driver_that_is_late_and_has_not_lapsed_commits(journal_world: World) -> None:
-    job = journal_world.open_job("sales")
-    write(job, "t", {"a.csv": b"1"})
-    journal_world.clock.sleep(journal_world.settings.lease_hard_s - 1)
-
-    job.commit()
-
-    assert journal_world.visible() == {"a.csv": b"1"}
-
-
 def test_a_driver_that_recovery_has_fenced_cannot_commit_over_it(journal_world: World) -> None:
     job = journal_world.open_job("sales")
     write(job, "t", {"a.csv": b"1"})

@@ -51,19 +51,6 @@ def test_a_driver_whose_job_was_taken_over_stops_before_the_decision(either: Wor
     assert either.visible() == {"a.csv": b"2"}
 
 
-def test_a_task_of_a_replaced_driver_does_not_commit(either: World) -> None:
-    first = either.open_job("sales")
-    attempt = first.attempt("t")
-    second = either.open_job("sales")
-    either.clock.sleep(either.settings.lease_renew_s)
-
-    with pytest.raises(FencedError):
-        attempt.commit()
-
-    second.abort()
-    first.close()
-
-
 def test_a_suspended_job_is_left_alone_until_its_deadline(either: World) -> None:
     with either.open_job("sales") as job:
         write(job, "t", {"a.csv": b"1"})

@@ -195,25 +195,6 @@ def test_a_quarantined_job_that_was_aborted_needs_no_person_any_more(journal_wor
     assert registered(journal_world, job.job_id).attention is None
 
 
-def test_a_new_driver_is_registered_with_its_run(journal_world: World) -> None:
-    journal_world.open_job("sales").close()
-    second = journal_world.open_job("sales")
-
-    assert registered(journal_world, "sales").job_attempt == second.job_attempt
-    second.abort()
-
-
-def test_recovery_from_elsewhere_ends_the_job_in_the_registry_and_its_lease(journal_world: World) -> None:
-    job = journal_world.open_job("sales")
-    write(job, "t", {"a.csv": b"1"})
-
-    journal_world.elsewhere().recover()
-
-    assert registered(journal_world.elsewhere(), "sales").phase == "failed"
-    assert leases(journal_world) == []
-    job.close()
-
-
 def test_jobs_of_an_emptied_destination_start_over_in_the_registry(journal_world: World) -> None:
     journal_world.run("sales", {"a.csv": b"1"})
     shutil.rmtree(journal_world.url)
@@ -343,14 +324,6 @@ def test_rescan_reports_an_unreadable_job_and_continues(journal_world: World) ->
     assert results[JobId("bad-g1")].action == "leave alone"
     assert "job.json" in results[JobId("bad-g1")].detail
     assert registered(journal_world, "good").phase == "committed"
-
-
-def test_rescan_beside_a_running_job_changes_nothing_for_it(journal_world: World) -> None:
-    with journal_world.open_job("sales") as job:
-        write(job, "t", {"a.csv": b"1"})
-        assert rescanned(journal_world) == []
-        job.commit()
-    assert registered(journal_world, "sales").phase == "committed"
 
 
 def test_rescan_requires_a_journal(world: World) -> None:

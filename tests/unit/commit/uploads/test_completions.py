@@ -90,13 +90,6 @@ def test_a_lost_answer_and_a_refusal_are_settled(
     assert open_uploads(store) == []
 
 
-def test_a_store_that_throttles_gets_all_of_them_in_the_end(
-    s3: S3World, store: Store, pendings: list[PendingUpload]
-) -> None:
-    s3.fake.faults.at(faults.SLOW_DOWN, operation="CompleteMultipartUpload", times=FILES)
-    assert completed(s3, store, pendings) == visible(pendings)
-
-
 def test_a_store_that_refuses_all_is_not_asked_for_each_file(s3: S3World, store: Store) -> None:
     many = [upload(store, f"{number:03d}", b"x") for number in range(60)]
     s3.fake.faults.at(faults.SLOW_DOWN, operation="CompleteMultipartUpload", times=10**6)

@@ -215,28 +215,6 @@ def test_two_concurrent_sweeps_abort_everything_once_and_neither_fails(world: Wo
     assert sweep(world).jobs == ()
 
 
-def test_a_sweep_that_overtakes_another_in_a_job_s_clean_up_does_not_fail_it(world: World) -> None:
-    world.run("old", {"old.csv": b"0"})
-    world.run("new", {"new.csv": b"1"}, mode="replace", replaced_retention_s=100)
-    world.clock.now += 101
-    ahead: list[SweepReport] = []
-
-    def rival(name: str) -> None:
-        # The first sweep has read that the retention is over. The other one finishes the clean-up before the
-        # first one reads the plan.
-        if name == "sweep.uploads.before":
-            FAILPOINTS.observer = None
-            ahead.append(sweep(world))
-
-    FAILPOINTS.observer = rival
-    behind = sweep(world)
-    FAILPOINTS.observer = None
-
-    action = "delete replaced files whose retention is over"
-    assert [swept.action for swept in (*ahead[0].jobs, *behind.jobs)] == [action, action]
-    assert world.visible() == {"new.csv": b"1"}
-
-
 # Reported costs.
 
 
@@ -444,14 +422,6 @@ def test_uploads_below_a_live_s3a_job_are_kept_whatever_their_age(world: World) 
     assert world.open_uploads() == ["day=1/part-0.parquet"]
     assert actions(sweep(world, owner="none")) == {"day=1/part-0.parquet": SweepAction.ABORT}
     assert world.open_uploads() == []
-
-
-def test_a_file_whose_name_begins_like_a_magic_folder_is_no_s3a_job(world: World) -> None:
-    stray(world, "part-0.parquet")
-    world.store.put("__magic_job-0f3c", b"a file")
-    sweep(world)
-    world.clock.now += DAY
-    assert actions(sweep(world)) == {"part-0.parquet": SweepAction.ABORT}
 
 
 def test_uploads_without_an_owner_are_kept_for_as_long_as_new_ones_appear(world: World) -> None:

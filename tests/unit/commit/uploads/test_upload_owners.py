@@ -14,7 +14,7 @@ from lockgate.storage_core.errors import (
     MalformedRecordError,
 )
 from lockgate.storage_core.ids import TaskId, new_token
-from tests.support.commit.destination import World, overlapping, write
+from tests.support.commit.destination import World, write
 
 DAY = 86_400.0
 NEW = {"a.csv": b"1", "b.csv": b"2"}
@@ -69,17 +69,6 @@ def test_a_job_with_plain_names_ends_despite_an_unreadable_pending_set(world: Wo
     world.clock.now += 2 * DAY
     sweep(world)
     assert world.open_uploads() == []
-
-
-@overlapping()
-def test_the_end_of_a_job_keeps_uploads_of_its_namesake_at_a_nested_destination(world: World) -> None:
-    below = World(world.root, f"{world.url}/below", clock=world.clock)
-    with below.open_job("sales") as theirs:
-        write(theirs, "t", {"theirs.csv": b"t"})
-        ours = world.run("sales", NEW)
-        assert ours.short_id != theirs.short_id
-        theirs.commit()
-    assert below.visible() == {"theirs.csv": b"t"}
 
 
 def test_an_upload_of_a_nested_destination_is_left_to_its_own_sweep(world: World) -> None:

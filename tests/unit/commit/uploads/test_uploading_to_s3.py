@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.uploads import pending_file
 from lockgate.storage_core.commit.uploads.pending_file import PARTS_A_SIZE
 from lockgate.storage_core.settings import MIB
-from tests.support.commit.destination import write
-from tests.support.fake_s3 import Options, faults
+from tests.support.fake_s3 import Options
 from tests.support.s3.destination import S3World, s3_world
 
 pytestmark = pytest.mark.slow
@@ -36,6 +35,16 @@ def test_a_file_of_any_size_is_complete_when_its_job_is_committed(s3: S3World, s
     assert s3.fake.requests["UploadPart"] - _parts_of_the_probe(s3) == max(1, -(-size // PART))
 
 
+def test_parts_double_in_size_from_a_number_on(s3: S3World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending_file, "PARTS_A_SIZE", 2)
+    with s3.driver.open_job("job") as job:
+        with job.attempt("task") as attempt, attempt.open("a.bin") as file:
+            file.write(bytes(7 * PART))
+        (upload,) = s3.fake.snapshot().uploads.values()
+    assert [upload.parts[number].size // PART for number in sorted(upload.parts)] == [1, 1, 2, 2, 1]
+
+
+@pytest.mark.soak
 def test_a_file_of_more_than_5_gib_uses_parts_that_double_in_size(s3: S3World) -> None:
     s3.driver.run("first", {"first.csv": b"1"})
     s3.fake.behave(Options(keeps_parts=False))
@@ -56,38 +65,6 @@ def test_a_file_of_more_than_5_gib_uses_parts_that_double_in_size(s3: S3World) -
     assert set(sizes[PARTS_A_SIZE:-1]) == {2 * PART}
     assert len(sizes) == sent < PARTS_A_SIZE + 100
     assert max(s3.other.live().values()) == size
-
-
-@pytest.mark.parametrize(
-    "operation",
-    [
-        "CreateMultipartUpload",
-        "UploadPart",
-        "CompleteMultipartUpload",
-        "AbortMultipartUpload",
-        "PutObject",
-        "GetObject",
-        "HeadObject",
-        "ListObjectsV2",
-        "ListMultipartUploads",
-        "DeleteObject",
-        "DeleteObjects",
-    ],
-)
-@pytest.mark.parametrize("fault", [faults.SLOW_DOWN, faults.INTERNAL_ERROR], ids=lambda fault: fault.name)
-def test_every_call_survives_two_5xx_answers(s3: S3World, operation: str, fault: faults.Fault) -> None:
-    s3.driver.run("first", {"first.csv": b"1"})
-    s3.fake.faults.at(fault, operation=operation, times=2)
-    with s3.driver.open_job("job") as job:
-        with job.attempt("loser").open("b.csv") as loser:
-            loser.write(b"loser")
-        write(job, "task", {"a.csv": b"data"})
-        job.commit()
-
-    assert job.phase() is JobPhase.COMMITTED
-    assert s3.fake.faults.spent
-    assert s3.other.visible() == {"first.csv": b"1", "a.csv": b"data"}
-    assert s3.other.open_uploads() == []
 
 
 def _parts_of_the_probe(s3: S3World) -> int:
