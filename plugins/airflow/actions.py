@@ -21,7 +21,7 @@ DAGS: Final[Mapping[ActionName, str]] = {
     "sweep-blobs": "blob_sweep",
     "leave-safe-mode": "journal_checkpoint",
 }
-"""The DAG that carries an action out; whoever may trigger it may act."""
+"""The DAG that carries an action out; a user who may trigger it may act."""
 
 
 class DagRuns:
@@ -82,8 +82,6 @@ def _conf(action: ActionName, request: ActionRequest) -> dict[str, Any]:
     """Return the parameters of the DAG run."""
     match action:
         case "recover" | "abort":
-            if not (request.destination and request.job_id):
-                raise InvalidInputError(f"{action}: name the destination and the job; nothing was started")
             job = {"destination": request.destination, "job_id": request.job_id}
             return {**job, "abort_reason": request.reason.strip() or "by hand"} if action == "abort" else job
         case "sweep-uploads":

@@ -68,7 +68,7 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
     token: Token | None = None
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class Part(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One part of a pending upload, as the store acknowledged it.
 
     Attributes:
@@ -84,7 +84,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     checksum: str | None = None
 
 
-class PendingUpload(msgspec.Struct, frozen=True, kw_only=True):
+class PendingUpload(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A sealed upload: all data needed to complete, abort or recognise it.
 
     Attributes:

@@ -6,10 +6,12 @@ from typing import Final, Literal
 
 from lockgate.plugins.web.answers import Model
 from lockgate.plugins.web.api.job_state import JobState
-from lockgate.plugins.web.api.jobs import Needs
+from lockgate.plugins.web.api.jobs import Needs, needs_of
 from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
+from lockgate.storage_core.commit.leases.registration import PHASES
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction, choose_action
+from lockgate.storage_core.journal import LeaseState
 
 
 class Possible(Model):
@@ -36,44 +38,25 @@ def summary(state: JobState) -> str:
     return " ".join(filter(None, sentences))
 
 
-def needs(state: JobState) -> tuple[Needs, str]:  # noqa: PLR0911 - one for each phase
-    """Return what the job needs, and why in one sentence; empty for `nothing`."""
-    phase, lease = state.phase, state.lease
+def needs(state: JobState) -> tuple[Needs, str]:
+    """Return what the job needs, and why in one sentence, as the list of jobs says it."""
     if state.is_partly_deleted:
         return "nothing", ""
-    match phase:
-        case None:
-            return "you", "Its records cannot be read, so nothing is done with it."
-        case JobPhase.QUARANTINED:
-            return "you", "It was set aside; abort it to delete what it wrote."
-        case JobPhase.COMMITTED:
-            return "nothing", ""
-        case JobPhase.FAILED:
-            return (
-                ("you", "Some of its uploads could not be aborted.")
-                if state.has_left_uploads
-                else ("nothing", "")
-            )
-        case JobPhase.OPEN:
-            if lease is JobLeaseState.LAPSED:
-                return "you", "Its driver is gone before the decision."
-            return "wait", _LEASE_WHY[lease]
-        case _:
-            if lease in {JobLeaseState.LIVE, JobLeaseState.SUSPENDED}:
-                return "wait", "Its driver holds its lease and brings it to its end."
-            return (
-                "you",
-                f"It was decided{state.at(state.decided_s)} but has not ended, and its driver is gone.",
-            )
+    if state.phase is None:
+        return "you", "Its records cannot be read, so nothing is done with it."
+    attention = "quarantined" if state.phase is JobPhase.QUARANTINED else None
+    if state.phase is JobPhase.FAILED and state.has_left_uploads:
+        attention = "uploads left"
+    return needs_of(PHASES[state.phase], _LEASES.get(state.lease), attention)
 
 
-_LEASE_WHY: Final = {
-    JobLeaseState.LIVE: "Its driver holds its lease.",
-    JobLeaseState.SUSPENDED: "Its tasks are writing, or its next step has not begun.",
-    JobLeaseState.OVERDUE: "Its driver has not renewed its lease in time.",
-    JobLeaseState.UNKNOWN: "Its lease cannot be read here.",
-    None: "Its lease is not known.",
+_LEASES: Final[dict[JobLeaseState | None, LeaseState]] = {
+    JobLeaseState.LIVE: LeaseState.HELD,
+    JobLeaseState.SUSPENDED: LeaseState.SUSPENDED,
+    JobLeaseState.OVERDUE: LeaseState.SOFT,
+    JobLeaseState.LAPSED: LeaseState.HARD,
 }
+"""A lease in a job's folder, as the journal would say it."""
 
 
 def actions(state: JobState) -> tuple[Possible, ...]:

@@ -168,7 +168,7 @@ class JobFilter:
         """Return whether a job is in the list."""
         is_phase = self.phase in {None, job.phase}
         is_place = self.destination in {None, job.destination}
-        return is_phase and is_place and self.needs in {None, needs_of(job, lease)[0]}
+        return is_phase and is_place and self.needs in {None, needs_of(job.phase, lease, job.attention)[0]}
 
 
 def _filters(
@@ -313,13 +313,19 @@ def refuse_unkept(*texts: object) -> None:
         )
 
 
-def needs_of(job: Job, lease: LeaseState | None) -> tuple[Needs, str]:
-    """Return what a job needs by the registry, and why in one sentence; empty for `nothing`."""
-    if job.attention in _ATTENTION:
-        return "you", _ATTENTION[job.attention]
-    if job.ended_s is not None:
+def needs_of(phase: str, lease: LeaseState | None, attention: str | None) -> tuple[Needs, str]:
+    """Return what a job needs, and why in one sentence; empty for `nothing`.
+
+    Args:
+        phase: Its phase in the registry.
+        lease: State of its driver's lease; None if it cannot be read.
+        attention: What the registry says that a person must do after the end.
+    """
+    if attention in _ATTENTION:
+        return "you", _ATTENTION[attention]
+    if phase in _ENDED:
         return "nothing", ""
-    if job.phase == "open" or lease is LeaseState.SOFT:
+    if phase == "open" or lease is LeaseState.SOFT:
         return _OPEN[lease]
     if lease in {LeaseState.HELD, LeaseState.SUSPENDED}:
         return "wait", "Its driver holds its lease and brings it to its end."
@@ -347,7 +353,7 @@ _OPEN: Final[dict[LeaseState | None, tuple[Needs, str]]] = {
     LeaseState.RECOVERING: ("wait", "Recovery looks at it."),
     LeaseState.HARD: ("you", "Its driver is gone before the decision."),
     LeaseState.FREE: ("you", "Its driver has left before the decision."),
-    None: ("wait", "Its lease is not in the journal."),
+    None: ("wait", "Its lease cannot be read here."),
 }
 
 
@@ -378,7 +384,7 @@ def _scan(reading: Reading, filters: JobFilter, key: Any, limit: int) -> _Scan:
 
 
 def _row(job: Job, lease: LeaseState | None, committed: int) -> JobRow:
-    need, why = needs_of(job, lease)
+    need, why = needs_of(job.phase, lease, job.attention)
     is_timed = job.ended_s is not None and job.decided_s is not None
     return JobRow(
         job_id=job.job_id,

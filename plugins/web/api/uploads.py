@@ -6,13 +6,12 @@ S3 bills open uploads, and no listing shows them.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from math import inf
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 
 from lockgate.plugins.web.answers import DEFAULT_LIMIT, After, Limit, Model, Page, key_after, page_of
-from lockgate.plugins.web.request_reads import STORE_LIMIT_S, Reads, ReadsOfRequest
+from lockgate.plugins.web.request_reads import Reads, ReadsOfRequest
 from lockgate.storage_core.commit.recovery.upload_sweep import find_uploads
 from lockgate.storage_core.commit.uploads.upload_cost import measure_uploads, totals_by_action, upload_totals
 from lockgate.storage_core.commit.uploads.upload_owner import NO_OWNER, OpenUpload, SweepAction
@@ -22,17 +21,14 @@ from lockgate.storage_core.stores import open_store
 
 router = APIRouter(prefix="/uploads", tags=["uploads"])
 
-MAX_LISTED: Final = 1_000
-"""Uploads that a list of all owners reads: the store lists them from the beginning only."""
-
 MAX_UPLOADS: Final = 100_000
-"""Uploads that totals, and the list of one owner, read."""
+"""Uploads that one answer reads: the store lists them from the beginning only."""
 
 MAX_MEASURED: Final = 1_000
 """Uploads whose sizes totals request, the oldest first: a size is one request, if the listing has none."""
 
 LISTING_LIMIT_S: Final = 12.0
-TOTALS_LIMIT_S: Final = 20.0
+ANSWER_LIMIT_S: Final = 20.0
 
 
 Destination = Annotated[str, Query(description="URL of a destination in the journal.")]
@@ -114,16 +110,15 @@ def open_uploads(
     after: After = None,
     limit: Limit = DEFAULT_LIMIT,
 ) -> Page[UploadRow]:
-    """List the first 1,000 open uploads of a destination, by key; of an owner, those in the first 100,000.
+    """List the open uploads of a destination, or those of an owner, by key: those in the first 100,000.
 
     Raises:
         DestinationNotFoundError: The destination is not known.
     """
     key = key_after("uploads", after, str, str)
     url = reads.known(destination)
-    most, limit_s = (MAX_UPLOADS, TOTALS_LIMIT_S) if owner else (MAX_LISTED, STORE_LIMIT_S)
     try:
-        found, unknown = reads.store(url, lambda: _uploads(reads, url, most), limit_s=limit_s)
+        found, unknown = reads.store(url, lambda: _uploads(reads, url), limit_s=ANSWER_LIMIT_S)
         found = [upload for upload in found if not owner or (upload.owner or NO_OWNER) == owner]
         left = [upload for upload in found if key is None or (upload.key, upload.upload_id) > key]
         shown = reads.store(url, lambda: _measured(reads, url, left[:limit]))
@@ -146,7 +141,7 @@ def upload_owners(
     key = key_after("upload-owners", after, (float, int), str)
     url = reads.known(destination)
     try:
-        found, unknown = reads.store(url, lambda: _all_measured(reads, url), limit_s=TOTALS_LIMIT_S)
+        found, unknown = reads.store(url, lambda: _all_measured(reads, url), limit_s=ANSWER_LIMIT_S)
     except LockgateError as error:
         return UploadOwners(items=(), unknown=(str(error),))
     by_owner: dict[str | None, list[OpenUpload]] = defaultdict(list)
@@ -195,15 +190,16 @@ def _price(url: str, monthly_usd: float) -> float | None:
 
 def _all_measured(reads: Reads, url: str) -> tuple[list[OpenUpload], tuple[str, ...]]:
     """Return the uploads with the sizes of the oldest ones, and a sentence if there are more."""
-    found, unknown = _uploads(reads, url, MAX_UPLOADS)
+    found, unknown = _uploads(reads, url)
     found.sort(key=lambda upload: upload.begun_s)
     return _measured(reads, url, found[:MAX_MEASURED]) + found[MAX_MEASURED:], unknown
 
 
-def _uploads(reads: Reads, url: str, most: int) -> tuple[list[OpenUpload], tuple[str, ...]]:
+def _uploads(reads: Reads, url: str) -> tuple[list[OpenUpload], tuple[str, ...]]:
     """Return the first uploads, in order, and a sentence if there are more."""
-    limit_s = LISTING_LIMIT_S if most > MAX_LISTED else inf
-    listed = find_uploads(url, most, limit_s=limit_s, settings=reads.settings, clock=reads.clock)
+    listed = find_uploads(
+        url, MAX_UPLOADS, limit_s=LISTING_LIMIT_S, settings=reads.settings, clock=reads.clock
+    )
     found = sorted(listed.uploads, key=lambda upload: (upload.key, upload.upload_id))
     if listed.is_all:
         return found, ()

@@ -28,7 +28,8 @@ class ColumnStatistics(
     maximum: str | None = None
 
 
-class PendingFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+# Files have no cycles: garbage collection would take three quarters of the time of decoding 100,000 of them.
+class PendingFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """One file that is completely written and not visible yet.
 
     Attributes:

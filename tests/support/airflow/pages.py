@@ -84,7 +84,7 @@ def logged_in(browser: Browser, airflow: Services, name: str) -> Iterator[Page]:
 
 @contextmanager
 def window(browser: Browser, airflow: Services, **options: Any) -> Iterator[BrowserContext]:
-    """Open a window that nobody has logged in to."""
+    """Open a window without a login."""
     context = browser.new_context(base_url=airflow.url, viewport={"width": 1440, "height": 900}, **options)
     context.set_default_timeout(PATIENCE_MS)
     try:
