@@ -127,7 +127,7 @@ def test_a_read_at_another_stamp_is_refused(written: Volume, stamp: Stamp) -> No
         written.read(B, stamp, 0, 1)
 
 
-@pytest.mark.parametrize("length", range(10))
+@pytest.mark.parametrize("length", [0, 3, 9])
 def test_a_trim_to_each_length_then_appends_go_on(written: Volume, length: int) -> None:
     written.fence(B, S2)
     assert written.trim(B, S2, length).length_bytes == length

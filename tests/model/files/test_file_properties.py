@@ -205,7 +205,7 @@ class FileMachine(RuleBasedStateMachine):
 
 
 TestFileProperties = FileMachine.TestCase
-TestFileProperties.settings = machine_settings(250, 40, soak_examples=3000)
+TestFileProperties.settings = machine_settings(120, 40, soak_examples=3000)
 
 
 def test_file_properties_over_local_volumes(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_file_properties_over_local_volumes(tmp_path: Path) -> None:
             for volume in getattr(self, "opened", ()):
                 volume.opened.close()
 
-    run_state_machine_as_test(OverLocalVolumes, settings=machine_settings(120, 40, soak_examples=1000))
+    run_state_machine_as_test(OverLocalVolumes, settings=machine_settings(60, 40, soak_examples=1000))
 
 
 @pytest.mark.soak
@@ -270,4 +270,4 @@ def test_file_properties_over_volumes_in_buckets(tmp_path: Path) -> None:
             opened = [S3Volume(bucket)]
             return FaultyVolume(lambda: opened[-1], lambda: opened.append(S3Volume(bucket)))
 
-    run_state_machine_as_test(OverS3Volumes, settings=machine_settings(40, 40, soak_examples=300))
+    run_state_machine_as_test(OverS3Volumes, settings=machine_settings(20, 40, soak_examples=300))

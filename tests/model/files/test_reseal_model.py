@@ -44,6 +44,7 @@ def test_dropping_a_rule_of_reseal_breaks_the_invariant_that_it_protects(rule: R
     print(f"without: {rule}\n{found.violation}")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("rule", SECOND_LINES, ids=lambda rule: rule.name.lower())
 def test_a_second_line_holds_alone_and_breaks_with_the_first(rule: Rule) -> None:
     other, drop = SECOND_LINES[rule]
@@ -54,6 +55,7 @@ def test_a_second_line_holds_alone_and_breaks_with_the_first(rule: Rule) -> None
     print(f"without: {rule}; {other}\n{both.violation}")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("rule", SPARES_WORK, ids=lambda rule: rule.name.lower())
 @pytest.mark.parametrize("name", SMALL)
 def test_dropping_a_rule_of_reseal_that_only_saves_replicas_breaks_nothing(rule: Rule, name: str) -> None:

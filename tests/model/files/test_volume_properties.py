@@ -334,7 +334,7 @@ class MixedMachine(VolumeMachine):
 
 
 for machine in (VolumeMachine, BucketMachine, MixedMachine):
-    machine.TestCase.settings = machine_settings(25, 30, soak_examples=1000)
+    machine.TestCase.settings = machine_settings(12, 30, soak_examples=1000)
 TestLocalVolumes = VolumeMachine.TestCase
 TestVolumesInBuckets = pytest.mark.soak(BucketMachine.TestCase)
 TestMixedVolumes = pytest.mark.soak(MixedMachine.TestCase)

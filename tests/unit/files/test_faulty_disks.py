@@ -19,7 +19,7 @@ from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.settings import load_settings
 from tests.support.commit.destination import Crash, ManualClock, dying
 from tests.support.journal.checkpoints import JournalWorld
-from tests.support.soak import sample
+from tests.support.soak import sample, soak_only
 
 TEXT = b"abcdefghij" * 2
 PIECES = (b"abc", b"defgh", b"ijklmnopqrst", b"u")
@@ -102,7 +102,7 @@ def world(journals: JournalWorld, tmp_path: Path) -> Iterator[World]:
     world.journal.close()
 
 
-@pytest.mark.parametrize("times", [1, 1000])
+@pytest.mark.parametrize("times", [1, soak_only(1000)])
 @pytest.mark.parametrize("sick", [1, 3])
 @pytest.mark.parametrize(("call", "error"), [("write", errno.ENOSPC), ("sync", errno.EIO)])
 def test_no_acknowledged_byte_is_lost_when_disks_fail_at_any_call(

@@ -86,6 +86,7 @@ def test_the_old_replicas_are_served_until_they_are_deleted_at_the_end(world: Me
     assert world.problems() == set()
 
 
+@pytest.mark.soak
 def test_a_death_at_any_step_leaves_each_block_with_as_many_good_replicas(world: MemoryWorld) -> None:
     for die_at in itertools.count():
         steps = itertools.count()
