@@ -75,7 +75,7 @@ class RecordVersionError(MalformedRecordError):
 
 
 class MalformedLogError(MalformedRecordError):
-    """The destination's log cannot be read; until it is restored, no job there commits or is aborted."""
+    """The destination's log cannot be read; until it is repaired, no job there commits or is aborted."""
 
 
 class MalformedJournalError(MalformedRecordError):

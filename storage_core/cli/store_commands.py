@@ -11,6 +11,7 @@ import msgspec
 import typer
 
 from lockgate.storage_core.cli.render import (
+    Destination,
     JsonFlag,
     counted,
     print_json,
@@ -81,7 +82,7 @@ def check(
         print_line(f"tested {tested} in {store.url}/_lockgate/probe/ and {_left(report)}")
         for fault in damaged:
             print_line(f"turn {fault.turn} of the log: {fault.fault}")
-        log = "damaged: restore these records from the store's versions or a backup" if damaged else "read"
+        log = f"damaged; `lockgate store repair {store.url}` shows what can be rebuilt" if damaged else "read"
         print_line(f"log of the destination: {log}")
         if magic is not None:
             print_line(
@@ -95,6 +96,36 @@ def check(
         raise typer.Exit(MalformedRecordError.exit_code)
     if not all(finding.ok for finding in overlaps):
         raise typer.Exit(ConflictError.exit_code)
+
+
+@commands.command("repair")
+def repair(
+    destination: Destination,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; otherwise only report.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Rebuild damaged records of a destination's log, each only where it is certain what it said.
+
+    Without --yes nothing is changed. The old bytes are kept in _lockgate/quarantine/. Run it while no job
+    commits at the destination. Exits with 3 if a record cannot be rebuilt.
+    """
+    from lockgate.storage_core.commit.recovery.log_repair import repair_log
+    from lockgate.storage_core.commit.setup.capabilities import refuse_unused
+
+    refuse_unused(destination)
+    found = repair_log(destination, dry_run=not yes)
+    if json:
+        print_json(found)
+    else:
+        print_table(
+            ("turn", "record", "fault", "action" if yes else "would do"),
+            [(each.turn, each.key, each.fault, each.action) for each in found],
+            empty=f"every record of the log of {destination} can be read",
+        )
+        if found and not yes:
+            print_line("a dry run: nothing was changed; add --yes")
+    if not all(each.is_certain for each in found):
+        raise typer.Exit(MalformedRecordError.exit_code)
 
 
 @commands.command("forget")

@@ -109,8 +109,8 @@ def _end_turn(
             if DestinationLog(store).turn(turn.number).outcome is None:
                 raise MalformedLogError(
                     f"the log of {store.url}: {layout.turn_outcome(turn.number)} is gone, although job "
-                    f"{owner.job_id} has ended; nothing was changed; restore it from the store's versions or "
-                    "a backup"
+                    f"{owner.job_id} has ended; nothing was changed; `lockgate store repair {store.url}` "
+                    "rebuilds it"
                 )
             return True
         view = leases.look(owner)

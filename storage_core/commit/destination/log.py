@@ -206,12 +206,15 @@ class DestinationLog:
         log = self.read()
         return log.base, list(log.outcomes)
 
-    def columns(self) -> tuple[Column, ...] | None:
+    def columns(self, up_to: int | None = None) -> tuple[Column, ...] | None:
         """Return the columns after the last published job that knew its own, without reading file lists.
 
         Columns that only earlier data have are marked as dropped.
+
+        Args:
+            up_to: Last turn to include; all turns by default.
         """
-        log = self.read()
+        log = self.read(up_to)
         columns = None if log.base is None else log.base.columns
         for outcome in log.outcomes:
             columns = outcome.columns or columns
@@ -239,8 +242,8 @@ class DestinationLog:
         except MalformedRecordError as error:
             raise MalformedLogError(
                 f"the log of {self.store.url} cannot be read: {error}; nothing was changed; no job commits "
-                "here until that record is restored from the store's versions or a backup; `lockgate store "
-                f"check {self.store.url}` names every damaged record"
+                f"here until that record is restored; `lockgate store repair {self.store.url}` rebuilds it "
+                "where it is certain what it said"
             ) from None
 
     def _highest_claimed(self, after: int) -> int:

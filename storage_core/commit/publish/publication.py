@@ -151,17 +151,19 @@ def _outcome(
 
 
 def _write_added(context: CommitContext, plan: Plan) -> tuple[ShardRef, ...]:
-    files = (
-        LiveFile(
+    return tuple(write_live_shards(context.store, live_files(plan)))
+
+
+def live_files(plan: Plan) -> Iterator[LiveFile]:
+    """Yield the files that a plan adds, as the destination log lists them."""
+    for file in plan.all_additions():
+        yield LiveFile(
             key=file.key,
             size=file.upload.size,
             rows=file.rows,
             token=file.upload.token,
             job_id=plan.head.job_id,
         )
-        for file in plan.all_additions()
-    )
-    return tuple(write_live_shards(context.store, files))
 
 
 def _removed_shards(context: CommitContext, plan: Plan) -> Iterator[ShardRef]:

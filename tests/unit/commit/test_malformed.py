@@ -239,7 +239,7 @@ def test_a_pending_set_with_another_jobs_upload_is_refused_and_that_upload_is_ke
 
 
 @pytest.mark.parametrize("record", LOG)
-def test_an_unreadable_log_aborts_no_job_and_every_job_continues_once_it_is_restored(
+def test_an_unreadable_log_aborts_no_job_and_every_job_continues_once_it_is_repaired(
     record: str, world: World
 ) -> None:
     stage = RECORDS[record](world)

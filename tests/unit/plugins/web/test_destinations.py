@@ -83,7 +83,7 @@ def test_a_turn_of_the_log_that_cannot_be_read_is_named_and_the_others_are_shown
     assert layout.turn_outcome(2) in page["unknown"][0]
     found = get(world, "/destinations/detail")
     assert (found["turn"], found["live_files"]) == (3, None)
-    assert "lockgate store check" in found["unknown"][0]
+    assert "lockgate store repair" in found["unknown"][0]
 
 
 def test_live_files_and_bytes_over_time_follow_the_log_back(

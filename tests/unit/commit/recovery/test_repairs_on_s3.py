@@ -1,4 +1,4 @@
-"""Quarantine on S3, and on a store without any condition, for which the journal is the arbiter."""
+"""Quarantine and repair on S3, and on a store without any condition, for which the journal is the arbiter."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from lockgate.storage_core.commit.recovery.log_repair import repair_log
 from lockgate.storage_core.commit.recovery.quarantine import quarantine_job
-from lockgate.storage_core.errors import TurnBusyError
+from lockgate.storage_core.errors import MalformedLogError, TurnBusyError
 from tests.support.commit.arbitrated_destination import arbiter_world
 from tests.support.commit.destination import World
 from tests.support.commit.malformed_records import died_at
@@ -40,3 +41,16 @@ def test_a_job_is_quarantined_and_aborted_on_s3(driver: World) -> None:
     assert sorted(driver.open_uploads()) == sorted(uploads)
     driver.attach(job.job_id).abort()
     assert driver.visible() == {"old.csv": b"0", "c.csv": b"3"}
+
+
+def test_a_log_is_repaired_on_s3(driver: World) -> None:
+    driver.run("first", {"a.csv": b"1"})
+    driver.run("second", {"b.csv": b"22"}, mode="replace")
+    live = driver.live()
+    driver.store.put("_lockgate/log/00000002.json", b"{")
+    with pytest.raises(MalformedLogError):
+        driver.run("next", {"c.csv": b"3"})
+    (found,) = repair_log(driver.url, dry_run=False, settings=driver.settings, clock=driver.clock)
+    assert found.is_certain
+    assert driver.live() == live
+    driver.run("third", {"c.csv": b"3"})
