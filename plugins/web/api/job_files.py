@@ -14,7 +14,7 @@ from fastapi import APIRouter
 
 from lockgate.plugins.web.answers import DEFAULT_LIMIT, After, Limit, Model, Page, cursor, key_after, page_of
 from lockgate.plugins.web.api.job import DestinationOfJob, folder_of, place_of
-from lockgate.plugins.web.api.turns import removed_rows, total
+from lockgate.plugins.web.api.turns import total
 from lockgate.plugins.web.request_reads import ReadsOfRequest
 from lockgate.storage_core.commit.decide.plan import Plan, read_plan
 from lockgate.storage_core.commit.decide.task_selection import eligible, last_commit
@@ -150,7 +150,7 @@ def job_plan(reads: ReadsOfRequest, job_id: str, destination: DestinationOfJob =
         added_rows=plan.rows,
         added_bytes=plan.size,
         removed_files=total(plan.head.removals, "files"),
-        removed_rows=removed_rows(plan.head.removals),
+        removed_rows=total_rows(ref.rows for ref in plan.head.removals),
         removed_bytes=total(plan.head.removals, "size"),
     )
 

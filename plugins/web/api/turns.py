@@ -131,7 +131,7 @@ def read_turn(store: Store, number: int) -> Turn | str:
         added_rows=total_rows(ref.rows for ref in outcome.added),
         added_bytes=total(outcome.added, "size"),
         removed_files=total(outcome.removed, "files"),
-        removed_rows=removed_rows(outcome.removed),
+        removed_rows=total_rows(ref.rows for ref in outcome.removed),
         removed_bytes=total(outcome.removed, "size"),
         reason=outcome.reason,
     )
@@ -140,11 +140,6 @@ def read_turn(store: Store, number: int) -> Turn | str:
 def total(refs: Iterable[ShardRef], name: str) -> int:
     """Return the sum of a field of references to lists of files."""
     return sum(getattr(ref, name) for ref in refs)
-
-
-def removed_rows(refs: Sequence[ShardRef]) -> int | None:
-    """Return the rows of the removed files; a list without any is an old one, which has no count."""
-    return total_rows(ref.rows or None for ref in refs)
 
 
 def _registered(reads: Reads, place: str, turns: Sequence[Turn]) -> dict[str, Origin]:

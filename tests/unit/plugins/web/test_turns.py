@@ -7,16 +7,11 @@ import os
 from collections.abc import Collection
 from typing import Any
 
-import msgspec
 import pytest
 
 from lockgate.plugins.web.access import Run
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.codec import encode
-from lockgate.storage_core.commit.records.create_if_absent import read
 from lockgate.storage_core.commit.records.job_record import JobOrigin
-from lockgate.storage_core.commit.records.log_records import Outcome
-from lockgate.storage_core.commit.records.shards import ShardRef
 from tests.support.commit.crash_harness import die_at
 from tests.support.commit.destination import World
 from tests.support.web.jobs import client_of, get
@@ -123,15 +118,6 @@ def test_rows_that_no_writer_counted_are_unknown_when_they_are_removed(
         world.store.put("foreign.csv", b"not of a job")
     run(world, "b", {"b.csv": 1}, mode="replace")
     assert changes(world)[0][3] is None
-
-
-def test_a_list_of_removed_files_from_before_rows_were_counted_is_unknown(world: World) -> None:
-    run(world, "a", {"a.csv": 5})
-    run(world, "b", {"b.csv": 1}, mode="replace")
-    outcome = read(world.store, Outcome, layout.turn_outcome(2))
-    old: tuple[ShardRef, ...] = tuple(msgspec.structs.replace(ref, rows=0) for ref in outcome.removed)
-    world.store.put(layout.turn_outcome(2), encode(msgspec.structs.replace(outcome, removed=old)))
-    assert changes(world)[0] == (1, 1, 1, None, 10)
 
 
 def test_the_plan_of_a_decided_job_has_the_rows_that_it_removes(world: World) -> None:
