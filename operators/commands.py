@@ -11,6 +11,7 @@ import typer
 
 from lockgate.storage_core.cli.render import JsonFlag, print_json, print_line, print_table
 from lockgate.storage_core.errors import MissingPartError
+from lockgate.storage_core.settings import load_settings
 
 xcom_commands = typer.Typer(
     help="XCom values that are kept as blobs.",
@@ -94,7 +95,6 @@ def sweep(
         )
     from lockgate.operators.xcom.sweep import sweep_xcoms
     from lockgate.storage_core.blobs.open_blobs import open_blobs
-    from lockgate.storage_core.settings import load_settings
 
     settings = load_settings()
     with open_blobs(settings) as blobs:

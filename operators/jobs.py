@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, get_args
 
-from lockgate.operators.asset_events import flat
+from lockgate.operators.asset_events import drop_pending, emit_once, flat, save_pending
 from lockgate.operators.dag_run.job_handle import (
     JobHandle,
     NamedJob,
@@ -134,8 +134,6 @@ class JobSetupOperator(LockgateOperator):
             self.log.info("job %s at %s, mode %s", job.job_id, job.destination, self.mode)
             self.log.info("its page: %s", job_address(job.destination, job.job_id))
             if self.on_lapse == "resume":  # recovery may commit the job before its commit task begins
-                from lockgate.operators.asset_events import save_pending
-
                 for commit in self._commits():
                     save_pending(job, context["ti"], commit.outlets, task_id=commit.task_id)
         return handle_of(job)
@@ -242,7 +240,6 @@ class JobCommitOperator(LockgateOperator):
         return self._commit(context, completer)
 
     def _commit(self, context: Context, completer: ShardCompleter) -> dict[str, Any]:
-        from lockgate.operators.asset_events import emit_once, save_pending
         from lockgate.storage_core.commit.records.phase import JobPhase
 
         suspend_timeout_s = seconds_or_none("suspend_timeout_s", self.suspend_timeout_s)
@@ -357,7 +354,6 @@ class JobAbortOperator(LockgateOperator):
 
 def abort_attached(job: Job, reason: str) -> JobPhase:
     """Abort a job unless it is decided to commit, with its artefacts and Asset events; return its phase."""
-    from lockgate.operators.asset_events import drop_pending
     from lockgate.storage_core.commit.records.phase import JobPhase
 
     try:

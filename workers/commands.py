@@ -6,11 +6,13 @@ import importlib
 import os
 from types import ModuleType
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
 from lockgate.storage_core.cli.render import JsonFlag, moment, print_fields, print_json, print_line
 from lockgate.storage_core.errors import MissingPartError
+from lockgate.storage_core.settings import load_settings
 
 broker_commands = typer.Typer(
     help="The embedded broker, a Redis under LOCKGATE_HOME.",
@@ -27,16 +29,12 @@ def register(root: typer.Typer) -> None:
 @broker_commands.command("start")
 def start_broker(json: JsonFlag = False) -> None:
     """Start the embedded broker, or show the running one."""
-    from lockgate.storage_core.settings import load_settings
-
     _show(_part("lockgate.workers.broker.embedded_broker").start_broker(load_settings()), json=json)
 
 
 @broker_commands.command("stop")
 def stop_broker(json: JsonFlag = False) -> None:
     """Stop the embedded broker; queued messages stay for its next start."""
-    from lockgate.storage_core.settings import load_settings
-
     stopped = _part("lockgate.workers.broker.embedded_broker").stop_broker(load_settings())
     if json:
         print_json({"stopped": stopped})
@@ -47,8 +45,6 @@ def stop_broker(json: JsonFlag = False) -> None:
 @broker_commands.command("status")
 def broker_status(json: JsonFlag = False) -> None:
     """Show whether the embedded broker runs; exit with 1 if not."""
-    from lockgate.storage_core.settings import load_settings
-
     found = _part("lockgate.workers.broker.embedded_broker").find_broker(load_settings())
     _show(found, json=json)
     if found is None:
@@ -77,7 +73,6 @@ def run_worker(
 
 
 def _show(record: object, *, json: bool) -> None:
-    from urllib.parse import urlsplit
 
     if record is None:
         shown: dict[str, object] = {"running": False}

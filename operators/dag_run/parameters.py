@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterable
 from typing import Final
 
+from airflow.sdk import Variable
+
 from lockgate.storage_core.errors import InvalidInputError
 
 VARIABLE: Final = "lockgate_destinations"
@@ -114,6 +116,5 @@ def configured_destinations() -> list[str]:
 
 
 def _variable_destinations() -> list[str]:
-    from airflow.sdk import Variable
 
     return as_destinations(Variable.get(VARIABLE, default=None))

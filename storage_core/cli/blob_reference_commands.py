@@ -9,6 +9,7 @@ import typer
 
 from lockgate.storage_core.cli.render import JsonFlag, byte_size, moment, print_json, print_line, print_table
 from lockgate.storage_core.errors import ConflictError, InvalidInputError, ObjectNotFoundError
+from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,7 +112,6 @@ def drop(
 def opened_blobs() -> AbstractContextManager[Blobs]:
     """Open the blob server: another process over HTTP, or this process."""
     from lockgate.storage_core.blobs.open_blobs import open_blobs
-    from lockgate.storage_core.settings import load_settings
 
     return open_blobs(load_settings())
 

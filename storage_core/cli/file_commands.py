@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
 import typer
 
 from lockgate.storage_core.cli.render import (
@@ -25,6 +26,7 @@ from lockgate.storage_core.cli.render import (
 )
 from lockgate.storage_core.cli.volume_upkeep_commands import WRONG_REPLICAS
 from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError, StoreUnavailableError
+from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -213,7 +215,6 @@ def clean(
     Logs are those of jobs that the journal has forgotten, or that ended LOCKGATE_TOMBSTONE_S ago.
     """
     from lockgate.storage_core.event_log.event_files import delete_old_logs
-    from lockgate.storage_core.settings import load_settings
 
     def note(line: str) -> None:
         if not json:
@@ -348,8 +349,6 @@ def _names(files: Files, path: str) -> Iterator[FileStatus]:
 
 def _with_length(files: Files, path: str, found: FileStatus) -> tuple[FileStatus, str]:
     """Return a name with the bytes that can be read, also of an open file, and the text that shows them."""
-    import msgspec
-
     if found.is_directory:
         return found, ""
     if not found.is_open:
@@ -381,6 +380,5 @@ def _copy(reader: Reader) -> None:
 
 
 def _fields(found: Any) -> dict[str, Any]:
-    import msgspec
 
     return msgspec.structs.asdict(found)

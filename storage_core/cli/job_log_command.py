@@ -7,9 +7,12 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
+import msgspec
 import typer
 
 from lockgate.storage_core.cli.render import JOB_HELP, JsonFlag, print_json, print_line, standard_output
+from lockgate.storage_core.clock import SystemClock
+from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
     from lockgate.storage_core.commit.job_events import JobEvent
@@ -39,15 +42,12 @@ def show(
     from lockgate.storage_core.commit.records.phase import TERMINAL
     from lockgate.storage_core.event_log.merged_events import MergedLog
     from lockgate.storage_core.files.home_files import open_files
-    from lockgate.storage_core.settings import load_settings
 
     destination, job_id = locate(job)
     attached = attach_job(destination, job_id)
     with open_files(load_settings(), writes=False) as files:
         log = MergedLog(files, job_id, attached.short_id)
         if follow:
-            from lockgate.storage_core.clock import SystemClock
-
             for events in log.follow(lambda: attached.phase() in TERMINAL, SystemClock()):
                 _print(events, json=json)
         elif json:
@@ -61,7 +61,6 @@ def show(
 
 
 def _print(events: Iterable[JobEvent], *, json: bool) -> None:
-    import msgspec
 
     for event in events:
         if json:

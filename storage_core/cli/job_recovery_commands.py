@@ -21,6 +21,7 @@ from lockgate.storage_core.errors import (
     MalformedRecordError,
     OutcomeUnknownError,
 )
+from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
     from lockgate.storage_core.commit.recovery.recover import RecoveryResult
@@ -96,7 +97,6 @@ def drop_blobs(blob_job: str) -> None:
     """Delete the artefacts of a job if it has any and has ended."""
     if blob_job:
         from lockgate.storage_core.blobs.open_blobs import delete_ended
-        from lockgate.storage_core.settings import load_settings
 
         delete_ended(blob_job, load_settings())
 
@@ -106,7 +106,6 @@ def _recover(words: list[str], *, every: bool, dry_run: bool, progress: Progress
     from lockgate.storage_core.commit.recovery.expired_jobs import recover_everything
     from lockgate.storage_core.commit.recovery.recover import recover_all, recover_job
     from lockgate.storage_core.commit.setup.capabilities import refuse_unused
-    from lockgate.storage_core.settings import load_settings
 
     match words, every:
         case [], True:

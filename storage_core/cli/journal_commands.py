@@ -27,6 +27,7 @@ from lockgate.storage_core.errors import (
     MalformedJournalError,
     StateLostError,
 )
+from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
     from lockgate.storage_core.journal import Journal, Stamp
@@ -49,7 +50,6 @@ def status(*, at_least: AtLeast = "", json: JsonFlag = False) -> None:
     """Show the journal's stamp, epochs, leases, safe mode and newest checkpoint."""
     from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
     from lockgate.storage_core.journal.status import overview
-    from lockgate.storage_core.settings import load_settings
 
     settings = load_settings()
     with _journal_reads(at_least) as client:
@@ -281,7 +281,6 @@ def metrics(
 def _journal_reads(at_least: str = "") -> Client:
     """Return a client for reads of the journal, of a state not older than a token or stamp."""
     from lockgate.storage_core.journal.observers.process_reader import configured_reads
-    from lockgate.storage_core.settings import load_settings
 
     client = configured_reads(load_settings(), at_least=at_least)
     if client is None:
@@ -297,7 +296,6 @@ def _no_journal() -> ConflictError:
 def _opened() -> tuple[Journal, Checkpoints, Settings]:
     from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
     from lockgate.storage_core.journal.process_journal import configured_journal
-    from lockgate.storage_core.settings import load_settings
 
     settings = load_settings()
     journal = configured_journal(settings)

@@ -15,6 +15,7 @@ from lockgate.storage_core.cli.render import (
     print_line,
     print_table,
 )
+from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
     from lockgate.storage_core.commit.destination.log import Manifest
@@ -65,7 +66,6 @@ def show(
 
 def _gone(destination: str, manifest: Manifest) -> set[str]:
     """Return the keys of files that no longer exist."""
-    from lockgate.storage_core.settings import load_settings
     from lockgate.storage_core.stores import open_store
 
     gone = set(manifest.files)

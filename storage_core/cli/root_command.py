@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import entry_points, version
+from importlib.metadata import entry_points
 from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 
+from lockgate.storage_core import VERSION
 from lockgate.storage_core.cli import (
     blob_commands,
     file_commands,
@@ -83,11 +84,10 @@ class ReportingGroup(TyperGroup):
 
 def show_version(json: JsonFlag = False) -> None:
     """Print Lockgate's version."""
-    found = version("lockgate")
     if json:
-        print_json({"version": found})
+        print_json({"version": VERSION})
     else:
-        print_line(f"lockgate {found}")
+        print_line(f"lockgate {VERSION}")
 
 
 def show_committers(json: JsonFlag = False) -> None:

@@ -16,6 +16,7 @@ import typer
 
 from lockgate.storage_core.cli.render import print_line
 from lockgate.storage_core.errors import InvalidInputError, LockgateError, MissingPartError
+from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
     from lockgate.storage_core.blobs.server.blob_server import BlobServer
@@ -54,7 +55,6 @@ def serve_blobs(
     Blobs are stored in LOCKGATE_BLOB_DIR and LOCKGATE_BLOB_STORE_URL, their metadata in the journal.
     """
     from lockgate.storage_core.blobs.open_blobs import open_server
-    from lockgate.storage_core.settings import load_settings
 
     try:
         from lockgate.storage_core.blobs.http.access import BearerTokens, allow_all
@@ -120,7 +120,6 @@ def serve_volumes(
     from lockgate.storage_core.files.volumes.remote import VOLUME_SERVER
     from lockgate.storage_core.http.connection import check_url
     from lockgate.storage_core.journal.process_journal import configured_journal
-    from lockgate.storage_core.settings import load_settings
 
     try:
         from lockgate.storage_core.files.volumes.server.app import volume_app

@@ -18,7 +18,15 @@ from lockgate.storage_core.cli.render import (
     print_line,
     print_table,
 )
-from lockgate.storage_core.errors import ConflictError, MalformedRecordError, UnsupportedStoreError
+from lockgate.storage_core.clock import SystemClock
+from lockgate.storage_core.errors import (
+    ConflictError,
+    DestinationNotFoundError,
+    MalformedRecordError,
+    UnsupportedStoreError,
+)
+from lockgate.storage_core.ids import new_token
+from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
     from lockgate.storage_core.journal import Journal
@@ -44,7 +52,6 @@ def check(
     from lockgate.storage_core.commit.recovery.log_check import check_log
     from lockgate.storage_core.commit.uploads.upload_owner import S3aJobs
     from lockgate.storage_core.journal.process_journal import configured_journal
-    from lockgate.storage_core.settings import load_settings
     from lockgate.storage_core.stores import open_store
 
     settings = load_settings()
@@ -137,9 +144,7 @@ def forget(
     Only needed for a store without conditional create, for which the journal is the arbiter. Refused while
     there are objects in URL/_lockgate/.
     """
-    from lockgate.storage_core.clock import SystemClock
     from lockgate.storage_core.commit.setup.capabilities import arbiter_for, forget_destination
-    from lockgate.storage_core.settings import load_settings
     from lockgate.storage_core.stores import open_store
 
     settings = load_settings()
@@ -151,8 +156,6 @@ def forget(
 
 def _probe(store: Store, settings: Settings) -> ProbeReport:
     """Probe a store; in a directory as a separate store below it, which goes with its locks and folders."""
-    from lockgate.storage_core.errors import DestinationNotFoundError
-    from lockgate.storage_core.ids import new_token
     from lockgate.storage_core.stores import open_store
     from lockgate.storage_core.stores.probe import probe
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 import typer
 
 from lockgate.storage_core.cli import volume_upkeep_commands
@@ -17,6 +18,8 @@ from lockgate.storage_core.cli.render import (
     print_line,
     print_table,
 )
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.settings import load_settings
 
 commands = typer.Typer(help="Volumes of appendable files.", no_args_is_help=True)
 
@@ -24,8 +27,6 @@ commands = typer.Typer(help="Volumes of appendable files.", no_args_is_help=True
 @commands.command("list")
 def list_volumes(*, json: JsonFlag = False) -> None:
     """List the volumes that the journal or this machine knows, with their space."""
-    import msgspec
-
     from lockgate.storage_core.files.home_files import open_files
 
     with open_files(writes=False) as files:
@@ -52,11 +53,9 @@ def list_volumes(*, json: JsonFlag = False) -> None:
 @commands.command("add")
 def add(url: Annotated[str, typer.Argument(metavar="s3://BUCKET/PREFIX")]) -> None:
     """Make a volume in a bucket, if there is none, and register it: new blocks then go to it too."""
-    from lockgate.storage_core.errors import InvalidInputError
     from lockgate.storage_core.files.namespace.volume_urls import register_urls
     from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
     from lockgate.storage_core.journal.process_journal import configured_journal
-    from lockgate.storage_core.settings import load_settings
     from lockgate.storage_core.stores import open_store
     from lockgate.storage_core.stores.open_store import parse_destination
 
@@ -81,8 +80,6 @@ def report(*, json: JsonFlag = False) -> None:
 
     A member's replica that is lost, stale or corrupt is marked, and no longer read. Nothing is deleted.
     """
-    import msgspec
-
     from lockgate.storage_core.files.home_files import open_files
 
     with open_files(writes=False) as files:
@@ -127,8 +124,6 @@ def declare_lost(
     copies the others. If the volume comes back, it is not served, and `lockgate volumes clean` deletes its
     replicas.
     """
-    import msgspec
-
     from lockgate.storage_core.files.home_files import open_files
     from lockgate.storage_core.files.volumes.protocol import VolumeId
 

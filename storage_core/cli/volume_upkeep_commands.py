@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
+import msgspec
 import typer
 
 from lockgate.storage_core.cli.render import (
@@ -38,8 +39,6 @@ def verify(
     deleted. A verification that was stopped goes on where it was. Exits with 16 if a replica is wrong or a
     volume does not answer. `lockgate files fsck --verify` changes nothing.
     """
-    import msgspec
-
     from lockgate.storage_core.files.home_files import open_files
     from lockgate.storage_core.files.volumes.protocol import VolumeId
 
@@ -84,8 +83,6 @@ def repair(
 
     Copies go to volumes with a URL. A block that is being written is not copied.
     """
-    import msgspec
-
     from lockgate.storage_core.files.home_files import open_files
 
     with open_files(writes=False) as files:
@@ -130,8 +127,6 @@ def rebalance(
     Without --yes only shows the moves. The old replicas are deleted at the end, LOCKGATE_LEASE_HARD_S after
     the last move. A block that is being written is not moved. Volumes without a limit (buckets) take no part.
     """
-    import msgspec
-
     from lockgate.storage_core.files.home_files import open_files
 
     with open_files(writes=False) as files, progress_bar() as progress:
@@ -159,8 +154,6 @@ def clean(
 
     They are judged twice, LOCKGATE_LEASE_HARD_S apart. Replicas that a block may need are kept.
     """
-    import msgspec
-
     from lockgate.storage_core.files.home_files import open_files
 
     with open_files(writes=yes) as files:

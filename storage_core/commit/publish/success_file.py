@@ -10,11 +10,11 @@ import hashlib
 import socket
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import Final
 
 import msgspec
 
+from lockgate.storage_core import VERSION
 from lockgate.storage_core.commit.decide.plan import Plan
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.records import layout
@@ -230,7 +230,7 @@ def _summary(context: CommitContext, published: PublishedFiles) -> SuccessSummar
             "created_by": context.job.created_by,
             "decided_by": published.decision.decided_by,
             "job_attempt": published.plan.head.job_attempt,
-            "lockgate_version": version("lockgate"),
+            "lockgate_version": VERSION,
         },
     )
 
