@@ -205,7 +205,7 @@ class AuditFailedError(NotAppliedError):
 
 
 class OutcomeUnknownError(LockgateError):
-    """The call got no answer: it may or may not have been applied. Delete nothing; recovery settles it."""
+    """The call got no answer: it may or may not have been applied. Delete nothing; recovery resolves it."""
 
     exit_code = 10
 

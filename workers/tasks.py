@@ -78,8 +78,8 @@ def complete_plan_shard(destination: str, job_id: str, plan: str, shard: int) ->
     return _built_in(complete_shard_of(destination, JobId(job_id), plan, shard, load_settings()))
 
 
-def settle_job(destination: str, job_id: str, dry_run: bool = False) -> dict[str, Any]:
-    """Settle a job whose driver is gone, by the protocol's recovery table."""
+def recover_one_job(destination: str, job_id: str, dry_run: bool = False) -> dict[str, Any]:
+    """Recover a job whose driver is gone, by the protocol's recovery table."""
     return _built_in(recover(destination, JobId(job_id), settings=load_settings(), dry_run=dry_run))
 
 
@@ -117,7 +117,7 @@ def _built_in(record: msgspec.Struct) -> dict[str, Any]:
 
 commit_task = app.task(commit_staged_task, name="lockgate.commit_task", **OPTIONS)
 complete_shard = app.task(complete_plan_shard, name="lockgate.complete_shard", **OPTIONS)
-recover_job = app.task(settle_job, name="lockgate.recover_job", **OPTIONS)
+recover_job = app.task(recover_one_job, name="lockgate.recover_job", **OPTIONS)
 sweep_blobs = app.task(sweep_unreferenced_blobs, name="lockgate.sweep_blobs", **OPTIONS)
 recover_files = app.task(recover_ended_files, name="lockgate.recover_files", **OPTIONS)
 maintain_volumes = app.task(maintain_replicas, name="lockgate.maintain_volumes", **OPTIONS)

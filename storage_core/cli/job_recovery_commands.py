@@ -1,4 +1,4 @@
-"""`lockgate jobs recover` and `rescan`: settle jobs whose drivers have died, and update the index of jobs."""
+"""`lockgate jobs recover` and `rescan`: end jobs whose drivers have died, and update the index of jobs."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _scan(
 
 
 def _exit_by(results: list[RecoveryResult]) -> None:
-    """Exit with the code for results that need an operator, or that are not settled."""
+    """Exit with the code for results that need an operator, or that are not recovered."""
     if any(result.needs_an_operator for result in results):
         raise typer.Exit(MalformedRecordError.exit_code)
     if any(result.ended is None for result in results):

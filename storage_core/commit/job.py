@@ -32,10 +32,14 @@ from lockgate.storage_core.commit.publish.shard_completion import ShardCompleter
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import JobRecord, JobSpec
 from lockgate.storage_core.commit.records.log_records import Receipt
-from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.commit.records.shards import total_rows
-from lockgate.storage_core.commit.records.task import AuditVerdict, ExpectedTask, ExpectedTasks
+from lockgate.storage_core.commit.records.task_records import (
+    AuditVerdict,
+    ExpectedTask,
+    ExpectedTasks,
+    PendingSet,
+)
 from lockgate.storage_core.commit.staged_files import staging_dir
 from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.commit.task.task_commit import expected_digest, freeze_tasks
@@ -328,7 +332,7 @@ class Job:
             FencedError: Another driver has taken the job over; this one changed nothing.
             OutcomeUnknownError: Nothing was deleted; recovery brings the job to its end.
             NotAppliedError: The data, the audit or the destination do not allow it; the job was aborted. If
-                the store failed or another job holds the turn, the job stays undecided: try again.
+                the store failed or another job has the turn, the job stays undecided: try again.
         """
         # In a fork, the thread that held the lock is gone.
         with self._committing if self._fork_guard.is_this else nullcontext():

@@ -14,7 +14,7 @@ from typing import Final
 from lockgate.storage_core.commit.decide.decision import decide_abort, decide_commit
 from lockgate.storage_core.commit.decide.plan import Draft, Plan, freeze, write_plan
 from lockgate.storage_core.commit.decide.task_selection import (
-    HELD_BYTES,
+    KEPT_BYTES,
     Chosen,
     chosen_digest,
     select,
@@ -113,7 +113,7 @@ class JobCommit:
                 listed,
                 winners=self.winners,
                 at_once=sets_at_once(settings, listed.sets),
-                keep_bytes=HELD_BYTES,
+                keep_bytes=KEPT_BYTES,
             )
         if not (self.may_be_empty or selection.is_begun):
             refuse_empty(folder)  # before the lease is taken from a driver that may live

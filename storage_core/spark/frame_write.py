@@ -125,7 +125,7 @@ def write(
     Raises:
         InvalidInputError: A mode, an option, a column or the destination is invalid. Nothing was written.
         ConflictError: The destination has data and the mode is `fail`, or the columns do not fit.
-        OutcomeUnknownError: It is unknown whether the job is decided; recovery settles it.
+        OutcomeUnknownError: It is unknown whether the job is decided; recovery resolves it.
         JobFailedError: The job ended without publishing anything.
         PySparkException: Spark or a task failed; the job is aborted and nothing is visible.
     """

@@ -235,7 +235,7 @@ class _Trial:
             return "it was recognised before its completion"
         self.store.complete_upload(pending)
         recognised = self.store.holds(pending) and self.store.get(pending.key) == b"pending"
-        return "" if recognised else "the object has lost the token: a lost answer could not be settled"
+        return "" if recognised else "the object has lost the token: a lost answer could not be resolved"
 
     def upload(self, key: str) -> PendingUpload:
         """Create a pending upload of a small file."""

@@ -175,7 +175,7 @@ def _run_driver(destination: str, how: str, failpoint: str) -> int:
         soak_only("outcome.create.after=kill", True),
     ],
 )
-def test_recovery_settles_the_job_of_a_driver_killed_in_its_job_commit(
+def test_recovery_finishes_the_job_of_a_driver_killed_in_its_job_commit(
     spark: SparkSession, destination: str, open_uploads: Uploads, point: str, committed: bool
 ) -> None:
     assert _run_driver(destination, "write", point) == -9

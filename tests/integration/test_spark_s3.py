@@ -116,7 +116,7 @@ def test_files_of_several_parts_are_complete(
     [soak_only("decide.create.before=kill", False), ("complete.complete.after=kill@4", True)],
 )
 @pytest.mark.soak
-def test_recovery_settles_the_job_of_a_driver_killed_around_its_decision(
+def test_recovery_finishes_the_job_of_a_driver_killed_around_its_decision(
     *,
     failpoint: str,
     decided: bool,

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from lockgate.storage_core.commit.records.job_folder import JobFolder, SavedSet, aborted_attempt
-from lockgate.storage_core.commit.records.pending_set import PendingSet
-from lockgate.storage_core.commit.records.task import ExpectedTasks
+from lockgate.storage_core.commit.records.task_records import ExpectedTasks, PendingSet
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.ids import AttemptId, JobAttemptId, TaskId
 from lockgate.storage_core.settings import Settings
@@ -20,19 +19,19 @@ from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import ObjectInfo
 
 SETS_AT_ONCE: Final = 4
-HELD_BYTES: Final = 1024 * 1024
+KEPT_BYTES: Final = 1024 * 1024
 """Bytes of pending sets that a commit reads at a time if they are small, and keeps for its plan."""
 
 
 def sets_at_once(settings: Settings, listed: Sequence[ObjectInfo] = ()) -> int:
-    """Return how many pending sets a commit reads and holds at a time.
+    """Return how many pending sets a commit reads and keeps at a time.
 
     Args:
         settings: Settings.
         listed: Pending sets in a listing; more of small ones are read at a time.
     """
-    largest = max((info.size for info in listed), default=HELD_BYTES)
-    return min(max(SETS_AT_ONCE, HELD_BYTES // max(1, largest)), settings.near_calls)
+    largest = max((info.size for info in listed), default=KEPT_BYTES)
+    return min(max(SETS_AT_ONCE, KEPT_BYTES // max(1, largest)), settings.near_calls)
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ def choose(
         job_attempt: Job attempt whose tasks to commit.
         winners: Attempts that the driver has chosen (Spark); by default, of each task, the attempt that
             committed last, of those with the greatest try number.
-        at_once: Pending sets that are read and held at a time.
+        at_once: Pending sets that are read and kept at a time.
 
     Raises:
         MalformedRecordError: A pending set cannot be read.
@@ -137,7 +136,7 @@ def select(
         expected: Its task list, if it has one.
         listed: Records of the tasks.
         winners: Attempts that the driver has chosen.
-        at_once: Pending sets that are read and held at a time.
+        at_once: Pending sets that are read and kept at a time.
         keep_bytes: The first chosen pending sets are kept in memory, as far as they are no longer than this.
     """
     is_begun = expected is not None

@@ -1,4 +1,4 @@
-"""Turn: the right to commit to a destination next; numbered, and held by one job at a time.
+"""Turn: the right to commit to a destination next; numbered, and claimed by one job at a time.
 
 Turns serialize the commits to a destination; tasks of several jobs may write at the same time.
 
@@ -51,13 +51,13 @@ def take_turn(
         folder: Folder of the job to commit.
         token: Owner token for the claim of the turn.
         stamp: Stamp of the job's lease.
-        leases: Leases, to read whether the holder of a turn is alive.
+        leases: Leases, to read whether the job that has a turn is alive.
         clock: Clock, which also waits between two reads.
         roll_forward_other: Brings another, decided job to its end.
         seen: What this process has just read of the log; by default it is read now.
 
     Raises:
-        TurnBusyError: Live jobs held the turn for `TURN_WAIT_S`, or the job that holds it cannot be
+        TurnBusyError: Live jobs had the turn for `TURN_WAIT_S`, or the job that has it cannot be
             brought to its end now; nothing of this job was changed.
     """
     store, log = folder.store, DestinationLog(folder.store)
@@ -65,18 +65,18 @@ def take_turn(
     waiting_for, pause_s = 0, FIRST_PAUSE_S
     with step("turn"):
         while True:
-            number, held = _highest(log) if seen is None else (seen.highest, seen.open)
+            number, latest = _highest(log) if seen is None else (seen.highest, seen.open)
             seen = None  # it is read again, because another job has the turn
-            if held is None or held.outcome is not None:
+            if latest is None or latest.outcome is not None:
                 record = TurnClaim(job_id=folder.job_id, token=token, stamp=stamp)
                 if claim(store, layout.turn_claim(number + 1), record).job_id == folder.job_id:
                     return number + 1
-            elif held.claim.job_id == folder.job_id:
+            elif latest.claim.job_id == folder.job_id:
                 return number
-            elif not _end_turn(store, held, leases, clock, roll_forward_other):
+            elif not _end_turn(store, latest, leases, clock, roll_forward_other):
                 if clock.monotonic_s() >= deadline_s:
                     raise TurnBusyError(
-                        f"job {held.claim.job_id} holds turn {number} at {store.url} and is "
+                        f"job {latest.claim.job_id} has turn {number} at {store.url} and is "
                         f"alive, or its lease cannot be read here; waited {TURN_WAIT_S:.0f} s; nothing was "
                         "changed; try again, or abort that job"
                     )
@@ -119,7 +119,7 @@ def _end_turn(
             return True
         if view.unread or (view.state is JobLeaseState.LIVE and view.stamp == turn.claim.stamp):
             return False
-        # Lapsed, suspended, unknown, or held by a later driver: the job loses only this turn.
+        # Lapsed, suspended, unknown, or of a later driver: the job loses only this turn.
         pass_turn(store, turn.number, owner.job_id, clock, "its job is undecided and has no driver")
     except MalformedLogError:
         raise  # it belongs to no single job
@@ -128,7 +128,7 @@ def _end_turn(
         is_lost = isinstance(error, (MalformedRecordError, ObjectNotFoundError))
         command = "quarantine" if is_lost else "recover"
         raise TurnBusyError(
-            f"job {owner.job_id} holds turn {turn.number} at {store.url} and cannot be brought to its end "
+            f"job {owner.job_id} has turn {turn.number} at {store.url} and cannot be brought to its end "
             f"({error}); nothing of this job was changed; run `lockgate jobs {command} {store.url} "
             f"{owner.job_id}`, then try again"
         ) from error

@@ -128,7 +128,7 @@ class DestinationLog:
             newest = max((turn for turn in checkpoints if up_to is None or turn <= up_to), default=0)
             highest = max((turn for turn, kind in listed if kind == "turn"), default=0)
             is_open = highest > 0 and (highest, "json") not in listed
-            held = together.start(lambda: self.turn(highest)) if is_open else None
+            latest = together.start(lambda: self.turn(highest)) if is_open else None
             base = together.start(lambda: self._checkpoint(newest)) if newest else None
             last = max((turn for turn, kind in listed if kind == "json"), default=0)
             last = last if up_to is None else min(last, up_to)
@@ -136,7 +136,7 @@ class DestinationLog:
             checkpoint = None if base is None else base.result()
             if newest and checkpoint is None:  # it is gone: the outcomes themselves are read
                 outcomes = [*in_order(self._outcome, range(1, newest + 1), self.at_once), *outcomes]
-            return LogRead(checkpoint, tuple(outcomes), highest, None if held is None else held.result())
+            return LogRead(checkpoint, tuple(outcomes), highest, None if latest is None else latest.result())
 
     def outcomes(self, after: int = 0) -> Iterator[Outcome]:
         """Yield the outcomes of turns greater than `after`, in order and without gaps.

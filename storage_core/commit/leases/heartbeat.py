@@ -56,7 +56,7 @@ class HeartbeatLeases:
     def _is_overdue(self, record: LeaseRecord) -> bool:
         """Return whether the lease may have lapsed, by wall clocks that may differ or have jumped."""
         now_s = self.clock.now_s()
-        is_future = record.state == "held" and now_s < 2 * record.renewed_s - record.deadline_s
+        is_future = record.state == "live" and now_s < 2 * record.renewed_s - record.deadline_s
         return is_future or now_s >= record.deadline_s
 
     def _lapses_in_s(self, folder: JobFolder, record: LeaseRecord) -> float:
@@ -87,7 +87,7 @@ class Heartbeat:
         self._settings = settings
         self._clock = clock
         self._renewed_s = clock.monotonic_s()
-        self._write("held", settings.lease_hard_s)
+        self._write("live", settings.lease_hard_s)
         self._lost: FencedError | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._renew_often, name=RENEWER, daemon=True)
@@ -116,7 +116,7 @@ class Heartbeat:
         began_s = self._clock.monotonic_s()  # before the call: a slow answer must not extend the lease
         with step("lease"):
             self._check_holder()
-            self._write("held", self._settings.lease_hard_s)
+            self._write("live", self._settings.lease_hard_s)
         self._renewed_s = began_s
 
     def _renew_often(self) -> None:
@@ -137,7 +137,7 @@ class Heartbeat:
                 "this one stops and changes nothing more"
             )
 
-    def _write(self, state: Literal["held", "suspended"], lasts_s: float) -> None:
+    def _write(self, state: Literal["live", "suspended"], lasts_s: float) -> None:
         now_s = self._clock.now_s()
         record = LeaseRecord(
             job_id=self._folder.job_id,

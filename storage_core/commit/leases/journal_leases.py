@@ -112,7 +112,7 @@ class JournalLeases:
                 refuse_unsubmitted(folder, job, rest[: len(submit[:1])])
                 for number, page in enumerate(submit[1:], start=1):
                     refuse_unsubmitted(folder, job, self.journal.write([page]), page=number)
-                _claim_record(folder, job_attempt, Token(held.holder), taken.stamp, self.clock)
+                _create_record(folder, job_attempt, Token(held.holder), taken.stamp, self.clock)
             except BaseException:
                 lease.abandon()
                 raise
@@ -231,7 +231,7 @@ _HELD: Final = _HeldByJournal()
 os.register_at_fork(after_in_child=_HELD.after_fork_in_child)
 
 
-def _claim_record(
+def _create_record(
     folder: JobFolder, job_attempt: JobAttemptId, holder: Token, stamp: Stamp, clock: Clock
 ) -> None:
     now_s = clock.now_s()

@@ -11,11 +11,15 @@ from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES, R, Reco
 from lockgate.storage_core.commit.records.create_if_absent import claim, find, read
 from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.commit.records.log_records import Outcome
-from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.commit.records.phase import JobPhase, phase_of
 from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import Ended, Report
-from lockgate.storage_core.commit.records.task import AbortedAttempt, AuditVerdict, ExpectedTasks
+from lockgate.storage_core.commit.records.task_records import (
+    AbortedAttempt,
+    AuditVerdict,
+    ExpectedTasks,
+    PendingSet,
+)
 from lockgate.storage_core.concurrency import in_order
 from lockgate.storage_core.errors import (
     MalformedRecordError,
@@ -147,7 +151,7 @@ class JobFolder:
         return self.key(f"tasks/{check_id('task', task)}/{check_id('attempt', attempt)}.pendingset")
 
     def pending_sets(self, task: TaskId | None = None, *, at_once: int = 1) -> Iterator[SavedSet]:
-        """Yield the pending sets of all tasks, or of one; `at_once` of them are read and held at a time.
+        """Yield the pending sets of all tasks, or of one; `at_once` of them are read and kept at a time.
 
         Raises:
             MalformedRecordError: A pending set is not readable, or belongs to another attempt.

@@ -199,7 +199,7 @@ class LeaseRecord(Record, frozen=True, tag="lease"):
     job_attempt: JobAttemptId
     holder: Token
     stamp: Stamp
-    state: Literal["held", "suspended", "journal"]
+    state: Literal["live", "suspended", "journal"]
     renewed_s: float
     deadline_s: float
 

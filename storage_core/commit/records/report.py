@@ -15,7 +15,7 @@ from lockgate.storage_core.commit.records.log_records import Receipt
 
 
 class FileResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Fate of one file of a job."""
+    """Result of one file of a job."""
 
     key: str
     result: Literal["published", "lost", "reverted", "aborted", "removed", "kept", "retained", "left"]

@@ -45,7 +45,7 @@ class Quarantine(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         unreadable: Why records of the job cannot be used.
-        turn: Turn that the job holds, which is passed; None if it holds none.
+        turn: Turn that the job has, which is passed; None if it has none.
         kept: Keys of copies of replaced records.
         done: Whether the job is in quarantine.
     """

@@ -17,16 +17,13 @@ from __future__ import annotations
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final
 
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES, digest
 from lockgate.storage_core.commit.records.create_if_absent import retry_while_busy
 from lockgate.storage_core.errors import (
     AlreadyExistsError,
     JournalUnavailableError,
-    MalformedRecordError,
     NotAppliedError,
     ObjectNotFoundError,
     OutcomeUnknownError,
@@ -38,10 +35,6 @@ from lockgate.storage_core.stores import ObjectInfo, PendingUpload, Store
 from lockgate.storage_core.stores.instrumented import InstrumentedStore
 from lockgate.storage_core.stores.protocol import DeleteFailure, check_key
 
-INLINE_BYTES: Final = 256 * 1024
-"""A longer record is written to the store first, and its claim holds the digest."""
-
-_DIGEST: Final = "sha256:"
 _UNDISPUTED: Final = re.compile(
     rf"{layout.SUCCESS}|{layout.ROOT}shards/.+|{layout.JOBS}[^/]+/(plan|report)/.+"
 )
@@ -76,14 +69,12 @@ class ArbitratedStore(InstrumentedStore):
             return self.put(key, data)
         if not _is_arbitrated(key):
             raise self._unsupported("create only what is absent", key)
-        body = self._body(key, data)
         try:
-            _retry_while_unavailable().call(self.claims.take, key, body)
+            _retry_while_unavailable().call(self.claims.take, key, b64encode(data).decode())
         except AlreadyExistsError:
             self._complete_copy(key)
-            self._delete_long_body(key, body)
             raise self._taken(key) from None
-        return self._copy(key, data, body)
+        return self._copy(key, data)
 
     def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
         """Read an object; write it first if it has only a claim. See `Store.get`."""
@@ -132,22 +123,18 @@ class ArbitratedStore(InstrumentedStore):
         if body is None:
             return False
         if not self._exists(key):
-            data = self._read_body(key, body)
-            if data is not None:
-                self._copy(key, data, body)
+            self._copy(key, b64decode(body))
         return True
 
-    def _copy(self, key: str, data: bytes, body: str) -> ObjectInfo:
+    def _copy(self, key: str, data: bytes) -> ObjectInfo:
         try:
             # Retry after a lost answer too: every process writes the same bytes.
-            made = retry_while_busy(OutcomeUnknownError).call(self.put, key, data)
+            return retry_while_busy(OutcomeUnknownError).call(self.put, key, data)
         except NotAppliedError as error:
             raise OutcomeUnknownError(
-                f"{self.url}/{key}: journal {self.claims.journal.url} holds the name, and the store refused "
+                f"{self.url}/{key}: journal {self.claims.journal.url} has its claim, and the store refused "
                 f"the copy ({error}); nothing was deleted; the next reader of the name writes it; try again"
             ) from error
-        self._delete_long_body(key, body)
-        return made
 
     def _exists(self, key: str) -> bool:
         try:
@@ -155,39 +142,6 @@ class ArbitratedStore(InstrumentedStore):
         except ObjectNotFoundError:
             return False
         return True
-
-    def _body(self, key: str, data: bytes) -> str:
-        """Return the body of a claim: the bytes, or the digest of long ones, which are written first."""
-        if len(data) <= INLINE_BYTES:
-            return b64encode(data).decode()
-        body = _DIGEST + digest(data)
-        self.put(_long_body_key(key, body), data)
-        return body
-
-    def _read_body(self, key: str, body: str) -> bytes | None:
-        """Return the claimed bytes; None if a long body was already deleted, because the copy exists.
-
-        Raises:
-            MalformedRecordError: The long body is not what was claimed.
-        """
-        if not body.startswith(_DIGEST):
-            return b64decode(body)
-        long_body = _long_body_key(key, body)
-        try:
-            data = super().get(long_body, length=MAX_RECORD_BYTES + 1)
-        except ObjectNotFoundError:
-            return None
-        if _DIGEST + digest(data) != body:
-            raise MalformedRecordError(
-                f"{self.url}/{long_body} is not the record that journal {self.claims.journal.url} holds the "
-                f"name {key} for: it was changed; nothing was written from it; restore its bytes"
-            )
-        return data
-
-    def _delete_long_body(self, key: str, body: str) -> None:
-        if body.startswith(_DIGEST):
-            with suppress(NotAppliedError, OutcomeUnknownError):  # otherwise deleted with the job's folder
-                super().delete(_long_body_key(key, body))
 
     def _release(self, keys: Sequence[str]) -> None:
         arbitrated = [key for key in keys if _is_arbitrated(key)]
@@ -214,8 +168,3 @@ def _is_arbitrated(key: str) -> bool:
 def _retry_while_unavailable() -> Retry:
     """Return a retry policy for a journal in failover, which applied nothing."""
     return retry_while_busy(JournalUnavailableError)
-
-
-def _long_body_key(key: str, body: str) -> str:
-    """Return the key of a long body until it is copied; no listing takes it for a record."""
-    return f"{key}.{body.removeprefix(_DIGEST)}"

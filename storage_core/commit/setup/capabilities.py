@@ -44,7 +44,7 @@ def with_probed_capabilities(
     Raises:
         UnsupportedStoreError: The store has no conditional create, which safe commits need, and this process
             has no journal, or not the destination's.
-        ConflictError: The journal holds names of the destination that the store does not have.
+        ConflictError: The journal has claims of names of the destination that the store does not have.
         JournalUnavailableError: The journal cannot be reached.
     """
     with step("probe"):
@@ -144,7 +144,7 @@ def _as_known(store: Store, known: StoreRecord, settings: Settings, clock: Clock
 
 def _deleted_by_hand(store: Store, journal: Journal) -> ConflictError:
     return ConflictError(
-        f"{store.url}: journal {journal.url} holds names of it, and the store has none of them: the "
+        f"{store.url}: journal {journal.url} has claims of its names, and the store has none of them: the "
         "destination was deleted by hand, or it is on another server that has a bucket of this name; nothing "
         f"was changed; in the first case run `lockgate store forget {store.url}`, in the second use another "
         "journal (LOCKGATE_JOURNAL)"

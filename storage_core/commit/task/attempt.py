@@ -22,7 +22,7 @@ from lockgate.storage_core.commit.destination.visible_files import owner_of
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.commit.records.layout import is_hidden
-from lockgate.storage_core.commit.records.pending_set import PendingFile, PendingSet
+from lockgate.storage_core.commit.records.task_records import PendingFile, PendingSet
 from lockgate.storage_core.commit.staged_files import make_attempt_dir, staging_dir
 from lockgate.storage_core.commit.task import local_file
 from lockgate.storage_core.commit.task.task_commit import create_pending_set, refuse_unclosed

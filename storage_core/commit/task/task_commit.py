@@ -16,8 +16,7 @@ import msgspec
 
 from lockgate.storage_core.commit.records.create_if_absent import claim
 from lockgate.storage_core.commit.records.job_folder import JobFolder
-from lockgate.storage_core.commit.records.pending_set import PendingSet
-from lockgate.storage_core.commit.records.task import ExpectedTask, ExpectedTasks
+from lockgate.storage_core.commit.records.task_records import ExpectedTask, ExpectedTasks, PendingSet
 from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
 from lockgate.storage_core.concurrency import Together
 from lockgate.storage_core.errors import ConflictError, FencedError, InvalidInputError, NoTasksError

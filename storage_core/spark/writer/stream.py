@@ -97,7 +97,7 @@ class BatchWriter(DataSourceStreamArrowWriter):
 
         Raises:
             LockgateError: The batch was not published, or the outcome is unknown; the message states which.
-                The query fails, and its restart settles the batch.
+                The query fails, and its restart finishes the batch.
         """
         tasks = [message for message in messages if isinstance(message, TaskOfBatch)]
         winners = {task.committed.task_id: task.committed.attempt_id for task in tasks if task.committed}

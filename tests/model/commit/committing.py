@@ -92,7 +92,7 @@ def look(world: World, store: Store, process: Process) -> Iterator[Move]:
 
 
 def read_holder(world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Read the decision of the job that holds the turn: help it, wait for it, or pass it.
+    """Read the decision of the job that has the turn: help it, wait for it, or pass it.
 
     Source: `_end_turn`.
     """

@@ -28,7 +28,7 @@ class Rule(StrEnum):
     UPLOADS_BEFORE_FILES = "a revert aborts uploads before it deletes objects"
     REVERT_BEFORE_MARKER = "COMMIT_FAIL stands only after all was taken back"
     UNKNOWN_IS_READ_BACK = "a lost answer is read back, never taken for a failure"
-    DECIDED_IS_HELPED = "a decided job that holds the turn is helped, not passed"
+    DECIDED_IS_HELPED = "a decided job that has the turn is helped, not passed"
     TURN_IS_LEFT = "a commit that fails does not pass its own turn"
     CHECK_BEFORE_DECISION = "a committer looks whether its turn was passed before it decides"
     PREFLIGHT = "one listing checks that all uploads are alive before the decision"

@@ -187,7 +187,7 @@ def test_jobs_abort_refuses_a_job_that_is_committed(run: Run, destination: str, 
     assert job.phase() is JobPhase.COMMITTED
 
 
-def test_jobs_recover_settles_expired_jobs_and_a_dry_run_only_reports_them(
+def test_jobs_recover_recovers_expired_jobs_and_a_dry_run_only_reports_them(
     run: Run, destination: str, settings: Settings
 ) -> None:
     lapsed_job(destination, settings, "lapsed")

@@ -74,7 +74,7 @@ def test_jobs_recover_of_one_job_without_its_destination(
     assert attach_job(destination, "sales-g1", settings=settings).phase() is JobPhase.FAILED
 
 
-def test_jobs_recover_all_settles_expired_jobs_at_every_destination(
+def test_jobs_recover_all_recovers_expired_jobs_at_every_destination(
     run: Run, lakes: tuple[str, str], settings: Settings
 ) -> None:
     lapsed_job(lakes[0], settings, "sales")

@@ -46,7 +46,7 @@ def test_showing_a_job_with_malformed_markers_exits_with_3_and_listing_continues
 
 
 @pytest.mark.parametrize("stage", ["job.json", "COMMIT_FAIL"], indirect=True)
-def test_a_recovery_exits_with_3_at_a_malformed_marker_and_settles_the_other_jobs(
+def test_a_recovery_exits_with_3_at_a_malformed_marker_and_recovers_the_other_jobs(
     run: Run, stage: Stage, settings: Settings
 ) -> None:
     lapsed_job(stage.world.url, settings, "theirs")

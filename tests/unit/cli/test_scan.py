@@ -17,7 +17,7 @@ from lockgate.storage_core.settings import Settings
 from tests.support.cli import Run, committed_job, document, lapsed_job, open_written_job
 
 
-def test_a_scan_settles_expired_jobs_below_a_directory_and_a_dry_run_only_reports_them(
+def test_a_scan_recovers_expired_jobs_below_a_directory_and_a_dry_run_only_reports_them(
     run: Run, tmp_path: Path, settings: Settings
 ) -> None:
     lake = tmp_path / "lake"
@@ -37,7 +37,7 @@ def test_a_scan_settles_expired_jobs_below_a_directory_and_a_dry_run_only_report
     assert attach_job(str(lake / "logs"), "alive-g1", settings=settings).phase() is JobPhase.OPEN
 
 
-def test_a_scan_shows_settled_jobs_even_if_another_destination_cannot_be_listed(
+def test_a_scan_shows_recovered_jobs_even_if_another_destination_cannot_be_listed(
     run: Run, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = tmp_path / "lake"

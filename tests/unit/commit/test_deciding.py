@@ -203,7 +203,7 @@ def test_a_job_is_never_told_the_unknown_outcome_of_another_job_as_its_own(s3: S
     s3.fake.faults.at(faults.TIMED_OUT, operation="CompleteMultipartUpload", times=100)
     with pytest.raises(OutcomeUnknownError):
         first.commit()
-    with pytest.raises(TurnBusyError, match=f"job {first.job_id} holds turn 2 .* nothing of this job was"):
+    with pytest.raises(TurnBusyError, match=f"job {first.job_id} has turn 2 .* nothing of this job was"):
         second.commit()
     assert second.phase() is JobPhase.OPEN
     s3.fake.faults.clear()
@@ -217,7 +217,7 @@ def test_a_job_is_never_told_the_unknown_outcome_of_another_job_as_its_own(s3: S
 def test_a_pending_set_that_changes_after_it_was_chosen_publishes_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_commit, "HELD_BYTES", 0)  # as if it were long: it is read again for the plan
+    monkeypatch.setattr(job_commit, "KEPT_BYTES", 0)  # as if it were long: it is read again for the plan
     world.run("old", OLD)
     job = world.open_job("sales")
     write(job, "t", NEW)

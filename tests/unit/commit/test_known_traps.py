@@ -115,7 +115,7 @@ class CountingClock(ManualClock):
         self.meanwhile()
 
 
-def hold_turn(world: World, job: Job, number: int) -> None:
+def claim_turn(world: World, job: Job, number: int) -> None:
     """Leave the store in the state of a live driver between its turn and its decision."""
     claimed = TurnClaim(job_id=job.job_id, token=new_token(), stamp=job._held_lease().stamp)
     world.store.create(turn_claim(number), encode(claimed))
@@ -125,7 +125,7 @@ def test_a_job_that_waits_for_a_turn_polls_with_growing_pauses(tmp_path: Path) -
     clock = CountingClock()
     world = World(tmp_path, str(tmp_path / "dest"), clock)
     live, job = world.open_job("live"), world.open_job("sales")
-    hold_turn(world, live, 1)
+    claim_turn(world, live, 1)
     write(job, "t", NEW)
     clock.meanwhile = lambda: live._held_lease().check(within_s=60)
     looks: list[str] = []
@@ -149,14 +149,14 @@ def test_a_waiting_job_polls_often_again_when_the_next_turn_begins(tmp_path: Pat
     others = [world.open_job(name) for name in ("first", "second")]
     job = world.open_job("sales")
     write(job, "t", NEW)
-    hold_turn(world, others[0], 1)
+    claim_turn(world, others[0], 1)
 
     def meanwhile() -> None:
         for other in others:
             other._held_lease().check(within_s=60)
         if len(clock.pauses) == 6:
             pass_turn(world.store, 1, others[0].job_id, clock, "it took long")
-            hold_turn(world, others[1], 2)
+            claim_turn(world, others[1], 2)
         if len(clock.pauses) == 8:
             pass_turn(world.store, 2, others[1].job_id, clock, "it was quick")
 

@@ -50,7 +50,7 @@ def by_id(results: Iterator[RecoveryResult]) -> dict[str, RecoveryResult]:
     return {result.job_id: result for result in results}
 
 
-def test_each_job_is_settled_independently_of_the_others(tmp_path: Path, settings: Settings) -> None:
+def test_each_job_is_recovered_independently_of_the_others(tmp_path: Path, settings: Settings) -> None:
     job, suspended = (
         lapsed(tmp_path, settings),
         open_job(str(tmp_path / "lake"), "suspended", settings=settings),
@@ -72,7 +72,7 @@ def test_each_job_is_settled_independently_of_the_others(tmp_path: Path, setting
     assert reported == [("recovery", done, 3) for done in (1, 2, 3)]
 
 
-def test_without_a_worker_this_process_settles_the_jobs(
+def test_without_a_worker_this_process_recovers_the_jobs(
     tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gather, "PING_S", 0.1)

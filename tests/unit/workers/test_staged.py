@@ -11,7 +11,7 @@ import pytest
 
 from lockgate import open_job
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.commit.records.task import ExpectedTask, StagedFile
+from lockgate.storage_core.commit.records.task_records import ExpectedTask, StagedFile
 from lockgate.storage_core.commit.staged_files import group_into_tasks, list_staged
 from lockgate.storage_core.errors import (
     AuditFailedError,

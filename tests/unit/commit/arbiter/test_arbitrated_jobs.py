@@ -167,17 +167,6 @@ class TestJobs:
         assert decided == [JobPhase.FAILED]
         assert s3.other.visible() == {}
 
-    def test_long_pending_sets_are_committed_and_leave_no_temporary_objects(
-        self, s3: S3World, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("lockgate.storage_core.commit.setup.arbitrated_store.INLINE_BYTES", 100)
-        with s3.driver.open_job("sales") as job:
-            write(job, "t", NEW)
-            assert [key for key in keys(s3.other.store, layout.JOBS) if ".pendingset." in key] == []
-            job.commit()
-        assert s3.other.visible() == NEW
-        assert s3.other.live() == s3.other.keys()
-
     def test_a_deleted_job_folder_leaves_no_claims_in_the_journal(self, s3: S3World) -> None:
         for _ in range(2):
             s3.driver.run("sales", NEW)

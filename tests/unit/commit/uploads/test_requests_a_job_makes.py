@@ -23,7 +23,7 @@ READS_BY_THE_TASK: Final = {
     "attempts": 1,  # the frozen task list, for the digest of the task's input
 }
 READS_BY_THE_JOB: Final = 1
-"""Reads of each pending set, for the selection; those beyond `HELD_BYTES` are read again for the plan."""
+"""Reads of each pending set, for the selection; those beyond `KEPT_BYTES` are read again for the plan."""
 A_JOB: Final = 35
 """Upper limit of the requests that do not depend on the size of a job."""
 

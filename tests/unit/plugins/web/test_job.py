@@ -10,7 +10,7 @@ import pytest
 
 from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.commit.records.job_folder import JobFolder
-from lockgate.storage_core.commit.records.task import ExpectedTask
+from lockgate.storage_core.commit.records.task_records import ExpectedTask
 from lockgate.storage_core.ids import TaskId
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.commit.destination import World, write
