@@ -13,6 +13,47 @@ from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction, choose_action
 from lockgate.storage_core.journal import LeaseState
 
+_PARTLY_DELETED: Final = "The folder of this old job is partly deleted. A sweep deletes the rest."
+
+# `{driver}` says what its driver or recovery does next, `{decided}` is ` at 03:12 UTC`, `{reason}` ` (why)`.
+_STANDS: Final[dict[JobPhase | None, str]] = {
+    None: "Records of this job cannot be read, so nothing is done with it. Restore them from a version or a "
+    "backup of the store, or set the job aside: `lockgate jobs quarantine`.",
+    JobPhase.OPEN: "Set up{created}; nothing is visible yet. {driver}",
+    JobPhase.DECIDED: "Decided{decided}. {driver} Nothing is visible until all of it is.",
+    JobPhase.PUBLISHED: "Published{published}: its files are visible. Replaced files and markers remain to "
+    "be handled. {driver}",
+    JobPhase.REVERTING: "Its commit was not published{reason}. Its files are being removed. {driver}",
+    JobPhase.ABORTING: "Decided{decided} to abort{reason}. {driver} Nothing of it is visible.",
+    JobPhase.QUARANTINED: "Set aside{decided}{reason}: it publishes nothing, and nothing of it is deleted. "
+    "Its name is free for a new run. Press Abort to delete what it wrote.",
+    JobPhase.COMMITTED: "Committed{ended}. Its files are visible since it was published{published}.",
+    JobPhase.FAILED: "Ended without a publication{ended}{reason}. Nothing of it is visible.{left}",
+}
+_OPEN: Final[dict[JobLeaseState | None, str]] = {
+    JobLeaseState.LIVE: "Its driver holds its lease. {progress}",
+    JobLeaseState.SUSPENDED: "Its tasks are writing, or its next step has not begun. That step must begin "
+    "before{deadline}. {progress}",
+    JobLeaseState.OVERDUE: "The driver has not renewed its lease, which ended{until}. {recovery}",
+    JobLeaseState.LAPSED: "The driver is gone before it decided. {recovery}",
+}
+_OPEN_WITHOUT: Final = "Its lease cannot be read here: recovery leaves it alone until it is old."
+_DECIDED: Final[dict[JobLeaseState | None, str]] = {
+    JobLeaseState.LIVE: "Its driver holds its lease and will {what}.",
+    JobLeaseState.SUSPENDED: "Its driver holds its lease and will {what}.",
+    JobLeaseState.OVERDUE: "The driver has not renewed its lease, which ended{until}. {recovery}",
+    JobLeaseState.LAPSED: "The driver died. {recovery}",
+}
+_DECIDED_WITHOUT: Final = "{recovery}"
+
+_LEASES: Final[dict[JobLeaseState | None, LeaseState]] = {
+    JobLeaseState.LIVE: LeaseState.HELD,
+    JobLeaseState.SUSPENDED: LeaseState.SUSPENDED,
+    JobLeaseState.OVERDUE: LeaseState.SOFT,
+    JobLeaseState.LAPSED: LeaseState.HARD,
+}
+"""A lease in a job's folder, as the journal would say it."""
+
 
 class Possible(Model):
     """An action that is offered for a job.
@@ -28,14 +69,57 @@ class Possible(Model):
 
 
 def summary(state: JobState) -> str:
-    """Return where the job stands and what follows, in one to three sentences."""
-    sentences = _sentences(state)
-    if state.records is None:
-        sentences = [
-            f"The store does not answer; this is what the journal knew{_changed(state)}.",
-            *sentences,
-        ]
-    return " ".join(filter(None, sentences))
+    """Return where the job stands and what follows, in a few sentences."""
+    stands = _PARTLY_DELETED if state.is_partly_deleted else _STANDS[state.phase]
+    text = stands.format(
+        created=state.at(state.created_s),
+        decided=state.at(state.decided_s),
+        published=state.at(state.published_s),
+        ended=state.at(state.ended_s),
+        reason=f" ({state.reason})" if state.reason else "",
+        driver=_driver(state),
+        left=" Some of its uploads could not be aborted: press Recover to try again."
+        if state.has_left_uploads
+        else "",
+    ).strip()
+    if state.records is not None or state.registered is None:
+        return text
+    known = state.at(state.registered.changed_s)
+    return f"The store does not answer; this is what the journal knew{known}. {text}"
+
+
+def _driver(state: JobState) -> str:
+    """Return what the driver or recovery does next."""
+    is_open = state.phase is JobPhase.OPEN
+    what = "finish it" if state.phase in {JobPhase.DECIDED, JobPhase.PUBLISHED} else "finish that"
+    if is_open:
+        what = "commit it if all its tasks have committed" if state.on_lapse == "resume" else "abort it"
+    if state.lease is JobLeaseState.LIVE and state.is_recovering:
+        return "A recovery is at work on it."
+    words = _OPEN.get(state.lease, _OPEN_WITHOUT) if is_open else _DECIDED.get(state.lease, _DECIDED_WITHOUT)
+    return words.format(
+        what=what,
+        until=state.at(state.lease_until_s),
+        deadline=_moment(state.at(state.lease_until_s)) or " its deadline",
+        progress=state.progress,
+        recovery=_recovery(state, what),
+    ).strip()
+
+
+def _recovery(state: JobState, what: str) -> str:
+    """Return when recovery comes, and what it does then."""
+    due_s = None if state.lease_until_s is None else state.lease_until_s + 60 * state.recovery_minutes
+    if due_s is None:
+        return f"Recovery will {what} at its next run, or press Recover."
+    if due_s < state.now_s:
+        every = f"every {state.recovery_minutes:g} minutes"
+        return f"Recovery should run {every} and has not come: press Recover to {what}."
+    return f"Recovery will {what} by{_moment(state.at(due_s))}, or press Recover."
+
+
+def _moment(at: str) -> str:
+    """Return ` 03:12 UTC` for ` at 03:12 UTC`, to follow another preposition."""
+    return at.removeprefix(" at").replace(" on ", " ")
 
 
 def needs(state: JobState) -> tuple[Needs, str]:
@@ -50,145 +134,9 @@ def needs(state: JobState) -> tuple[Needs, str]:
     return needs_of(PHASES[state.phase], _LEASES.get(state.lease), attention)
 
 
-_LEASES: Final[dict[JobLeaseState | None, LeaseState]] = {
-    JobLeaseState.LIVE: LeaseState.HELD,
-    JobLeaseState.SUSPENDED: LeaseState.SUSPENDED,
-    JobLeaseState.OVERDUE: LeaseState.SOFT,
-    JobLeaseState.LAPSED: LeaseState.HARD,
-}
-"""A lease in a job's folder, as the journal would say it."""
-
-
 def actions(state: JobState) -> tuple[Possible, ...]:
     """Return the actions, each with what it will do, or why it is not allowed."""
     return (_recover(state), _abort(state))
-
-
-def _changed(state: JobState) -> str:
-    return "" if state.registered is None else state.at(state.registered.changed_s)
-
-
-def _sentences(state: JobState) -> list[str]:  # noqa: PLR0911 - one for each phase
-    decided, ended = state.at(state.decided_s), state.at(state.ended_s)
-    reason = f" ({state.reason})" if state.reason else ""
-    if state.is_partly_deleted:
-        return [
-            "The folder of this old job is partly deleted.",
-            "A sweep deletes the rest.",
-        ]
-    match state.phase:
-        case None:
-            return [
-                "Records of this job cannot be read, so nothing is done with it.",
-                "Restore them from a version or a backup of the store, or set the job aside: "
-                "`lockgate jobs quarantine`.",
-            ]
-        case JobPhase.OPEN:
-            return _open_sentences(state)
-        case JobPhase.DECIDED:
-            return [
-                f"Decided{decided}.",
-                *_driver(state, "finish it"),
-                "Nothing is visible until all of it is.",
-            ]
-        case JobPhase.PUBLISHED:
-            return [
-                f"Published{state.at(state.published_s)}: its files are visible.",
-                "Replaced files and markers remain to be handled.",
-                *_driver(state, "finish it"),
-            ]
-        case JobPhase.REVERTING:
-            return [
-                f"Its commit was not published{reason}.",
-                "Its files are being removed.",
-                *_driver(state, "finish that"),
-            ]
-        case JobPhase.ABORTING:
-            return [
-                f"Decided{decided} to abort{reason}.",
-                *_driver(state, "finish that"),
-                "Nothing of it is visible.",
-            ]
-        case JobPhase.QUARANTINED:
-            return [
-                f"Set aside{decided}{reason}: it publishes nothing, and nothing of it is deleted.",
-                "Its name is free for a new run.",
-                "Press Abort to delete what it wrote.",
-            ]
-        case JobPhase.COMMITTED:
-            return [
-                f"Committed{ended}.",
-                f"Its files are visible since it was published{state.at(state.published_s)}.",
-            ]
-        case JobPhase.FAILED:
-            left = (
-                ["Some of its uploads could not be aborted: press Recover to try again."]
-                if state.has_left_uploads
-                else []
-            )
-            return [f"Ended without a publication{ended}{reason}.", "Nothing of it is visible.", *left]
-
-
-def _open_sentences(state: JobState) -> list[str]:
-    begun = f"Set up{state.at(state.created_s)}; nothing is visible yet."
-    will = "commit it if all its tasks have committed" if state.on_lapse == "resume" else "abort it"
-    match state.lease:
-        case JobLeaseState.LIVE if state.is_recovering:
-            return [begun, "A recovery is at work on it."]
-        case JobLeaseState.LIVE:
-            return [begun, "Its driver holds its lease.", state.progress]
-        case JobLeaseState.SUSPENDED:
-            return [
-                begun,
-                "Its tasks are writing, or its next step has not begun.",
-                f"That step must begin before{_until(state)}.",
-                state.progress,
-            ]
-        case JobLeaseState.OVERDUE:
-            return [
-                begun,
-                f"The driver has not renewed its lease, which ended{state.at(state.lease_until_s)}.",
-                _recovery(state, will),
-            ]
-        case JobLeaseState.LAPSED:
-            return [begun, "The driver is gone before it decided.", _recovery(state, will)]
-        case _:
-            return [begun, "Its lease cannot be read here: recovery leaves it alone until it is old."]
-
-
-def _until(state: JobState) -> str:
-    return state.at(state.lease_until_s).removeprefix(" at").replace(" on ", " ") or " its deadline"
-
-
-def _driver(state: JobState, what: str) -> list[str]:
-    match state.lease:
-        case JobLeaseState.LIVE if state.is_recovering:
-            return [f"A recovery is at work to {what}."]
-        case JobLeaseState.LIVE | JobLeaseState.SUSPENDED:
-            return [f"Its driver holds its lease and will {what}."]
-        case JobLeaseState.OVERDUE:
-            return [
-                f"The driver has not renewed its lease, which ended{state.at(state.lease_until_s)}.",
-                _recovery(state, what),
-            ]
-        case JobLeaseState.LAPSED:
-            return ["The driver died.", _recovery(state, what)]
-        case _:
-            return [_recovery(state, what)]
-
-
-def _recovery(state: JobState, what: str) -> str:
-    interval_s = 60 * state.recovery_minutes
-    due_s = None if state.lease_until_s is None else state.lease_until_s + interval_s
-    if due_s is not None and due_s < state.now_s:
-        every = f"every {state.recovery_minutes:g} minutes"
-        return f"Recovery should run {every} and has not come: press Recover to {what}."
-    by = (
-        f" by{state.at(due_s).removeprefix(' at').replace(' on ', ' ')}"
-        if due_s is not None
-        else " at its next run"
-    )
-    return f"Recovery will {what}{by}, or press Recover."
 
 
 def _recover(state: JobState) -> Possible:
@@ -196,51 +144,31 @@ def _recover(state: JobState) -> Possible:
     if phase is None or state.is_partly_deleted:
         return _not("recover", "Its records cannot be read, so recovery changes nothing.")
     if phase in TERMINAL:
-        if state.has_left_uploads or lease is not None:
-            return Possible(
-                action="recover",
-                is_allowed=True,
-                text="Deletes what the ended job left: uploads and records of its tasks.",
-            )
-        return _not("recover", "It has ended, and nothing is left to do.")
+        if not state.has_left_uploads and lease is None:
+            return _not("recover", "It has ended, and nothing is left to do.")
+        return _may("recover", "Deletes what the ended job left: uploads and records of its tasks.")
     if phase is JobPhase.OPEN and lease in {None, JobLeaseState.UNKNOWN}:
-        return Possible(
-            action="recover",
-            is_allowed=True,
-            text="Acts only if everything of the job is old, because its lease cannot be read here.",
-        )
+        why = "because its lease cannot be read here"
+        return _may("recover", f"Acts only if everything of the job is old, {why}.")
     seen = JobLeaseState.LAPSED if lease is JobLeaseState.OVERDUE else lease or JobLeaseState.UNKNOWN
-    action, why = choose_action(phase, seen, on_lapse=state.on_lapse, is_young=lambda: True)
+    action, reason = choose_action(phase, seen, on_lapse=state.on_lapse, is_young=lambda: True)
     if action is RecoveryAction.LEAVE:
-        return _not("recover", f"Recovery leaves it alone: {why}.")
-    watch = (
-        "Watches its lease first, and leaves the job alone if it is renewed. "
-        if lease is JobLeaseState.OVERDUE and phase is JobPhase.OPEN
-        else ""
-    )
-    return Possible(action="recover", is_allowed=True, text=watch + _WILL[phase, action])
+        return _not("recover", f"Recovery leaves it alone: {reason}.")
+    will = _RESUME if action is RecoveryAction.RESUME else _WILL[phase]
+    if lease is JobLeaseState.OVERDUE and phase is JobPhase.OPEN:
+        will = f"Watches its lease first, and leaves the job alone if it is renewed. {will}"
+    return _may("recover", will)
 
 
+_RESUME: Final = "Commits the job if all its tasks have committed; otherwise its driver must run again."
 _WILL: Final = {
-    (JobPhase.OPEN, RecoveryAction.ABORT): "Decides to abort the job, and deletes everything that it wrote.",
-    (
-        JobPhase.OPEN,
-        RecoveryAction.RESUME,
-    ): "Commits the job if all its tasks have committed; otherwise its driver must run again.",
-    (
-        JobPhase.DECIDED,
-        RecoveryAction.ROLL_FORWARD,
-    ): "Completes the remaining files, publishes all of them at once, and ends the job.",
-    (
-        JobPhase.PUBLISHED,
-        RecoveryAction.ROLL_FORWARD,
-    ): "Removes the replaced files, writes the markers, and ends the job.",
-    (
-        JobPhase.REVERTING,
-        RecoveryAction.ROLL_FORWARD,
-    ): "Removes the files of the commit that was not published, and ends the job.",
-    (JobPhase.ABORTING, RecoveryAction.ROLL_FORWARD): "Deletes the rest of what the job wrote, and ends it.",
+    JobPhase.OPEN: "Decides to abort the job, and deletes everything that it wrote.",
+    JobPhase.DECIDED: "Completes the remaining files, publishes all of them at once, and ends the job.",
+    JobPhase.PUBLISHED: "Removes the replaced files, writes the markers, and ends the job.",
+    JobPhase.REVERTING: "Removes the files of the commit that was not published, and ends the job.",
+    JobPhase.ABORTING: "Deletes the rest of what the job wrote, and ends it.",
 }
+"""What recovery does with a job in a phase, unless it resumes it."""
 
 
 def _abort(state: JobState) -> Possible:
@@ -249,12 +177,10 @@ def _abort(state: JobState) -> Possible:
     if state.phase in _NO_ABORT:
         why = _NO_ABORT[state.phase]
         return _not("abort", why.format(decided=state.at(state.decided_s), ended=state.at(state.ended_s)))
-    text = "Decides to abort the job, and deletes everything that it wrote."
     if state.phase is JobPhase.QUARANTINED:
-        text = "Deletes everything that the job wrote, and ends it."
-    elif state.lease is JobLeaseState.LIVE:
-        text += " Its driver, which holds its lease, stops at its next step."
-    return Possible(action="abort", is_allowed=True, text=text)
+        return _may("abort", "Deletes everything that the job wrote, and ends it.")
+    stops = " Its driver, which holds its lease, stops at its next step."
+    return _may("abort", _WILL[JobPhase.OPEN] + (stops if state.lease is JobLeaseState.LIVE else ""))
 
 
 _FORWARD: Final = "Its commit was decided{decided} and can only go forward; Recover finishes it."
@@ -268,6 +194,10 @@ _NO_ABORT: Final[dict[JobPhase | None, str]] = {
     JobPhase.FAILED: "It has ended{ended}.",
 }
 """Why a job in a phase is not aborted."""
+
+
+def _may(action: Literal["recover", "abort"], text: str) -> Possible:
+    return Possible(action=action, is_allowed=True, text=text)
 
 
 def _not(action: Literal["recover", "abort"], why: str) -> Possible:
