@@ -132,29 +132,25 @@ def destination_detail(reads: ReadsOfRequest, destination: KnownDestination) -> 
     place, unknown = reads.known(destination), list[str]()
     log = DestinationLog(open_store(place, reads.settings))
     newest: LogTurn | None = None
-    live: _Live | None = None
+    live = _Live()
     try:
         newest = reads.store(place, log.highest)
         live = reads.store(place, partial(_live, log))
     except LockgateError as error:
         unknown.append(str(error))
-    if live is not None and live.note:
+    if live.note:
         unknown.append(live.note)
-    average = live.size / live.files if live is not None and live.files else None
-    columns = (
-        None
-        if live is None or live.columns is None
-        else tuple(ColumnType.model_validate(one) for one in live.columns)
-    )
+    average = live.size / live.files if live.size is not None and live.files else None
+    columns = None if live.columns is None else tuple(map(ColumnType.model_validate, live.columns))
     return DestinationDetail(
         destination=place,
         turn=None if newest is None else newest.number,
-        live_files=None if live is None else live.files,
-        live_rows=None if live is None else live.rows,
-        live_bytes=None if live is None else live.size,
+        live_files=live.files,
+        live_rows=live.rows,
+        live_bytes=live.size,
         average_file_bytes=average,
         columns=columns,
-        hint=_hint(live, average),
+        hint="" if average is None else _hint(live.files or 0, average),
         blocked=_blocked(reads, place, newest),
         unknown=tuple(unknown),
     )
@@ -211,16 +207,16 @@ def _added(turn: Turn, what: Literal["files", "bytes"]) -> int:
 
 
 class _Live(NamedTuple):
-    """Totals of the live files.
+    """Totals of the live files; None if they cannot be read.
 
     Attributes:
         note: Why the totals may be inexact.
     """
 
-    files: int
-    rows: int | None
-    size: int
-    columns: tuple[Column, ...] | None
+    files: int | None = None
+    rows: int | None = None
+    size: int | None = None
+    columns: tuple[Column, ...] | None = None
     note: str = ""
 
 
@@ -246,11 +242,11 @@ def _live(log: DestinationLog) -> _Live:
     return _Live(max(0, files), rows, max(0, size), columns, note if removed else "")
 
 
-def _hint(live: _Live | None, average: float | None) -> str:
-    if live is None or average is None or live.files < MANY_FILES or average >= SMALL_FILE_BYTES:
+def _hint(files: int, average: float) -> str:
+    if files < MANY_FILES or average >= SMALL_FILE_BYTES:
         return ""
     return (
-        f"{live.files:,} live files have {average / 2**20:,.1f} MiB on average, which slows readers down: "
+        f"{files:,} live files have {average / 2**20:,.1f} MiB on average, which slows readers down: "
         "rewrite them as fewer files with a job in mode replace."
     )
 

@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 from fastapi import APIRouter, Query
+from pydantic import AliasChoices, Field
 
 from lockgate.plugins.web.access import HostOfRequest
 from lockgate.plugins.web.answers import Model
@@ -22,7 +23,6 @@ from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.leases.registration import PHASES
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import JobOrigin, JobRecord
-from lockgate.storage_core.commit.records.log_records import Receipt
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.commit.records.task_records import AuditVerdict
 from lockgate.storage_core.commit.registry import queries as registry
@@ -79,7 +79,7 @@ class PublishedJob(Model):
     committer: str
     files: int
     rows: int | None
-    size_bytes: int
+    size_bytes: int = Field(validation_alias=AliasChoices("size_bytes", "size"))
     removed_files: int
     published_s: float
 
@@ -209,7 +209,7 @@ def detail_of(reads: Reads, job_id: str, destination: str | None) -> JobDetail:
         steps=steps(state),
         actions=actions(state),
         audit=_audit(records),
-        receipt=_published(state.receipt),
+        receipt=PublishedJob.model_validate(state.receipt) if state.receipt else None,
         reason=state.reason,
         counts=dict(records.report.counts) if records and records.report else None,
         unknown=tuple(unknown),
@@ -350,21 +350,6 @@ def _phase(state: JobState) -> str:
     if state.phase is not None:
         return PHASES[state.phase]
     return state.registered.phase if state.registered else "unreadable"
-
-
-def _published(receipt: Receipt | None) -> PublishedJob | None:
-    if receipt is None:
-        return None
-    return PublishedJob(
-        turn=receipt.turn,
-        mode=receipt.mode,
-        committer=receipt.committer,
-        files=receipt.files,
-        rows=receipt.rows,
-        size_bytes=receipt.size,
-        removed_files=receipt.removed_files,
-        published_s=receipt.published_s,
-    )
 
 
 def _audit(records: JobRecords | None) -> AuditResult:
