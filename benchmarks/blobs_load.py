@@ -111,7 +111,7 @@ def begun(load: Load) -> Iterator[Timed]:
         with opened as blobs:
             blobs.page(job_id)
             if isinstance(blobs, BlobServer):
-                _warm(blobs.holdings.ha)
+                _warm(blobs.stores.ha)
                 yield _in_process(load, blobs, job_id)
             else:
                 yield _over_http(load, blobs, job_id, settings)
@@ -175,7 +175,7 @@ def _by_cache(load: Load, settings: Settings) -> Iterator[Timed]:
     ):
 
         def get(key: BlobKey) -> str:
-            with cache.holding(JOB, key) as path:
+            with cache.pinned(JOB, key) as path:
                 return str(path)
 
         _warm(ha)

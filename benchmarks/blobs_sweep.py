@@ -108,14 +108,14 @@ def add(server: BlobServer, count: int, *, is_garbage: bool) -> None:
         keys = [new_blob_key(hashlib.sha256(b"%d" % number).hexdigest(), upload_set) for number in numbers]
         _place(server, job_id, keys)
         for start in range(0, len(keys), BATCH):
-            server.holdings.journal.write(
+            server.stores.journal.write(
                 [
                     Mutation(
                         op=PutBlob(
                             job_id=job_id,
                             blob_key=key,
                             upload_set=upload_set,
-                            guarantee="recreatable" if server.holdings.ha is None else "ha",
+                            guarantee="recreatable" if server.stores.ha is None else "ha",
                             use="other",
                             name="",
                             size_bytes=1,
@@ -129,12 +129,12 @@ def add(server: BlobServer, count: int, *, is_garbage: bool) -> None:
 
 
 def _place(server: BlobServer, job_id: str, keys: Sequence[BlobKey]) -> None:
-    ha = server.holdings.ha
+    ha = server.stores.ha
     if ha is not None:
         for _ in in_parallel(lambda key: ha.store.put(f"{job_id}/{key}", b"x"), keys, THREADS):
             pass
         return
-    folder = server.holdings.local.path / job_id
+    folder = server.stores.local.path / job_id
     folder.mkdir(parents=True, exist_ok=True)
     for key in keys:
         (folder / key).write_bytes(b"x")
@@ -142,10 +142,10 @@ def _place(server: BlobServer, job_id: str, keys: Sequence[BlobKey]) -> None:
 
 def list_all(server: BlobServer) -> int:
     """List a store by its own calls and return the number of its blobs."""
-    if server.holdings.ha is not None:
-        return sum(len(page) for page in server.holdings.ha.store.pages())
+    if server.stores.ha is not None:
+        return sum(len(page) for page in server.stores.ha.store.pages())
     found = 0
-    with os.scandir(server.holdings.local.path) as folders:
+    with os.scandir(server.stores.local.path) as folders:
         for folder in folders:
             if folder.is_dir():
                 with os.scandir(folder) as files:

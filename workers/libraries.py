@@ -14,7 +14,7 @@ from celery import Task, bootsteps
 from lockgate.storage_core.blobs.blob_protocol import Artefacts
 from lockgate.storage_core.blobs.cache.directory import CacheFolder
 from lockgate.storage_core.blobs.cache.process_cache import cache_dir, close_caches, configured_cache
-from lockgate.storage_core.blobs.libraries.library import Libraries, LibraryCache
+from lockgate.storage_core.blobs.library import Libraries, LibraryCache
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.settings import Settings, load_settings
 

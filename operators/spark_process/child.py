@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lockgate.operators.spark_process.process import LENGTH_BYTES, SparkWork
 from lockgate.storage_core.blobs.blob_protocol import Artefacts
 from lockgate.storage_core.blobs.cache.process_cache import configured_cache
-from lockgate.storage_core.blobs.libraries.library import NO_LIBRARIES, Libraries, LibraryCache
+from lockgate.storage_core.blobs.library import NO_LIBRARIES, Libraries, LibraryCache
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
 from lockgate.storage_core.settings import load_settings, settings_in_effect
 from lockgate.storage_core.spark.s3a import configure_s3a, merged_config, s3a_jars
@@ -87,7 +87,7 @@ def _libraries(artefacts: Mapping[str, Any] | None) -> Iterator[Libraries]:
         yield NO_LIBRARIES
         return
     cache = configured_cache(load_settings())
-    with LibraryCache(cache).holding(Artefacts.of_handle(artefacts)) as libraries:
+    with LibraryCache(cache).pinned(Artefacts.of_handle(artefacts)) as libraries:
         yield libraries
 
 

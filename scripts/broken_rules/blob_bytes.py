@@ -46,8 +46,8 @@ MUTANTS: Final = (
         [
             Edit(
                 "storage_core/blobs/sweep/orphans.py",
-                "staged = _without_duplicates(holdings, orphans) if dry_run else _adopt(holdings, orphans)",
-                "staged = _without_duplicates(holdings, orphans)",
+                "staged = _without_duplicates(stores, orphans) if dry_run else _adopt(stores, orphans)",
+                "staged = _without_duplicates(stores, orphans)",
             )
         ],
         BLOBS,
@@ -128,7 +128,7 @@ MUTANTS: Final = (
     Mutant(
         "put-before-the-store-is-claimed",
         "an HA store names its journal before it has the first blob",
-        [Edit("storage_core/blobs/server/ingest.py", "self._holdings.owner.claim_ha()", "")],
+        [Edit("storage_core/blobs/server/ingest.py", "self._stores.owner.claim_ha()", "")],
         f"{OWNERS}a_process_with_another_journal_deletes_no_blob_that_was_put_before_any_listing",
     ),
     Mutant(
@@ -137,7 +137,7 @@ MUTANTS: Final = (
         [
             Edit(
                 "storage_core/blobs/server/blob_server.py",
-                "self.holdings.owner.claim_ha()",
+                "self.stores.owner.claim_ha()",
                 "",
             )
         ],

@@ -157,11 +157,6 @@ class Blobs(Protocol):
     def put(self, source: Source, *, job_id: str = NO_JOB, **options: Unpack[PutOptions]) -> BlobInfo:
         """Put bytes. They are durable when this returns: in the local store, and in the HA store if `ha`.
 
-        Args:
-            source: The bytes.
-            job_id: Job that they belong to.
-            options: See `PutOptions`.
-
         Raises:
             CorruptBlobError: The bytes received have another digest; nothing was kept.
             ConflictError: An earlier put with this request id had other bytes; nothing was kept.

@@ -145,12 +145,7 @@ def fetch_file(
 ) -> Path:
     """Fetch a complete blob into a file and return its path; on an error the file is unchanged.
 
-    Args:
-        blobs: Blob server.
-        job_id: Job of the blob.
-        blob_key: Key of the blob.
-        output: File to write or replace; None: a new file in the working directory with the blob's name.
-        progress: Called with the bytes received.
+    Without `output` it becomes a new file in the working directory, with the blob's name.
 
     Raises:
         InvalidInputError: The directory does not exist, or the blob's name is taken; nothing was fetched.

@@ -209,6 +209,6 @@ def _recover(server: BlobServer) -> None:
     from lockgate.storage_core.blobs.sweep.orphans import recover
 
     try:
-        recover(server.holdings)
+        recover(server.stores)
     except LockgateError as error:
         BLOB_LOG.warning("%s; the next sweep stages bytes without a row instead", error)

@@ -18,12 +18,7 @@ PAGE: Final = 1_000
 
 
 class Claims:
-    """The claimed names of one store.
-
-    Args:
-        journal: The journal that keeps the claims.
-        store: URL of the store.
-    """
+    """The claimed names of one store."""
 
     def __init__(self, journal: Journal, store: str) -> None:
         self.journal = journal
@@ -31,10 +26,6 @@ class Claims:
 
     def take(self, name: str, body: str) -> None:
         """Claim a name. The claim is durable when this returns.
-
-        Args:
-            name: Relative to the store.
-            body: Content with which any process can write the object for the claimant.
 
         Raises:
             AlreadyExistsError: The name is claimed already.

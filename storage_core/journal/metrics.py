@@ -55,14 +55,7 @@ def _metrics() -> _Metrics:
 
 
 def record_write(journal: str, *, entries: int, mutations: int, seconds: float) -> None:
-    """Record one durable write transaction.
-
-    Args:
-        journal: Name of the journal.
-        entries: Number of entries added.
-        mutations: Number of mutations, including refused and repeated ones.
-        seconds: Time from the first statement until the commit.
-    """
+    """Record one durable write transaction."""
     metrics = _metrics()
     metrics.entries.labels(journal).inc(entries)
     metrics.group_size.labels(journal).observe(mutations)
@@ -86,23 +79,13 @@ def record_observer_fallback() -> None:
 
 
 def record_observer_lag(observer: str, seconds: float) -> None:
-    """Record an observer's lag.
-
-    Args:
-        observer: URL of the observer, without a password.
-        seconds: 0 if it has caught up.
-    """
+    """Record an observer's lag."""
     _metrics().lag.labels(observer).set(seconds)
 
 
 @contextmanager
 def span(name: str, journal: str) -> Iterator[trace.Span]:
-    """Trace one call of the journal.
-
-    Args:
-        name: Name of the call, such as `write`.
-        journal: Name of the journal.
-    """
+    """Trace one call of the journal."""
     tracer = trace.get_tracer(_SCOPE)
     with tracer.start_as_current_span(f"journal.{name}", attributes={"lockgate.journal": journal}) as began:
         yield began

@@ -82,10 +82,6 @@ def leave_safe_mode(journal: Journal, reason: str = "") -> int | None:
 def refuse_in_safe_mode(journal: Journal, doing: str) -> None:
     """Raise if the primary is in safe mode.
 
-    Args:
-        journal: The journal that the deletion depends on.
-        doing: The refused action, for the message: `pruning the journal`.
-
     Raises:
         SafeModeError: The journal is in safe mode.
     """

@@ -40,12 +40,7 @@ class SessionToken(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, journal: str, stamps: Iterable[Stamp]) -> Self:
-        """Return the token of one journal.
-
-        Args:
-            journal: Name of the journal.
-            stamps: In any order; the newest of each epoch counts.
-        """
+        """Return the token of one journal."""
         newest: dict[int, Stamp] = {}
         for stamp in stamps:
             newest[stamp.epoch] = max(stamp, newest.get(stamp.epoch, stamp))

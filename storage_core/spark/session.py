@@ -19,7 +19,7 @@ from lockgate.storage_core.errors import MissingPartError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lockgate.storage_core.blobs.libraries.library import Libraries, Unpacked
+    from lockgate.storage_core.blobs.library import Libraries, Unpacked
 
 MIN_JAVA: Final = 17
 _REMEDY: Final = (

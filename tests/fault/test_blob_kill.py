@@ -76,8 +76,8 @@ def sweep(world: BlobWorld, confirm: Confirm) -> None:
 
 def refill(world: BlobWorld, confirm: Confirm) -> None:
     """Start a server that lost its disk and read the blobs that survive this."""
-    world.server.holdings.local.delete_all()
-    recover(world.server.holdings)
+    world.server.stores.local.delete_all()
+    recover(world.server.stores)
     (library,) = (row for row in world.server.page("sales") if row.guarantee == "ha" and not row.staged_s)
     world.server.reader.path(*library.key)
 
@@ -150,7 +150,7 @@ def test_a_server_killed_at_any_step_of_its_recovery_recovers_again(
 def cache_of(world: BlobWorld) -> BlobCache:
     return BlobCache(
         world.root / "cache",
-        world.server.holdings.ha,
+        world.server.stores.ha,
         world.server,
         limit_bytes=MIB,
         interval_s=INTERVAL_S,
@@ -165,10 +165,10 @@ def test_a_cache_killed_at_any_step_serves_only_correct_bytes_and_leaves_nothing
 
     def use(world: BlobWorld, confirm: Confirm) -> None:
         with cache_of(world) as cache:
-            with cache.holding(*key_of(library)):
+            with cache.pinned(*key_of(library)):
                 cache.get(*key_of(message), guarantee="recreatable")
             world.clock.sleep(INTERVAL_S + 1)
-            with cache.holding(*key_of(log), guarantee="recreatable"):
+            with cache.pinned(*key_of(log), guarantee="recreatable"):
                 assert cache.evict().blobs == 2
 
     deaths = Deaths(tmp_path / "world", tmp_path / "template", use, after_s=1.0)

@@ -11,7 +11,7 @@ import pytest
 
 from lockgate.operators.spark import SparkWriteOperator
 from lockgate.operators.spark_process.process import SparkChild, SparkWork
-from lockgate.storage_core.blobs.libraries.library import LibraryCache
+from lockgate.storage_core.blobs.library import LibraryCache
 from lockgate.storage_core.blobs.open_blobs import open_blobs
 from lockgate.storage_core.errors import ObjectNotFoundError
 from lockgate.storage_core.settings import Settings, load_settings
@@ -60,7 +60,7 @@ def test_a_udf_imports_an_uploaded_wheel_a_module_and_native_code_on_the_executo
             "shipped_native-1.0-cp311-cp311-linux_x86_64.whl": native_wheel("shipped_native"),
         },
     )
-    with LibraryCache(world.cache()).holding(artefacts) as libraries:
+    with LibraryCache(world.cache()).pinned(artefacts) as libraries:
         add_libraries(spark, libraries)
 
         @udf("long", useArrow=False)
@@ -81,7 +81,7 @@ def test_a_udf_imports_an_uploaded_wheel_a_module_and_native_code_on_the_executo
 @pytest.mark.skipif(not has_jdk(), reason="there is no JDK to build a jar with")
 def test_a_jar_added_later_works_in_sql(world: CacheWorld, spark: SparkSession, tmp_path: Path) -> None:
     artefacts = upload(world.server, "sales", {"plus-one.jar": jar(tmp_path / "java")})
-    with LibraryCache(world.cache()).holding(artefacts) as libraries:
+    with LibraryCache(world.cache()).pinned(artefacts) as libraries:
         add_libraries(spark, libraries)
         spark.udf.registerJavaFunction("plus_one", "lockgate.test.PlusOne", "long")
         rows = spark.range(3).selectExpr("plus_one(id) AS more").collect()
@@ -125,7 +125,7 @@ def test_a_spark_child_starts_with_its_jobs_libraries_and_a_later_one_downloads_
         assert result["jvm"] == [1, 2, 3]
         assert result["jars"].endswith("plus-one.jar")
         for blob in artefacts.blobs:  # a retried task needs only the cache
-            server.holdings.local.delete("sales", blob.blob_key)
+            server.stores.local.delete("sales", blob.blob_key)
         assert SparkChild(Lines()).run(work)["driver"] == 7
 
         server.finish("sales")

@@ -53,7 +53,7 @@ def lose(settings: Settings, job: Artefacts) -> None:
     """Delete a job's blobs at the server, so that only caches have them."""
     with open_blobs(settings) as server:
         for blob in job.blobs:
-            server.holdings.local.delete(job.job_id, blob.blob_key)
+            server.stores.local.delete(job.job_id, blob.blob_key)
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])

@@ -89,7 +89,7 @@ def test_a_stopped_worker_has_released_the_messages_of_its_completed_tasks(
 def test_a_lost_blob_fails_the_task_in_the_worker_process(tmp_path: Path, settings: Settings) -> None:
     result = sent(message_tasks.grow, BIG)
     (reference,) = configured_cache(settings).origin.references(owner=f"receiver:{result.id}")
-    files = configured_cache(settings).origin.holdings.local  # type: ignore[attr-defined]
+    files = configured_cache(settings).origin.stores.local  # type: ignore[attr-defined]
     files.delete(reference.job_id, reference.blob_key)
     with worker_process(tmp_path / "log", application=APPLICATION):
         with pytest.raises(ObjectNotFoundError, match=reference.blob_key):

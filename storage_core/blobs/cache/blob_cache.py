@@ -76,13 +76,8 @@ class BlobCache:
         return self.folder.local
 
     @contextmanager
-    def holding(self, job_id: str, blob_key: BlobKey, *, guarantee: Guarantee = "ha") -> Iterator[Path]:
-        """Refer to a blob until the block ends; yields the path of its verified file.
-
-        Args:
-            job_id: Job of the blob.
-            blob_key: Key of the blob.
-            guarantee: Guarantee of the blob; the HA store has no re-creatable ones.
+    def pinned(self, job_id: str, blob_key: BlobKey, *, guarantee: Guarantee = "ha") -> Iterator[Path]:
+        """Pin a blob until the block ends; yields the path of its verified file.
 
         Raises:
             ObjectNotFoundError: There is no such blob.
@@ -94,7 +89,7 @@ class BlobCache:
             yield self._verified_file(job_id, blob_key, guarantee)
 
     def get(self, job_id: str, blob_key: BlobKey, *, guarantee: Guarantee = "ha") -> bytes:
-        """Return the bytes of a blob that fits in memory; arguments and errors as for `holding`.
+        """Return the bytes of a blob that fits in memory; arguments and errors as for `pinned`.
 
         Fetches the blob again if its file was silently damaged since it was verified.
         """

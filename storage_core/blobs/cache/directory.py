@@ -1,7 +1,7 @@
 """Directory of a cache, shared by processes, and the eviction of its blobs.
 
     blobs/<job id>/<blob key>      the bytes
-    held/                          pins, see `pins`
+    pins/                          see `pins`
     libraries/<job id>/            links to the blobs of a job
     unpacked/<job id>/<blob key>/  unpacked archives, see `extracted`
     owners                         locked by each process that has the cache open
@@ -94,7 +94,7 @@ class CacheFolder(Forkable):
     ) -> None:
         self.path = path.absolute()
         self._clock = clock or SystemClock()
-        self._pins = CachePins(self.path / "held", self._clock)
+        self._pins = CachePins(self.path / "pins", self._clock)
         self._recovering: FileIO | None = None
         self.local = LocalBlobs(self.path / "blobs", is_durable=False, on_bytes=self._show_progress)
         self._unpacked = UnpackedBlobs(self.path / "unpacked")
@@ -156,11 +156,7 @@ class CacheFolder(Forkable):
             self.evict()
 
     def evict(self, *, make_room: bool = False) -> Evicted:
-        """Delete blobs that were idle for an interval, then idle blobs above the limit.
-
-        Args:
-            make_room: Delete all idle blobs, because the disk is full.
-        """
+        """Delete blobs idle for an interval, then those above the limit; all idle ones to make room."""
         with translated("evict", str(self.path), changes=True):
             survey = _Survey()
             for job_id in self._jobs():
@@ -175,11 +171,7 @@ class CacheFolder(Forkable):
         return Evicted(blobs=survey.deleted, size_bytes=survey.deleted_bytes, kept_bytes=survey.kept_bytes)
 
     def close(self, *, is_kept: bool = False) -> None:
-        """Release this process's pins, and delete the directory if no other process has it open.
-
-        Args:
-            is_kept: Keep the directory for the next process, which may retry a task.
-        """
+        """Release this process's pins; delete the directory if it is not kept, and open nowhere else."""
         self._pins.release_all()
         if is_kept and not self._owner.closed:
             self.evict()

@@ -22,11 +22,7 @@ Unpack = Callable[[Path], int]
 
 
 class UnpackedBlobs:
-    """Unpacked archives, a folder for each blob. The caller locks the blob while it fills or drops a folder.
-
-    Args:
-        path: Folder of all of them, created when needed.
-    """
+    """Unpacked archives, a folder for each blob, which the caller locks while it fills or drops it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -53,12 +53,7 @@ class _Pin:
 
 
 class CachePins:
-    """Pins of this process, and queries about those of all processes. Thread-safe.
-
-    Args:
-        path: Folder of the lock files, created when needed.
-        clock: Clock for the end of a blob's last use.
-    """
+    """Pins of this process, and queries about those of all processes. Thread-safe."""
 
     _pins: dict[tuple[str, str], _Pin]
 
@@ -190,7 +185,7 @@ class CachePins:
                 self._release(job_id, name)
 
     def _pin(self, job_id: str, name: str) -> None:
-        with self._lock, translated("hold", str(self.path), changes=False):
+        with self._lock, translated("lock", str(self.path), changes=False):
             pin = self._pins.get((job_id, name))
             if pin is None:
                 pin = self._pins[job_id, name] = _Pin(lock_shared(self._lock_of(job_id, name)))

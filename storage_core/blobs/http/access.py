@@ -44,9 +44,6 @@ async def allow_all(request: Request, access: RequestedAccess) -> None:
 class BearerTokens:
     """Allows requests with a token of a file, for the jobs that the file lists with it.
 
-    Args:
-        path: Path of the file.
-
     Raises:
         InvalidInputError: As for `TokenFile`.
     """

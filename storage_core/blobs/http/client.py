@@ -67,10 +67,6 @@ class BlobClient:
     """Client of a blob server. Implements `Blobs`; safe to use from several threads.
 
     Use it as a context manager, or `close` it, which ends the renewal of its upload sets.
-
-    Args:
-        connection: Connection to the server; closed with the client.
-        clock: Clock that waits between renewals; the machine's by default.
     """
 
     def __init__(self, connection: Connection, *, clock: Clock | None = None) -> None:

@@ -94,9 +94,6 @@ class LogWriter:
         A file that has become shorter, or begins with other bytes than before, was rotated: the log starts
         again, without its earlier bytes. Published blobs are renewed in time, even if the file does not grow.
 
-        Args:
-            ends: Whether the file is complete, which the version records.
-
         Raises:
             OSError: The file cannot be read.
             LockgateError: The older version may still be the newest; the next call publishes these bytes too.

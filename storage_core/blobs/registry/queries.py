@@ -55,12 +55,7 @@ class JobBlobs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def staged_before(reading: Reading, at_s: float) -> list[Blob]:
-    """Return a page of blobs that have been unreferenced since `at_s` and are not marked, the oldest first.
-
-    Args:
-        reading: State of the primary, for a sweep that deletes them.
-        at_s: Time of the journal's clock.
-    """
+    """Return a page of blobs that are unreferenced since `at_s` and not marked, the oldest first."""
     query = select(*columns_of(Blob)).where(*_staged_before(reading, at_s))
     query = query.order_by(BLOB.c.staged_s).limit(PAGE)
     return [row_of(Blob, row) for row in reading.connection.execute(query)]
@@ -80,12 +75,7 @@ def restaged(reading: Reading) -> Iterator[RestageBlob]:
 
 
 def deleting(reading: Reading, *, after: Blob | None = None) -> list[Blob]:
-    """Return a page of the blobs marked for deletion. Their bytes may already be deleted.
-
-    Args:
-        reading: State of the primary, for a sweep that deletes them.
-        after: Last blob of the previous page.
-    """
+    """Return a page of the blobs marked for deletion. Their bytes may already be deleted."""
     order = (BLOB.c.deleting_s, *_KEY)
     query = select(*columns_of(Blob)).order_by(*order).limit(PAGE)
     query = query.where(BLOB.c.journal == reading.journal, BLOB.c.deleting_s.is_not(None))
@@ -95,12 +85,7 @@ def deleting(reading: Reading, *, after: Blob | None = None) -> list[Blob]:
 
 
 def releases(reading: Reading, resource: str) -> Iterator[FailBlobJob]:
-    """Yield the entries that release what a job's failed driver leaves, a page of blobs in each.
-
-    Args:
-        reading: State of the primary.
-        resource: Resource of the job.
-    """
+    """Yield the entries that release what a job's failed driver leaves, a page of blobs in each."""
     ((_, columns, values),) = submitted_with(DriverReplaced(resource=resource))
     for job in reading.where(BlobJob, dict(zip(columns, values, strict=True))):
         yield from releases_of(reading, job.job_id, resource)
@@ -161,13 +146,7 @@ def final_jobs(reading: Reading) -> list[BlobJob]:
 def blobs_of(
     reading: Reading, job_id: str | None = None, *, after: tuple[str, str] = ("", "")
 ) -> Sequence[Blob]:
-    """Return a page of the blobs of one job, or of all, by job and key.
-
-    Args:
-        reading: State of an observer or the primary.
-        job_id: Id of the job; None: all jobs.
-        after: Job and key of the last blob of the previous page.
-    """
+    """Return a page of the blobs of one job, or of all, by job and key."""
     query = select(*columns_of(Blob)).where(
         BLOB.c.journal == reading.journal, tuple_(BLOB.c.job_id, BLOB.c.blob_key) > after
     )

@@ -43,8 +43,8 @@ from lockgate.storage_core.blobs.server.ingest import BlobIngest
 from lockgate.storage_core.blobs.server.open_upload_sets import UploadSets, saying_what_stands
 from lockgate.storage_core.blobs.server.reader import BlobReader
 from lockgate.storage_core.blobs.sources import Source
+from lockgate.storage_core.blobs.storage.blob_stores import BlobStores, StoreOwner
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
-from lockgate.storage_core.blobs.storage.holdings import Holdings, StoreOwner
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.blobs.sweep.ended_jobs import deletable
 from lockgate.storage_core.blobs.sweep.sweep import sweep
@@ -74,7 +74,7 @@ class BlobServer:
         clock: Clock for lease renewals; by default the machine's.
 
     Attributes:
-        holdings: Stores and journal.
+        stores: Stores and journal.
         sets: Upload sets.
         ingest: Receives blobs.
         reader: Reads blobs.
@@ -90,10 +90,10 @@ class BlobServer:
         clock: Clock | None = None,
     ) -> None:
         owner = StoreOwner(local, ha, journal)
-        self.holdings = Holdings(local, ha, journal, owner, retention_s)
+        self.stores = BlobStores(local, ha, journal, owner, retention_s)
         self.sets = UploadSets(journal, clock or SystemClock(), own_max_age_s=retention_s)
-        self.ingest = BlobIngest(self.holdings, self.sets)
-        self.reader = BlobReader(self.holdings)
+        self.ingest = BlobIngest(self.stores, self.sets)
+        self.reader = BlobReader(self.stores)
         self._journal = journal
 
     def put(self, source: Source, *, job_id: str = NO_JOB, **options: Unpack[PutOptions]) -> BlobInfo:
@@ -156,7 +156,7 @@ class BlobServer:
         """Drop an owner's reference; see `Blobs.drop`."""
         is_idle = self._apply(DropReference(job_id=job_id, blob_key=blob_key, owner=owner))
         if is_idle:
-            delete_logs(self.holdings, [(job_id, blob_key)])
+            delete_logs(self.stores, [(job_id, blob_key)])
 
     def drop_owner(
         self, owner: str, *, taken_by_s: float = math.inf, jobs: Container[str] | None = None
@@ -173,7 +173,7 @@ class BlobServer:
                 self._journal.write(
                     [Mutation(op=DropReference(job_id=job, blob_key=key, owner=owner)) for job, key in keys]
                 )
-                delete_logs(self.holdings, keys)
+                delete_logs(self.stores, keys)
                 dropped += len(page)
                 done.stands = (
                     f"{dropped:,} of {len(found):,} references of {owner} were dropped; repeat the call"
@@ -207,10 +207,10 @@ class BlobServer:
         """
         select = partial(deletable, self._journal, job_id)
         with step("blob-finish"):
-            self.holdings.owner.claim_local()
-            self.holdings.local.delete_listed(job_id, select)
-            self.holdings.owner.claim_ha()
-            left = 0 if self.holdings.ha is None else self.holdings.ha.delete_listed(job_id, select)
+            self.stores.owner.claim_local()
+            self.stores.local.delete_listed(job_id, select)
+            self.stores.owner.claim_ha()
+            left = 0 if self.stores.ha is None else self.stores.ha.delete_listed(job_id, select)
         if left:
             raise StoreUnavailableError(
                 f"blobs of job {job_id}, which has ended: the HA store kept {left} of them; the next sweep "
@@ -238,7 +238,7 @@ class BlobServer:
         self, *, dry_run: bool, orphans: bool | None = None, progress: Progress = no_progress
     ) -> BlobSweepReport:
         """Delete blobs that nothing keeps; see `Blobs.sweep`."""
-        return sweep(self.holdings, dry_run=dry_run, orphans=orphans, progress=progress)
+        return sweep(self.stores, dry_run=dry_run, orphans=orphans, progress=progress)
 
     def verify(
         self,
@@ -249,7 +249,7 @@ class BlobServer:
         heal: bool = False,
     ) -> VerifiedPage:
         """Verify a page of blobs; see `Blobs.verify`."""
-        return verify(self.holdings, job_id, after=after, deep=deep, heal=heal)
+        return verify(self.stores, job_id, after=after, deep=deep, heal=heal)
 
     def close(self) -> None:
         """Complete this server's own upload set; sets of clients lapse if they are not renewed."""
@@ -285,15 +285,15 @@ def _check_job(job_id: str) -> str:
     return job_id
 
 
-def delete_logs(holdings: Holdings, blobs: Sequence[tuple[str, str]]) -> None:
+def delete_logs(stores: BlobStores, blobs: Sequence[tuple[str, str]]) -> None:
     """Delete the unreferenced logs among blobs, given by job and key; on an error the sweep does it."""
     with suppress(LockgateError), step("blob-log"):  # a refusal in safe mode, too: they are staged
-        for blob in _idle_logs(holdings, blobs):
-            _delete(holdings, blob)
+        for blob in _idle_logs(stores, blobs):
+            _delete(stores, blob)
 
 
-def _idle_logs(holdings: Holdings, blobs: Sequence[tuple[str, str]]) -> list[Blob]:
-    with holdings.journal.reading() as reading:
+def _idle_logs(stores: BlobStores, blobs: Sequence[tuple[str, str]]) -> list[Blob]:
+    with stores.journal.reading() as reading:
         found = reading.find(Blob, blobs)
     return [
         blob
@@ -302,10 +302,10 @@ def _idle_logs(holdings: Holdings, blobs: Sequence[tuple[str, str]]) -> list[Blo
     ]
 
 
-def _delete(holdings: Holdings, blob: Blob) -> None:
+def _delete(stores: BlobStores, blob: Blob) -> None:
     job_id, blob_key = blob.job_id, check_blob_key(blob.blob_key)
     mark = MarkDeleting(job_id=job_id, blob_key=blob_key, staged_for_s=0.0)
-    if holdings.journal.apply(mark).result:
-        holdings.local.delete(job_id, blob_key)
-        holdings.local.drop_empty(job_id)
-        holdings.journal.apply(ForgetBlob(job_id=job_id, blob_key=blob_key))
+    if stores.journal.apply(mark).result:
+        stores.local.delete(job_id, blob_key)
+        stores.local.drop_empty(job_id)
+        stores.journal.apply(ForgetBlob(job_id=job_id, blob_key=blob_key))

@@ -30,9 +30,9 @@ from lockgate.storage_core.blobs.registry.references import refuse_ended
 from lockgate.storage_core.blobs.registry.upload_sets import PutBlob
 from lockgate.storage_core.blobs.server.open_upload_sets import UploadSets
 from lockgate.storage_core.blobs.sources import Source, chunks_of, size_of
+from lockgate.storage_core.blobs.storage.blob_stores import BlobStores
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
 from lockgate.storage_core.blobs.storage.ha_upload import HaUpload
-from lockgate.storage_core.blobs.storage.holdings import Holdings
 from lockgate.storage_core.blobs.storage.incoming_file import IncomingFile
 from lockgate.storage_core.errors import (
     ConflictError,
@@ -52,17 +52,12 @@ LONG_PUT_BYTES: Final = 256 * 1024
 
 
 class BlobIngest:
-    """Receive blobs for a server.
+    """Receive blobs for a server."""
 
-    Args:
-        holdings: Stores and journal.
-        sets: Upload sets of the server.
-    """
-
-    def __init__(self, holdings: Holdings, sets: UploadSets) -> None:
-        self._holdings = holdings
-        self._local = holdings.local
-        self._ha = holdings.ha
+    def __init__(self, stores: BlobStores, sets: UploadSets) -> None:
+        self._stores = stores
+        self._local = stores.local
+        self._ha = stores.ha
         self._sets = sets
 
     def put(self, source: Source, *, job_id: str = NO_JOB, **options: Unpack[PutOptions]) -> BlobInfo:
@@ -81,17 +76,12 @@ class BlobIngest:
         """Yield a blob to write bytes to; on exit its bytes are deleted unless it was stored.
 
         If the digest is known, so is the key: the bytes are sent to the HA store while they arrive.
-
-        Args:
-            job_id: Job of the blob.
-            new: Options of the put.
-            size_bytes: Size of the blob; None: unknown until its end.
         """
         check_blob_job(job_id)
         if size_bytes is None or size_bytes >= LONG_PUT_BYTES:
-            with self._holdings.journal.reading() as reading:
+            with self._stores.journal.reading() as reading:
                 refuse_ended(reading, job_id)
-        self._holdings.owner.claim_local()
+        self._stores.owner.claim_local()
         with self._upload_set(new) as upload_set, self._local.incoming() as incoming:
             if self._ha is None or new.guarantee != "ha" or new.digest is None or size_bytes is None:
                 yield ReceivingBlob(incoming, upload_set)
@@ -127,12 +117,12 @@ class BlobIngest:
         )
         stored = StoredBlob(blob=blob, request_id=new.request_id)
         check_values(stored.mutation)
-        with ExitStack() as held, step("blob-put"):
+        with ExitStack() as stack, step("blob-put"):
             upload = None if early is None else early[1]
             if upload is None and self._ha is not None and blob.guarantee == "ha":
                 size_bytes = incoming.size_bytes
                 uploading = self._uploading(self._ha, incoming, size_bytes, job_id, blob_key)
-                upload = held.enter_context(uploading)
+                upload = stack.enter_context(uploading)
             self._place(incoming, upload, blob)
         return stored
 
@@ -149,7 +139,7 @@ class BlobIngest:
         blob = stored.blob
         with step("blob-put"):
             try:
-                (outcome,) = self._holdings.journal.write([stored.mutation])
+                (outcome,) = self._stores.journal.write([stored.mutation])
             except NotAppliedError:
                 self._discard(blob)
                 raise
@@ -164,7 +154,7 @@ class BlobIngest:
         if new.upload_set is not None:
             yield check_upload_set(new.upload_set)
         else:
-            with self._sets.own.held() as upload_set:
+            with self._sets.own.in_use() as upload_set:
                 yield upload_set
 
     @contextmanager
@@ -172,7 +162,7 @@ class BlobIngest:
         self, ha: HaBlobs, incoming: IncomingFile, size_bytes: int, job_id: str, blob_key: BlobKey
     ) -> Iterator[HaUpload]:
         """Claim the HA store, and open an upload; parts that cannot be deleted are left to the sweep."""
-        self._holdings.owner.claim_ha()
+        self._stores.owner.claim_ha()
         upload = ha.upload(incoming.fileno(), size_bytes, job_id, blob_key)
         try:
             with upload:
@@ -249,17 +239,11 @@ class BlobIngest:
         """Leave bytes that may have been recorded to the sweep, which stages them after their set."""
         self._sets.own.retire(upload_set, lapses=True)
         with suppress(LockgateError):  # the daily listing finds them; the put's error is the one to report
-            self._holdings.listing_time.forget()
+            self._stores.listing_time.forget()
 
 
 class ReceivingBlob:
-    """A blob being received.
-
-    Args:
-        incoming: File of the blob.
-        upload_set: Upload set of the put.
-        early: Expected key and upload to the HA store; None: the key is known only at the end.
-    """
+    """A blob being received."""
 
     def __init__(
         self, incoming: IncomingFile, upload_set: UploadSetId, early: tuple[BlobKey, HaUpload] | None = None

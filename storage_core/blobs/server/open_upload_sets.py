@@ -46,11 +46,6 @@ HARD_S: Final = 1_200.0
 class UploadSets:
     """Open upload sets, and renew the leases of those that this process uploads to.
 
-    Args:
-        journal: Journal with their rows and leases.
-        clock: Clock for renewals.
-        own_max_age_s: Maximum age at which this process's own set takes new puts.
-
     Attributes:
         own: This process's own set, for single puts.
         renewer: Renews the leases.
@@ -169,13 +164,7 @@ class _OpenSet:
 
 
 class ServerUploadSet(Forkable):
-    """The set for a process's single puts, opened on demand and rotated. Safe to use from several threads.
-
-    Args:
-        sets: Opens, renews and completes sets.
-        clock: Clock for the age of sets.
-        max_age_s: Maximum age at which a set takes new puts.
-    """
+    """The set for a process's single puts, opened on demand and rotated. Safe to use from several threads."""
 
     def __init__(self, sets: UploadSets, clock: Clock, *, max_age_s: float) -> None:
         self._sets = sets
@@ -196,7 +185,7 @@ class ServerUploadSet(Forkable):
         return None if self._latest is None else self._latest.upload_set
 
     @contextmanager
-    def held(self) -> Iterator[UploadSetId]:
+    def in_use(self) -> Iterator[UploadSetId]:
         """Yield the set for a put, and keep it open until the block ends."""
         self.end_old()
         opened = self._open

@@ -18,8 +18,8 @@ from lockgate.storage_core.blobs.keys import BlobKey, digest_of
 from lockgate.storage_core.blobs.registry.blob_rows import Blob
 from lockgate.storage_core.blobs.registry.references import is_ended
 from lockgate.storage_core.blobs.sources import CHUNK
+from lockgate.storage_core.blobs.storage.blob_stores import BlobStores
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
-from lockgate.storage_core.blobs.storage.holdings import Holdings
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.errors import CorruptBlobError, LockgateError, ObjectNotFoundError
 from lockgate.storage_core.forks import FORKS, Forkable
@@ -58,15 +58,11 @@ class SingleFlight(Forkable, Generic[T]):
 
 
 class BlobReader:
-    """Reads the blobs of a server.
+    """Reads the blobs of a server."""
 
-    Args:
-        holdings: Stores and journal.
-    """
-
-    def __init__(self, holdings: Holdings) -> None:
-        self._holdings = holdings
-        self._local = holdings.local
+    def __init__(self, stores: BlobStores) -> None:
+        self._stores = stores
+        self._local = stores.local
         self._refills = SingleFlight[Path]()
 
     def path(self, job_id: str, blob_key: BlobKey) -> Path:
@@ -84,8 +80,8 @@ class BlobReader:
         except ObjectNotFoundError:
             pass
         try:
-            if self._holdings.ha is not None:
-                refill = partial(self._refill, self._holdings.ha, job_id, blob_key)
+            if self._stores.ha is not None:
+                refill = partial(self._refill, self._stores.ha, job_id, blob_key)
                 return self._refills.do((job_id, blob_key), refill)
         except ObjectNotFoundError:
             pass
@@ -136,10 +132,10 @@ class BlobReader:
     def _is_deleting(self, job_id: str, blob_key: BlobKey) -> bool:
         """Return whether a blob is being deleted; without an answer, let the next sweep list the stores."""
         try:
-            with self._holdings.journal.reading() as reading:
+            with self._stores.journal.reading() as reading:
                 return _is_deletable(reading, job_id, blob_key) and reading.status().safe_since_s is None
         except LockgateError:  # a get needs no journal
-            self._holdings.listing_time.forget()
+            self._stores.listing_time.forget()
             return False
 
 

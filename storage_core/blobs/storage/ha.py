@@ -117,11 +117,7 @@ class HaBlobs:
             return [keys[failure.key] for failure in self.store.delete_many(list(keys))]
 
     def delete_listed(self, job_id: str, select: SelectBlobs) -> int:
-        """Delete the listed blobs of a job, and abort its open uploads.
-
-        Args:
-            job_id: Id of the job.
-            select: Called after each listing; foreign objects are deleted in any case.
+        """Delete the blobs of a job that `select` chooses of each listing, and abort its open uploads.
 
         Returns:
             Number of objects that should have been deleted and are left.

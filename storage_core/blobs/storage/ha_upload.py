@@ -25,14 +25,6 @@ PARTS_AT_ONCE: Final = 8
 class HaUpload:
     """An upload of one blob. Use it as a context manager, which aborts an incomplete upload.
 
-    Args:
-        store: Store to upload to.
-        key: Key of the object.
-        file: Descriptor of the file to read; it may still be appended to.
-        size_bytes: Size of the blob.
-        part_bytes: Size of each part but the last.
-        parallelism: Concurrent calls, at most `PARTS_AT_ONCE`.
-
     Attributes:
         size_bytes: Size of the blob.
         is_left: Whether parts may be left that could not be aborted; the sweep aborts them.

@@ -26,11 +26,6 @@ BACKGROUND_BYTES: Final = 256 * 1024
 class IncomingFile:
     """The file of a blob being received: written once, sequentially, and hashed.
 
-    Args:
-        path: Path of the file.
-        file: Open, empty, unbuffered file.
-        on_write: Called with the number of bytes written so far.
-
     Attributes:
         size_bytes: Number of bytes written so far.
     """

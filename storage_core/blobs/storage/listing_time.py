@@ -27,33 +27,19 @@ class Listing:
         self._file = file
 
     def record(self, at_s: float, epoch: int) -> None:
-        """Record that the stores were listed; without effect if bytes were left since the listing began.
-
-        Args:
-            at_s: Time when the listing began, by the journal's clock.
-            epoch: Epoch of the journal then.
-        """
+        """Record that the stores were listed; without effect if bytes were left since the listing began."""
         with translated("write", str(self._path), changes=True):
             self._file.write(f"{at_s!r} {epoch}".encode())
 
 
 class ListingTime:
-    """The listing time of a local store and its HA store.
-
-    Args:
-        folder: Folder of the local store.
-    """
+    """The listing time of a local store and its HA store."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / LISTED
 
     def is_due(self, now_s: float, epoch: int) -> bool:
-        """Return whether the stores are to be listed again.
-
-        Args:
-            now_s: Time by the journal's clock.
-            epoch: Current epoch of the journal; a later epoch may lack rows of an earlier one.
-        """
+        """Return whether the stores are to be listed again."""
         with translated("read", str(self._path), changes=False):
             try:
                 listed_s, of_epoch = self._path.read_text().split()

@@ -24,12 +24,7 @@ from lockgate.storage_core.stores.protocol import in_pages
 
 
 def deletable(journal: Journal, job_id: str, listed: Sequence[BlobKey]) -> list[BlobKey]:
-    """Return which of an ended job's listed blobs to delete.
-
-    Args:
-        journal: Journal with the job's end.
-        job_id: Id of the job.
-        listed: Keys from a finished listing; blobs put later may belong to a new job.
+    """Return which of an ended job's blobs to delete, of those that a finished listing has found.
 
     Raises:
         LockgateError: The journal did not answer.

@@ -17,7 +17,7 @@ import msgspec
 
 from lockgate.storage_core.blobs.registry.queries import pages_of_set, upload_sets
 from lockgate.storage_core.blobs.registry.upload_sets import AbandonUpload, upload_resource
-from lockgate.storage_core.blobs.storage.holdings import Holdings
+from lockgate.storage_core.blobs.storage.blob_stores import BlobStores
 from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.journal import Leases
 from lockgate.storage_core.journal.entries.lease_entries import Lease, Seen
@@ -41,9 +41,9 @@ class _Sightings(msgspec.Struct, frozen=True):
     sets: Mapping[str, Sighting]
 
 
-def lapsed_sets(holdings: Holdings, reading: Reading) -> tuple[list[AbandonUpload], dict[str, Sighting]]:
+def lapsed_sets(stores: BlobStores, reading: Reading) -> tuple[list[AbandonUpload], dict[str, Sighting]]:
     """Return the entries that give up the sets of dead uploaders, and what was seen of the other sets."""
-    leases, before, now_s = Leases(holdings.journal), _remembered(holdings), reading.now_s()
+    leases, before, now_s = Leases(stores.journal), _remembered(stores), reading.now_s()
     opened = {upload_resource(row.upload_set): row.upload_set for row in upload_sets(reading)}
     found = {lease.resource: lease for lease in reading.find(Lease, [(resource,) for resource in opened])}
     lapsed, alive = list[AbandonUpload](), dict[str, Sighting]()
@@ -57,7 +57,7 @@ def lapsed_sets(holdings: Holdings, reading: Reading) -> tuple[list[AbandonUploa
         lapses_in_s = leases.watch(lease, now_s, since_s).lapses_in_s
         if lapses_in_s:
             unrenewed_s = lease.hard_s - lapses_in_s
-            alive[upload_set] = Sighting(seen, holdings.journal.clock.monotonic_s() - unrenewed_s)
+            alive[upload_set] = Sighting(seen, stores.journal.clock.monotonic_s() - unrenewed_s)
         else:
             lapsed.append(AbandonUpload(upload_set=upload_set, seen=seen))
     return lapsed, alive
@@ -70,9 +70,9 @@ def in_steps(reading: Reading, lapsed: AbandonUpload) -> list[AbandonUpload]:
     return [*(msgspec.structs.replace(lapsed, page=page) for page in keys), lapsed]
 
 
-def remember(holdings: Holdings, alive: Mapping[str, Sighting]) -> None:
+def remember(stores: BlobStores, alive: Mapping[str, Sighting]) -> None:
     """Keep what was seen for the sweeps of other processes. A lost or damaged file costs only time."""
-    path, boot = holdings.local.path / SEEN, _boot_id()
+    path, boot = stores.local.path / SEEN, _boot_id()
     with suppress(OSError):  # such as a full disk
         if alive and boot:
             new = path.with_name(f"{SEEN}.new")
@@ -82,10 +82,10 @@ def remember(holdings: Holdings, alive: Mapping[str, Sighting]) -> None:
             path.unlink(missing_ok=True)
 
 
-def _remembered(holdings: Holdings) -> Mapping[str, Sighting]:
+def _remembered(stores: BlobStores) -> Mapping[str, Sighting]:
     """Return what the sweeps of this machine have seen; nothing if the file is missing or damaged."""
     with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
-        kept = decode_json((holdings.local.path / SEEN).read_bytes(), _Sightings)
+        kept = decode_json((stores.local.path / SEEN).read_bytes(), _Sightings)
         if kept.boot == _boot_id():
             return kept.sets
     return {}

@@ -41,7 +41,7 @@ from lockgate.storage_core.blobs.registry.removals import (
 )
 from lockgate.storage_core.blobs.registry.upload_sets import AbandonUpload
 from lockgate.storage_core.blobs.reports import BlobSweepReport, Tally, Why
-from lockgate.storage_core.blobs.storage.holdings import Holdings
+from lockgate.storage_core.blobs.storage.blob_stores import BlobStores
 from lockgate.storage_core.blobs.sweep.ended_jobs import deletable
 from lockgate.storage_core.blobs.sweep.lapsed_sets import in_steps, lapsed_sets, remember
 from lockgate.storage_core.blobs.sweep.orphans import find_orphans
@@ -66,7 +66,7 @@ T = TypeVar("T")
 
 
 def sweep(
-    holdings: Holdings,
+    stores: BlobStores,
     *,
     dry_run: bool,
     orphans: bool | None = None,
@@ -86,17 +86,17 @@ def sweep(
     """
     with step("blob-sweep"):
         if dry_run:
-            return dry_run_sweep(holdings, orphans=orphans, progress=progress)
-        refuse_in_safe_mode(holdings.journal, "sweeping blobs")
-        return _Sweep(holdings, progress).run(orphans=orphans)
+            return dry_run_sweep(stores, orphans=orphans, progress=progress)
+        refuse_in_safe_mode(stores.journal, "sweeping blobs")
+        return _Sweep(stores, progress).run(orphans=orphans)
 
 
 class _Sweep:
     """One sweep under way."""
 
-    def __init__(self, holdings: Holdings, progress: Progress) -> None:
-        self._holdings = holdings
-        self._journal = holdings.journal
+    def __init__(self, stores: BlobStores, progress: Progress) -> None:
+        self._stores = stores
+        self._journal = stores.journal
         self._progress = progress
         self._tally = Tally()
         self._ha_is_away = False
@@ -110,8 +110,8 @@ class _Sweep:
         final, forgotten = self._end_jobs()
         self._mark_staged()
         self._delete_marked()
-        self._holdings.local.delete_abandoned()
-        listing = self._holdings.listing_time
+        self._stores.local.delete_abandoned()
+        listing = self._stores.listing_time
         is_due = listing.is_due(self._began_s, self._epoch) if orphans is None else orphans
         aborted = self._find_orphans() if is_due else None
         return BlobSweepReport(
@@ -138,10 +138,10 @@ class _Sweep:
         return dropped
 
     def _abandon_sets(self) -> int:
-        lapsed, alive = self._read(partial(lapsed_sets, self._holdings))
-        remember(self._holdings, alive)
+        lapsed, alive = self._read(partial(lapsed_sets, self._stores))
+        remember(self._stores, alive)
         if lapsed:  # first: a sweep that dies in between must not leave their bytes to the daily listing
-            self._holdings.listing_time.forget()
+            self._stores.listing_time.forget()
         return sum(map(self._abandon_set, lapsed))
 
     def _abandon_set(self, lapsed: AbandonUpload) -> bool:
@@ -171,10 +171,10 @@ class _Sweep:
         """Delete an ended job's blobs; return why some are left, or None if another sweep forgot the job."""
         if self._read(lambda reading: reading.get(BlobJob, job.job_id)) != job:
             return job, None
-        ha, select = self._holdings.ha, partial(deletable, self._journal, job.job_id)
+        ha, select = self._stores.ha, partial(deletable, self._journal, job.job_id)
         try:
-            self._holdings.owner.claim_local()
-            self._holdings.local.delete_listed(job.job_id, select)
+            self._stores.owner.claim_local()
+            self._stores.local.delete_listed(job.job_id, select)
         except LockgateError as error:
             return job, str(error)
         if ha is None:
@@ -182,7 +182,7 @@ class _Sweep:
         if self._ha_is_away:
             return job, f"{ha.store.url} is unreachable"
         try:
-            self._holdings.owner.claim_ha()
+            self._stores.owner.claim_ha()
             left = ha.delete_listed(job.job_id, select)
         except LockgateError as error:
             self._ha_is_away = True
@@ -196,19 +196,19 @@ class _Sweep:
             self._count(Why.FINAL, [blob for blob, is_marked in zip(page, marked, strict=True) if is_marked])
         if self._read(lambda reading: _is_being_uploaded_for(reading, job)):
             return False
-        (is_gone,) = self._write([ForgetBlobJob(job_id=job.job_id, final_for_s=self._holdings.retention_s)])
+        (is_gone,) = self._write([ForgetBlobJob(job_id=job.job_id, final_for_s=self._stores.retention_s)])
         return bool(is_gone)
 
     def _removal(self, blob: Blob) -> tuple[MarkDeleting, ForgetBlob]:
         """Return the entries that delete the row of an ended job's blob, but not of a new job with its id."""
-        interval_s = self._holdings.retention_s
+        interval_s = self._stores.retention_s
         return (
             MarkDeleting(job_id=blob.job_id, blob_key=blob.blob_key, staged_for_s=interval_s),
             ForgetBlob(job_id=blob.job_id, blob_key=blob.blob_key),
         )
 
     def _mark_staged(self) -> None:
-        interval_s = self._holdings.retention_s
+        interval_s = self._stores.retention_s
         for page in self._pages(lambda reading: staged_before(reading, self._began_s - interval_s)):
             self._write(
                 [
@@ -230,7 +230,7 @@ class _Sweep:
 
     def _without_bytes(self, page: Sequence[Blob]) -> list[Blob]:
         """Delete blobs in the local store, then in bulk in the HA store; return those that are gone."""
-        local = self._holdings.local
+        local = self._stores.local
         gone = []
         for blob in page:
             try:
@@ -245,7 +245,7 @@ class _Sweep:
         return [blob for blob in gone if blob.key not in left]
 
     def _left_in_ha(self, blobs: Sequence[Blob]) -> set[tuple[Any, ...]]:
-        ha = self._holdings.ha
+        ha = self._stores.ha
         if ha is None or not blobs:
             return set()
         keys = [(blob.job_id, BlobKey(blob.blob_key)) for blob in blobs]
@@ -263,7 +263,7 @@ class _Sweep:
     def _find_orphans(self) -> int | None:
         """Return the number of uploads aborted, None if the stores could not be listed."""
         try:
-            return find_orphans(self._holdings, self._tally, dry_run=False, progress=self._progress)
+            return find_orphans(self._stores, self._tally, dry_run=False, progress=self._progress)
         except (JournalUnavailableError, SafeModeError, StateLostError):
             raise
         except LockgateError as error:
@@ -306,26 +306,26 @@ def _is_being_uploaded_for(reading: Reading, job: BlobJob) -> bool:
     )
 
 
-def dry_run_sweep(holdings: Holdings, *, orphans: bool | None, progress: Progress) -> BlobSweepReport:
+def dry_run_sweep(stores: BlobStores, *, orphans: bool | None, progress: Progress) -> BlobSweepReport:
     """Report what a sweep would do now; see `Blobs.sweep`. A later sweep would delete what it would stage."""
     tally = Tally()
-    with holdings.journal.reading() as reading:
+    with stores.journal.reading() as reading:
         reading.stay_open()
         now_s = reading.now_s()
         ended = [job.job_id for job in final_jobs(reading)]
         for job_id in ended:
             _count(tally, Why.FINAL, _blobs_of(reading, job_id))
         ended_jobs = frozenset(ended)
-        _count(tally, Why.STAGED, every_staged(reading, now_s - holdings.retention_s), excluded=ended_jobs)
+        _count(tally, Why.STAGED, every_staged(reading, now_s - stores.retention_s), excluded=ended_jobs)
         _count(tally, Why.MARKED, _marked(reading), excluded=ended_jobs)
         lapsed = lapsed_count(reading, now_s)
-        abandoned = len(lapsed_sets(holdings, reading)[0])
+        abandoned = len(lapsed_sets(stores, reading)[0])
         epoch = reading.status().stamp.epoch
     is_due = orphans
     if is_due is None:
-        listing = holdings.listing_time
+        listing = stores.listing_time
         is_due = abandoned > 0 or listing.is_due(now_s, epoch)
-    aborted = find_orphans(holdings, tally, dry_run=True, progress=progress) if is_due else 0
+    aborted = find_orphans(stores, tally, dry_run=True, progress=progress) if is_due else 0
     return BlobSweepReport(
         is_dry_run=True,
         lapsed_references=lapsed,

@@ -17,8 +17,8 @@ from lockgate.storage_core.blobs.keys import BlobKey, digest_of
 from lockgate.storage_core.blobs.registry.blob_rows import Blob, BlobJob
 from lockgate.storage_core.blobs.registry.queries import blobs_of
 from lockgate.storage_core.blobs.reports import BlobFinding, Copy, Fault, VerifiedPage
+from lockgate.storage_core.blobs.storage.blob_stores import BlobStores
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
-from lockgate.storage_core.blobs.storage.holdings import Holdings
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.concurrency import in_order
 from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError
@@ -33,7 +33,7 @@ AT_ONCE: Final = 16
 
 
 def verify(
-    holdings: Holdings,
+    stores: BlobStores,
     job_id: str | None = None,
     *,
     after: tuple[str, str] = ("", ""),
@@ -46,20 +46,18 @@ def verify(
         LockgateError: A store or the journal did not answer.
     """
     with step("blob-verify"):
-        with holdings.journal.reading() as reading:
+        with stores.journal.reading() as reading:
             page = blobs_of(reading, job_id, after=after)
         if deep:
             page = list(_up_to_deep_bytes(page))
-        kept = _still_kept(holdings, page)
-        results = in_order(lambda blob: _check(holdings, blob, deep=deep), kept, 4 if deep else AT_ONCE)
+        kept = _still_kept(stores, page)
+        results = in_order(lambda blob: _check(stores, blob, deep=deep), kept, 4 if deep else AT_ONCE)
         faulty = {
             blob.key: finding for blob, finding in zip(kept, results, strict=True) if finding is not None
         }
         # A blob deleted during the check is no finding.
-        remaining = [blob for blob in _still_kept(holdings, kept) if blob.key in faulty] if faulty else []
-        findings = [
-            _heal(holdings, blob, faulty[blob.key]) if heal else faulty[blob.key] for blob in remaining
-        ]
+        remaining = [blob for blob in _still_kept(stores, kept) if blob.key in faulty] if faulty else []
+        findings = [_heal(stores, blob, faulty[blob.key]) if heal else faulty[blob.key] for blob in remaining]
     return VerifiedPage(
         blobs=len(kept),
         size_bytes=sum(blob.size_bytes for blob in kept),
@@ -77,9 +75,9 @@ def _up_to_deep_bytes(page: Sequence[Blob]) -> Iterator[Blob]:
             return
 
 
-def _still_kept(holdings: Holdings, blobs: Sequence[Blob]) -> list[Blob]:
+def _still_kept(stores: BlobStores, blobs: Sequence[Blob]) -> list[Blob]:
     """Return the blobs whose bytes must exist: neither they nor their jobs are being deleted."""
-    with holdings.journal.reading() as reading:
+    with stores.journal.reading() as reading:
         found = reading.find(Blob, [blob.key for blob in blobs])
         jobs = reading.find(BlobJob, [(job_id,) for job_id in {blob.job_id for blob in blobs}])
     ended = {job.job_id for job in jobs if job.final_s is not None}
@@ -87,11 +85,11 @@ def _still_kept(holdings: Holdings, blobs: Sequence[Blob]) -> list[Blob]:
     return sorted(kept, key=lambda blob: blob.key)
 
 
-def _check(holdings: Holdings, blob: Blob, *, deep: bool) -> BlobFinding | None:
-    local = _local_fault(holdings.local, blob, deep=deep)
-    ha, has_ha = None, holdings.ha is not None and blob.guarantee == "ha"
-    if holdings.ha is not None and has_ha:
-        ha = _ha_fault(holdings.ha, holdings.local, blob, deep=deep)
+def _check(stores: BlobStores, blob: Blob, *, deep: bool) -> BlobFinding | None:
+    local = _local_fault(stores.local, blob, deep=deep)
+    ha, has_ha = None, stores.ha is not None and blob.guarantee == "ha"
+    if stores.ha is not None and has_ha:
+        ha = _ha_fault(stores.ha, stores.local, blob, deep=deep)
     is_lost = local is not None and (ha is not None or not has_ha)
     is_adopted = blob.staged_s is not None  # an orphan need not have both copies
     if not is_lost and (local in {None, Fault.MISSING}) and (ha is None or is_adopted):
@@ -138,9 +136,9 @@ def _ha_fault(ha: HaBlobs, local: LocalBlobs, blob: Blob, *, deep: bool) -> Faul
     return None
 
 
-def _heal(holdings: Holdings, blob: Blob, finding: BlobFinding) -> BlobFinding:
+def _heal(stores: BlobStores, blob: Blob, finding: BlobFinding) -> BlobFinding:
     """Replace a bad copy by the good one, if there is one."""
-    local, ha, blob_key = holdings.local, holdings.ha, BlobKey(blob.blob_key)
+    local, ha, blob_key = stores.local, stores.ha, BlobKey(blob.blob_key)
     if finding.is_lost or ha is None:
         return finding
     if Copy.LOCAL in finding.faults:
@@ -148,7 +146,7 @@ def _heal(holdings: Holdings, blob: Blob, finding: BlobFinding) -> BlobFinding:
         ha.fill(local, blob.job_id, blob_key)
     else:
         ha.put(local.verified(blob.job_id, blob_key), blob.job_id, blob_key)
-    if not _still_kept(holdings, [blob]):  # deleted meanwhile: delete the new copy, too
+    if not _still_kept(stores, [blob]):  # deleted meanwhile: delete the new copy, too
         local.delete(blob.job_id, blob_key)
         ha.delete([(blob.job_id, blob_key)])
     return msgspec.structs.replace(finding, is_healed=True)

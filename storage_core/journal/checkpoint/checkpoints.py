@@ -100,10 +100,6 @@ class Checkpoints:
     def open(self, stamp: Stamp, identity: str | None = None) -> Iterator[SnapshotReader]:
         """Open a checkpoint for reading.
 
-        Args:
-            stamp: Stamp of the checkpoint.
-            identity: Required identity of its journal; None: any.
-
         Raises:
             ObjectNotFoundError: There is no checkpoint of this stamp.
             MalformedJournalError: It cannot be read, or belongs to another journal.
@@ -173,12 +169,7 @@ class Checkpoints:
                 )
 
     def reserve_epoch(self, epoch: int, owner: bytes) -> bool:
-        """Reserve the number of an epoch permanently; return whether this owner has it.
-
-        Args:
-            epoch: Number of the epoch.
-            owner: Unique name of the owner; the same in retries.
-        """
+        """Reserve the number of an epoch permanently; return whether this owner has it."""
         return self._create_or_read(f"epochs/{epoch:018d}.json", owner) == owner
 
     def reserve_folder(self, identity: str) -> None:
@@ -250,10 +241,6 @@ def take_checkpoint(reading: Reading, checkpoints: Checkpoints) -> tuple[Checkpo
     """Store a snapshot of one state; return the checkpoint and whether it is new.
 
     Writers are not blocked. An existing checkpoint of the same stamp has the same content and is kept.
-
-    Args:
-        reading: State of the journal, on the primary or on an observer.
-        checkpoints: Checkpoints of the journal.
 
     Raises:
         MalformedJournalError: The checkpoints belong to another journal.

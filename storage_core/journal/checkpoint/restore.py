@@ -139,10 +139,6 @@ def restore_in_place(journal: Journal, checkpoints: Checkpoints) -> Stamp:
 def open_survivor(url: str, name: str) -> Journal:
     """Open a database that survived, to read its entries, without creating anything.
 
-    Args:
-        url: URL, as for `open_journal`.
-        name: Name of the journal.
-
     Raises:
         InvalidInputError: The URL is invalid.
         ObjectNotFoundError: The file or the journal does not exist.

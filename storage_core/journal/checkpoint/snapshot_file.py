@@ -79,12 +79,7 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_snapshot(reading: Reading, file: IO[bytes]) -> None:
-    """Write a snapshot of one state of a journal.
-
-    Args:
-        reading: State of the journal, on the primary or on an observer.
-        file: Written from its current position, and left open.
-    """
+    """Write a snapshot of one state of a journal."""
     status = reading.status()
     header = Header(
         journal=reading.journal,
@@ -112,10 +107,6 @@ def write_snapshot(reading: Reading, file: IO[bytes]) -> None:
 
 class SnapshotReader:
     """Reads a snapshot once, as a stream.
-
-    Args:
-        file: Snapshot, at its beginning.
-        name: Name of the file, for messages.
 
     Raises:
         MalformedJournalError: It does not begin with a header that this program knows.

@@ -73,11 +73,6 @@ def verify(reading: Reading, checkpoints: Checkpoints, progress: Progress = no_p
     Checkpoints that equal the journal are marked as verified, unless a page is damaged; nothing else is
     written.
 
-    Args:
-        reading: State of the journal, on the primary or on an observer.
-        checkpoints: Checkpoints of this journal.
-        progress: Called with the number of entries.
-
     Raises:
         JournalVersionError: A checkpoint has an entry family that this program does not know, or another
             version of one; the message names the family.

@@ -74,14 +74,7 @@ class Change(msgspec.Struct, frozen=True):
 def select_by_key(
     connection: Connection, table: Table, journal: str, keys: Sequence[tuple[Any, ...]]
 ) -> Statement:
-    """Return the statement that selects the rows with these keys, without the column `journal`.
-
-    Args:
-        connection: Connection that will execute it.
-        table: Table of the rows.
-        journal: Name of the journal.
-        keys: Values of the primary key's other columns.
-    """
+    """Return the statement that selects the rows with these keys, without the column `journal`."""
     given = parameters(journal, _keys(table), keys)
     return Statement(_find(table, is_sqlite(connection)), given, keeps_plan=_has_one_index(table))
 
@@ -93,15 +86,7 @@ def select_by_columns(
     by: tuple[str, ...],
     values: Sequence[tuple[Any, ...]],
 ) -> Statement:
-    """Return the statement that selects rows by some of their columns, without the column `journal`.
-
-    Args:
-        connection: Connection that will execute it.
-        table: Table of the rows.
-        journal: Name of the journal.
-        by: Names of the columns; the primary key or an index begins with the journal and these.
-        values: Values of these columns.
-    """
+    """Return the statement that selects rows by columns that begin an index, without `journal`."""
     given = parameters(journal, [table.c[name] for name in by], values)
     return Statement(_find_in(table, by, is_sqlite(connection)), given, keeps_plan=_has_one_index(table))
 
@@ -117,14 +102,7 @@ def delete_by_key(
 def store(
     connection: Connection, journal: str, changes: Sequence[Change], others: Sequence[Statement]
 ) -> None:
-    """Write rows, and execute other statements with them.
-
-    Args:
-        connection: Connection with an open transaction.
-        journal: Name of the journal.
-        changes: Rows to write; none occurs twice.
-        others: Statements that concern other rows.
-    """
+    """Write rows, and execute other statements with them."""
     statements = list[Statement]()
     for change in changes:
         if is_sqlite(connection):
@@ -139,13 +117,7 @@ def store(
 
 
 def matching(columns: Sequence[Sequence[Column[Any]]], by: Sequence[str], for_sqlite: bool) -> Query:
-    """Return a query for the rows whose columns have the values in the parameter `given`.
-
-    Args:
-        columns: Columns to select, for each table.
-        by: Names of the columns to compare; in each table an index begins with the journal and these.
-        for_sqlite: Whether the query is for SQLite.
-    """
+    """Return a query for the rows whose columns have the values in the parameter `given`."""
     compared = [columns[0][0].table.c[name] for name in by]
     if for_sqlite:
         wanted = given_in(compared, for_sqlite)
@@ -174,13 +146,7 @@ def matching(columns: Sequence[Sequence[Column[Any]]], by: Sequence[str], for_sq
 
 
 def parameters(journal: str, by: Sequence[Column[Any]], keys: Sequence[tuple[Any, ...]]) -> dict[str, str]:
-    """Return the parameters of a statement that looks up rows.
-
-    Args:
-        journal: Name of the journal.
-        by: The compared columns.
-        keys: Their values for each row.
-    """
+    """Return the parameters of a statement that looks up rows."""
     names = [at.name for at in by]
     given = [dict(zip(names, key, strict=True)) for key in keys]
     return {JOURNAL: journal, _GIVEN: _encode(given).decode()}

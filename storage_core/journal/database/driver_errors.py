@@ -107,12 +107,7 @@ TRANSACTION_TRIES: Final = Retry(
 
 
 def to_lockgate_error(name: str, error: Exception) -> NotAppliedError:
-    """Return the error to raise for an error before the commit: nothing was applied.
-
-    Args:
-        name: URL of the journal's database, without its password.
-        error: Error of SQLAlchemy or the operating system.
-    """
+    """Return the error to raise for an error before the commit: nothing was applied."""
     message = driver_message(error)
     if is_damage(error):
         return MalformedJournalError(

@@ -86,10 +86,6 @@ class TimeoutConnection(psycopg.Connection[Any]):
 def sqlite_engine(url: URL, busy_s: float) -> Engine:
     """Return an engine for an SQLite file; create its directory if it is missing.
 
-    Args:
-        url: URL of the file.
-        busy_s: Timeout for a locked file.
-
     Raises:
         OSError: The directory cannot be created.
     """

@@ -76,14 +76,7 @@ def execute_pipelined(connection: Connection, statements: Sequence[Statement]) -
 
 
 def copy_in(connection: Connection, table: Table, journal: str, rows: Sequence[msgspec.Struct]) -> None:
-    """Insert new rows into a PostgreSQL table with binary COPY.
-
-    Args:
-        connection: Connection with an open transaction.
-        table: Table of the rows.
-        journal: Name of the journal.
-        rows: Structs whose fields are the columns after `journal`, in order.
-    """
+    """Insert new rows into a PostgreSQL table with binary COPY."""
     statement, types = _copy(table, connection.dialect)
     with _driver(connection) as driver, driver.cursor().copy(statement) as copy:
         copy.set_types(types)

@@ -56,13 +56,6 @@ def renew_holder(connection: Connection, journal: str, holder: str, now_s: float
 
     The time is later than the last one, even if the clock was set back: a recovery must see the renewal, and
     replay could otherwise refuse a `TakeLease` that was accepted.
-
-    Args:
-        connection: Connection with a write transaction.
-        journal: Name of the journal.
-        holder: Name of the holder.
-        now_s: Time of the database's clock.
-        newest_s: The newest time of a renewal of these leases.
     """
     insert = (SqliteInsert if is_sqlite(connection) else PostgresqlInsert)(HOLDER)
     row = insert.values(journal=journal, holder=holder, renewed_s=max(now_s, newest_s + TICK_S))

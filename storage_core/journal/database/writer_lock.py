@@ -27,12 +27,7 @@ WAIT_S: Final = 60.0
 
 
 class WriterLock(Forkable):
-    """The lock of the writers of one SQLite file.
-
-    Args:
-        path: Path of the SQLite file.
-        name: Name of the journal, for messages.
-    """
+    """The lock of the writers of one SQLite file."""
 
     def __init__(self, path: Path, name: str) -> None:
         self._database = path.resolve()  # two names of one file have one lock

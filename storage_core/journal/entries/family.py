@@ -163,10 +163,6 @@ class Families:
     def refuse_other(self, versions: Mapping[str, int], where: str) -> None:
         """Raise unless this program knows all families of a database or file in these versions.
 
-        Args:
-            versions: Versions, by name of the family.
-            where: Name of the database or file, for the message.
-
         Raises:
             JournalVersionError: It lacks one, or knows another version. The message names the family.
         """

@@ -85,20 +85,6 @@ class LeaseState(StrEnum):
     FREE = "free"
 
 
-NEXT: Final[Mapping[LeaseState, frozenset[LeaseState]]] = {
-    LeaseState.HELD: frozenset({LeaseState.SOFT, LeaseState.SUSPENDED, LeaseState.FREE}),
-    LeaseState.SOFT: frozenset({LeaseState.HELD, LeaseState.HARD, LeaseState.SUSPENDED, LeaseState.FREE}),
-    LeaseState.SUSPENDED: frozenset({LeaseState.HELD, LeaseState.HARD, LeaseState.FREE}),
-    LeaseState.HARD: frozenset(
-        {LeaseState.HELD, LeaseState.RECOVERING, LeaseState.SUSPENDED, LeaseState.FREE}
-    ),
-    LeaseState.RECOVERING: frozenset(
-        {LeaseState.HARD, LeaseState.HELD, LeaseState.SUSPENDED, LeaseState.FREE}
-    ),
-    LeaseState.FREE: frozenset({LeaseState.HELD, LeaseState.RECOVERING}),
-}
-"""Allowed transitions, by an entry, a renewal or the passing of time."""
-
 Purpose = Literal["write", "recover", "take over"]
 
 TAKES: Final[Mapping[Purpose, frozenset[LeaseState]]] = {
@@ -264,11 +250,6 @@ class FencedOp(_LeaseOp, frozen=True):
     @abstractmethod
     def fold_held(self, state: State, moment: Moment, lease: Lease) -> Any:
         """Apply the mutation of a holder to the state and return its result.
-
-        Args:
-            state: The tables.
-            moment: Context in which the entry is accepted.
-            lease: The holder's lease.
 
         Raises:
             LockgateError: The state does not allow it.

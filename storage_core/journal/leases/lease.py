@@ -144,13 +144,7 @@ class Leases:
         return None if lease is None else self.watch(lease, now_s)
 
     def watch(self, lease: Lease, now_s: float, since_s: float | None = None) -> LeaseView:
-        """Return the state of a lease that was read just now, and remember when it was seen.
-
-        Args:
-            lease: Row of the primary.
-            now_s: Time of the database's clock.
-            since_s: When another process of this machine saw the same renewal, by the monotonic clock.
-        """
+        """Return the state of a lease that was read just now, and remember when it was seen."""
         return LeaseView(
             lease=lease,
             state=state_of(lease, now_s),

@@ -32,13 +32,6 @@ def renew(
 ) -> set[str]:
     """Renew the leases that a holder still holds, and return their resources.
 
-    Args:
-        connection: Connection with a new write transaction.
-        database: Database of the connection.
-        known: The journal that the process has opened.
-        holder: Name of the holder.
-        held: Stamps with which it took all leases that it wants to keep, by resource.
-
     Raises:
         StateLostError: The database is not the known one.
     """

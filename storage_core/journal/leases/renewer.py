@@ -55,13 +55,7 @@ class Renewer(Forkable):
         self._thread: threading.Thread | None = None
 
     def keep(self, resource: str, stamp: Stamp, *, since_s: float) -> None:
-        """Add a lease to those renewed.
-
-        Args:
-            resource: Resource, taken in the name of `holder`.
-            stamp: Stamp with which it was taken.
-            since_s: When the request to take it was sent, by this process's monotonic clock.
-        """
+        """Add a lease to those renewed."""
         with self._changing:
             self._held[resource] = stamp
             self._renewed_s[resource] = since_s
@@ -75,12 +69,7 @@ class Renewer(Forkable):
                 self._thread = thread
 
     def drop(self, resource: str, stamp: Stamp | None = None) -> None:
-        """Stop renewing a lease; the thread ends with the last one.
-
-        Args:
-            resource: Its resource.
-            stamp: Leave a lease that was taken with another stamp.
-        """
+        """Stop renewing a lease, only the one of this stamp if any; the thread ends with the last."""
         with self._changing:
             if stamp in {None, self._held.get(resource)}:
                 self._held.pop(resource, None)

@@ -35,13 +35,7 @@ class OtherJournalError(JournalUnavailableError):
 
 
 class HotStandby:
-    """One standby server, connected at the first read.
-
-    Args:
-        url: Result of `parse_url`.
-        journal: Name of the journal.
-        identity: Identity of the journal.
-    """
+    """One standby server, connected at the first read."""
 
     def __init__(self, url: URL, journal: str, identity: str) -> None:
         if "tcp_user_timeout" not in url.query:

@@ -32,12 +32,7 @@ class _Down:
 
 
 class ObserverPool(Forkable):
-    """The observers of a journal, and which of them are down. A forked process keeps this knowledge.
-
-    Args:
-        observers: Observers of one journal.
-        clock: Measures the pauses.
-    """
+    """The observers of a journal, and which of them are down. A forked process keeps this knowledge."""
 
     def __init__(self, observers: Sequence[HotStandby], clock: Clock) -> None:
         self.observers = tuple(observers)

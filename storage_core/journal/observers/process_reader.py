@@ -50,10 +50,6 @@ def configured_reads(
 def open_observer(url: str, journal: Journal) -> HotStandby:
     """Return an observer of a journal. It connects at the first read.
 
-    Args:
-        url: URL of a hot standby: `postgresql://…`.
-        journal: The primary.
-
     Raises:
         InvalidInputError: The URL is not one of PostgreSQL.
     """

@@ -14,11 +14,7 @@ from lockgate.storage_core.stamp import Stamp
 
 
 class SeenStamps:
-    """The newest stamp seen in each epoch.
-
-    Args:
-        clock: Measures the time since the primary last answered.
-    """
+    """The newest stamp seen in each epoch."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()

@@ -112,13 +112,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Reading(SqlRows):
-    """One journal in one snapshot.
-
-    Args:
-        connection: Connection whose transaction reads one state.
-        database: Database of the connection.
-        journal: Name of the journal.
-    """
+    """One journal in one snapshot."""
 
     def __init__(self, connection: Connection, database: Database, journal: str) -> None:
         super().__init__(connection, journal)

@@ -30,12 +30,7 @@ _LINE_BYTES: Final = 128
 
 
 class AcknowledgedHead:
-    """The file beside one journal.
-
-    Args:
-        database: Path of the SQLite file.
-        journal: Name of the journal.
-    """
+    """The file beside one journal."""
 
     def __init__(self, database: Path, journal: str) -> None:
         self._database = database.resolve()  # two names of one file have one head

@@ -28,11 +28,7 @@ Write = Callable[[Sequence[Mutation]], list[WriteOutcome]]
 
 
 class GroupCommit:
-    """Joins concurrent writes.
-
-    Args:
-        write: Writes mutations in one transaction.
-    """
+    """Joins concurrent writes."""
 
     def __init__(self, write: Write) -> None:
         self._write = write

@@ -136,17 +136,7 @@ def begin_epoch(
     now_s: float,
     epoch: int | None = None,
 ) -> int:
-    """Begin a new epoch, so that no stamp of the previous one is issued again, and return its number.
-
-    Args:
-        connection: Connection that holds the head's lock.
-        journal: Name of the journal.
-        last: The newest stamp that survived.
-        timeline: Current timeline of the server.
-        reason: Shown to operators.
-        now_s: Time of the database's clock.
-        epoch: The reserved number; by default the next one.
-    """
+    """Begin a new epoch, so that no stamp of the previous one is issued again, and return its number."""
     number = epoch or last.epoch + 1
     connection.execute(
         insert(EPOCH).values(
@@ -168,13 +158,6 @@ def enter_safe_mode(
     """Add a reason for safe mode, or give a known one a new text and time.
 
     Unless an operator asks for it, the database is a copy of an older state: its soft tables are emptied.
-
-    Args:
-        connection: Connection that holds the head's lock.
-        journal: Name of the journal.
-        reason: Name of the reason.
-        text: Shown to operators.
-        now_s: Time of the database's clock.
     """
     if reason is not SafeReason.OPERATOR:
         for soft in (HOLDER, *map(table_of, known_families().soft_rows)):

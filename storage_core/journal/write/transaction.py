@@ -38,11 +38,6 @@ _Applied = Entry | Request
 def write(database: Database, known: Known, mutations: Sequence[Mutation]) -> list[WriteOutcome]:
     """Apply mutations in one transaction; a refused one does not affect the others.
 
-    Args:
-        database: Database of the journal.
-        known: The journal that the process has opened.
-        mutations: Mutations, numbered in this order.
-
     Returns:
         An outcome for each mutation, in order. They are durable when this returns.
 

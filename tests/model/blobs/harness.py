@@ -93,7 +93,7 @@ class BlobServerUnderTest(RuleBasedStateMachine):
         self._begin()
         before = self._seen()
         try:
-            staged = recover(self.server.holdings)
+            staged = recover(self.server.stores)
         except StoreUnavailableError:
             assert self.ha_is_down
             staged = None
@@ -315,7 +315,7 @@ class BlobServerUnderTest(RuleBasedStateMachine):
             self.data[key] = copies[0].read_bytes()
 
     def _copies(self, key: Key) -> list[Path]:
-        return [self.server.holdings.local.path_of(*key), self.root / "ha" / key[0] / key[1]]
+        return [self.server.stores.local.path_of(*key), self.root / "ha" / key[0] / key[1]]
 
     def _assert_no_bytes_of(self, job_id: str) -> None:
         """Assert that an ended job has no bytes, except those of a later put until they expire."""

@@ -309,7 +309,7 @@ class BlobsMachine(BlobServerUnderTest):
 
     @invariant()
     def nothing_is_left_under_way(self) -> None:
-        assert list(self.server.holdings.local.path.glob(".incoming/*")) == []
+        assert list(self.server.stores.local.path.glob(".incoming/*")) == []
 
     def every_live_blob_has_an_owner(self) -> None:
         """After all faults are repaired and time has passed, exactly the referenced blobs exist."""
@@ -325,7 +325,7 @@ class BlobsMachine(BlobServerUnderTest):
             is_fresh = blob.staged_s is not None and blob.staged_s + INTERVAL_S > now_s
             assert blob.owners or is_fresh, "no owner references it"
         self._heal_adopted_blobs()
-        local, ha = self.server.holdings.local, self.server.holdings.ha
+        local, ha = self.server.stores.local, self.server.stores.ha
         assert ha is not None
         assert {(one.job_id, one.blob_key) for job in local.jobs() for one in local.blobs(job)} == set(
             self.model.blobs

@@ -24,7 +24,7 @@ from lockgate.storage_core.journal import (
     open_journal,
 )
 from lockgate.storage_core.journal.entries.family import known_families
-from lockgate.storage_core.journal.entries.lease_entries import NEXT, Granted, Lease, Seen, TakeLease
+from lockgate.storage_core.journal.entries.lease_entries import Granted, Lease, Seen, TakeLease
 from lockgate.storage_core.journal.entries.state import Row
 from lockgate.storage_core.journal.write.head import (
     SafeReason,
@@ -37,7 +37,7 @@ from tests.model.journal.model import Accepted, Answer, JournalModel, with_renew
 from tests.model.journal.replay import MemoryRows, replay
 from tests.model.journal.requests import HARD_S, RESOURCES, SOFT_S, Wish, holders, resources, wishes
 from tests.support.commit.destination import Crash, ManualClock
-from tests.support.journal.lease_states import lease_states
+from tests.support.journal.lease_states import NEXT, lease_states
 
 PROCESSES: Final = (0, 1)
 processes = st.sampled_from(PROCESSES)

@@ -28,7 +28,7 @@ class CountedServer(BlobServer):
 
     @classmethod
     def like(cls, server: BlobServer, clock: object) -> CountedServer:
-        counted = cls(server.holdings.local, server.holdings.ha, server.holdings.journal, clock=clock)  # type: ignore[arg-type]
+        counted = cls(server.stores.local, server.stores.ha, server.stores.journal, clock=clock)  # type: ignore[arg-type]
         counted.fetched = []
         return counted
 

@@ -81,18 +81,18 @@ def prepare(root: Path) -> list[BlobInfo]:
             server.put(b"log", job_id="sales", use="log", guarantee="recreatable", owners=["viewer:1"]),
         ]
         assert server.sets.own.latest is not None
-        with server.holdings.local.incoming() as incoming:
+        with server.stores.local.incoming() as incoming:
             incoming.write(b"never recorded")
             stray = new_blob_key(incoming.digest, server.sets.own.latest)
-            path = server.holdings.local.place(incoming, "sales", stray)
-        assert server.holdings.ha is not None
-        server.holdings.ha.put(path, "sales", stray)
-        server.holdings.ha.store.begin_upload(
+            path = server.stores.local.place(incoming, "sales", stray)
+        assert server.stores.ha is not None
+        server.stores.ha.put(path, "sales", stray)
+        server.stores.ha.store.begin_upload(
             f"sales/{new_blob_key('0' * 64, server.sets.own.latest)}", new_token()
         )
         (root / "blobs" / ".incoming" / ("0" * 32)).write_bytes(b"half")
         with world.journal.reading() as reading:  # an earlier sweep has seen the open sets
-            remember(server.holdings, lapsed_sets(server.holdings, reading)[1])
+            remember(server.stores, lapsed_sets(server.stores, reading)[1])
     return kept
 
 
@@ -227,7 +227,7 @@ def assert_live(world: BlobWorld, live: list[BlobInfo], where: str) -> None:
 def assert_nothing_but_what_is_kept(world: BlobWorld, where: str) -> None:
     """Assert that every file has a row, and every row its files and a reference."""
     rows = {row.key: row for row in world.server.page()}
-    local, ha = world.server.holdings.local, world.server.holdings.ha
+    local, ha = world.server.stores.local, world.server.stores.ha
     assert ha is not None
     assert {(found.job_id, found.blob_key) for job in local.jobs() for found in local.blobs(job)} == set(rows)
     assert {(found.job_id, found.blob_key) for found in ha.blobs()} == {

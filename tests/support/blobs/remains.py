@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockgate.storage_core.blobs.storage.holdings import OWNER
+from lockgate.storage_core.blobs.storage.blob_stores import OWNER
 from lockgate.storage_core.blobs.storage.listing_time import LISTED
 from lockgate.storage_core.blobs.sweep.lapsed_sets import SEEN
 from tests.support.blobs.server import INTERVAL_S, BlobWorld
@@ -10,7 +10,7 @@ from tests.support.blobs.server import INTERVAL_S, BlobWorld
 
 def everything(world: BlobWorld) -> list[str]:
     """Return all remains of blobs: partial and complete files, objects, open uploads, rows."""
-    local = world.server.holdings.local
+    local = world.server.stores.local
     files = [
         str(path)
         for path in local.path.rglob("*")

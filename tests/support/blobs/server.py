@@ -47,10 +47,10 @@ class BlobWorld:
         return [reference.owner for reference in found]
 
     def is_local(self, blob: BlobInfo) -> bool:
-        return self.server.holdings.local.size_of(blob.job_id, blob.blob_key) == blob.size_bytes
+        return self.server.stores.local.size_of(blob.job_id, blob.blob_key) == blob.size_bytes
 
     def is_in_ha(self, blob: BlobInfo) -> bool:
-        ha = self.server.holdings.ha
+        ha = self.server.stores.ha
         return ha is not None and ha.size_of(blob.job_id, blob.blob_key) is not None
 
     def restart(self) -> None:

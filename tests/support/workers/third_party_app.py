@@ -84,4 +84,4 @@ def application(settings: Settings, name: str = "") -> Iterator[Guest]:
 
 def files_of(guest: Guest) -> LocalBlobs:
     """Return the blob server's own files."""
-    return configured_cache(guest.settings).origin.holdings.local  # type: ignore[attr-defined,no-any-return]
+    return configured_cache(guest.settings).origin.stores.local  # type: ignore[attr-defined,no-any-return]

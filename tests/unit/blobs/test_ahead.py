@@ -19,13 +19,13 @@ def new_blob(data: bytes) -> NewBlob:
 
 
 def open_uploads(world: BlobWorld) -> int:
-    assert world.server.holdings.ha is not None
-    return sum(len(page) for page in world.server.holdings.ha.open_uploads())
+    assert world.server.stores.ha is not None
+    return sum(len(page) for page in world.server.stores.ha.open_uploads())
 
 
 def nothing_is_left(world: BlobWorld) -> bool:
-    assert world.server.holdings.ha is not None
-    found = [*world.server.holdings.ha.blobs(), *world.server.holdings.local.blobs("sales")]
+    assert world.server.stores.ha is not None
+    found = [*world.server.stores.ha.blobs(), *world.server.stores.local.blobs("sales")]
     return not found and open_uploads(world) == 0
 
 
@@ -41,7 +41,7 @@ def test_parts_of_a_blob_with_a_known_digest_are_uploaded_before_the_last_one_ar
         blob = world.server.ingest.keep(arriving, "sales", new_blob(DATA))
     assert open_uploads(world) == 0
     assert world.is_local(blob)
-    world.server.holdings.local.delete(*key_of(blob))
+    world.server.stores.local.delete(*key_of(blob))
     assert world.server.get(*key_of(blob)) == DATA
 
 

@@ -61,7 +61,7 @@ def test_a_log_that_cannot_be_deleted_at_once_is_left_to_the_sweep(
         raise StoreUnavailableError("the disk is read-only")
 
     with monkeypatch.context() as patch:
-        patch.setattr(world.server.holdings.local, "delete", refused)
+        patch.setattr(world.server.stores.local, "delete", refused)
         world.server.drop(*key_of(blob), "viewer:1")
     assert world.is_local(blob)
     world.server.sweep(dry_run=False)
@@ -124,9 +124,9 @@ def test_a_publisher_that_dies_at_any_call_loses_nothing(tmp_path: Path, lines: 
             assert len(world.server.references(owner=LOG.owner)) == 1
             world.clock.sleep(KEPT_S)
             world.server.sweep(dry_run=False)
-            world.clock.sleep(world.server.holdings.retention_s)
+            world.clock.sleep(world.server.stores.retention_s)
             world.server.sweep(dry_run=False)
-            assert list(world.server.holdings.local.jobs()) == []
+            assert list(world.server.stores.local.jobs()) == []
         if not is_dead:
             return
     assert lines > 1, "more calls than a publication has"

@@ -78,7 +78,7 @@ def test_what_a_sweep_saw_before_the_machine_was_started_again_does_not_count(
 ) -> None:
     uploading(world)
     assert abandoned(world) == 0
-    seen = world.server.holdings.local.path / ".sets-seen"
+    seen = world.server.stores.local.path / ".sets-seen"
     seen.write_text(seen.read_text().replace('"boot":"', '"boot":"another'))
     in_a_new_process(monkeypatch)
     world.clock.sleep(HARD_S)
@@ -90,7 +90,7 @@ def test_a_damaged_file_of_what_was_seen_only_starts_the_time_again(
 ) -> None:
     uploading(world)
     assert abandoned(world) == 0
-    (world.server.holdings.local.path / ".sets-seen").write_bytes(b"{")
+    (world.server.stores.local.path / ".sets-seen").write_bytes(b"{")
     in_a_new_process(monkeypatch)
     world.clock.sleep(HARD_S)
     assert abandoned(world) == 0

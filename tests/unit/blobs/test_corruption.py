@@ -54,7 +54,7 @@ def caches(tmp_path: Path) -> Iterator[CacheWorld]:
 
 
 def local_file(world: BlobWorld, key: tuple[str, BlobKey]) -> Path:
-    return world.server.holdings.local.path_of(*key)
+    return world.server.stores.local.path_of(*key)
 
 
 def object_file(world: BlobWorld, key: tuple[str, BlobKey]) -> Path:
@@ -62,7 +62,7 @@ def object_file(world: BlobWorld, key: tuple[str, BlobKey]) -> Path:
 
 
 def leftovers(world: BlobWorld) -> list[Path]:
-    return list((world.server.holdings.local.path / ".incoming").iterdir())
+    return list((world.server.stores.local.path / ".incoming").iterdir())
 
 
 @harms
@@ -99,7 +99,7 @@ def test_a_damaged_object_is_never_returned_as_the_blob(world: BlobWorld, harm: 
     key, other = (key_of(world.server.put(data, job_id="sales")) for data in (DATA, OTHER))
     harm(object_file(world, key), object_file(world, other))
     assert world.server.get(*key) == DATA
-    world.server.holdings.local.delete(*key)
+    world.server.stores.local.delete(*key)
     with pytest.raises(LockgateError, match=str(key[1])):
         world.server.get(*key)
     assert leftovers(world) == []
@@ -127,7 +127,7 @@ def test_a_damaged_file_of_a_cache_is_fetched_again(caches: CacheWorld, harm: Ha
 @harms
 def test_a_cache_skips_a_damaged_object_and_fetches_the_servers_file(caches: CacheWorld, harm: Harm) -> None:
     blob, other = caches.put(DATA), caches.put(OTHER)
-    caches.ha = caches.server.holdings.ha
+    caches.ha = caches.server.stores.ha
     harm(object_file(caches.blobs, key_of(blob)), object_file(caches.blobs, key_of(other)))
     assert caches.cache().get(*key_of(blob)) == DATA
     assert caches.server.fetched == [blob.blob_key]
@@ -138,7 +138,7 @@ def test_damage_that_keeps_size_and_times_is_detected_by_the_receiver_and_healed
     key = key_of(world.server.put(DATA, job_id="sales"))
     world.server.get(*key)
     damage(local_file(world, key))
-    world.server.holdings.local._note_verified(local_file(world, key))  # as if size and times had not changed
+    world.server.stores.local._note_verified(local_file(world, key))  # as if size and times had not changed
     assert world.server.get(*key) == DATA
     assert local_file(world, key).read_bytes() == DATA
 
@@ -148,7 +148,7 @@ def test_a_reader_that_detected_damage_does_not_remove_a_file_that_another_has_h
 ) -> None:
     key = key_of(world.server.put(DATA, job_id="sales"))
     damage(local_file(world, key))
-    local = world.server.holdings.local
+    local = world.server.stores.local
     forget = local._delete_seen
 
     def healed_meanwhile(path: Path, signature: tuple[int, int, int, int]) -> None:

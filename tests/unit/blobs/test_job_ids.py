@@ -175,7 +175,7 @@ def test_files_behind_a_link_in_place_of_a_jobs_folder_are_kept(world: BlobWorld
     theirs = tmp_path / "theirs"
     (theirs / "more").mkdir(parents=True)
     (theirs / "data.csv").write_text("theirs")
-    (world.server.holdings.local.path / "sales").symlink_to(theirs)
+    (world.server.stores.local.path / "sales").symlink_to(theirs)
     world.server.put(b"a", job_id="sales")
     world.server.finish("sales")
     assert sorted(path.name for path in theirs.iterdir()) == ["data.csv", "more"]

@@ -15,7 +15,7 @@ from zipfile import ZipFile
 import pytest
 
 from lockgate.storage_core.blobs.blob_protocol import ArtefactFile, Artefacts
-from lockgate.storage_core.blobs.libraries.library import LibraryCache
+from lockgate.storage_core.blobs.library import LibraryCache
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from tests.support.blobs.cache import CacheWorld, cache_world, references
 from tests.support.blobs.libraries import archive, native_wheel, upload, wheel
@@ -207,7 +207,7 @@ def test_extracting_an_archive_writes_no_file_outside_its_folder(world: CacheWor
         f"{NAME}/rates.py": "",
     }
     artefacts = upload(world.server, "sales", {f"{NAME}-1.0-cp311-cp311-linux_x86_64.whl": archive(names)})
-    with LibraryCache(world.cache()).holding(artefacts) as libraries:
+    with LibraryCache(world.cache()).pinned(artefacts) as libraries:
         (unpacked,) = libraries.unpacked
         assert (unpacked.folder / NAME / "rates.py").exists()
     assert list(tmp_path.rglob(outside.name)) != []

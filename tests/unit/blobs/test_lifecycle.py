@@ -153,7 +153,7 @@ def test_an_ended_job_leaves_nothing_whatever_references_its_blobs_have(
 def test_a_blob_of_several_parts_is_returned_whole_and_leaves_no_upload(world: BlobWorld) -> None:
     data = os.urandom(2 * PART_BYTES + 12_345)
     blob = world.server.put(data, owners=["viewer:1"])
-    world.server.holdings.local.delete(*key_of(blob))
+    world.server.stores.local.delete(*key_of(blob))
     assert world.server.get(*key_of(blob)) == data
     world.server.drop_owner("viewer:1")
     sweep_twice(world)
@@ -167,7 +167,7 @@ def test_a_server_that_lost_its_disk_has_the_durable_blobs_and_not_the_recreatab
         world.server.put(DATA, job_id="sales", guarantee=guarantee, owners=["job"])
         for guarantee in ("ha", "recreatable")
     )
-    world.server.holdings.local.delete_all()
+    world.server.stores.local.delete_all()
     world.restart()
     world.server.fail("sales")
     assert world.server.get(*key_of(kept)) == DATA

@@ -121,8 +121,8 @@ def test_recalling_a_missing_or_damaged_message_raises_an_error(world: CacheWorl
     messages = messages_of(world)
     gone = messages.offload(b"gone", owner="receiver:1")
     broken = messages.offload(b"broken", owner="receiver:2")
-    world.server.holdings.local.delete(gone.job_id, gone.blob_key)
-    damage(world.server.holdings.local.path_of(broken.job_id, broken.blob_key))
+    world.server.stores.local.delete(gone.job_id, gone.blob_key)
+    damage(world.server.stores.local.path_of(broken.job_id, broken.blob_key))
     with pytest.raises(ObjectNotFoundError, match=gone.blob_key):
         messages.recall(gone)
     with pytest.raises(CorruptBlobError, match=broken.blob_key):

@@ -27,13 +27,13 @@ from tests.support.blobs.server import INTERVAL_S, BlobWorld, key_of, new_server
 
 def stray(world: BlobWorld, upload_set: UploadSetId | None = None, *, is_local: bool = True) -> BlobInfo:
     """Write bytes to the HA store and to the local one without a row in the journal."""
-    local = world.server.holdings.local
+    local = world.server.stores.local
     with local.incoming() as incoming:
         incoming.write(b"stray")
         blob_key = new_blob_key(incoming.digest, upload_set or new_upload_set())
         path = local.place(incoming, "sales", blob_key)
-    assert world.server.holdings.ha is not None
-    world.server.holdings.ha.put(path, "sales", blob_key)
+    assert world.server.stores.ha is not None
+    world.server.stores.ha.put(path, "sales", blob_key)
     if not is_local:
         local.delete("sales", blob_key)
     return BlobInfo(job_id="sales", blob_key=blob_key, size_bytes=5)
@@ -94,7 +94,7 @@ def test_a_listing_that_finds_a_put_between_its_bytes_and_its_row_counts_once_th
 
 
 def test_foreign_files_and_objects_are_left_untouched(world: BlobWorld) -> None:
-    folder = world.server.holdings.local.path / "lost found"
+    folder = world.server.stores.local.path / "lost found"
     folder.mkdir(parents=True)
     (folder / "file").touch()
     assert world.store is not None
@@ -119,7 +119,7 @@ def test_a_listing_is_due_first_and_then_once_a_day(world: BlobWorld) -> None:
 @pytest.mark.parametrize("text", ["", "99999999999999 1"])
 def test_an_impossible_time_of_the_last_listing_makes_a_listing_due(world: BlobWorld, text: str) -> None:
     sweep(world)
-    (world.server.holdings.local.path / LISTED).write_text(text)
+    (world.server.stores.local.path / LISTED).write_text(text)
     assert sweep(world).sought_orphans
     assert not sweep(world).sought_orphans
 
@@ -132,7 +132,7 @@ def test_a_listing_during_which_bytes_were_left_behind_does_not_count(
     def in_pages_while_bytes_are_left_behind(listed: Iterator[Any], size: int) -> Iterator[Sequence[Any]]:
         for page in in_pages(listed, size):
             yield page
-            ListingTime(world.server.holdings.local.path).forget()
+            ListingTime(world.server.stores.local.path).forget()
 
     with monkeypatch.context() as patch:
         patch.setattr(orphans, "in_pages", in_pages_while_bytes_are_left_behind)
@@ -171,7 +171,7 @@ def test_a_put_with_an_unknown_outcome_is_swept_while_the_server_runs(
     FAILPOINTS.arm({"blob-ha.put.after": "lost"})
     with pytest.raises(OutcomeUnknownError):
         world.server.put(b"lost")
-    (lost,) = (found for found in world.server.holdings.local.blobs("no_job") if found.size_bytes == 4)
+    (lost,) = (found for found in world.server.stores.local.blobs("no_job") if found.size_bytes == 4)
     blob = BlobInfo(job_id="no_job", blob_key=lost.blob_key, size_bytes=4)
     after = world.server.put(b"after it", owners=["viewer:1"])
     world.clock.sleep(1_200.0)
@@ -236,8 +236,8 @@ def test_a_starting_server_stages_bytes_without_a_row(world: BlobWorld) -> None:
     blob = stray(world)
     sweep(world, orphans=False)
     world.restart()
-    assert recover(world.server.holdings) == Amount(blobs=1, size_bytes=5)
-    assert recover(world.server.holdings) == Amount()
+    assert recover(world.server.stores) == Amount(blobs=1, size_bytes=5)
+    assert recover(world.server.stores) == Amount()
     world.clock.sleep(INTERVAL_S)
     assert not sweep(world, orphans=False).sought_orphans
     assert is_gone(world, blob)
@@ -245,10 +245,10 @@ def test_a_starting_server_stages_bytes_without_a_row(world: BlobWorld) -> None:
 
 
 def test_files_left_by_a_dead_writer_are_deleted_by_the_next_sweep(world: BlobWorld) -> None:
-    left = world.server.holdings.local.path / ".incoming" / ("0" * 32)
+    left = world.server.stores.local.path / ".incoming" / ("0" * 32)
     left.parent.mkdir(parents=True)
     left.write_bytes(b"half")
-    with world.server.holdings.local.incoming() as incoming:
+    with world.server.stores.local.incoming() as incoming:
         sweep(world)
         assert incoming.path.exists()
     assert not left.exists()

@@ -72,7 +72,7 @@ def test_while_the_ha_store_is_down_local_blobs_are_served_and_accepted(world: B
     assert world.server.get(*key_of(blob)) == DATA
     message = world.server.put(b"message", guarantee="recreatable")
     assert world.server.get(*key_of(message)) == b"message"
-    world.server.holdings.local.delete(*key_of(blob))
+    world.server.stores.local.delete(*key_of(blob))
     with pytest.raises(StoreUnavailableError, match="on purpose"):
         world.server.get(*key_of(blob))
 
@@ -100,7 +100,7 @@ def test_a_hanging_ha_store_delays_only_the_calls_that_need_it(
         with pytest.raises(OutcomeUnknownError, match="no answer"):
             hanging.result()
     assert world.server.get(*key_of(message)) == b"message"
-    assert list((world.server.holdings.local.path / ".incoming").iterdir()) == []
+    assert list((world.server.stores.local.path / ".incoming").iterdir()) == []
     for _ in range(3):
         sweep_twice(world)
     assert everything(world) == []
@@ -128,7 +128,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_fails_the_put_and_leaves_nothing(small_disk: Path, tmp_path: Path) -> None:
     local = LocalBlobs(small_disk / "blobs")
     with blob_world(tmp_path) as world:
-        world.server = BlobServer(local, world.server.holdings.ha, world.journal, clock=world.clock)
+        world.server = BlobServer(local, world.server.stores.ha, world.journal, clock=world.clock)
         before = world.server.put(b"x" * 300_000, owners=["viewer:1"])
         # The last piece fits only in part: the disk writes that part and reports only its length.
         with pytest.raises(StoreUnavailableError, match="full"):
@@ -157,7 +157,7 @@ def test_a_disk_that_is_full_at_any_sync_or_rename_fails_the_put_and_leaves_noth
                     assert world.server.page() == [], (number, passed)
                 else:
                     assert world.server.get(*key_of(blob)) == DATA
-            incoming = world.server.holdings.local.path / ".incoming"
+            incoming = world.server.stores.local.path / ".incoming"
             assert not incoming.exists() or list(incoming.iterdir()) == [], (number, passed)
             for _ in range(3):
                 sweep_twice(world)

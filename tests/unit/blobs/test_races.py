@@ -22,8 +22,8 @@ def test_a_get_does_not_restore_a_blob_that_a_sweep_deletes(
 ) -> None:
     blob = world.server.put(DATA)
     world.clock.sleep(INTERVAL_S)
-    assert world.server.holdings.ha is not None
-    delete = world.server.holdings.ha.delete
+    assert world.server.stores.ha is not None
+    delete = world.server.stores.ha.delete
 
     def after_a_get(blobs: list[tuple[str, BlobKey]]) -> list[tuple[str, BlobKey]]:
         assert not world.is_local(blob)
@@ -32,7 +32,7 @@ def test_a_get_does_not_restore_a_blob_that_a_sweep_deletes(
             world.server.get(*key_of(blob))
         return delete(blobs)
 
-    monkeypatch.setattr(world.server.holdings.ha, "delete", after_a_get)
+    monkeypatch.setattr(world.server.stores.ha, "delete", after_a_get)
     assert world.server.sweep(dry_run=False).deleted.blobs == 1
     assert everything(world) == []
 
@@ -52,9 +52,9 @@ def test_two_concurrent_deletes_of_a_folder_both_succeed(
         unlink(path, **where)  # type: ignore[arg-type]
 
     monkeypatch.setattr(os, "unlink", after_another)
-    world.server.holdings.local.delete_job("sales")
+    world.server.stores.local.delete_job("sales")
     assert taken
-    assert not (world.server.holdings.local.path / "sales").exists()
+    assert not (world.server.stores.local.path / "sales").exists()
 
 
 def test_a_sweep_does_not_drop_an_incoming_file_before_it_is_locked(
@@ -66,7 +66,7 @@ def test_a_sweep_does_not_drop_an_incoming_file_before_it_is_locked(
     def after_a_sweep(file: IO[bytes], mode: int) -> None:
         if not dropped:
             dropped.append(0)  # the sweep also locks files
-            dropped[0] = world.server.holdings.local.delete_abandoned()
+            dropped[0] = world.server.stores.local.delete_abandoned()
         flock(file, mode)
 
     world.server.put(b"before")

@@ -42,7 +42,7 @@ def counted_reads() -> list[str]:
 def looked(world: BlobWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hold each thread after its lookup in the local store until all threads have found nothing there."""
     everybody = threading.Barrier(MANY)
-    verified = world.server.holdings.local.verified
+    verified = world.server.stores.local.verified
     seen = threading.local()
 
     def after_everybody(job_id: str, blob_key: BlobKey) -> Path:
@@ -52,13 +52,13 @@ def looked(world: BlobWorld, monkeypatch: pytest.MonkeyPatch) -> None:
             if threading.current_thread() is not threading.main_thread() and not hasattr(seen, "once"):
                 seen.once = everybody.wait()
 
-    monkeypatch.setattr(world.server.holdings.local, "verified", after_everybody)
+    monkeypatch.setattr(world.server.stores.local, "verified", after_everybody)
 
 
 @pytest.mark.usefixtures("looked")
 def test_many_requests_for_a_blob_only_in_the_ha_store_cost_one_read(world: BlobWorld) -> None:
     blob = world.server.put(DATA, job_id="sales", owners=["job"])
-    world.server.holdings.local.delete(*key_of(blob))
+    world.server.stores.local.delete(*key_of(blob))
     reads = counted_reads()
     assert ask_all(world, *key_of(blob)) == [DATA] * MANY
     assert len(reads) == 1
@@ -67,7 +67,7 @@ def test_many_requests_for_a_blob_only_in_the_ha_store_cost_one_read(world: Blob
 @pytest.mark.usefixtures("looked")
 def test_all_requests_waiting_for_one_read_get_its_error(world: BlobWorld) -> None:
     blob = world.server.put(DATA, job_id="sales", owners=["job"])
-    world.server.holdings.local.delete(*key_of(blob))
+    world.server.stores.local.delete(*key_of(blob))
     FAILPOINTS.arm({"blob-ha.get.before": "refuse@1"})
     answers = ask_all(world, *key_of(blob))
     FAILPOINTS.arm({})

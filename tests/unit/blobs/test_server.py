@@ -20,7 +20,7 @@ from tests.support.blobs.server import BlobWorld, damage, key_of
 
 
 def incoming_files(world: BlobWorld) -> list[Path]:
-    folder = world.server.holdings.local.path / ".incoming"
+    folder = world.server.stores.local.path / ".incoming"
     return list(folder.iterdir()) if folder.exists() else []
 
 
@@ -84,9 +84,9 @@ def test_a_repeated_put_creates_one_blob_and_leaves_one_copy(world: BlobWorld) -
     first = world.server.put(b"a", job_id="sales", owners=["job"], request_id="r1")
     again = world.server.put(b"a", job_id="sales", owners=["job"], request_id="r1")
     assert again == first
-    assert [found.blob_key for found in world.server.holdings.local.blobs("sales")] == [first.blob_key]
-    assert world.server.holdings.ha is not None
-    assert [found.blob_key for found in world.server.holdings.ha.blobs("sales")] == [first.blob_key]
+    assert [found.blob_key for found in world.server.stores.local.blobs("sales")] == [first.blob_key]
+    assert world.server.stores.ha is not None
+    assert [found.blob_key for found in world.server.stores.ha.blobs("sales")] == [first.blob_key]
     assert world.server.put(b"a", job_id="other", request_id="r1").blob_key != first.blob_key
 
 
@@ -121,6 +121,6 @@ def test_the_memory_of_verified_files_is_bounded(world: BlobWorld, monkeypatch: 
     monkeypatch.setattr(local, "MAX_VERIFIED", 2)
     blobs = [world.server.put(b"%d" % number) for number in range(5)]
     assert [world.server.get(*key_of(blob)) for blob in blobs] == [b"%d" % number for number in range(5)]
-    assert len(world.server.holdings.local._verified) == 2
-    damage(world.server.holdings.local.path_of(*key_of(blobs[0])))
+    assert len(world.server.stores.local._verified) == 2
+    damage(world.server.stores.local.path_of(*key_of(blobs[0])))
     assert world.server.get(*key_of(blobs[0])) == b"0"

@@ -40,7 +40,7 @@ def test_bytes_appended_to_a_file_during_its_put_are_left_out(world: BlobWorld, 
 def test_a_file_truncated_during_its_put_leaves_nothing(world: BlobWorld, file: Path) -> None:
     with pytest.raises(StoreUnavailableError, match="became shorter"):
         world.server.put(ObservedFile(file, lambda _: file.write_bytes(b"")), job_id="sales")
-    assert not list(world.server.holdings.local.blobs("sales"))
+    assert not list(world.server.stores.local.blobs("sales"))
     assert not world.server.page("sales")
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from lockgate.storage_core.blobs.blob_protocol import BlobInfo
 from lockgate.storage_core.blobs.server.blob_server import BlobServer
+from lockgate.storage_core.blobs.storage.blob_stores import OWNER
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
-from lockgate.storage_core.blobs.storage.holdings import OWNER
 from lockgate.storage_core.errors import ConflictError, StoreUnavailableError
 from lockgate.storage_core.journal import open_journal
 from lockgate.storage_core.stores import Store
@@ -61,7 +61,7 @@ def test_a_put_under_another_journal_is_refused_and_leaves_nothing(world: BlobWo
         with pytest.raises(ConflictError, match="LOCKGATE_BLOB_STORE_URL"):
             other.put(data, job_id="sales", owners=["job"])
         assert list(other.page()) == []
-        assert list(other.holdings.local.blobs("sales")) == []
+        assert list(other.stores.local.blobs("sales")) == []
     assert objects(world.store) == [f"{kept.job_id}/{kept.blob_key}"]
 
 
@@ -92,7 +92,7 @@ def test_of_two_journals_that_put_at_once_one_is_refused(world: BlobWorld) -> No
     """Both looked for an owner before either of them claimed the store."""
     assert world.store is not None
     with other_server(world, world.store) as other:
-        claim = other.holdings.owner.claim_ha
+        claim = other.stores.owner.claim_ha
 
         class ClaimedMeanwhile(LocalStore):
             def create(self, key: str, data: bytes) -> object:  # type: ignore[override]
@@ -101,7 +101,7 @@ def test_of_two_journals_that_put_at_once_one_is_refused(world: BlobWorld) -> No
 
         ha = HaBlobs(ClaimedMeanwhile(world.root / "ha"), part_bytes=1, parallelism=1)
         with (
-            BlobServer(world.server.holdings.local, ha, world.journal, clock=world.clock) as first,
+            BlobServer(world.server.stores.local, ha, world.journal, clock=world.clock) as first,
             pytest.raises(ConflictError, match="belong to journal"),
         ):
             first.put(b"library", job_id="sales", owners=["job"])
@@ -117,7 +117,7 @@ def test_a_blob_that_needs_no_ha_store_is_put_while_its_owner_cannot_be_read(wor
         get = away  # type: ignore[assignment]
 
     ha = HaBlobs(Away(world.root / "ha"), part_bytes=1, parallelism=1)
-    with BlobServer(world.server.holdings.local, ha, world.journal, clock=world.clock) as server:
+    with BlobServer(world.server.stores.local, ha, world.journal, clock=world.clock) as server:
         assert server.put(b"log", guarantee="recreatable", owners=["job"]).size_bytes == 3
         with pytest.raises(StoreUnavailableError):
             server.put(b"library", owners=["job"])

@@ -123,11 +123,11 @@ def test_a_set_of_a_dead_uploader_is_given_up_and_its_blobs_are_deleted(world: B
 def test_a_final_job_leaves_nothing_even_if_bytes_arrived_late(world: BlobWorld) -> None:
     kept = world.server.put(b"library", job_id="sales", owners=["job", "viewer:1"])
     world.server.finish("sales")
-    late = world.server.holdings.local.path_of(*key_of(kept))
+    late = world.server.stores.local.path_of(*key_of(kept))
     late.parent.mkdir()
     late.write_bytes(b"library")
-    assert world.server.holdings.ha is not None
-    world.server.holdings.ha.put(late, *key_of(kept))
+    assert world.server.stores.ha is not None
+    world.server.stores.ha.put(late, *key_of(kept))
 
     report = sweep(world)
 
@@ -283,14 +283,14 @@ def test_a_local_file_that_cannot_be_deleted_does_not_block_the_others(
 ) -> None:
     stuck, other = world.server.put(b"stuck"), world.server.put(b"other")
     world.clock.sleep(INTERVAL_S)
-    delete = world.server.holdings.local.delete
+    delete = world.server.stores.local.delete
 
     def refusing(job_id: str, blob_key: str) -> None:
         if blob_key == stuck.blob_key:
             raise StoreUnavailableError("the disk said no")
         delete(job_id, other.blob_key)
 
-    monkeypatch.setattr(world.server.holdings.local, "delete", refusing)
+    monkeypatch.setattr(world.server.stores.local, "delete", refusing)
 
     report = sweep(world)
 

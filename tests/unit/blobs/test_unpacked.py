@@ -12,7 +12,7 @@ from zipfile import ZipFile
 import pytest
 
 from lockgate.storage_core.blobs.blob_protocol import Artefacts
-from lockgate.storage_core.blobs.libraries.library import Libraries, LibraryCache
+from lockgate.storage_core.blobs.library import Libraries, LibraryCache
 from lockgate.storage_core.errors import StoreUnavailableError
 from tests.support.blobs.cache import CacheWorld, cache_world, killed
 from tests.support.blobs.libraries import archive, upload
@@ -45,7 +45,7 @@ def unpacked(world: CacheWorld) -> set[str]:
 
 
 def held(libraries: LibraryCache, artefacts: Artefacts) -> Libraries:
-    with libraries.holding(artefacts) as found:
+    with libraries.pinned(artefacts) as found:
         return found
 
 
@@ -61,14 +61,14 @@ def test_extracted_bytes_count_and_the_longest_unused_are_evicted_with_their_blo
     assert cache.evict().kept_bytes <= world.limit_bytes
     assert unpacked(world) == {"first", "third"}
     assert len(list((world.path / "blobs" / "sales").iterdir())) == 2
-    with libraries.holding(second) as again:  # the next use extracts it again
+    with libraries.pinned(second) as again:  # the next use extracts it again
         assert (again.unpacked[0].folder / "second" / "fast.so").stat().st_size == UNPACKED_BYTES
 
 
 def test_archives_held_by_a_process_stay_extracted_in_a_full_cache(world: CacheWorld) -> None:
     held_elsewhere, here = world.cache(), world.cache()
     first = shipped(world, "first", "etl")
-    with LibraryCache(held_elsewhere).holding(first) as libraries:
+    with LibraryCache(held_elsewhere).pinned(first) as libraries:
         world.blobs.clock.sleep(1)
         for name in ("second", "third", "fourth"):
             held(LibraryCache(here), shipped(world, name))
@@ -85,7 +85,7 @@ def test_an_archive_shared_by_two_sets_of_a_job_is_extracted_once(world: CacheWo
         job_id="sales", blobs=(*one.blobs, *upload(world.server, "sales", {"more.py": b"MORE = 1"}).blobs)
     )
     libraries = LibraryCache(world.cache())
-    with libraries.holding(one) as alone, libraries.holding(both) as together:
+    with libraries.pinned(one) as alone, libraries.pinned(both) as together:
         assert alone.folder != together.folder
         assert len(list(world.path.rglob("fast.so"))) == 1
         for found in (alone, together):
@@ -112,7 +112,7 @@ def test_a_process_that_dies_during_an_eviction_leaves_no_partial_extraction(
         cache.folder.evict(make_room=True)
     monkeypatch.undo()
     killed(cache.folder)
-    with LibraryCache(world.cache()).holding(artefacts) as libraries:
+    with LibraryCache(world.cache()).pinned(artefacts) as libraries:
         assert (libraries.unpacked[0].folder / "fast" / "__init__.py").exists()
     world.cache().folder.evict(make_room=True)
     assert unpacked(world) == set()
@@ -131,8 +131,8 @@ def test_idle_blobs_are_evicted_if_the_disk_is_full_during_an_extraction(
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(ZipFile, "extractall", full_while_the_first_is_here)
-    with libraries.holding(shipped(world, "second")):
+    with libraries.pinned(shipped(world, "second")):
         assert unpacked(world) == {"second"}
-        with pytest.raises(StoreUnavailableError, match="full"), libraries.holding(shipped(world, "first")):
+        with pytest.raises(StoreUnavailableError, match="full"), libraries.pinned(shipped(world, "first")):
             pytest.fail("it was taken for unpacked")
         assert unpacked(world) == {"second"}

@@ -14,7 +14,7 @@ from tests.support.blobs.server import INTERVAL_S, BlobWorld, damage, key_of
 
 
 def local_file(world: BlobWorld, blob: BlobInfo) -> Path:
-    return world.server.holdings.local.path_of(*key_of(blob))
+    return world.server.stores.local.path_of(*key_of(blob))
 
 
 def ha_file(world: BlobWorld, blob: BlobInfo) -> Path:

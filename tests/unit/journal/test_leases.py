@@ -10,7 +10,6 @@ import pytest
 from lockgate.storage_core.errors import FencedError, LeaseHeldError
 from lockgate.storage_core.journal import Journal, Leases, LeaseState, Mutation, Refused, Stamp
 from lockgate.storage_core.journal.entries.lease_entries import (
-    NEXT,
     TAKES,
     DropLease,
     Purpose,
@@ -19,7 +18,7 @@ from lockgate.storage_core.journal.entries.lease_entries import (
 )
 from lockgate.storage_core.journal.leases import renewal
 from tests.support.commit.destination import ManualClock
-from tests.support.journal.lease_states import lease_states
+from tests.support.journal.lease_states import NEXT, lease_states
 
 SOFT_S, HARD_S, SUSPENDED_S = 30.0, 120.0, 90.0
 HELD, SOFT, SUSPENDED, HARD, RECOVERING, FREE = LeaseState

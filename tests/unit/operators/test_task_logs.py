@@ -162,7 +162,7 @@ def test_a_damaged_part_of_a_log_is_shown_as_a_line_that_reports_it(folder: Fold
     server = configured_cache(load_settings()).origin
     assert isinstance(server, BlobServer)
     (version,) = LogReader(server, Log(name=TASK)).versions()
-    damage(server.holdings.local.path_of("no_job", version.parts[0].blob_key))
+    damage(server.stores.local.path_of("no_job", version.parts[0].blob_key))
     (lines,) = logs.stream(TASK, None)[1]
     assert [line for line in lines if "cannot be read" in line and TASK in line]
 

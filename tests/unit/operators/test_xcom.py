@@ -196,7 +196,7 @@ def test_a_coroutine_pushes_and_pulls_as_a_task_does(table: XComTable) -> None:
 
 def test_a_missing_blob_raises_an_error_that_names_its_row(table: XComTable) -> None:
     push(LARGE)
-    server().holdings.local.delete("no_job", blob_key(table))
+    server().stores.local.delete("no_job", blob_key(table))
     with pytest.raises(
         ObjectNotFoundError, match=r"XCom return_value of sales\.extract, run manual.*clear the task"
     ):
@@ -207,7 +207,7 @@ def test_a_damaged_blob_raises(table: XComTable) -> None:
     push(LARGE)
     assert pull() == LARGE
     forget_in_cache(blob_key(table))
-    damage(server().holdings.local.path_of("no_job", blob_key(table)))
+    damage(server().stores.local.path_of("no_job", blob_key(table)))
     with pytest.raises(CorruptBlobError, match="nothing was returned"):
         pull()
 

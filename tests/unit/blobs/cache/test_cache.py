@@ -31,7 +31,7 @@ def world(tmp_path: Path) -> Iterator[CacheWorld]:
 def test_a_blob_is_fetched_once_and_then_read_from_the_cache(world: CacheWorld) -> None:
     blob = world.put(b"library")
     cache = world.cache()
-    with cache.holding(*key_of(blob)) as path:
+    with cache.pinned(*key_of(blob)) as path:
         assert path.read_bytes() == b"library"
         assert path == world.file_of(blob)
     assert cache.get(*key_of(blob)) == b"library"
@@ -51,7 +51,7 @@ def test_a_task_retried_in_another_process_finds_its_jobs_blobs_in_the_cache(wor
 
 def test_the_ha_store_is_read_before_the_server(world: CacheWorld) -> None:
     blob = world.put(b"library")
-    world.ha = world.server.holdings.ha
+    world.ha = world.server.stores.ha
     assert world.cache().get(*key_of(blob)) == b"library"
     assert world.server.fetched == []
 
@@ -147,7 +147,7 @@ def test_an_unreferenced_blob_stays_for_an_interval_and_is_then_deleted_with_its
     blob = world.put(b"a")
     cache = world.cache()
     world.blobs.clock.sleep(5 * INTERVAL_S)
-    with cache.holding(*key_of(blob)):
+    with cache.pinned(*key_of(blob)):
         world.blobs.clock.sleep(5 * INTERVAL_S)
         assert cache.evict().blobs == 0
     assert cache.evict().blobs == 0
@@ -157,7 +157,7 @@ def test_an_unreferenced_blob_stays_for_an_interval_and_is_then_deleted_with_its
     evicted = cache.evict()
     assert (evicted.blobs, evicted.size_bytes, evicted.kept_bytes) == (1, 1, 0)
     assert not world.file_of(blob).parent.exists()
-    assert not (world.path / "held" / "sales").exists()
+    assert not (world.path / "pins" / "sales").exists()
 
 
 def test_blobs_referenced_by_a_live_process_are_not_evicted_and_those_of_a_killed_one_are_staged(
@@ -165,7 +165,7 @@ def test_blobs_referenced_by_a_live_process_are_not_evicted_and_those_of_a_kille
 ) -> None:
     blob = world.put(b"a")
     mine, others = world.cache(), world.cache()
-    with others.holding(*key_of(blob)):
+    with others.pinned(*key_of(blob)):
         world.blobs.clock.sleep(2 * INTERVAL_S)
         assert mine.evict().blobs == 0
         killed(others.folder)
@@ -180,7 +180,7 @@ def test_over_the_limit_the_longest_idle_blobs_are_evicted_first_and_referenced_
     world.limit_bytes = MIB
     oldest, older, newer, newest = (world.put(os.urandom(400 * 1024)) for _ in range(4))
     cache = world.cache()
-    with cache.holding(*key_of(oldest)):
+    with cache.pinned(*key_of(oldest)):
         for blob in (older, newer, newest):
             cache.get(*key_of(blob))
             world.blobs.clock.sleep(1)
@@ -199,8 +199,8 @@ def test_referenced_blobs_over_the_limit_are_kept_with_a_warning_and_evicted_onc
     world.limit_bytes = MIB
     blobs = [world.put(os.urandom(700 * 1024)) for _ in range(2)]
     cache = world.cache()
-    with cache.holding(*key_of(blobs[0])):
-        with cache.holding(*key_of(blobs[1])):
+    with cache.pinned(*key_of(blobs[0])):
+        with cache.pinned(*key_of(blobs[1])):
             assert all(world.is_cached(blob) for blob in blobs)
             assert "more than its limit" in caplog.text
         assert [world.is_cached(blob) for blob in blobs] == [True, False]
@@ -209,7 +209,7 @@ def test_referenced_blobs_over_the_limit_are_kept_with_a_warning_and_evicted_onc
 def test_a_start_after_a_kill_drops_damaged_files_and_keeps_the_rest(world: CacheWorld) -> None:
     whole, damaged = world.put(b"whole"), world.put(b"damaged")
     cache = world.cache()
-    with cache.holding(*key_of(whole)), cache.holding(*key_of(damaged)):
+    with cache.pinned(*key_of(whole)), cache.pinned(*key_of(damaged)):
         killed(cache.folder)
     damage(world.file_of(damaged))
     half = world.path / "blobs" / ".incoming" / "half"
@@ -229,7 +229,7 @@ def test_a_start_after_a_kill_drops_damaged_files_and_keeps_the_rest(world: Cach
 def test_a_fork_inherits_no_references_and_its_end_releases_none_of_its_parents(world: CacheWorld) -> None:
     blob = world.put(b"a")
     cache = world.cache()
-    with cache.holding(*key_of(blob)):
+    with cache.pinned(*key_of(blob)):
         child = os.fork()
         if child == 0:
             held = references(cache, *key_of(blob))
@@ -260,7 +260,7 @@ def test_on_a_full_disk_idle_blobs_are_evicted_and_otherwise_the_get_fails_and_l
     assert not world.is_cached(idle)
 
     monkeypatch.undo()
-    with cache.holding(*key_of(idle)):
+    with cache.pinned(*key_of(idle)):
         world.file_of(wanted).unlink()
         monkeypatch.setattr(IncomingFile, "write", full_while_idle_is_here)
         with pytest.raises(StoreUnavailableError, match="full"):
@@ -290,7 +290,7 @@ def test_the_lock_of_a_job_is_removed_after_those_of_its_blobs(
     monkeypatch.undo()
     assert gone.index(JOB) == len(gone) - 1
     assert {blob.blob_key for blob in blobs} <= set(gone[:-1])
-    assert not (world.path / "held" / blobs[0].job_id).exists()
+    assert not (world.path / "pins" / blobs[0].job_id).exists()
 
 
 def test_a_released_lock_is_free_although_a_fork_has_inherited_its_file(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_held_blobs_stay_whole_during_constant_eviction_of_idle_blobs(world: Cac
         chosen = random.Random(seed)
         for _ in range(GETS):
             blob, other = chosen.sample(blobs, 2)
-            with cache.holding(*key_of(blob)) as path, cache.holding(*key_of(other)) as other_path:
+            with cache.pinned(*key_of(blob)) as path, cache.pinned(*key_of(other)) as other_path:
                 for held, file in ((blob, path), (other, other_path)):
                     if file.read_bytes() != contents[held.blob_key]:
                         os._exit(1)

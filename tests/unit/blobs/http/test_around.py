@@ -57,21 +57,21 @@ def test_another_application_mounts_it_under_its_own_permissions(world: BlobWorl
 
 
 def test_stamps_seen_by_a_client_reach_the_server_and_vice_versa(server: BlobServer) -> None:
-    seen = {"lockgate-at-least": f"main@{server.holdings.journal.identity}=1.77"}
+    seen = {"lockgate-at-least": f"main@{server.stores.journal.identity}=1.77"}
     with served(server) as url:
         answer = urllib3.request("GET", f"{url}/jobs/sales/blobs", headers=seen)
-        assert answer.headers["lockgate-at-least"] == f"main@{server.holdings.journal.identity}=1.77"
-    assert server.holdings.journal.seen == Stamp(1, 77)
+        assert answer.headers["lockgate-at-least"] == f"main@{server.stores.journal.identity}=1.77"
+    assert server.stores.journal.seen == Stamp(1, 77)
 
 
 def test_stamps_of_an_unauthenticated_request_are_ignored(server: BlobServer) -> None:
     async def refuse_everyone(request: Request, access: RequestedAccess) -> None:
         raise UnauthenticatedError("who are you?")
 
-    seen = {"lockgate-at-least": f"main@{server.holdings.journal.identity}=1.77"}
+    seen = {"lockgate-at-least": f"main@{server.stores.journal.identity}=1.77"}
     with served(server, refuse_everyone) as url:
         assert urllib3.request("GET", f"{url}/jobs/sales/blobs", headers=seen).status == 401
-    assert server.holdings.journal.seen == Stamp()
+    assert server.stores.journal.seen == Stamp()
 
 
 def test_stamps_of_a_request_with_partial_access_are_ignored(server: BlobServer) -> None:
@@ -79,12 +79,12 @@ def test_stamps_of_a_request_with_partial_access_are_ignored(server: BlobServer)
         if access.job_id not in {"sales", NO_JOB_YET}:
             raise AccessDeniedError("sales only; nothing was done")
 
-    seen = {"lockgate-at-least": f"main@{server.holdings.journal.identity}=1.77"}
+    seen = {"lockgate-at-least": f"main@{server.stores.journal.identity}=1.77"}
     with served(server, of_sales) as url:
         answer = urllib3.request("POST", f"{url}/owners/drop", headers=seen, body=b'{"owner": "viewer:1"}')
         assert answer.status == 200
         assert "=1.77" not in answer.headers.get("lockgate-at-least", "")
-    assert server.holdings.journal.seen < Stamp(1, 77)
+    assert server.stores.journal.seen < Stamp(1, 77)
 
 
 def test_an_internal_error_is_reported_without_its_text_and_with_an_unknown_outcome(

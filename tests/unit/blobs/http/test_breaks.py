@@ -42,7 +42,7 @@ def client(proxy: Proxy) -> Iterator[BlobClient]:
 
 
 def under_way(world: BlobWorld) -> list[Path]:
-    folder = world.server.holdings.local.path / ".incoming"
+    folder = world.server.stores.local.path / ".incoming"
     return list(folder.iterdir()) if folder.exists() else []
 
 
@@ -110,7 +110,7 @@ def test_a_broken_upload_restarts_if_its_source_can_be_read_again(
         with client_of(proxy.url) as fresh:
             blob = fresh.put(source, job_id="sales")
         assert world.server.get(*key_of(blob)) == data
-    assert len(list(world.server.holdings.local.blobs("sales"))) == 3
+    assert len(list(world.server.stores.local.blobs("sales"))) == 3
     assert eventually(lambda: not under_way(world))
 
 
@@ -121,7 +121,7 @@ def test_a_broken_upload_of_a_stream_raises_an_error_and_leaves_nothing(
     with pytest.raises(OutcomeUnknownError, match="cannot be read again"):
         client.put(iter([os.urandom(MIB)] * 4), job_id="sales")
     assert eventually(lambda: not under_way(world))
-    assert list(world.server.holdings.local.blobs("sales")) == []
+    assert list(world.server.stores.local.blobs("sales")) == []
     assert proxy.connections == 1
 
 
@@ -132,7 +132,7 @@ def test_a_put_whose_response_is_lost_creates_one_blob(
     blob = client.put(b"some bytes", job_id="sales", owners=["job"])
     assert proxy.connections == 4
     assert [row.blob_key for row in world.server.page("sales")] == [blob.blob_key]
-    assert [found.blob_key for found in world.server.holdings.local.blobs("sales")] == [blob.blob_key]
+    assert [found.blob_key for found in world.server.stores.local.blobs("sales")] == [blob.blob_key]
 
 
 def test_a_put_that_never_gets_a_response_has_an_unknown_outcome(client: BlobClient, proxy: Proxy) -> None:
@@ -146,7 +146,7 @@ def test_a_client_that_disconnects_leaves_nothing(url: str, world: BlobWorld) ->
         sending.sendall(head("PUT", "/jobs/sales/blobs", {"content-length": 4 * MIB}) + b"x" * MIB)
         assert eventually(lambda: bool(under_way(world)))
     assert eventually(lambda: not under_way(world))
-    assert list(world.server.holdings.local.blobs("sales")) == []
+    assert list(world.server.stores.local.blobs("sales")) == []
 
 
 def test_a_stalled_request_body_is_abandoned(world: BlobWorld) -> None:

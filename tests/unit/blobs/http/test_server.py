@@ -43,15 +43,15 @@ def client(url: str) -> Iterator[BlobClient]:
 
 def is_empty(world: BlobWorld) -> bool:
     """Return whether the server has kept nothing, not even a temporary file."""
-    incoming = world.server.holdings.local.path / ".incoming"
+    incoming = world.server.stores.local.path / ".incoming"
     under_way = list(incoming.iterdir()) if incoming.exists() else []
     local = [
         found
-        for job_id in world.server.holdings.local.jobs()
-        for found in world.server.holdings.local.blobs(job_id)
+        for job_id in world.server.stores.local.jobs()
+        for found in world.server.stores.local.blobs(job_id)
     ]
-    assert world.server.holdings.ha is not None
-    return not (under_way or local or list(world.server.holdings.ha.blobs()))
+    assert world.server.stores.ha is not None
+    return not (under_way or local or list(world.server.stores.ha.blobs()))
 
 
 @pytest.mark.parametrize("size", [0, 3 * MIB + 7], ids=["empty", "pieces"])
@@ -182,7 +182,7 @@ def test_a_body_that_is_too_large_is_refused_and_not_kept(world: BlobWorld, tmp_
         for source in (b"x" * (MIB + 1), iter([b"x" * MIB] * 64)):
             with pytest.raises(InvalidInputError, match="LOCKGATE_BLOB_MAX_BYTES"):
                 client.put(source, job_id="large")
-    assert list(world.server.holdings.local.jobs()) == ["no_job"]
+    assert list(world.server.stores.local.jobs()) == ["no_job"]
 
 
 def test_a_failing_source_leaves_nothing_and_its_error_is_raised(
@@ -212,7 +212,7 @@ def test_a_sweep_and_a_verification_can_be_requested_over_http(client: BlobClien
     assert client.sweep(dry_run=True).deleted.blobs == 1
     assert client.sweep(dry_run=False).deleted.blobs == 1
     assert [row.blob_key for row in client.page()] == [kept.blob_key]
-    damage(world.server.holdings.local.path_of(*key_of(kept)))
+    damage(world.server.stores.local.path_of(*key_of(kept)))
     (finding,) = client.verify("sales", deep=True).findings
     assert finding.blob_key == kept.blob_key
 

@@ -42,7 +42,7 @@ def test_nothing_is_sent_to_an_untrusted_server(url: str, tmp_path: Path, world:
             pytest.raises(InvalidInputError, match="LOCKGATE_BLOB_CA_FILE"),
         ):
             client.put(b"secret")
-    assert list(world.server.holdings.local.jobs()) == []
+    assert list(world.server.stores.local.jobs()) == []
 
 
 def test_tls_to_a_plain_server_and_plain_http_to_a_tls_server_both_fail(

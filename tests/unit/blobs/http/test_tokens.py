@@ -168,7 +168,7 @@ def test_a_token_grants_no_access_to_the_sets_of_other_jobs_or_of_the_server(
         with pytest.raises(AccessDeniedError, match="does not open"):
             sales.complete_set(upload_set)
     assert [blob.upload_set for blob in sales.page("sales")] == [""]
-    assert sum(1 for _ in world.server.holdings.local.blobs("sales")) == 1
+    assert sum(1 for _ in world.server.stores.local.blobs("sales")) == 1
     assert everybody.complete_set(of_flights) == 0
 
 

@@ -64,7 +64,7 @@ def test_the_older_version_is_deleted_as_soon_as_the_newer_one_is_visible(
         writer.publish()
     assert len([row for row in rows(world) if "version" in row.name]) == 1
     assert len(rows(world)) == 4
-    assert len(list(world.server.holdings.local.blobs("no_job"))) == 4
+    assert len(list(world.server.stores.local.blobs("no_job"))) == 4
 
 
 def test_many_small_parts_become_few(world: BlobWorld, file: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_log_lapses_and_is_swept(world: BlobWorld, file: Path) -> None:
     assert log_text(LogReader(world.server, LOG)) == "first\nsecond\n"
     world.clock.sleep(2.0)
     world.server.sweep(dry_run=False)
-    world.clock.sleep(world.server.holdings.retention_s)
+    world.clock.sleep(world.server.stores.retention_s)
     world.server.sweep(dry_run=False)
     assert rows(world) == []
 

@@ -37,7 +37,7 @@ def lose_versions(world: BlobWorld, patch: pytest.MonkeyPatch, *, after: bool) -
 
 
 def blobs_of(world: BlobWorld) -> int:
-    return len(list(world.server.holdings.local.blobs("no_job")))
+    return len(list(world.server.stores.local.blobs("no_job")))
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -27,8 +27,8 @@ from zipfile import BadZipFile, ZipFile
 from lockgate.storage_core.blobs.blob_protocol import ArtefactFile, Artefacts
 from lockgate.storage_core.blobs.cache.blob_cache import BlobCache
 from lockgate.storage_core.blobs.cache.extracted import Unpack
+from lockgate.storage_core.blobs.import_path import IMPORTS
 from lockgate.storage_core.blobs.keys import NO_JOB, BlobKey
-from lockgate.storage_core.blobs.libraries.import_path import IMPORTS
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.stores.os_errors import translated
@@ -61,7 +61,7 @@ class Unpacked:
 
 @dataclass(frozen=True)
 class Libraries:
-    """One set of a job's libraries, valid while it is held.
+    """One set of a job's libraries, valid while it is pinned.
 
     Attributes:
         folder: Folder of the set; sets of the same files share it.
@@ -93,18 +93,14 @@ NO_LIBRARIES: Final = Libraries(job_id=NO_JOB, folder=Path())
 
 
 class LibraryCache:
-    """Libraries in a cache of blobs.
-
-    Args:
-        cache: Cache that contains them; the caller closes it.
-    """
+    """Libraries in a cache of blobs."""
 
     def __init__(self, cache: BlobCache) -> None:
         self._cache = cache
 
     @contextmanager
-    def holding(self, artefacts: Artefacts) -> Iterator[Libraries]:
-        """Hold a job's libraries as files until the block ends; other artefacts are left out.
+    def pinned(self, artefacts: Artefacts) -> Iterator[Libraries]:
+        """Keep a job's libraries as files until the block ends; other artefacts are left out.
 
         Raises:
             InvalidInputError: A name cannot be on an import path, or an archive is not a zip.
@@ -114,27 +110,27 @@ class LibraryCache:
         """
         files = [file for file in artefacts.blobs if file.use == "library"]
         _check_names(files)
-        with ExitStack() as held:
+        with ExitStack() as stack:
             folder = self._cache.folder
             layout = _Layout(
                 folder.libraries(artefacts.job_id) / _set_of(files),
                 partial(folder.unpacked, artefacts.job_id),
             )
             for file in files:
-                blob = held.enter_context(self._cache.holding(artefacts.job_id, file.blob_key))
+                blob = stack.enter_context(self._cache.pinned(artefacts.job_id, file.blob_key))
                 layout.add(file, blob)
             layout.build()
             yield layout.libraries(artefacts.job_id)
 
     @contextmanager
     def importing(self, artefacts: Artefacts) -> Iterator[Libraries]:
-        """Hold a job's libraries on the import path of this process until the block ends; see `ImportPath`.
+        """Keep a job's libraries on the import path of this process until the block ends; see `ImportPath`.
 
         Raises:
             ConflictError: This thread is within a block of another set.
         """
         with (
-            self.holding(artefacts) as libraries,
+            self.pinned(artefacts) as libraries,
             IMPORTS.using(str(libraries.folder), libraries.import_path, libraries.names),
         ):
             yield libraries

@@ -31,7 +31,7 @@ class ImportPath(Forkable):
         self._users: list[int] = []
         self._path: Sequence[str] = ()
         self._names: Collection[str] = ()
-        self._displaced: dict[str, ModuleType] = {}
+        self._hidden: dict[str, ModuleType] = {}
         FORKS.register(self)
 
     @contextmanager
@@ -40,11 +40,6 @@ class ImportPath(Forkable):
 
         Modules already imported under a name of the set are removed from `sys.modules` for that time; modules
         imported from the set are removed after it. Blocks of the same set share it.
-
-        Args:
-            folder: Folder of the set, which identifies it.
-            path: Entries of `sys.path`.
-            names: Top-level modules and packages of the set.
 
         Raises:
             InvalidInputError: A name is taken by the standard library or this program.
@@ -84,7 +79,7 @@ class ImportPath(Forkable):
                 self._changed.notify_all()
 
     def _install(self) -> None:
-        self._displaced = {name: sys.modules.pop(name) for name in self._modules_of_set()}
+        self._hidden = {name: sys.modules.pop(name) for name in self._modules_of_set()}
         sys.path[:0] = self._path
         importlib.invalidate_caches()
 
@@ -95,8 +90,8 @@ class ImportPath(Forkable):
         for entry in list(sys.path_importer_cache):
             if entry.startswith(self._set + os.sep):
                 del sys.path_importer_cache[entry]
-        sys.modules.update(self._displaced)
-        self._displaced = {}
+        sys.modules.update(self._hidden)
+        self._hidden = {}
         importlib.invalidate_caches()
 
     def _modules_of_set(self) -> list[str]:

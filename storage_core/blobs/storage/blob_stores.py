@@ -25,13 +25,7 @@ OWNER: Final = ".journal"
 
 
 class StoreOwner:
-    """The journal that owns the stores of a blob server. Safe to use from several threads.
-
-    Args:
-        local: Local store.
-        ha: HA store; None: there is only the local store.
-        journal: Journal of this process.
-    """
+    """The journal that owns the stores of a blob server. Safe to use from several threads."""
 
     def __init__(self, local: LocalBlobs, ha: HaBlobs | None, journal: Journal) -> None:
         self._local = local
@@ -126,7 +120,7 @@ def _claim_ha(ha: HaBlobs, identity: str) -> str | None:
 
 
 @dataclass(frozen=True)
-class Holdings:
+class BlobStores:
     """Stores, journal and settings of a blob server.
 
     Attributes:

@@ -1,28 +1,40 @@
-"""Routes for upload sets, references and jobs, one for each call of the blob server."""
+"""Routes for sets, references, jobs and the sweep, one for each call of the blob server.
+
+A sweep reports its progress line by line, because it may take long.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import math
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from lockgate.storage_core.blobs.http import messages
 from lockgate.storage_core.blobs.http.access import ALL_JOBS
+from lockgate.storage_core.blobs.http.messages import LINES, SweepLine, SweepRequest
 from lockgate.storage_core.blobs.http.service import Service
 from lockgate.storage_core.blobs.keys import UploadSetId, check_blob_key, check_upload_set
 from lockgate.storage_core.blobs.registry.blob_rows import UploadSet
 from lockgate.storage_core.blobs.registry.queries import references_of
-from lockgate.storage_core.errors import AccessDeniedError
+from lockgate.storage_core.errors import AccessDeniedError, LockgateError
 from lockgate.storage_core.http.application import JsonResponse
+from lockgate.storage_core.http.problems import ErrorBody, body_of
 
 EMPTY: Final = messages.Empty()
+LOG: Final = logging.getLogger("lockgate.blobs")
+BEAT_S: Final = 1.0
+"""Time between two lines."""
 
 
-def reference_routes(service: Service) -> APIRouter:
+def call_routes(service: Service) -> APIRouter:
     """Return the routes."""
     calls = _Calls(service)
     blob = APIRouter(prefix="/jobs/{job_id}/blobs/{blob_key}", dependencies=[Depends(service.admit)])
@@ -47,6 +59,7 @@ def reference_routes(service: Service) -> APIRouter:
     without_job.add_api_route("/owners/drop", calls.drop_owner, methods=["POST"], name="drop_owner")
     all_jobs = APIRouter(dependencies=[Depends(service.admit_to_all)])
     all_jobs.add_api_route("/jobs", calls.jobs, methods=["GET"], name="jobs")
+    all_jobs.add_api_route("/sweep", calls.sweep, methods=["POST"], name="sweep")
     all_jobs.add_api_route("/blobs", calls.page, methods=["GET"], name="list_all")
     routes = APIRouter()
     for part in (blob, job, without_job, all_jobs):
@@ -172,6 +185,9 @@ class _Calls:
         )
         return JsonResponse(messages.Count(count))
 
+    async def sweep(self, request: Request) -> Response:
+        return _SweepResponse(self._service, await self._service.message(request, SweepRequest))
+
     async def _opened_jobs(
         self, request: Request, owner: str
     ) -> tuple[frozenset[str], AccessDeniedError | None]:
@@ -187,13 +203,13 @@ class _Calls:
 
 
 def _set_of(service: Service, upload_set: UploadSetId) -> UploadSet | None:
-    with service.server.holdings.journal.reading() as reading:
+    with service.server.stores.journal.reading() as reading:
         return reading.get(UploadSet, upload_set)
 
 
 def _now(service: Service, owner: str, jobs: frozenset[str]) -> float:
     """Return now, or the time of an owner's latest reference in these jobs if the clock was set back."""
-    with service.server.holdings.journal.reading() as reading:
+    with service.server.stores.journal.reading() as reading:
         found = references_of(reading, owner=owner) if jobs else ()
         taken_s = (reference.taken_s for reference in found if reference.job_id in jobs)
         return max([reading.now_s(), *taken_s])
@@ -201,5 +217,46 @@ def _now(service: Service, owner: str, jobs: frozenset[str]) -> float:
 
 def _jobs_of(service: Service, owner: str) -> set[str]:
     """Return the jobs of the blobs that an owner refers to."""
-    with service.server.holdings.journal.reading() as reading:
+    with service.server.stores.journal.reading() as reading:
         return {reference.job_id for reference in references_of(reading, owner=owner)}
+
+
+class _SweepResponse(Response):
+    """Sweeps, and sends the progress. The sweep continues if the client disconnects."""
+
+    def __init__(self, service: Service, request: SweepRequest) -> None:
+        super().__init__(media_type=LINES)
+        del self.headers["content-length"]
+        self._service = service
+        self._request = request
+        self._latest = SweepLine()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - of the base
+        """Sweep, and send lines until it ends."""
+        sweeping = asyncio.ensure_future(self._service.transfer(self._sweep))
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        while not (await asyncio.wait({sweeping}, timeout=BEAT_S))[0]:
+            await send(_body(self._latest, more=True))
+        await send(_body(await sweeping, more=False))
+
+    def _sweep(self) -> SweepLine:
+        try:
+            report = self._service.server.sweep(
+                dry_run=self._request.dry_run,
+                orphans=self._request.orphans,
+                progress=self._note_progress,
+            )
+        except LockgateError as error:
+            return SweepLine(error=body_of(error))
+        except Exception:
+            LOG.exception("the sweep failed part-way; what it deleted stays deleted")
+            message = "the sweep failed part-way; what it deleted stays deleted; see the blob server's log"
+            return SweepLine(error=ErrorBody("OutcomeUnknownError", message))
+        return SweepLine(report=report)
+
+    def _note_progress(self, step: str, done: int, total: int) -> None:
+        self._latest = SweepLine(step=step, done=done, total=total)
+
+
+def _body(line: SweepLine, *, more: bool) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": msgspec.json.encode(line) + b"\n", "more_body": more}

@@ -1,1 +1,0 @@
-"""A job's Python code and jars."""
