@@ -168,10 +168,6 @@ class Blobs(Protocol):
     def complete_set(self, upload_set: UploadSetId, *, request_id: str | None = None) -> int:
         """Stage all blobs of a set; submit the job within the retention interval.
 
-        Args:
-            upload_set: Set that `begin_set` returned.
-            request_id: Id of the call, the same in every retry.
-
         Returns:
             Number of blobs that this call staged. After a lost answer, pages of a large set that the first
             try staged do not count.
@@ -250,12 +246,7 @@ class Blobs(Protocol):
         """
 
     def jobs(self, job_id: str | None = None, *, after: str = "") -> Sequence[JobBlobs]:
-        """Return at most a thousand jobs with blobs or a submission, by name; empty after the last page.
-
-        Args:
-            job_id: Only this job.
-            after: Name of the last job of the previous page.
-        """
+        """Return at most a thousand jobs with blobs or a submission, by name; empty after the last page."""
 
     def references(
         self, *, job_id: str | None = None, blob_key: str | None = None, owner: str | None = None

@@ -44,12 +44,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimCheck:
-    """Offload and recall messages. Safe to use from several threads.
-
-    Args:
-        cache: Cache of this process; a retry on this machine finds the message there.
-        lapse_s: How long an unacknowledged message is kept.
-    """
+    """Offload and recall messages. Safe to use from several threads."""
 
     def __init__(self, cache: BlobCache, *, lapse_s: float) -> None:
         self._cache = cache

@@ -262,7 +262,7 @@ def metrics(
 ) -> None:
     """Serve the journal's metrics for Prometheus until stopped: entries, leases, safe mode, observers' lag.
 
-    Group sizes, write times, waits and fallbacks belong to each process, which records them in OpenTelemetry.
+    Group sizes, write times, waits and fallbacks are counted in each process.
     """
     from lockgate.storage_core.journal.metrics_endpoint import serve_metrics
 

@@ -81,12 +81,6 @@ class CacheFolder(Forkable):
     """Directory of a cache, shared by processes and threads. A fork has its own pins.
 
     The first process to open it verifies blobs that killed processes had in use, and deletes damaged ones.
-
-    Args:
-        path: Directory, created when needed.
-        limit_bytes: Size above which idle blobs are deleted, the longest idle first.
-        interval_s: Time for which a blob is kept after its last use.
-        clock: The machine's by default.
     """
 
     def __init__(

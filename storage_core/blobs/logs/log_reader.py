@@ -15,13 +15,7 @@ Get = Callable[[str, BlobKey], bytes]
 
 
 class LogReader:
-    """Reads a log that may be growing.
-
-    Args:
-        blobs: Blob server.
-        log: Name of the log.
-        get: Fetches the parts; from the blob server by default.
-    """
+    """Reads a log that may be growing."""
 
     def __init__(self, blobs: Blobs, log: Log, *, get: Get | None = None) -> None:
         self._blobs = blobs

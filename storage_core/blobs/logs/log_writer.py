@@ -48,15 +48,8 @@ class LogWriter:
 
     The writer continues what an earlier one has published, also in another process. On another machine, whose
     file has none of the earlier bytes, it appends that file's bytes. If the task returns to an earlier
-    machine, it does not publish bytes of the file there a second time.
-
-    Args:
-        blobs: Blob server.
-        log: Name of the log.
-        path: Path of the file.
-        file_name: Name of the file within the log.
-        lapse_s: Time after its last version when the log lapses; None: it is deleted with its job.
-        clock: The machine's by default.
+    machine, it does not publish its bytes a second time. The log lapses `lapse_s` after its last version;
+    with None, it is deleted with its job.
 
     Attributes:
         version: The newest published version.

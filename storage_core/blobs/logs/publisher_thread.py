@@ -17,13 +17,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class LogPublisher(Forkable):
-    """Publishes files while they grow. Safe to use from several threads; a fork publishes none of them.
-
-    Args:
-        open_writer: Returns the writer of a file's log; called before the file is first published.
-        every_s: Returns the interval in seconds; called when the thread starts.
-        clock: The machine's by default.
-    """
+    """Publishes files while they grow. Safe to use from several threads; a fork publishes none of them."""
 
     def __init__(
         self,

@@ -159,14 +159,7 @@ def blobs_of(
 def jobs_of(
     reading: Reading, job_id: str | None = None, *, after: str = "", limit: int = PAGE
 ) -> list[JobBlobs]:
-    """Return a page of the jobs that have blobs or were submitted, by name, including `no_job`.
-
-    Args:
-        reading: State of an observer or the primary.
-        job_id: Id of the job; None: all jobs.
-        after: Last job of the previous page.
-        limit: Maximum number of jobs.
-    """
+    """Return a page of the jobs that have blobs or were submitted, by name, including `no_job`."""
     named = [
         select(table.c.job_id).where(
             table.c.journal == reading.journal,

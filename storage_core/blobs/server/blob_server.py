@@ -66,13 +66,6 @@ class BlobServer:
 
     Use it as a context manager, or `close` it, which completes its upload set.
 
-    Args:
-        local: Local store; no other server uses it.
-        ha: HA store; None: there is only the local store.
-        journal: Journal of the blobs; the caller closes it.
-        retention_s: An unreferenced blob is kept for one to two of these intervals.
-        clock: Clock for lease renewals; by default the machine's.
-
     Attributes:
         stores: Stores and journal.
         sets: Upload sets.

@@ -40,13 +40,7 @@ class OpenUpload(msgspec.Struct, frozen=True):
 
 
 class HaBlobs:
-    """Blobs in a store that survives the loss of this machine.
-
-    Args:
-        store: Store, opened at the prefix of the blobs.
-        part_bytes: Part size; larger blobs are uploaded in parts.
-        parallelism: Concurrent calls for one blob.
-    """
+    """Blobs in a store that survives the loss of this machine."""
 
     def __init__(self, store: Store, *, part_bytes: int, parallelism: int) -> None:
         self.store = store

@@ -190,12 +190,7 @@ class LocalBlobs(Forkable):
             }
 
     def delete_listed(self, job_id: str, select: SelectBlobs) -> None:
-        """Delete the listed blobs of a job, and its folder if it is empty then.
-
-        Args:
-            job_id: Id of the job.
-            select: Called after the listing; foreign files are deleted in any case, links not followed.
-        """
+        """Delete the blobs of a job that `select` chooses, foreign files, and the folder if it is empty."""
         folder = self.path / check_blob_job(job_id)
         with translated("list", str(folder), changes=False), suppress(FileNotFoundError, NotADirectoryError):
             names = [path.name for path in folder.iterdir()]

@@ -64,13 +64,7 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Checkpoints:
-    """The checkpoints of one journal.
-
-    Args:
-        store: Store with conditional create.
-        journal: Name of the journal.
-        part_bytes: Part size of the upload of a larger snapshot.
-    """
+    """The checkpoints of one journal."""
 
     def __init__(self, store: Store, journal: str, *, part_bytes: int = _IN_MEMORY_BYTES) -> None:
         if not store.capabilities.conditional_create:

@@ -29,12 +29,7 @@ TICK_S: Final = 1e-6
 
 
 def lock_holders(journal: str, resources: Sequence[tuple[Any, ...]]) -> Statement:
-    """Return the statement that locks the rows of the holders of leases, on PostgreSQL.
-
-    Args:
-        journal: Name of the journal. The transaction holds its head's lock, so no lease gets another holder.
-        resources: Keys of the leases.
-    """
+    """Return the statement that locks the rows of the leases' holders, who stay: the head is locked."""
     given = bulk.parameters(journal, [LEASE.c.resource], resources)
     return Statement(_lock_holders(), given, keeps_plan=False)
 

@@ -241,4 +241,4 @@ def _load(names: tuple[str, ...]) -> Families:
 def _refuse_twice(what: str, names: Iterable[str]) -> None:
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
-        raise ValueError(f"families of entries have the same {what}: {', '.join(twice)}")
+        raise ValueError(f"entry families have the same {what}: {', '.join(twice)}")

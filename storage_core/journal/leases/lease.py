@@ -79,15 +79,6 @@ class Leases:
     ) -> Stamp:
         """Take a lease and return its new stamp, which is greater than every earlier holder's.
 
-        Args:
-            resource: Resource to write.
-            holder: Name of the holder, which renews the lease.
-            purpose: Determines the states from which it may be taken: see `TAKES`.
-            soft_s: Without a renewal for this long, it is late.
-            hard_s: Without a renewal for this long, recovery may start.
-            detail: Description of the holder.
-            seen: The lapsed lease that is recovered (`LeaseView.lapses_in_s` is 0).
-
         Raises:
             LeaseHeldError: Its state does not allow this purpose.
             SafeModeError: The journal is in safe mode, and the purpose is to recover.
@@ -183,13 +174,7 @@ class Leases:
 def overdue_leases(reading: Reading, now_s: float, within_s: float) -> Iterator[Lease]:
     """Yield the leases that may have lapsed by the wall clock (`is_overdue`), and free ones, as a stream.
 
-    Indexes find them: live leases of live holders are not read.
-
-    Args:
-        reading: State of the primary.
-        now_s: Time of the database's clock.
-        within_s: Leases of a holder that has renewed in this time are not read, even if their limit is
-            shorter: they are found later.
+    Indexes find them: leases of a holder that has renewed within `within_s` are not read.
     """
     leases = select(*columns_of(Lease)).where(LEASE.c.journal == reading.journal)
     for query in (

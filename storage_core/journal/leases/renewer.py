@@ -30,11 +30,6 @@ class Renewer(Forkable):
 
     A forked process is a new holder without leases: if it renewed its parent's, they would outlive the
     parent.
-
-    Args:
-        renew: Renews leases: `Leases.renew`, or a call of a service.
-        every_s: Interval between renewals.
-        clock: Used for waiting; the machine's by default.
     """
 
     def __init__(self, renew: Renew, *, every_s: float, clock: Clock | None = None) -> None:

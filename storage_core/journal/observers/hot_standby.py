@@ -75,14 +75,7 @@ def read_at_least(
     *,
     serves: ColumnElement[bool] | None = None,
 ) -> Iterator[tuple[Reading, Stamp]]:
-    """Yield one state that includes these stamps, and its own stamp.
-
-    Args:
-        database: Database of the primary or of an observer.
-        journal: Name of the journal.
-        identity: Identity of the client's journal.
-        stamps: Stamps that the client has seen.
-        serves: Condition, in the same statement, that the database still has the role the client expects.
+    """Yield one state that includes these stamps, and its own stamp, while the database still serves so.
 
     Raises:
         BehindError: The state does not include them; nothing was read.

@@ -1,4 +1,4 @@
-"""A family of entries that only tests register: it counts the resources that have ended."""
+"""An entry family that only tests register: it counts the resources that have ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registered families of entries are created, versioned, refused by name, and notified of events."""
+"""Registered entry families are created, versioned, refused by name, and notified of events."""
 
 from __future__ import annotations
 

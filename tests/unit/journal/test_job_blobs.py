@@ -136,14 +136,6 @@ def test_a_new_driver_references_the_blobs_of_its_setup_once(
     assert not is_staged(timed_journal, scratch)
 
 
-def test_the_same_driver_recorded_again_releases_nothing(timed_journal: Journal) -> None:
-    scratch = uploaded(timed_journal, guarantee="recreatable")
-    set_up(timed_journal, scratch)
-    timed_journal.apply(job_record("committing", attempt=""))
-    timed_journal.apply(job_record("open", attempt="run-1"))
-    assert owners(timed_journal, scratch) == {"job"}
-
-
 def test_a_late_record_of_an_older_job_ends_no_blobs_of_the_newer_job_of_the_same_id(
     timed_journal: Journal,
 ) -> None:
@@ -184,14 +176,6 @@ def test_a_job_does_not_accept_blobs_uploaded_for_another(timed_journal: Journal
     set_up(timed_journal, key)
     with pytest.raises(ConflictError, match="belong to job sales-g1 at s3://lake/sales"):
         timed_journal.apply(submission(key, commit_job="sales-g2"))
-    timed_journal.apply(job_record("failed"))
-    assert is_final(timed_journal)
-
-
-def test_a_submission_without_a_commit_job_keeps_the_known_one(timed_journal: Journal) -> None:
-    key = uploaded(timed_journal)
-    set_up(timed_journal, key)
-    timed_journal.apply(SubmitBlobJob(job_id=UPLOAD, blob_keys=(key,)))
     timed_journal.apply(job_record("failed"))
     assert is_final(timed_journal)
 

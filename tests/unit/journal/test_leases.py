@@ -13,7 +13,6 @@ from lockgate.storage_core.journal.entries.lease_entries import (
     TAKES,
     DropLease,
     Purpose,
-    Standing,
     TakeLease,
 )
 from lockgate.storage_core.journal.leases import renewal
@@ -225,16 +224,6 @@ def test_a_holder_learns_why_a_lease_that_no_other_holder_acquired_is_lost(lease
     assert "is lost: it was given back; stop" in lease.renew()[lease.name]
 
 
-def test_a_former_holder_learns_who_holds_its_lease_now(lease: Resource) -> None:
-    hard(lease)
-    died, holder = lease.stamp, lease.holder
-    newer = lease.take("recoverer", "recover")
-
-    words = lease.leases.renew(holder, {lease.name: died})[lease.name]
-
-    assert f"stamp {died} is lost: it is recovering by recoverer since stamp {newer}" in words
-
-
 def test_a_dead_recovery_is_recovered_with_a_new_stamp_and_fenced(lease: Resource) -> None:
     recovering_and_dead(lease)
     died = lease.stamp
@@ -255,19 +244,6 @@ def test_one_renewal_renews_all_leases_of_its_holder_and_none_of_another(
     assert leases.renew("me", mine) == {}
     assert lease_states(leases.journal) == {"a": HELD, "b": HELD, "left to lapse": SOFT, "of another": SOFT}
     assert left < other
-
-
-def test_a_renewal_of_many_leases_reports_only_the_lost_ones(leases: Leases, clock: ManualClock) -> None:
-    kept = Resource(leases, "kept", clock)
-    lost = Resource(leases, "lost", clock)
-    for lease in (kept, lost):
-        lease.take("first")
-    mine = {"kept": kept.stamp, "lost": lost.stamp, "never": Stamp(1, 1)}
-    lost.take("second", "take over")
-    words = leases.renew("first", mine)
-    assert sorted(words) == ["lost", "never"]
-    assert "held by second" in words["lost"]
-    assert "it does not exist" in words["never"]
 
 
 def test_a_holder_that_acquired_its_lease_again_is_fenced_at_the_old_stamp(lease: Resource) -> None:
@@ -314,11 +290,3 @@ def test_only_a_free_lease_is_dropped(lease: Resource, timed_journal: Journal) -
     timed_journal.apply(DropLease(resource=lease.name))
     assert lease.leases.look(lease.name) is None
     timed_journal.apply(DropLease(resource=lease.name))
-
-
-def test_a_suspended_lease_that_is_taken_over_loses_its_deadline(lease: Resource) -> None:
-    suspended(lease)
-    lease.take("second", "take over")
-    view = lease.leases.look(lease.name)
-    assert view is not None
-    assert (view.lease.standing, view.lease.suspended_until_s) == (Standing.HELD, None)

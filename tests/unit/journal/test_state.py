@@ -281,21 +281,6 @@ def test_spans_read_late_include_earlier_changes() -> None:
     assert rows.questions == 1
 
 
-def test_the_existence_of_a_row_is_queried_without_reading_all_rows() -> None:
-    names = [f"c{number}" for number in range(50)]
-    rows = Memory(*map(claim, names))
-    state = State(rows)
-    assert state.has(Claim, store="s3://lake")
-    assert rows.answered == 1
-    for name in names:
-        assert state.has(Claim, store="s3://lake")
-        state.delete(claim(name))
-    assert not state.has(Claim, store="s3://lake")
-    state.put(claim("new", "body"))
-    assert state.has(Claim, body="body")
-    assert not state.has(Claim, body="other")
-
-
 def test_a_job_is_forgotten_without_reading_its_remaining_blobs() -> None:
     ended = BlobJob(job_id="j", destination="", commit_job="", submitted_s=0.0, final_s=1.0)
     rows = Memory(ended, *(blob(f"k{number}") for number in range(50)))

@@ -66,17 +66,6 @@ def test_two_restores_never_share_an_epoch(journals: JournalWorld) -> None:
     assert (first.stamp, second.stamp) == (Stamp(1000, 13), Stamp(2000, 13))
 
 
-def test_writes_continue_in_the_new_epoch_without_a_gap(journals: JournalWorld) -> None:
-    journals.live(1)
-    journals.checkpoint()
-    journals.restore()
-
-    assert journals.apply(take("z"), url=journals.spare_url) == [Stamp(1000, 14)]
-
-    journals.checkpoint(journals.spare_url)
-    assert journals.verify(journals.spare_url).findings == ()
-
-
 def test_a_restore_refuses_a_database_that_holds_newer_data(journals: JournalWorld) -> None:
     journals.live(1)
     journals.checkpoint()
@@ -125,15 +114,6 @@ def test_a_restore_refuses_entries_with_a_gap(journals: JournalWorld) -> None:
         journals.restore(with_entries=True)
 
     assert journals.rows(journals.spare_url)["lease"] == []
-
-
-def test_a_restore_refuses_the_entries_of_another_journal(journals: JournalWorld) -> None:
-    journals.live(1)
-    journals.checkpoint()
-    journals.run_sql("UPDATE head SET identity = 'another'")
-
-    with pytest.raises(MalformedJournalError, match="holds another"):
-        journals.restore(with_entries=True)
 
 
 def test_a_restore_refuses_the_snapshot_of_another_journal(journals: JournalWorld) -> None:

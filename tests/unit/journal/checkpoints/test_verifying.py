@@ -172,18 +172,6 @@ def test_some_of_many_differing_rows_are_named_and_the_rest_are_counted(journals
     assert found.findings[-1] == "the tables: 30 more rows differ"
 
 
-def test_rows_with_one_key_in_two_journals_of_a_database_are_verified_separately(
-    journals: JournalWorld,
-) -> None:
-    journals.live()
-    journals.run_sql(
-        "INSERT INTO claim (journal, store, name, body, claimed_s) "
-        "SELECT 'other', store, name, 'BBBB', claimed_s FROM claim"
-    )
-
-    assert journals.verify().findings == ()
-
-
 @pytest.mark.soak
 def test_verifying_a_journal_of_many_rows_needs_no_more_memory_than_one_of_few(tmp_path: Path) -> None:
     journals = JournalWorld(tmp_path, f"sqlite:///{tmp_path / 'journal.db'}", "")

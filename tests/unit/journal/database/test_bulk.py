@@ -53,15 +53,6 @@ def test_texts_numbers_and_nulls_are_read_back_exactly(journal: Journal) -> None
     assert sorted(found, key=lambda row: row.key) == sorted(rows, key=lambda row: row.key)
 
 
-def test_a_row_replaces_the_row_with_its_key_and_can_be_removed(journal: Journal) -> None:
-    put(journal, [lease("a", detail="old"), lease("b", detail="old")])
-    put(journal, [lease("a", detail="new"), lease("c")])
-    with journal.database.write() as connection:
-        SqlRows(connection, journal.name).write({(Lease, ("b",)): None, (Lease, ("absent",)): None})
-    with journal.reading() as reading:
-        assert [(row.resource, row.detail) for row in reading.where(Lease, {})] == [("a", "new"), ("c", "")]
-
-
 def test_more_rows_than_one_statement_can_name_are_found_and_removed_in_one_call(journal: Journal) -> None:
     rows: list[Row] = [lease(f"{number:05d}") for number in range(5000)]
     put(journal, rows)

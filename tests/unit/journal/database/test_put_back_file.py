@@ -188,16 +188,6 @@ def test_a_side_file_that_cannot_be_written_is_reported_once_and_stops_nothing(
     assert caplog.records[0].levelno == logging.WARNING
 
 
-def test_processes_that_record_in_another_order_lose_nothing(path: Path) -> None:
-    with opened(path) as journal:
-        journal.apply(take("a"))
-        journal.apply(take("b"))
-        recorded = journal.acknowledged
-        assert recorded is not None
-        recorded.record(journal.identity, Stamp(1, 1))  # a slow process
-        assert recorded.newest(journal.identity) == Stamp(1, 2)
-
-
 def test_another_journal_in_its_place_is_not_taken_for_a_copy(path: Path) -> None:
     write(path, "a", "b")
     path.unlink()

@@ -51,12 +51,6 @@ def test_a_directory_is_refused_and_not_changed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_path_below_a_regular_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(JournalUnavailableError, match="the file's directory exists and is writable"):
-        open_journal(f"sqlite:///{tmp_path}/file/journal.db")
-
-
 def test_a_file_that_is_not_sqlite_is_refused_and_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     path.write_bytes(b"not a database, and longer than a header of SQLite is\n" * 100)
@@ -114,15 +108,6 @@ def test_a_read_only_file_is_reported_and_not_changed(open_dir: Path) -> None:
     with as_another_user(), pytest.raises(JournalUnavailableError, match="writable for this user"):
         open_journal(f"sqlite:///{path}").apply(take("a"))
     assert path.read_bytes() == before
-
-
-def test_a_read_only_directory_is_reported(open_dir: Path) -> None:
-    open_dir.chmod(0o555)
-    with as_another_user(), pytest.raises(JournalUnavailableError, match="writable for this user"):
-        open_journal(f"sqlite:///{open_dir}/below/journal.db")
-    with as_another_user(), pytest.raises(JournalUnavailableError, match="writable for this user"):
-        open_journal(f"sqlite:///{open_dir}/journal.db")
-    assert list(open_dir.iterdir()) == []
 
 
 def test_a_disk_that_becomes_read_only_is_reported_and_nothing_is_written(tmp_path: Path) -> None:

@@ -39,14 +39,6 @@ def test_a_process_injects_the_stamp_it_wrote_under_the_journals_name_and_identi
     assert inject() == {AT_LEAST_HEADER: f"main@{journal.identity}={stamp}"}
 
 
-def test_an_extracted_stamp_of_an_open_journal_counts_at_once_and_only_grows(here: Settings) -> None:
-    journal = opened(here)
-    take(journal)
-    extract(at_least(journal, "1.7"))
-    extract(at_least(journal, "1.3"))
-    assert journal.seen == Stamp(1, 7)
-
-
 def test_a_stamp_extracted_before_the_journal_opens_is_passed_on_and_counts_once_it_is_open(
     here: Settings,
 ) -> None:

@@ -46,16 +46,6 @@ def test_a_token_is_extracted_from_headers_in_any_case(name: str) -> None:
     assert SessionToken.from_headers(headers) == SessionToken.parse("main=3.512")
 
 
-def test_seen_stamps_only_grow_until_a_read_replaces_them() -> None:
-    seen = SeenStamps(ManualClock())
-    for stamp in (Stamp(1, 5), Stamp(1, 3), Stamp(2, 6)):
-        seen.add(stamp)
-    assert seen.stamps == (Stamp(1, 5), Stamp(2, 6))
-    assert seen.newest == Stamp(2, 6)
-    seen.replace(seen.stamps, Stamp(2, 9))
-    assert seen.stamps == (Stamp(2, 9),)
-
-
 def test_stamps_seen_meanwhile_by_another_thread_are_not_discarded() -> None:
     seen = SeenStamps(ManualClock())
     seen.add(Stamp(1, 5))
