@@ -143,11 +143,7 @@ class ClaimCheck:
 
 
 def configured_claim_check(settings: Settings) -> ClaimCheck | None:
-    """Return the `ClaimCheck` of this process; None, with one warning, if the settings allow no blobs.
-
-    Args:
-        settings: `message_lapse_s` and the settings of `configured_cache`.
-    """
+    """Return the `ClaimCheck` of this process; None, with one warning, if the settings allow no blobs."""
     if settings.has_journal or settings.blob_server_url is not None:
         return ClaimCheck(configured_cache(settings), lapse_s=settings.message_lapse_s)
     global _is_warned  # noqa: PLW0603 - once a process

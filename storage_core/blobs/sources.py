@@ -15,12 +15,7 @@ CHUNK: Final = 1024 * 1024
 
 
 class ObservedFile:
-    """A file that reports how much of it was read.
-
-    Args:
-        path: Path of the file.
-        on_read: Called with the size of each piece read, again if the file is read again.
-    """
+    """A file that reports how much of it was read."""
 
     def __init__(self, path: Path, on_read: Callable[[int], None]) -> None:
         self.path = path

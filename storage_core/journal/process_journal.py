@@ -42,10 +42,6 @@ def configured_journal(settings: Settings, clock: Clock | None = None) -> Journa
 
     It is shared and stays open: callers do not close it. A forked process opens its own.
 
-    Args:
-        settings: Uses `journal_url` and `journal`; the default URL is an SQLite file in `home`.
-        clock: Replaces the database's clock, for tests.
-
     Raises:
         InvalidInputError: The URL is invalid.
         JournalVersionError: The database has another version than this program.

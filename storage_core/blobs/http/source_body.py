@@ -13,12 +13,7 @@ class SourceError(Exception):
 
 
 class SourceBody:
-    """Bytes of a source, from the beginning in each iteration.
-
-    Args:
-        source: Bytes, a file, or pieces; an iterator can be read only once.
-        digest: SHA-256 that the bytes must have, in hexadecimal. The server compares it, so it is not
-            computed here.
+    """Bytes of a source, from the beginning in each iteration; a given digest is compared by the server.
 
     Attributes:
         size_bytes: Size of the source, None if it is unknown before its end.

@@ -31,11 +31,6 @@ class LogReader:
 
         If a part was merged into another since, its bytes are read from that.
 
-        Args:
-            version: Version of the log.
-            begins: First byte of the range; a negative value means the first byte of the version.
-            ends: Byte after the last of the range; None: the end of the version.
-
         Raises:
             ObjectNotFoundError: The log has lapsed, or was rotated.
             CorruptBlobError: The only copy of a part is damaged, or shorter than the version records.

@@ -54,14 +54,12 @@ class SubmitBlobJob(Op, frozen=True, tag="submit-blob-job"):
     commit_job: str = ""
 
     def touches(self) -> Iterable[Key]:
-        """Yield the job, its blobs and its references."""
         yield BlobJob, (self.job_id,)
         for blob_key in self.blob_keys:
             yield Blob, (self.job_id, blob_key)
             yield Reference, (self.job_id, blob_key, JOB_OWNER)
 
     def announces(self) -> Iterable[Event]:
-        """Return the use of the commit job."""
         return [self._used] if self.commit_job else []
 
     def fold(self, state: State, moment: Moment) -> None:
@@ -113,7 +111,6 @@ class TakeReference(Op, frozen=True, tag="take-reference"):
     lapse_s: float | None = None
 
     def touches(self) -> Iterable[Key]:
-        """Return the reference, the blob and its job."""
         return [
             (Reference, (self.job_id, self.blob_key, self.owner)),
             (Blob, (self.job_id, self.blob_key)),
@@ -136,14 +133,12 @@ class DropReference(Op, frozen=True, tag="drop-reference"):
     owner: str
 
     def touches(self) -> Iterable[Key]:
-        """Name the reference and the blob."""
         return [
             (Reference, (self.job_id, self.blob_key, self.owner)),
             (Blob, (self.job_id, self.blob_key)),
         ]
 
     def spans(self) -> Iterable[Span]:
-        """Name the references to the blob."""
         return [prefix(Reference, self.job_id, self.blob_key)]
 
     def fold(self, state: State, moment: Moment) -> bool:
@@ -190,12 +185,10 @@ class FailBlobJob(Op, frozen=True, tag="fail-blob-job"):
     stamp: Stamp | None = None
 
     def touches(self) -> Iterable[Key]:
-        """Name the blobs and the lease that is compared."""
         blobs: list[Key] = [(Blob, (self.job_id, blob_key)) for blob_key in self.blob_keys]
         return blobs if self.stamp is None else [*blobs, (Lease, (self.resource,))]
 
     def spans(self) -> Iterable[Span]:
-        """Name the references to the blobs."""
         return [prefix(Reference, self.job_id, blob_key) for blob_key in self.blob_keys]
 
     def fold(self, state: State, moment: Moment) -> int:
@@ -216,7 +209,6 @@ class FinishBlobJob(Op, frozen=True, tag="finish-blob-job"):
     job_id: str
 
     def touches(self) -> Iterable[Key]:
-        """Name the job."""
         return [(BlobJob, (self.job_id,))]
 
     def fold(self, state: State, moment: Moment) -> None:

@@ -33,7 +33,6 @@ class AdoptBlob(Op, frozen=True, tag="adopt-blob"):
     size_bytes: int
 
     def touches(self) -> Iterable[Key]:
-        """Return the blob and its upload set."""
         return [(Blob, (self.job_id, self.blob_key)), (UploadSet, (self.upload_set,))]
 
     def fold(self, state: State, moment: Moment) -> bool:
@@ -65,11 +64,9 @@ class _Removal(Op, frozen=True):
     blob_key: str
 
     def touches(self) -> Iterable[Key]:
-        """Return the blob and its job."""
         return [(Blob, (self.job_id, self.blob_key)), (BlobJob, (self.job_id,))]
 
     def spans(self) -> Iterable[Span]:
-        """Return the references to the blob."""
         return [prefix(Reference, self.job_id, self.blob_key)]
 
 
@@ -108,7 +105,6 @@ class RestageBlob(Op, frozen=True, tag="restage-blob"):
     blob_key: str
 
     def touches(self) -> Iterable[Key]:
-        """Return the blob."""
         return [(Blob, (self.job_id, self.blob_key))]
 
     def fold(self, state: State, moment: Moment) -> None:
@@ -147,7 +143,6 @@ class ForgetBlobJob(Op, frozen=True, tag="forget-blob-job"):
     final_for_s: float
 
     def touches(self) -> Iterable[Key]:
-        """Return the job."""
         return [(BlobJob, (self.job_id,))]
 
     def fold(self, state: State, moment: Moment) -> bool:

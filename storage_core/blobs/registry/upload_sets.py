@@ -44,7 +44,6 @@ class BeginUpload(Op, frozen=True, tag="begin-upload"):
     job_id: str = ""
 
     def touches(self) -> Iterable[Key]:
-        """Return the set and its job."""
         return [(UploadSet, (self.upload_set,)), (BlobJob, (self.job_id,))]
 
     def fold(self, state: State, moment: Moment) -> None:
@@ -77,7 +76,6 @@ class PutBlob(Op, frozen=True, tag="put-blob"):
     lapse_s: float | None = None
 
     def touches(self) -> Iterable[Key]:
-        """Return the blob, its set, its job and its references."""
         return [
             (Blob, (self.job_id, self.blob_key)),
             (UploadSet, (self.upload_set,)),
@@ -134,7 +132,6 @@ class _Closing(Op, frozen=True):
     upload_set: str
 
     def touches(self) -> Iterable[Key]:
-        """Return the set and its lease."""
         return [(UploadSet, (self.upload_set,)), (Lease, (upload_resource(self.upload_set),))]
 
     def _close(self, state: State, moment: Moment) -> int:
@@ -162,11 +159,9 @@ class StageUploaded(Op, frozen=True, tag="stage-uploaded"):
     blob_keys: tuple[str, ...]
 
     def touches(self) -> Iterable[Key]:
-        """Return the blobs."""
         return [(Blob, (self.job_id, blob_key)) for blob_key in self.blob_keys]
 
     def spans(self) -> Iterable[Span]:
-        """Return the references to the blobs."""
         return [prefix(Reference, self.job_id, blob_key) for blob_key in self.blob_keys]
 
     def fold(self, state: State, moment: Moment) -> int:
@@ -202,11 +197,9 @@ class AbandonUpload(_Closing, frozen=True, tag="abandon-upload"):
     page: tuple[tuple[str, str], ...] = ()
 
     def touches(self) -> Iterable[Key]:
-        """Return the set, its lease and the blobs of the page."""
         return [*super().touches(), *((Blob, key) for key in self.page)]
 
     def spans(self) -> Iterable[Span]:
-        """Return the references to the blobs of the page."""
         return [prefix(Reference, *key) for key in self.page]
 
     def fold(self, state: State, moment: Moment) -> int:

@@ -98,11 +98,7 @@ class LocalBlobs(Forkable):
     def place(self, incoming: IncomingFile, job_id: str, blob_key: BlobKey, *, is_copy: bool = False) -> Path:
         """Move a complete file to its blob's path; return the path.
 
-        Args:
-            incoming: The file.
-            job_id: Job of the blob.
-            blob_key: Key of the blob.
-            is_copy: Whether there is another copy. It is then not synced: its hash reveals damage by a crash.
+        A copy of another is not synced: its hash reveals damage by a crash.
 
         Raises:
             CorruptBlobError: Its bytes do not have the key's hash.

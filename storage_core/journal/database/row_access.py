@@ -73,14 +73,7 @@ class SqlRows:
         limit: int | None = None,
         after: tuple[Any, ...] | None = None,
     ) -> Sequence[R]:
-        """Return the rows whose columns have these values, by key.
-
-        Args:
-            kind: Kind of the rows.
-            columns: Values by column name; empty: all rows.
-            limit: Maximum number of rows.
-            after: Key after which to begin; the primary key's index finds it.
-        """
+        """Return the rows whose columns have these values, by key."""
         table = table_of(kind)
         query = select(*columns_of(kind)).where(
             table.c.journal == self.journal, *(table.c[name] == value for name, value in columns.items())

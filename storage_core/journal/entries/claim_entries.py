@@ -43,7 +43,6 @@ class ClaimName(Op, frozen=True, tag="claim-name"):
     body: str
 
     def touches(self) -> Iterable[Key]:
-        """Return the claim."""
         return [(Claim, (self.store, self.name))]
 
     def fold(self, state: State, moment: Moment) -> None:
@@ -70,7 +69,6 @@ class ReleaseName(Op, frozen=True, tag="release-name"):
         return cls(store=claim.store, name=claim.name, body_sha256=_sha256(claim.body))
 
     def touches(self) -> Iterable[Key]:
-        """Return the claim."""
         return [(Claim, (self.store, self.name))]
 
     def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base

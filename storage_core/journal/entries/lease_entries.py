@@ -144,11 +144,6 @@ def state_for(seen: Seen | None, lease: Lease, at_s: float) -> LeaseState:
     """Return a lease's state for an entry that ends it; its time does not count if it was seen to lapse.
 
     Renewals only increase `renewed_s`, so a replay, which does not know them, accepts what was accepted.
-
-    Args:
-        seen: The lease as the writer of the entry has seen it lapse; None: the journal's clock alone decides.
-        lease: The lease.
-        at_s: Time of the database's clock.
     """
     if seen is None or lease.standing in {Standing.FREE, Standing.SUSPENDED}:
         return state_of(lease, at_s)
@@ -301,7 +296,6 @@ class RearmLeases(Op, frozen=True, tag="rearm-leases"):
     resources: tuple[str, ...]
 
     def touches(self) -> Iterable[Key]:
-        """Return the leases."""
         return [(Lease, (resource,)) for resource in self.resources]
 
     def fold(self, state: State, moment: Moment) -> int:

@@ -101,10 +101,6 @@ class Leases:
         A lease that no other holder has taken is renewed however late: the clock may have jumped. A recovery
         that is about to take it notices the renewal (`TakeLease.seen`).
 
-        Args:
-            holder: Name under which they were taken.
-            held: Stamps with which they were taken, by resource. Its other leases are not renewed.
-
         Raises:
             StateLostError: The database was replaced; nothing was renewed.
         """
