@@ -79,7 +79,7 @@ def job(world: World, how: str) -> None:
     delete_ended(handle["job_id"], world.settings, clock=world.clock)
 
 
-def settled(snapshot: Snapshot, ran: World) -> tuple[bool, int]:
+def recovered(snapshot: Snapshot, ran: World) -> tuple[bool, int]:
     """Sweep, recover and sweep again; return whether the job is published and the blobs of a live job."""
     close_journals()  # the process is dead
     world, where = snapshot.move_to(ran), snapshot.points[0]
@@ -106,7 +106,7 @@ def test_a_crash_at_any_call_of_a_job_with_artefacts_loses_no_live_blob_and_leav
     live: set[int] = set()
     points: list[str] = []
     for snapshot in snapshots_of(world, lambda: job(world, how), tmp_path / "snapshots"):
-        is_there, blobs = settled(snapshot, world)
+        is_there, blobs = recovered(snapshot, world)
         there.append(is_there)
         live.add(blobs)
         points += snapshot.points
@@ -131,7 +131,7 @@ def test_a_crash_of_a_set_up_that_comes_too_late_leaves_nothing(
             world.open_job("etl", artefacts=handle)
 
     for snapshot in snapshots_of(world, set_up, tmp_path / "snapshots"):
-        assert settled(snapshot, world) == (False, 0)
+        assert recovered(snapshot, world) == (False, 0)
     assert world.attach("etl-g1").phase() is JobPhase.FAILED
 
 

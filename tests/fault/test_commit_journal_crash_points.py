@@ -50,7 +50,7 @@ def published(root: Path) -> World:
     return world
 
 
-def settled(snapshot: Snapshot, ran: World, mode: str) -> bool:
+def recovered(snapshot: Snapshot, ran: World, mode: str) -> bool:
     """Recover, check the destination and the registry, and return whether the job is published."""
     close_journals()  # the process is dead
     world, where = snapshot.move_to(ran), snapshot.points[0]
@@ -83,7 +83,7 @@ def test_a_crash_at_any_store_or_journal_call_leaves_all_or_nothing_and_a_correc
     outcomes: list[bool] = []
     points: list[str] = []
     for snapshot in snapshots_of(world, lambda: job(world, mode), tmp_path / "snapshots"):
-        outcomes += [settled(snapshot, world, mode)] * len(snapshot.points)
+        outcomes += [recovered(snapshot, world, mode)] * len(snapshot.points)
         points += snapshot.points
     of_journal = [point for point in points if ".journal-" in point]
     summarise(
@@ -102,7 +102,7 @@ def test_a_crash_of_a_job_that_is_rolled_back_leaves_nothing_of_it_and_a_correct
     world = next(worlds)
     run = snapshots_of(world, lambda: job_taken_back(world, "magic", how), tmp_path / "snapshots")
     for snapshot in run:
-        assert not settled(snapshot, world, "replace"), snapshot.points[0]
+        assert not recovered(snapshot, world, "replace"), snapshot.points[0]
     assert world.attach("new-g1").phase() is JobPhase.FAILED
 
 
@@ -116,7 +116,7 @@ def test_a_crash_during_recovery_is_recovered(
         close_journals()
         found = one_by_one(first.move_to(world))
         for second in snapshots_of(found, found.recover, tmp_path / "again"):
-            settled(second, found, "replace")
+            recovered(second, found, "replace")
             pairs += len(second.points)
     summarise(f"replace: {pairs} pairs of crashes")
     assert pairs > 100

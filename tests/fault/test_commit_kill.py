@@ -72,8 +72,8 @@ def test_a_driver_killed_before_the_decision_leaves_the_destination_as_it_was(
 ) -> None:
     assert drive(world, mode, UNDONE[when]) == -signal.SIGKILL
     assert world.visible() == OLD
-    (settled,) = world.recover()
-    assert settled.ended is JobPhase.FAILED
+    (recovered,) = world.recover()
+    assert recovered.ended is JobPhase.FAILED
     assert world.visible() == OLD
     assert world.live() == world.keys()
     assert world.open_uploads() == []
@@ -84,10 +84,10 @@ def test_a_driver_killed_after_the_decision_is_finished_by_recovery(
     world: World, when: str, mode: str
 ) -> None:
     assert drive(world, mode, PUBLISHED[when]) == -signal.SIGKILL
-    (settled,) = world.recover()
-    assert settled.ended is JobPhase.COMMITTED
-    assert settled.receipt is not None
-    assert settled.receipt.files == len(NEW)
+    (recovered,) = world.recover()
+    assert recovered.ended is JobPhase.COMMITTED
+    assert recovered.receipt is not None
+    assert recovered.receipt.files == len(NEW)
     wanted = NEW if mode == "replace" else {**OLD, **NEW} | NEW
     seen = world.visible()
     if mode == "append":

@@ -56,8 +56,8 @@ def test_a_log_reader_sees_the_old_or_the_new_table_whenever_the_driver_dies(wor
         assert reader.catch_up() == {OLD}
         assert drive(world, Death(at_point={**BEFORE, **AFTER}[when])) == KILLED
         assert reader.catch_up() == {OLD if when in BEFORE else NEW}
-        (settled,) = world.recover()
-        assert settled.ended is JobPhase.COMMITTED
+        (recovered,) = world.recover()
+        assert recovered.ended is JobPhase.COMMITTED
         assert reader.catch_up() == {NEW}
     versions = [seen.digest for seen in reader.seen]
     assert versions == sorted(versions, key=[OLD, NEW].index)  # no other state, and no switch back
@@ -71,8 +71,8 @@ def test_with_retention_no_file_is_deleted_during_a_read(world: World, when: str
         reader.catch_up()
         death = Death(at_point={**BEFORE, **AFTER}[when])
         assert drive(world, death, retention_s=30 * DAY) == KILLED
-        (settled,) = world.recover()
-        assert settled.ended is JobPhase.COMMITTED
+        (recovered,) = world.recover()
+        assert recovered.ended is JobPhase.COMMITTED
         assert reader.catch_up() == {NEW}
         assert {seen.digest for seen in reader.seen} <= {OLD, NEW}
         assert sum(seen.retries for seen in reader.seen) == 0

@@ -43,7 +43,7 @@ def _decided(world: World, process: Process) -> Process:
         # Without the rule, the replaced files are removed first; `remove` continues with the completions.
         return process._replace(step=Step.REMOVE)
     if Rule.FILES_BEFORE_OUTCOME in world.dropped:
-        # Without the rule, the outcome is written first; `settle` ends with the deletions.
+        # Without the rule, the outcome is written first; `resolve` ends with the deletions.
         return process._replace(step=Step.END_TURN)
     return process._replace(step=Step.COMPLETE)
 
@@ -55,24 +55,24 @@ def _deaf_to_passing(store: Store, job: Job) -> JobPhase:
 
 
 def complete(world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Complete one upload; an unclear response is settled by a read. Source: `complete`."""
-    settling = process._replace(step=Step.SETTLE)
+    """Complete one upload; an unclear response is resolved by a read. Source: `complete`."""
+    resolving = process._replace(step=Step.RESOLVE)
     name = _name(process)
     if _file(store, process) is not File.PENDING:
-        yield f"learns that the upload of {name} is gone", store, settling
+        yield f"learns that the upload of {name} is gone", store, resolving
         return
     visible = put_file(store, process.subject, process.file, File.VISIBLE)
     yield f"completes {name}", visible, _next_file(world, store, process)
-    yield f"completes {name}, answer lost", visible, settling
+    yield f"completes {name}, answer lost", visible, resolving
     if not world.calm:
         fails = _next_file(world, store, process._replace(fails=True))
         yield f"is refused {name}, time and again", store, fails
         lost = lose_upload(store, process.subject, process.file)
-        yield f"learns that the upload of {name} is lost for good", lost, settling
+        yield f"learns that the upload of {name} is lost for good", lost, resolving
 
 
-def settle(world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Read whether the object exists: it is completed or lost permanently. Source: `_settle`."""
+def resolve(world: World, store: Store, process: Process) -> Iterator[Move]:
+    """Read whether the object exists: it is completed or lost permanently. Source: `Completions._resolve`."""
     name = _name(process)
     if _file(store, process) is File.VISIBLE:
         yield f"reads that {name} stands", store, _next_file(world, store, process)

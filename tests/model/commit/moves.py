@@ -9,8 +9,8 @@ from typing import Final
 from tests.model.commit import committing, forward
 from tests.model.commit.committing import Move
 from tests.model.commit.faults import crashes
+from tests.model.commit.final_steps import is_final
 from tests.model.commit.rules import Role, World
-from tests.model.commit.settled import is_settled
 from tests.model.commit.state import GONE, IDLE, Process, State, Step, Store, canonical
 
 STEPS: Final[Mapping[Step, Callable[[World, Store, Process], Iterator[Move]]]] = {
@@ -27,7 +27,7 @@ STEPS: Final[Mapping[Step, Callable[[World, Store, Process], Iterator[Move]]]] =
     Step.DECIDE_ABORT: committing.decide_abort,
     Step.ROLL: forward.roll,
     Step.COMPLETE: forward.complete,
-    Step.SETTLE: forward.settle,
+    Step.RESOLVE: forward.resolve,
     Step.END_TURN: forward.end_turn,
     Step.REMOVE: forward.remove,
     Step.ABORT_UPLOAD: forward.abort_upload,
@@ -50,9 +50,9 @@ class Moves:
         self._alike = tuple(len(tuple(group)) for _, group in groupby(world.roles))
         # Processes of one role share the cache.
         known: dict[Role, dict[Store, dict[Process, tuple[Move, ...]]]] = {role: {} for role in world.roles}
-        settled: dict[Role, dict[Store, dict[Process, Process]]] = {role: {} for role in world.roles}
+        after: dict[Role, dict[Store, dict[Process, Process]]] = {role: {} for role in world.roles}
         self._known = [known[role] for role in world.roles]
-        self._settled = [settled[role] for role in world.roles]
+        self._after_final = [after[role] for role in world.roles]
 
     def out_of(self, state: State) -> Iterator[tuple[str, int, State]]:
         """Yield each possible event: its name, its process, and the resulting state."""
@@ -68,7 +68,7 @@ class Moves:
     def standing_for(self, raw: State) -> State:
         """Return the representative of all equivalent states."""
         at_once = self._world.at_once and not self._world.dropped
-        return canonical(self._settle_all(raw) if at_once else raw, self._alike)
+        return canonical(self._take_final_steps(raw) if at_once else raw, self._alike)
 
     def _step(self, role: Role, store: Store, process: Process) -> Iterator[Move]:
         if process.step is Step.GONE:
@@ -79,16 +79,16 @@ class Moves:
         for text, after, then in STEPS[process.step](self._world, store, process):
             yield text, after, GONE if then is IDLE and not role.recovers else then
 
-    def _settle_all(self, state: State) -> State:
-        store, settled = state.store, []
+    def _take_final_steps(self, state: State) -> State:
+        store, after = state.store, []
         for index, process in enumerate(state.processes):
-            known = self._settled[index].setdefault(store, {})
+            known = self._after_final[index].setdefault(store, {})
             if process not in known:
-                known[process] = self._settle(self._world.roles[index], store, process)
-            settled.append(known[process])
-        return State(store, tuple(settled))
+                known[process] = self._taken(self._world.roles[index], store, process)
+            after.append(known[process])
+        return State(store, tuple(after))
 
-    def _settle(self, role: Role, store: Store, process: Process) -> Process:
-        while process.step not in _AT_HOME and is_settled(store, process):
+    def _taken(self, role: Role, store: Store, process: Process) -> Process:
+        while process.step not in _AT_HOME and is_final(store, process):
             _, _, process = next(self._step(role, store, process))
         return process

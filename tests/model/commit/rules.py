@@ -18,7 +18,7 @@ class Rule(StrEnum):
     DECISION_IF_ABSENT = "the decision is created if absent, abort as well as commit"
     LOSERS_FOLLOW_THE_DECISION = "who comes second at the decision follows the one that stands"
     ABORT_IS_DECIDED = "an undecided job is aborted only by deciding so"
-    FILES_BEFORE_OUTCOME = "a turn is published only after every file is settled"
+    FILES_BEFORE_OUTCOME = "a turn is published only after every file is complete or lost"
     OUTCOME_IF_ABSENT = "the outcome is created if absent"
     LOSERS_FOLLOW_THE_OUTCOME = "who comes second at the outcome follows the one that stands"
     PASSED_REVERTS = "a decision whose turn was passed is reverted"
@@ -62,7 +62,7 @@ class World(NamedTuple):
         calm: Whether no process is considered dead, no upload lost and no completion refused; processes still
             crash, pause and lose answers.
         dropped: Rules that are not followed.
-        at_once: Whether settled steps are taken immediately; never if a rule is dropped.
+        at_once: Whether final steps are taken immediately; never if a rule is dropped.
     """
 
     roles: tuple[Role, ...]

@@ -128,7 +128,7 @@ class Step(IntEnum):
     DECIDE_ABORT = 11
     ROLL = 12
     COMPLETE = 13
-    SETTLE = 14
+    RESOLVE = 14
     END_TURN = 15
     REMOVE = 16
     ABORT_UPLOAD = 17

@@ -45,7 +45,7 @@ def test_the_small_worlds_keep_every_invariant_with_all_rules(name: str) -> None
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_taking_settled_steps_immediately_reaches_the_same_end_states(name: str) -> None:
+def test_taking_final_steps_immediately_reaches_the_same_end_states(name: str) -> None:
     with_each_step = explore(SMALL[name]._replace(at_once=False))
     assert explore(SMALL[name]).ends == with_each_step.ends
     assert with_each_step.violation is None

@@ -12,7 +12,6 @@ from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.errors import ConflictError, UploadGoneError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from tests.support.commit.destination import World, write
-from tests.support.fake_s3 import Options
 from tests.support.fake_s3.faults import CONFLICT, TIMED_OUT
 from tests.support.s3.destination import s3_world
 
@@ -75,21 +74,6 @@ def test_an_attempt_that_discards_its_file_keeps_the_one_published_meanwhile(
 
 
 @pytest.mark.parametrize("drop", DROPS.values(), ids=DROPS)
-def test_a_published_file_with_the_same_bytes_is_not_mistaken_for_the_discarded_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drop: Callable[[Attempt], None]
-) -> None:
-    points = 0
-    with s3_world(tmp_path, monkeypatch) as s3:
-        for number in count():
-            here = World(s3.driver.root, f"{s3.driver.url}/{number}", s3.driver.clock, s3.driver.options)
-            if not publish_during_discard(here, number, drop, b"same", b"same"):
-                break
-            points += 1
-            assert here.visible() == {"a.csv": b"same"}
-    assert points
-
-
-@pytest.mark.parametrize("drop", DROPS.values(), ids=DROPS)
 def test_a_file_discarded_after_it_was_visible_is_deleted_at_the_job_s_end(
     world: World, drop: Callable[[Attempt], None]
 ) -> None:
@@ -141,19 +125,3 @@ def test_a_file_whose_early_publication_got_no_answer_is_committed(
             assert s3.driver.visible() == {"seen.csv": b"1"}
             job.commit()
         assert s3.driver.visible() == {"seen.csv": b"1", "open.csv": b"1"}
-
-
-def test_visible_files_that_were_not_published_are_deleted_during_the_listing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with s3_world(tmp_path, monkeypatch, Options(page_size=1)) as s3:
-        job = s3.driver.open_job("sales", committer="direct", allow_unsafe=True)
-        paths = [f"{number}.csv" for number in range(4 * s3.driver.settings.near_calls)]
-        write(job, "t", dict.fromkeys(paths, b"1"))
-        calls: list[str] = []
-        FAILPOINTS.observer = calls.append
-        job.abort()
-        FAILPOINTS.observer = None
-        assert s3.driver.visible() == {}
-        last_page = len(calls) - calls[::-1].index("drop-early.list.before")
-        assert "drop-early.delete.after" in calls[:last_page]

@@ -51,14 +51,11 @@ def test_a_pending_file_is_seekable_and_becomes_the_object_without_a_copy(
     assert visible_file(world).stat().st_ino == inode
 
 
-@every_renaming
-def test_a_staged_file_is_added_without_a_copy_and_can_be_added_again(
-    world: World, committer: str, tmp_path: Path
-) -> None:
+def test_a_staged_file_is_added_without_a_copy_and_can_be_added_again(world: World, tmp_path: Path) -> None:
     staged = tmp_path / "stage" / "a.csv"
     staged.parent.mkdir()
     staged.write_bytes(b"12345")
-    with world.open_job("sales", committer=committer) as job:
+    with world.open_job("sales", committer="file-v1") as job:
         for _ in range(2):
             world.clock.sleep(1)
             with job.attempt("t") as attempt:
@@ -71,9 +68,8 @@ def test_a_staged_file_is_added_without_a_copy_and_can_be_added_again(
     assert world.open_uploads() == []
 
 
-@every_renaming
 def test_a_staged_file_on_another_file_system_is_copied(
-    world: World, committer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def adopt_file(*_: object) -> None:
         raise UnsupportedStoreError("another file system")
@@ -81,7 +77,7 @@ def test_a_staged_file_on_another_file_system_is_copied(
     monkeypatch.setattr(LocalStore, "adopt_file", adopt_file)
     staged = tmp_path / "a.csv"
     staged.write_bytes(b"12345")
-    with world.open_job("sales", committer=committer) as job:
+    with world.open_job("sales", committer="file-v1") as job:
         with job.attempt("t") as attempt:
             attempt.add_file(staged, "a.csv", rows=3)
             with attempt.open("b.csv") as file:
@@ -166,7 +162,7 @@ def test_attempts_can_start_while_other_jobs_end(world: World, monkeypatch: pyte
     assert world.visible() == {"a.csv": b"1"}
 
 
-@pytest.mark.parametrize("committer", ["magic", "staging", "partitioned", "file-v1"])
+@pytest.mark.parametrize("committer", ["magic", "file-v1"])
 def test_a_file_where_a_job_needs_a_folder_is_detected_before_anything_is_visible(
     world: World, committer: str
 ) -> None:

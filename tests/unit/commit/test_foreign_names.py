@@ -40,13 +40,12 @@ def put(world: World, name: bytes) -> Path:
     return path
 
 
-@pytest.mark.parametrize("committer", ["magic", "file-v1"])
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 def test_replace_removes_a_foreign_file_whatever_its_name_and_whenever_it_came(
-    world: World, name: bytes, committer: str
+    world: World, name: bytes
 ) -> None:
     early = put(world, name)
-    job = world.open_job("sales", mode="replace", committer=committer)
+    job = world.open_job("sales", mode="replace")
     write(job, "t", NEW)
     late = put(world, b"late/" + name)
     receipt = job.commit()

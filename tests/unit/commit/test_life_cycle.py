@@ -35,14 +35,6 @@ def test_nothing_is_visible_before_the_commit_and_everything_after_it(world: Wor
     assert (receipt.files, receipt.size, receipt.turn) == (3, sum(map(len, FILES.values())), 1)
 
 
-def test_the_success_file_names_exactly_the_files_that_a_listing_finds(world: World) -> None:
-    world.run("sales", FILES, description="of May")
-    summary = json.loads(world.store.get(SUCCESS))
-    assert {entry["key"]: entry["size"] for entry in summary["listing"]} == world.keys()
-    assert set(summary["filenames"]) == set(world.keys())
-    assert (summary["description"], summary["files"], summary["omitted"]) == ("of May", 3, 0)
-
-
 def test_second_commit_of_a_committed_job_changes_nothing_and_returns_the_same_receipt(world: World) -> None:
     job = world.run("sales", FILES)
     before = {info.key: info.version for page in world.store.pages() for info in page}

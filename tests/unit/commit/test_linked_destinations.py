@@ -87,7 +87,7 @@ def test_a_driver_that_uses_another_link_finds_the_same_lease(journal_world: Wor
         assert list(rescan(world.url, settings=world.settings, clock=world.clock)) == []
 
 
-def test_a_job_named_by_registry_and_destination_is_settled_once(by_link: World) -> None:
+def test_a_job_named_by_registry_and_destination_is_recovered_once(by_link: World) -> None:
     by_link.open_job("sales").close()
     by_link.clock.sleep(1_000_000)
 

@@ -94,11 +94,6 @@ def test_fail_accepts_partitions_that_are_empty(table: World) -> None:
     assert table.visible() == {**OLD, **new}
 
 
-def test_an_empty_job_replaces_no_partition(table: World) -> None:
-    table.run("new", {}, mode="replace", committer="partitioned")
-    assert table.visible() == OLD
-
-
 def test_a_recomputation_removes_its_earlier_files_from_every_partition(table: World) -> None:
     table.run("new", {"day=2/c.csv": b"1", "day=5/e.csv": b"1"}, mode="replace", committer="partitioned")
     table.run("new", {"day=2/c.csv": b"2"}, mode="replace", committer="partitioned")

@@ -170,19 +170,6 @@ def test_a_task_commit_without_an_answer_or_a_read_back_keeps_its_uploads(world:
     assert world.visible() == {"a.csv": b"1"}
 
 
-def test_a_staging_attempt_can_be_committed_again_after_a_lost_answer(world: World) -> None:
-    job = world.open_job("sales", committer="staging")
-    attempt = job.attempt("t")
-    with attempt.open("a.csv") as file:
-        file.write(b"1")
-    FAILPOINTS.arm({"task-commit.create.after": "lost", "task-commit.get.before": "refuse@2"})
-    with pytest.raises(OutcomeUnknownError):
-        attempt.commit()
-    attempt.commit()
-    job.commit()
-    assert world.visible() == {"a.csv": b"1"}
-
-
 # Records and folders.
 
 

@@ -14,14 +14,14 @@ from tests.support.commit.destination import World, plain, write
 FILES = {f"day={number % 3}/{number:02d}.csv": b"x" * number for number in range(17)}
 
 
-def fates_of(world: World, job_id: str) -> list[tuple[str, str]]:
+def results_of(world: World, job_id: str) -> list[tuple[str, str]]:
     return sorted((plain(file.key), file.result) for file in read_file_results(world.attach(job_id)._folder))
 
 
 def test_the_report_of_a_committed_job_names_published_and_deleted_files(world: World) -> None:
     world.run("old", {"old.csv": b"o"})
     job = world.run("new", {"new.csv": b"n"}, mode="replace")
-    assert fates_of(world, job.job_id) == [("new.csv", "published"), ("old.csv", "removed")]
+    assert results_of(world, job.job_id) == [("new.csv", "published"), ("old.csv", "removed")]
 
 
 def test_the_report_of_an_aborted_job_names_its_uploads(world: World) -> None:
@@ -31,7 +31,7 @@ def test_the_report_of_an_aborted_job_names_its_uploads(world: World) -> None:
     report = job._folder.report()
     assert report is not None
     assert (report.ended, report.reason) == ("failed", "aborted: not today")
-    assert fates_of(world, job.job_id) == [("a.csv", "aborted")]
+    assert results_of(world, job.job_id) == [("a.csv", "aborted")]
 
 
 def test_a_long_report_is_stored_in_shards_and_names_every_file(
@@ -45,5 +45,5 @@ def test_a_long_report_is_stored_in_shards_and_names_every_file(
     assert report is not None
     assert (len(report.shards), len(report.files)) == (3, 2)
     assert report.counts == {"published": len(FILES)}
-    assert fates_of(world, job.job_id) == sorted((path, "published") for path in FILES)
+    assert results_of(world, job.job_id) == sorted((path, "published") for path in FILES)
     assert Counter(report.counts) == Counter(file.result for file in read_file_results(job._folder))

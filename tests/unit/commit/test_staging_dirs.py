@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import stat
 from pathlib import Path
 
@@ -25,17 +24,6 @@ def test_jobs_with_one_name_at_two_destinations_do_not_share_staged_files(tmp_pa
     attempt.commit()
     mine.commit()
     assert here.visible() == {"a.csv": b"mine"}
-
-
-def test_a_task_whose_staged_files_are_missing_does_not_commit(world: World) -> None:
-    with world.open_job("sales", committer="staging") as job:
-        attempt = job.attempt("t")
-        with attempt.open("a.csv") as file:
-            file.write(b"mine")
-        shutil.rmtree(job.staging_dir)
-        with pytest.raises(ConflictError, match="is gone, with the data that the task wrote"):
-            attempt.commit()
-        assert list(job.pending_sets()) == []
 
 
 def test_a_job_aborted_by_its_own_commit_is_not_reported_as_taken_over(

@@ -60,28 +60,28 @@ def recover(world: World, folder: JobFolder):  # type: ignore[no-untyped-def]
 
 
 def test_a_clock_that_jumps_an_hour_forward_leaves_a_live_driver_its_job(world: World) -> None:
-    folder, hold = driven(world)
+    folder, lease = driven(world)
     world.clock.jump(HOUR_S)
-    world.clock.meanwhile = hold.check  # type: ignore[attr-defined]  # the driver renews while it is watched
+    world.clock.meanwhile = lease.check  # type: ignore[attr-defined]  # the driver renews while it is watched
 
     found = recover(world, folder)
 
     assert (found.action, folder.phase()) == (RecoveryAction.LEAVE, JobPhase.OPEN)
-    hold.check()
+    lease.check()
 
 
 def test_the_driver_itself_goes_on_after_a_jump_of_an_hour(world: World) -> None:
-    _, hold = driven(world)
+    _, lease = driven(world)
     for jump_s in (HOUR_S, -HOUR_S):
         world.clock.jump(jump_s)
-        hold.check()
+        lease.check()
 
 
 def test_a_clock_that_is_set_back_an_hour_delays_the_recovery_of_a_dead_driver_by_one_limit(
     world: World,
 ) -> None:
-    folder, hold = driven(world)
-    hold.abandon()
+    folder, lease = driven(world)
+    lease.abandon()
     world.clock.jump(-HOUR_S)
     died_s = world.clock.monotonic_s()
 
@@ -92,8 +92,8 @@ def test_a_clock_that_is_set_back_an_hour_delays_the_recovery_of_a_dead_driver_b
 
 
 def test_a_job_that_recovery_has_watched_before_is_not_watched_again(world: World) -> None:
-    folder, hold = driven(world)
-    hold.abandon()
+    folder, lease = driven(world)
+    lease.abandon()
     leases = LeasesByJob(world.settings, world.clock)
     leases.look(folder)
     world.clock.sleep(world.settings.lease_hard_s)
@@ -119,24 +119,24 @@ def test_the_leases_of_many_jobs_are_watched_together(journaled: World) -> None:
 
 
 def test_a_renewal_between_the_second_look_and_the_takeover_keeps_the_lease(journaled: World) -> None:
-    folder, hold = driven(journaled)
+    folder, lease = driven(journaled)
     journal = configured_journal(journaled.settings, journaled.clock)
     assert journal is not None
     leases, resource = Leases(journal), job_resource(journaled.store.url, folder.job_id)
     journaled.clock.sleep(journaled.settings.lease_hard_s)
     seen = leases.look(resource)
     assert seen is not None
-    hold.check()
+    lease.check()
 
     with pytest.raises(LeaseHeldError, match="nothing was changed"):
         leases.take(resource, "r", purpose="recover", soft_s=1, hard_s=2, seen=seen.lease)
 
-    hold.check()
+    lease.check()
 
 
 def test_a_dry_run_says_how_long_recovery_would_watch(world: World) -> None:
-    folder, hold = driven(world)
-    hold.abandon()
+    folder, lease = driven(world)
+    lease.abandon()
     world.clock.sleep(world.settings.lease_hard_s)
 
     found = recover_job(world.url, folder.job_id, dry_run=True, settings=world.settings, clock=world.clock)

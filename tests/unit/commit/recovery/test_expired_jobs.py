@@ -22,7 +22,7 @@ from lockgate.storage_core.commit.recovery.expired_jobs import (
 )
 from lockgate.storage_core.commit.recovery.lease_takeover import recovery_lease
 from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult, recover_job
-from lockgate.storage_core.errors import FencedError, InvalidInputError
+from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.ids import job_resource
 from lockgate.storage_core.journal import Journal, Leases, LeaseState
 from lockgate.storage_core.journal.process_journal import configured_journal
@@ -200,23 +200,6 @@ def test_the_next_recovery_drops_a_lease_taken_while_the_job_was_ending(world: W
     assert (found.action, found.ended) == (RecoveryAction.CLEAN_UP, JobPhase.COMMITTED)
     assert lease_of(world, job) is None
     assert unended(world) == UnendedJobs()
-
-
-def test_a_driver_that_comes_back_before_recovery_decides_keeps_its_job(world: World) -> None:
-    job = abandoned(world)
-    lapse(world)
-    folder = JobFolder(world.store, job.job_id)
-
-    with recovery_lease(journal_of(world), folder, settings=world.settings, clock=world.clock) as check:
-        check()
-        back = world.open_job("sales")
-        with pytest.raises(FencedError):
-            check()
-
-    assert lease_of(world, job) is LeaseState.HELD
-    write(back, "t", {"a.csv": b"2"})
-    back.commit()
-    assert world.visible() == {"a.csv": b"2"}
 
 
 def test_recovery_in_safe_mode_leaves_all_jobs_and_reports_none_as_faulty(world: World) -> None:

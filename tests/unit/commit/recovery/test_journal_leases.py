@@ -26,7 +26,6 @@ from lockgate.storage_core.errors import (
     StateLostError,
     TurnBusyError,
 )
-from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import job_resource
 from lockgate.storage_core.journal import Leases
 from lockgate.storage_core.journal.database.database import Database
@@ -256,25 +255,6 @@ def test_a_task_continues_while_its_journal_is_down(
     assert f"lockgate jobs rescan {journal_world.store.url}" in caplog.text
     attached.commit()
     assert journal_world.visible() == {"a.csv": b"1", "b.csv": b"2"}
-
-
-def test_recovery_finishes_an_interrupted_clean_up_of_an_ended_job(
-    journal_world: World,
-) -> None:
-    job = journal_world.open_job("sales")
-    write(job, "t", {"a.csv": b"1"})
-    FAILPOINTS.arm({"clean-up.delete_many.before": "refuse"})
-    try:
-        job.commit()
-    finally:
-        FAILPOINTS.arm({})
-    folder = JobFolder(journal_world.store, job.job_id)
-    assert folder.has_lease()
-
-    assert [result.action for result in journal_world.recover()] == [RecoveryAction.CLEAN_UP]
-
-    assert not folder.has_lease()
-    assert journal_world.recover() == []
 
 
 def test_a_process_that_opens_its_own_job_twice_drives_it_with_the_newer_lease(journal_world: World) -> None:

@@ -94,8 +94,8 @@ def test_the_stamp_of_each_holder_is_greater_than_the_previous_one(either: World
         leases, folder = LeasesByJob(either.settings, either.clock), JobFolder(either.store, job.job_id)
         stamps = []
         for _ in range(3):
-            hold = leases.take(folder, job.record, job.job_attempt)
-            stamps.append(hold.stamp)
-            hold.abandon()
+            lease = leases.take(folder, job.record, job.job_attempt)
+            stamps.append(lease.stamp)
+            lease.abandon()
         assert stamps == sorted(set(stamps))
         job.abort()

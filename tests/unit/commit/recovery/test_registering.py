@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import shutil
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -195,18 +194,6 @@ def test_a_quarantined_job_that_was_aborted_needs_no_person_any_more(journal_wor
     assert registered(journal_world, job.job_id).attention is None
 
 
-def test_jobs_of_an_emptied_destination_start_over_in_the_registry(journal_world: World) -> None:
-    journal_world.run("sales", {"a.csv": b"1"})
-    shutil.rmtree(journal_world.url)
-    journal_world.clock.sleep(60)
-
-    with journal_world.open_job("sales") as job:
-        assert registered(journal_world, job.job_id).phase == "open"
-        assert registered(journal_world, job.job_id).ended_s is None
-        job.commit()
-    assert registered(journal_world, job.job_id).phase == "committed"
-
-
 def test_a_journal_failure_at_the_end_fails_no_job_and_a_rescan_repairs_the_registry(
     journal_world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -329,16 +316,6 @@ def test_rescan_reports_an_unreadable_job_and_continues(journal_world: World) ->
 def test_rescan_requires_a_journal(world: World) -> None:
     with pytest.raises(InvalidInputError, match="no journal"):
         rescanned(world)
-
-
-def test_a_job_that_names_no_journal_is_registered_at_its_end(journal_world: World) -> None:
-    before = replace(journal_world, options={"journal_url": "none"})
-    with before.open_job("sales") as job:
-        write(job, "t", {"a.csv": b"1"})
-
-    journal_world.attach(job.job_id).commit()
-
-    assert registered(journal_world, "sales").phase == "committed"
 
 
 def facts(job: RegisteredJob) -> tuple[object, ...]:

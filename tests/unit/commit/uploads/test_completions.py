@@ -1,4 +1,4 @@
-"""Many uploads become visible together, and what is unclear of one is settled without the others."""
+"""Many uploads become visible together, and what is unclear of one is resolved without the others."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_no_thread_is_started_for_them(
 
 @pytest.mark.parametrize("point", ["before", "after"])
 @pytest.mark.parametrize("action", ["lost", "refuse"])
-def test_a_lost_answer_and_a_refusal_are_settled(
+def test_a_lost_answer_and_a_refusal_are_resolved(
     s3: S3World, store: Store, pendings: list[PendingUpload], point: str, action: str
 ) -> None:
     FAILPOINTS.arm({f"complete.complete.{point}": f"{action}@3"})

@@ -11,7 +11,7 @@ import pytest
 
 from lockgate.storage_core.settings import MIB
 from tests.support.commit.destination import write
-from tests.support.fake_s3 import Options, Seen
+from tests.support.fake_s3 import Seen
 from tests.support.s3.destination import S3World, s3_world
 
 A_FILE: Final = {"CreateMultipartUpload": 1, "UploadPart": 1, "CompleteMultipartUpload": 1}
@@ -110,17 +110,3 @@ def test_a_large_file_costs_one_more_request_per_part(s3: S3World) -> None:
 
     counted = Counter(one.operation for one in seen if one.key.endswith(".csv"))
     assert counted == {"CreateMultipartUpload": 1, "UploadPart": 3}
-
-
-def test_listings_cost_one_request_per_page(s3: S3World) -> None:
-    whole = Counter(seen.operation for seen in requests_of_a_job(s3, 40, 1))
-    s3.fake.behave(Options(page_size=10))
-    paged = Counter(seen.operation for seen in requests_of_a_job(s3, 40, 1))
-
-    # A page can end within a key; the next one continues after the last whole key: nine new keys per page.
-    assert paged["ListMultipartUploads"] - whole["ListMultipartUploads"] == 4
-    less = {name: count for name, count in whole.items() if not name.startswith("List")}
-    # The clean-up also works page by page.
-    assert {**less, "DeleteObjects": paged["DeleteObjects"]} == {
-        name: count for name, count in paged.items() if not name.startswith("List")
-    }

@@ -80,18 +80,6 @@ def test_a_commit_sends_few_requests_in_a_row(published: S3World) -> None:
     assert requests(rounds) == TASKS * FILES + TASKS + 26
 
 
-def test_a_commit_by_another_process_sends_no_more_in_a_row(published: S3World) -> None:
-    def prepare(name: str) -> Callable[[], object]:
-        with published.driver.open_job(name) as job:
-            written(job)
-        return published.other.attach(job.job_id).commit
-
-    rounds = in_a_row(published, prepare, 13)
-
-    assert len(rounds) == 13
-    assert requests(rounds) == TASKS * FILES + TASKS + 27
-
-
 def test_the_first_commit_of_a_destination_also_looks_for_others_above_and_below(s3: S3World) -> None:
     def prepare(name: str) -> Callable[[], object]:
         return written(s3.driver.open_job(name)).commit
@@ -119,19 +107,6 @@ def test_a_set_up_sends_few_requests_in_a_row(published: S3World) -> None:
         return lambda: published.driver.open_job(name)
 
     assert len(in_a_row(published, prepare, 5)) == 5
-
-
-def test_a_set_up_that_compares_columns_reads_the_log_beside_the_list_of_generations(s3: S3World) -> None:
-    columns = [("id", "int")]
-    for number in range(8):
-        with s3.driver.open_job(f"before-{number}", columns=columns) as job:
-            write(job, "task", {f"{number}.csv": b"x"})
-            job.commit()
-
-    def prepare(name: str) -> Callable[[], object]:
-        return lambda: s3.driver.open_job(name, columns=columns)
-
-    assert len(in_a_row(s3, prepare, 7)) == 7  # four levels of reads
 
 
 def test_a_task_sends_one_request_in_a_row_before_its_files_and_two_after_them(published: S3World) -> None:

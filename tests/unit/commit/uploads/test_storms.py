@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -104,12 +103,3 @@ def test_the_sweep_aborts_what_a_killed_attempt_left_beside_many_others(
     sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
     assert storm.read == STORM
     assert open_uploads(world) == []
-
-
-def test_what_a_killed_attempt_left_goes_with_its_job_where_few_others_write(tmp_path: Path) -> None:
-    world = World(tmp_path, str(tmp_path / "dest"))
-    job = world.open_job("sales")
-    write(job, "t", NEW)
-    world.store.begin_upload(f"leaked-{job.short_id}.csv", new_token())
-    job.commit()
-    assert world.open_uploads() == []

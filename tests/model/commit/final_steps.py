@@ -15,10 +15,10 @@ from tests.model.commit.phases import readable_phase
 from tests.model.commit.state import File, Job, Process, Step, Store, Verdict
 
 
-def is_settled(store: Store, process: Process) -> bool:
+def is_final(store: Store, process: Process) -> bool:
     """Return whether a process's next step has one permanent result and does not change the store."""
-    settled = _SETTLED.get(process.step)
-    return settled is not None and settled(store, process)
+    has_final_result = _FINAL.get(process.step)
+    return has_final_result is not None and has_final_result(store, process)
 
 
 def _turn_ended(store: Store, process: Process) -> bool:
@@ -73,7 +73,7 @@ def _marker_stands(store: Store, process: Process) -> bool:
     return folder.failure if process.fails else folder.success
 
 
-_SETTLED: Final[Mapping[Step, Callable[[Store, Process], bool]]] = {
+_FINAL: Final[Mapping[Step, Callable[[Store, Process], bool]]] = {
     Step.READ_HOLDER: _holder_decided,
     Step.PASS: _turn_ended,
     Step.CLAIM: _turn_claimed,
@@ -84,7 +84,7 @@ _SETTLED: Final[Mapping[Step, Callable[[Store, Process], bool]]] = {
     Step.DECIDE_ABORT: _decided,
     Step.ROLL: _job_ended,
     Step.COMPLETE: _upload_gone,
-    Step.SETTLE: _file_gone,
+    Step.RESOLVE: _file_gone,
     Step.END_TURN: _outcome_stands,
     Step.REMOVE: _removed,
     Step.ABORT_UPLOAD: _upload_gone,
