@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
@@ -64,16 +64,12 @@ def commit_tasks(
         OutcomeUnknownError: The time limit has passed, or a worker's task raised an unexpected error.
         LockgateError: The error of the first task that failed; tasks that no worker had begun were withdrawn.
     """
-    return _run(
-        [commit_task.s(destination, job_id, job_attempt, task_id) for task_id in task_ids],
-        work=f"task commits of job {job_id}",
-        step="tasks",
-        queue=COMMIT_QUEUE,
-        timeout_s=timeout_s,
-        grace_s=grace_s,
-        progress=progress,
-        batch=batch,
+    signatures = [commit_task.s(destination, job_id, job_attempt, task_id) for task_id in task_ids]
+    work = f"task commits of job {job_id}"
+    outcomes = gather(
+        signatures, work=work, queue=COMMIT_QUEUE, timeout_s=timeout_s, grace_s=grace_s, batch=batch
     )
+    return _rows(outcomes, work, len(signatures), progress)
 
 
 def dispatch_tasks(
@@ -145,11 +141,10 @@ def sweep_blobs(
         MissingPartError: No worker listens.
         LockgateError: The error that the worker raised.
     """
-    task = sweep_task.s(dry_run, orphans)
-    row = _run_one(task, work="sweep of blobs", queue=SWEEP_QUEUE, timeout_s=timeout_s, grace_s=grace_s)
     from lockgate.storage_core.blobs.reports import BlobSweepReport
 
-    return convert(row, BlobSweepReport)
+    task = sweep_task.s(dry_run, orphans)
+    return convert(_run_one(task, "sweep of blobs", SWEEP_QUEUE, timeout_s, grace_s), BlobSweepReport)
 
 
 def recover_files(
@@ -161,11 +156,10 @@ def recover_files(
         MissingPartError: No worker listens.
         LockgateError: The error that the worker raised.
     """
-    task = recover_files_task.s(report_only)
-    row = _run_one(task, work="recovery of files", queue=RECOVERY_QUEUE, timeout_s=timeout_s, grace_s=grace_s)
     from lockgate.storage_core.files.scheduled_work import FilesRecovered
 
-    return convert(row, FilesRecovered)
+    task = recover_files_task.s(report_only)
+    return convert(_run_one(task, "recovery of files", RECOVERY_QUEUE, timeout_s, grace_s), FilesRecovered)
 
 
 def maintain_volumes(
@@ -182,48 +176,32 @@ def maintain_volumes(
         MissingPartError: No worker listens.
         LockgateError: The error that the worker raised.
     """
-    task = maintain_volumes_task.s(path, repair, mb_per_s)
-    row = _run_one(
-        task, work="maintenance of volumes", queue=RECOVERY_QUEUE, timeout_s=timeout_s, grace_s=grace_s
-    )
     from lockgate.storage_core.files.scheduled_work import VolumesMaintained
 
-    return convert(row, VolumesMaintained)
-
-
-def _run_one(task: Signature, *, work: str, queue: str, timeout_s: float, grace_s: float) -> Row:
-    (row,) = _run(
-        [task],
-        work=work,
-        step=work,
-        queue=queue,
-        timeout_s=timeout_s,
-        grace_s=grace_s,
-        progress=no_progress,
+    task = maintain_volumes_task.s(path, repair, mb_per_s)
+    return convert(
+        _run_one(task, "maintenance of volumes", RECOVERY_QUEUE, timeout_s, grace_s), VolumesMaintained
     )
+
+
+def _run_one(task: Signature, work: str, queue: str, timeout_s: float, grace_s: float) -> Row:
+    outcomes = gather([task], work=work, queue=queue, timeout_s=timeout_s, grace_s=grace_s)
+    (row,) = _rows(outcomes, work, 1, no_progress)
     return row
 
 
-def _run(
-    signatures: Sequence[Signature],
-    *,
-    work: str,
-    step: str,
-    queue: str,
-    timeout_s: float,
-    grace_s: float,
-    progress: Progress,
-    batch: str | None = None,
+def _rows(
+    outcomes: Generator[tuple[int, Row | LockgateError]], work: str, count: int, progress: Progress
 ) -> list[Row]:
+    """Return the rows of all tasks in order, or raise the error of the first that failed."""
     rows: dict[int, Row] = {}
-    outcomes = gather(signatures, work=work, queue=queue, timeout_s=timeout_s, grace_s=grace_s, batch=batch)
     with closing(outcomes):
         for done, (position, outcome) in enumerate(outcomes, start=1):
             if isinstance(outcome, LockgateError):
-                logger.error("%s: task %d of %d: %s", work, position + 1, len(signatures), outcome)
+                logger.error("%s: task %d of %d: %s", work, position + 1, count, outcome)
                 raise outcome
             rows[position] = outcome
-            progress(step, done, len(signatures))
+            progress("tasks", done, count)
     return [rows[position] for position in sorted(rows)]
 
 

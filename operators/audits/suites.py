@@ -103,10 +103,9 @@ def as_suite(given: Suite) -> tuple[Any, Any]:
         listed = described.get("expectations")
         if not isinstance(listed, list):
             raise InvalidInputError(
-                f"suite {_short(described)} has no list `expectations`; no verdict; pass "
+                f"suite {str(described)[:120]} has no list `expectations`; no verdict; pass "
                 "suite.to_json_dict(), or nothing to check only sizes and counts"
             )
-        _refuse_old_form(listed)
         with _fault_of_the_suite("the suite is malformed"):
             suite = gx.ExpectationSuite(**{"name": "audit", **described})
     if not isinstance(suite, gx.ExpectationSuite):
@@ -122,21 +121,6 @@ def as_suite(given: Suite) -> tuple[Any, Any]:
     if not suite.expectations:
         raise InvalidInputError(f"suite {suite.name!r} has no expectations, so any data would pass")
     return gx, suite
-
-
-def _refuse_old_form(listed: list[Any]) -> None:
-    old = [
-        each["expectation_type"] for each in listed if isinstance(each, dict) and "expectation_type" in each
-    ]
-    if old:
-        raise InvalidInputError(
-            f"the suite is of Great Expectations before 1.0: it names `expectation_type` ({_short(old)}), "
-            "now `type`; no verdict; build it with the installed version and pass suite.to_json_dict()"
-        )
-
-
-def _short(value: object) -> str:
-    return json.dumps(value, default=str)[:120]
 
 
 def _described(given: Mapping[str, Any] | str | Path) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 from msgspec import structs
 
 from examples.flights.processes.worker import running_broker
@@ -28,7 +27,6 @@ from lockgate.workers.broker.embedded_broker import broker_url
 from tests.support.airflow.services import Services, quoted, running_airflow, sure
 from tests.support.processes.blob_server import server_process
 from tests.support.s3 import real_server
-from tests.support.workers.celery_worker import connect_again, worker_process
 
 pytestmark = [pytest.mark.soak, pytest.mark.integration, pytest.mark.timeout(1_800)]
 
@@ -291,35 +289,3 @@ def test_a_value_pushed_by_one_celery_worker_is_pulled_by_another(airflow: Servi
     assert (root / "blobs" / "no_job" / row["blob_key"]).is_file()
     assert (root / "far" / "blob-cache" / "blobs" / "no_job" / row["blob_key"]).is_file()
     assert not (root / "far" / "nothing").exists()
-
-
-@pytest.mark.soak
-def test_a_long_task_of_airflows_celery_executor_is_not_begun_again_by_lockgates_workers(
-    airflow: Services, settings: Settings, tmp_path: Path
-) -> None:
-    """Both use one database of one Redis; Lockgate redelivers its tasks after a second."""
-    from tests.support.workers.lingering_tasks import app, linger
-
-    def begun(name: str) -> int:
-        path = tmp_path / name
-        return len(path.read_text().splitlines()) if path.exists() else 0
-
-    worker = ["celery", "worker", "--queues", "lingering", "--concurrency", "2", "--skip-serve-logs"]
-    with ExitStack() as stack:
-        stack.enter_context(airflow.process("lingering", *worker, "--without-gossip", environment={}))
-        run_id = airflow.trigger("blob_lingering", {"folder": str(tmp_path)})
-        sure(lambda: begun("airflow") == 1 or None, "the task of Airflow has not begun")
-        patch = stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setenv("LOCKGATE_HOME", str(settings.home))
-        patch.setenv("LOCKGATE_REDELIVERY_S", "1")
-        connect_again()
-        stack.callback(app.close)
-        lockgate = "tests.support.workers.lingering_tasks"
-        stack.enter_context(worker_process(tmp_path / "log", application=lockgate))
-        linger.apply_async([str(tmp_path)])
-        sure(lambda: begun("lockgate") >= 2 or None, "Lockgate has not redelivered its own task")
-        client = stack.enter_context(redis.Redis.from_url(broker_url(settings)))
-        assert (client.hlen("unacked"), client.llen("lingering")) == (1, 0)
-        (tmp_path / "enough").touch()
-        assert airflow.ended_as("blob_lingering", run_id) == "success"
-    assert begun("airflow") == 1

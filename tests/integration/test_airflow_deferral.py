@@ -20,7 +20,6 @@ from lockgate.storage_core.commit.destination.manifest import read_manifest
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.journal import open_journal
 from lockgate.storage_core.settings import Settings, load_settings, settings_in_effect
 from lockgate.storage_core.stores import open_store
 from lockgate.workers.celery_app import COMMIT_QUEUE, app
@@ -255,22 +254,3 @@ def test_the_form_of_a_connection_has_its_fields_and_airflow_hides_its_passwords
         extra["journal_url"],
     )
     assert "hush" not in json.dumps(shown)
-
-
-def test_the_forms_test_button_connects_from_the_api_server(airflow: Services, tmp_path: Path) -> None:
-    journal = f"sqlite:///{tmp_path / 'journal.db'}"
-
-    def press() -> Any:
-        form = {
-            "connection_id": "jobs",
-            "conn_type": "lockgate",
-            "extra": json.dumps({"journal_url": journal}),
-        }
-        return airflow.call("POST", "connections/test", form)
-
-    missing = press()
-    open_journal(journal).close()
-
-    assert missing["status"] is False
-    assert "there is no such file on this machine" in missing["message"]
-    assert press() == {"status": True, "message": f"reached {journal}"}

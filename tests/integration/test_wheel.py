@@ -351,24 +351,3 @@ def test_the_spark_child_calls_a_function_of_the_projects_operators(project: Pro
     assert [Path(project.root, "staging", path).read_text() for path, *_ in staged] == [
         '{"greeting":"hello"}\n'
     ]
-
-
-@pytest.mark.parametrize("project", ["root as working directory"], indirect=True)
-@pytest.mark.soak
-def test_a_worker_on_the_embedded_broker_knows_every_task(project: Project) -> None:
-    registered: list[str] = []
-
-    def inspect() -> None:
-        # With a destination it does not wait for other workers' replies.
-        command = ("inspect", "registered", "--json", "--timeout", "60", "--destination", WORKER)
-        done = project.run("-m", "celery", "-A", "lockgate.workers", *command)
-        assert done.returncode == 0, done.stdout + done.stderr
-        registered.extend(task for tasks in json.loads(done.stdout).values() for task in tasks)
-
-    try:
-        project.start_worker(inspect)
-    finally:
-        stopped = project.run("lockgate", "broker", "stop")
-
-    assert stopped.returncode == 0, stopped.stdout + stopped.stderr
-    assert {"lockgate.commit_task", "lockgate.complete_shard", "lockgate.recover_job"} <= set(registered)

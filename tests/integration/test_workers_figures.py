@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -94,20 +93,6 @@ def test_counts_of_a_killed_pool_process_are_kept_and_its_successor_adds_to_them
             return ended(figures, "success") >= 6 and entries(figures) >= 6
 
         wait_until(all_are_counted)
-
-
-@pytest.mark.soak
-def test_a_restarted_worker_counts_from_zero_on_the_released_port(
-    tmp_path: Path, settings: Settings, port: str
-) -> None:
-    staged = StagedJob(tmp_path, settings)
-    environment = {"LOCKGATE_WORKER_METRICS_PORT": port}
-    with worker_process(tmp_path / "first", environment=environment) as first:
-        commit_tasks(*staged.ids, staged.task_ids[:2])
-        os.killpg(first.pid, signal.SIGKILL)
-        first.process.wait()
-    with worker_process(tmp_path / "second", environment=environment):
-        assert ended(fetched(port), "success") == 0
 
 
 @pytest.mark.soak

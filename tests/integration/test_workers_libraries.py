@@ -84,15 +84,3 @@ def test_a_killed_worker_leaves_its_cache_to_the_next_one(tmp_path: Path, settin
     with worker_process(tmp_path / "second", application=APPLICATION):
         assert rates(tmp_path / "after", *[job] * 4) == ["7"] * 4
     assert not cached.exists()
-
-
-def test_a_task_with_a_missing_library_fails_and_reports_it(tmp_path: Path, settings: Settings) -> None:
-    job = uploaded(settings, "sales", 7)
-    with open_blobs(settings) as server:
-        server.finish("sales")
-    with worker_process(tmp_path / "log", application=APPLICATION) as worker:
-        library_tasks.rate.apply_async(
-            [MODULE, str(tmp_path / "answer")], headers=library_headers(job), queue="commit"
-        )
-        worker.wait_for_line("it was deleted, or never put; upload it again")
-    assert not (tmp_path / "answer").exists()

@@ -16,8 +16,8 @@ from lockgate.storage_core.settings import Settings, given_settings, load_settin
 from lockgate.workers.broker.broker_keys import result_backend, with_database
 from lockgate.workers.broker.embedded_broker import find_broker, start_broker
 
-_NOT_USED: Final = object()
-_OF_CONNECTIONS: Final = (
+NOT_USED: Final = object()
+OF_CONNECTIONS: Final = (
     "broker_transport_options",
     "redis_socket_connect_timeout",
     "redis_socket_timeout",
@@ -28,7 +28,7 @@ _OF_CONNECTIONS: Final = (
 class LazyBrokerCelery(Celery):  # type: ignore[misc]
     """An application whose broker is the embedded one if none is configured."""
 
-    _used_for: object = _NOT_USED
+    _used_for: object = NOT_USED
     """The given settings (`settings_in_effect`) for which the broker was looked up."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -50,7 +50,7 @@ class LazyBrokerCelery(Celery):  # type: ignore[misc]
         with self._lock:
             if url not in self._askers:
                 asker = Celery(self.main, broker=url, backend=result_backend(url), set_as_current=False)
-                for name in _OF_CONNECTIONS:
+                for name in OF_CONNECTIONS:
                     asker.conf[name] = self.conf[name]
                 self._askers[url] = asker
             return self._askers[url]
@@ -100,10 +100,6 @@ class LazyBrokerCelery(Celery):  # type: ignore[misc]
             self.use_broker()
         return super().producer_or_acquire(producer)
 
-    def forget_broker(self) -> None:
-        """Look for the broker again at the next use, by settings that have changed."""
-        self._used_for = _NOT_USED
-
     def _uses_broker(self) -> bool:
         return self._used_for is given_settings()
 
@@ -112,7 +108,7 @@ class LazyBrokerCelery(Celery):  # type: ignore[misc]
         given = given_settings()
         if not self._uses_broker() and (given is not None or isinstance(self._used_for, Settings)):
             self._running_url("")
-            self._used_for = _NOT_USED if given is None else given
+            self._used_for = NOT_USED if given is None else given
 
     def _connection(self, url: str, **options: Any) -> Any:
         if not self._uses_broker():

@@ -94,23 +94,7 @@ def blob_workers() -> None:
     pull(push())
 
 
-@dag(schedule=None, catchup=False)
-def blob_lingering() -> None:
-    """Run until there is a file `enough`, on a Celery worker."""
-
-    @task(executor="CeleryExecutor", queue="lingering")
-    def linger(**context: Any) -> None:
-        folder = Path(context["dag_run"].conf["folder"])
-        with (folder / "airflow").open("a") as file:
-            file.write("begun\n")
-        while not (folder / "enough").exists():
-            time.sleep(0.2)
-
-    linger()
-
-
 blob_messages()
 blob_log()
 blob_deferring()
 blob_workers()
-blob_lingering()

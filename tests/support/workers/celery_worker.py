@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from celery.contrib.testing.worker import start_worker
 from kombu.transport.memory import Transport
 from pyarrow import parquet
 
@@ -27,6 +28,7 @@ from lockgate.storage_core.commit.staged_files import group_into_tasks, list_sta
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import Store, open_store
 from lockgate.workers.broker.embedded_broker import stop_broker
+from lockgate.workers.broker.lazy_broker import NOT_USED
 from lockgate.workers.celery_app import QUEUES, app, configuration
 
 READY = " ready."
@@ -35,7 +37,7 @@ READY = " ready."
 def connect_again() -> None:
     """Reload the settings of this process's Celery application, like a new process."""
     app.close()
-    app.forget_broker()
+    app._used_for = NOT_USED
     app._local = threading.local()
     app._backend_cache = None
     for name in ("amqp", "control"):  # both keep producers of the earlier broker
@@ -80,6 +82,15 @@ def embedded_broker(home: Path, **environment: str) -> Iterator[Settings]:
         finally:
             app.close()
             stop_broker(load_settings())
+
+
+@contextmanager
+def worker_thread(*queues: str) -> Iterator[None]:
+    """Run a worker in a thread of this process until the block ends, on these queues or on all."""
+    with start_worker(
+        app, pool="solo", perform_ping_check=False, queues=list(queues or QUEUES), shutdown_timeout=30
+    ):
+        yield
 
 
 @dataclass

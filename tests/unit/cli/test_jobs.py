@@ -9,7 +9,6 @@ import pytest
 from lockgate import open_job
 from lockgate.storage_core.cli import job_commands
 from lockgate.storage_core.commit import job_summary
-from lockgate.storage_core.commit.publish import commit_context
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.settings import Settings
 from tests.support.blobs.job_artefacts import bytes_of, uploaded
@@ -72,21 +71,6 @@ def test_jobs_show_prints_the_records_of_the_store(run: Run, destination: str, s
     assert "in turn 1, mode append" in shown.stdout
     assert (view["phase"], view["receipt"]["files"]) == ("committed", 1)
     assert [file["result"] for file in view["report"]["files"]] == ["published"]
-
-
-def test_jobs_show_gathers_the_shards_of_a_long_report_as_json(
-    run: Run, destination: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(commit_context, "SHARD_ENTRIES", 2)
-    with open_job(destination, "long", settings=settings) as job:
-        with job.attempt("t") as attempt:
-            for number in range(5):
-                attempt.open(f"{number}.csv").close()
-        job.commit()
-
-    assert "5 published" in run("jobs", "show", destination, "long").stdout
-    report = document(run("jobs", "show", destination, "long", "--json"))["report"]
-    assert [file["result"] for file in report["files"]] == ["published"] * 5
 
 
 def test_jobs_show_prints_the_success_file_until_a_later_job_replaces_it(

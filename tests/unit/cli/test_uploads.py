@@ -56,18 +56,6 @@ def test_uploads_list_shows_size_and_cost_by_action(
     assert report["total"]["monthly_cost_usd"] == pytest.approx(3.072)
 
 
-def test_uploads_abort_aborts_only_uploads_in_the_named_folder(
-    run: Run, destination: str, settings: Settings
-) -> None:
-    job = committed_job(destination, settings)
-    for folder in ("day=1", "day=10"):
-        stray(destination, settings, f"{folder}/a-{job.short_id}.csv")
-
-    assert run("uploads", "abort", destination, "--prefix", "day=1", "--yes").exit_code == 0
-    assert run("uploads", "expect", destination, "0", "--prefix", "day=1").exit_code == 0
-    assert run("uploads", "expect", destination, "1", "--prefix", "day=10").exit_code == 0
-
-
 def test_uploads_abort_refuses_uploads_that_a_job_may_need_and_names_the_remedy(
     run: Run, destination: str, settings: Settings
 ) -> None:

@@ -29,9 +29,8 @@ pytestmark = [
 
 
 @pytest.fixture
-def job(world: World, monkeypatch: pytest.MonkeyPatch) -> Job:
+def job(world: World) -> Job:
     """A job with an audit, of which two tasks have written Parquet directly; nothing is staged."""
-    monkeypatch.setenv("LOCKGATE_HOME", str(world.root / "home"))
     job = world.open_job("sales", audit=True)
     for number, ids in enumerate(([3, 1, None], [12, 9])):
         columns = {"id": pa.array(ids, "int64"), "name": ["a", "b", "c"][: len(ids)]}
@@ -151,10 +150,6 @@ def test_what_a_record_has_of_a_failing_expectation_is_bounded() -> None:
         (
             expect("column_values_to_not_be_null", column="nowhere"),
             "column 'nowhere' does not exist.*at, id, name, day",
-        ),
-        (
-            {**expect("table_row_count_to_equal", value=5), "expectation_type": "expect_old"},
-            "before 1.0: it names `expectation_type`",
         ),
     ],
 )

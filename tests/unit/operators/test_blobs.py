@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
-from celery.contrib.testing.worker import start_worker
 
 from lockgate.operators.blobs import BlobSweepOperator, BlobUploadOperator
 from lockgate.storage_core.blobs.blob_protocol import Artefacts, BlobInfo
@@ -17,18 +14,14 @@ from lockgate.storage_core.blobs.open_blobs import open_blobs
 from lockgate.storage_core.errors import ObjectNotFoundError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.settings import load_settings
-from lockgate.workers.celery_app import QUEUES, app
 from tests.support.airflow.task_run import TaskRun
 from tests.support.commit.destination import ManualClock
-from tests.support.workers.celery_worker import memory_broker
+from tests.support.workers.celery_worker import memory_broker, worker_thread
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("LOCKGATE_BLOB_STORE_URL", (tmp_path / "ha").as_uri())
-    yield tmp_path
-    FAILPOINTS.arm({})
+def store(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKGATE_BLOB_STORE_URL", (home / "ha").as_uri())
 
 
 @pytest.fixture
@@ -44,12 +37,6 @@ def upload(files: Any, **options: Any) -> Any:
 
 def sweep(**options: Any) -> Any:
     return BlobSweepOperator(task_id="sweep", **options).execute(TaskRun().context())
-
-
-@contextmanager
-def worker() -> Iterator[None]:
-    with start_worker(app, pool="solo", perform_ping_check=False, queues=list(QUEUES), shutdown_timeout=30):
-        yield
 
 
 def put_long_ago() -> BlobInfo:
@@ -102,7 +89,7 @@ def test_a_local_sweep_deletes_unreferenced_blobs_and_reports_their_size(library
 
 def test_a_worker_of_the_queue_sweep_runs_the_sweep_if_a_broker_is_named() -> None:
     put_long_ago()
-    with memory_broker(), worker():
+    with memory_broker(), worker_thread():
         assert sweep(timeout_s=60) == {"staged": {"blobs": 1, "size_bytes": 8}}
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
-from celery.contrib.testing.worker import start_worker
 from celery.signals import before_task_publish
 
 from lockgate.operators.connections import (
@@ -27,10 +26,9 @@ from lockgate.operators.uploads import UploadSweepOperator
 from lockgate.storage_core.commit.destination.manifest import read_manifest
 from lockgate.storage_core.settings import given_settings, load_settings
 from lockgate.storage_core.stores import open_store
-from lockgate.workers.celery_app import QUEUES, app
 from tests.support.airflow.connections import connect, forget_credentials, run
 from tests.support.s3.moto_server import served_moto
-from tests.support.workers.celery_worker import StagedJob, memory_broker
+from tests.support.workers.celery_worker import StagedJob, memory_broker, worker_thread
 
 S3 = pytest.mark.requires("s3-server")
 ROLE = "arn:aws:iam::123456789012:role/lake-writer"
@@ -95,18 +93,6 @@ def test_a_connection_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("LOCKGATE_S3_PROFILE", "of-another-user")
 
     handle, _ = run(JobSetupOperator, destination=destination, aws_conn_id="lake")
-
-    assert handle["destination"] == destination
-
-
-@S3
-def test_the_lockgate_connection_names_the_aws_connection_of_tasks_that_name_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    destination = connect_server(monkeypatch, "lake")
-    connect(monkeypatch, "lockgate_default", conn_type="lockgate", extra={"aws_conn_id": "lake"})
-
-    handle, _ = run(JobSetupOperator, destination=destination)
 
     assert handle["destination"] == destination
 
@@ -183,9 +169,7 @@ def test_no_secret_is_in_xcom_records_messages_or_logs(
             memory_broker(),
             # The worker has the credentials of its own environment: this process's, in this test.
             _credentials_of_the_worker(),
-            start_worker(
-                app, pool="solo", perform_ping_check=False, queues=list(QUEUES), shutdown_timeout=30
-            ),
+            worker_thread(),
         ):
             _, task = run(TaskCommitOperator, job=handle, aws_conn_id="lake")
     finally:

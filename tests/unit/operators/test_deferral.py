@@ -6,8 +6,6 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +15,6 @@ from airflow.sdk.exceptions import (
     AirflowSensorTimeout,
     TaskDeferred,
 )
-from celery.contrib.testing.worker import start_worker
 
 from lockgate.operators import (
     JobCommitOperator,
@@ -34,31 +31,18 @@ from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import ObjectNotFoundError, OutcomeUnknownError
-from lockgate.storage_core.settings import load_settings
-from lockgate.workers.celery_app import QUEUES, app
+from lockgate.workers.celery_app import app
 from lockgate.workers.task_commit import commit_staged_task
 from tests.support.airflow.task_run import TaskRun
 from tests.support.commit.crash_harness import die_at
 from tests.support.commit.destination import World, write
-from tests.support.workers.celery_worker import StagedJob, memory_broker
+from tests.support.workers.celery_worker import StagedJob, memory_broker, worker_thread
 
 
 @pytest.fixture(autouse=True)
 def broker() -> Iterator[None]:
     with memory_broker():
         yield
-
-
-@contextmanager
-def worker() -> Iterator[None]:
-    with start_worker(app, pool="solo", perform_ping_check=False, queues=list(QUEUES), shutdown_timeout=30):
-        yield
-
-
-@pytest.fixture
-def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StagedJob:
-    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
-    return StagedJob(tmp_path, load_settings())
 
 
 def context(task_id: str = "tasks") -> Any:
@@ -98,7 +82,7 @@ def commit_tasks(staged: StagedJob, **options: Any) -> TaskCommitOperator:
 def test_a_task_commit_frees_its_slot_and_sums_the_results_when_it_resumes(staged: StagedJob) -> None:
     operator = commit_tasks(staged)
     found = deferred(operator)
-    with worker():
+    with worker_thread():
         event = event_of(restored(found))
         assert event == {"why": conditions.ALL_ENDED}
 
@@ -123,7 +107,7 @@ def test_a_task_stays_deferred_until_airflows_executor_has_reported_its_process(
     before_s = time.time()
     _, arguments = deferred(commit_tasks(staged)).trigger.serialize()
     assert arguments["not_before_s"] >= before_s + 10
-    with worker():
+    with worker_thread():
         trigger = ConditionTrigger(**{**arguments, "not_before_s": time.time() + 0.3})
         event_of(trigger)
     assert time.time() >= trigger.not_before_s
@@ -139,7 +123,7 @@ def test_a_restarted_triggerer_attaches_to_what_was_dispatched(staged: StagedJob
         asking.cancel()
 
     asyncio.run(killed())
-    with worker():
+    with worker_thread():
         event = event_of(restored(found))
     resume(operator, found, event)
 
@@ -149,7 +133,7 @@ def test_a_restarted_triggerer_attaches_to_what_was_dispatched(staged: StagedJob
 def test_a_resumed_task_sends_nothing_again(staged: StagedJob, monkeypatch: pytest.MonkeyPatch) -> None:
     operator = commit_tasks(staged)
     found = deferred(operator)
-    with worker():
+    with worker_thread():
         event = event_of(restored(found))
     monkeypatch.setattr(app, "send_task", lambda *_, **__: pytest.fail("sent again"))
 
@@ -163,7 +147,7 @@ def test_a_mapped_task_that_ends_does_not_shorten_the_suspension_of_those_that_a
     chunk = commit_tasks(staged, task_ids=staged.task_ids[:1], **options)
     found = deferred(chunk)
     deferred(commit_tasks(staged, task_ids=staged.task_ids[1:], **options))
-    with worker():
+    with worker_thread():
         resume(chunk, found, event_of(restored(found)))
 
     [job] = list_jobs(staged.destination)
@@ -215,7 +199,7 @@ def test_a_job_commit_defers_after_the_decision_and_ends_the_job_when_it_resumes
     found = deferred(operator)
     assert staged.attach().phase() is JobPhase.DECIDED
 
-    with worker():
+    with worker_thread():
         event = event_of(restored(found))
     receipt = resume(operator, found, event)
 
@@ -224,22 +208,9 @@ def test_a_job_commit_defers_after_the_decision_and_ends_the_job_when_it_resumes
     assert staged.visible_rows() == staged.all_rows
 
 
-def test_a_job_commit_whose_job_recovery_has_ended_meanwhile_returns_the_receipt(staged: StagedJob) -> None:
-    for task in staged.task_ids:
-        commit_staged_task(*staged.ids, task)
-    operator = JobCommitOperator(
-        task_id="commit", job=handle_of(staged.job), complete_by="workers", deferrable=True
-    )
-    found = deferred(operator)
-    staged.attach().finish()
-
-    assert resume(operator, found, {"why": "the time is over"})["rows"] == 60
-
-
 def test_recovery_defers_and_reports_what_the_workers_did(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LOCKGATE_HOME", str(world.root / "home"))
     job = world.open_job("sales")
     write(job, "task-0", {"a.txt": b"1"})
     die_at("complete.complete.before", job.commit)
@@ -247,7 +218,7 @@ def test_recovery_defers_and_reports_what_the_workers_did(
         task_id="recover", destinations=[world.url], recover_by="workers", deferrable=True
     )
     found = deferred(operator)
-    with worker():
+    with worker_thread():
         event = event_of(restored(found))
 
     assert resume(operator, found, event) == {"roll forward": 1}
@@ -292,7 +263,6 @@ def test_a_job_sensor_refuses_an_unknown_phase(staged: StagedJob) -> None:
 def test_a_manifest_sensor_waits_for_a_turn_and_for_newer_data(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LOCKGATE_HOME", str(world.root / "home"))
     sensor = ManifestSensor(task_id="wait", destination=world.url, deferrable=True)
     found = deferred(sensor)
     job = world.open_job("sales")
@@ -316,7 +286,6 @@ def test_a_manifest_sensor_waits_for_a_turn_and_for_newer_data(
 
 
 def test_a_sensor_whose_time_is_over_says_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCKGATE_HOME", str(world.root / "home"))
     sensor = ManifestSensor(task_id="wait", destination=world.url, deferrable=True, timeout=0)
     found = deferred(sensor)
     with pytest.raises(AirflowSensorTimeout, match="not so within 0 s"):

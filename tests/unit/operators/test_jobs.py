@@ -28,13 +28,6 @@ from tests.support.commit.crash_harness import die_at
 from tests.support.commit.destination import World
 
 
-@pytest.fixture(autouse=True)
-def home(world: World, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("LOCKGATE_HOME", str(world.root / "home"))
-    yield
-    FAILPOINTS.arm({})
-
-
 def set_up(world: World, run: TaskRun | None = None, **options: Any) -> Any:
     operator = JobSetupOperator(task_id="setup", destination=world.url, **options)
     return operator.execute((run or TaskRun()).context())
@@ -118,10 +111,6 @@ def test_a_retry_of_set_up_returns_its_own_job(world: World) -> None:
 )
 def test_another_dag_run_task_or_map_index_is_another_job(world: World, other: dict[str, Any]) -> None:
     assert set_up(world)["job_id"] != set_up(world, TaskRun(**other))["job_id"]
-
-
-def test_two_data_sets_of_one_task_are_two_jobs(world: World) -> None:
-    assert set_up(world, write_name="a")["job_id"] != set_up(world, write_name="b")["job_id"]
 
 
 def test_set_up_of_a_run_that_was_cleared_after_its_end_recomputes_and_replaces(world: World) -> None:

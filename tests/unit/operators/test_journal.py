@@ -53,15 +53,6 @@ def test_entries_in_a_verified_checkpoint_are_pruned(journal: Journal, settings:
     assert look_after()["folded_entries"] == 1
 
 
-def test_a_report_only_run_takes_the_checkpoint_and_prunes_nothing(
-    journal: Journal, settings: Settings
-) -> None:
-    assert look_after(report_only=True)["pruned_entries"] == 3
-
-    assert kept(journal) == 3
-    assert len(open_checkpoints(settings).all()) == 1
-
-
 def test_a_reason_for_safe_mode_is_dropped_after_the_verification(journal: Journal) -> None:
     add_operators_reason(journal, "maintenance")
 

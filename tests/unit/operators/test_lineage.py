@@ -20,8 +20,7 @@ from tests.support.commit.destination import World
 
 
 @pytest.fixture
-def handle(world: World, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("LOCKGATE_HOME", str(world.root / "home"))
+def handle(world: World) -> Any:
     setup = JobSetupOperator(
         task_id="setup", destination=world.url, columns=[("row", "int"), ("day", "date")]
     )

@@ -39,9 +39,8 @@ def test_a_name_forges_no_line_no_markup_and_no_colour() -> None:
 
 
 def test_the_log_of_a_commit_shows_the_receipt_as_a_table(
-    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("LOCKGATE_HOME", str(world.root / "home"))
     handle = JobSetupOperator(task_id="setup", destination=world.url).execute(TaskRun().context())
 
     JobCommitOperator(task_id="commit", job=handle, allow_empty=True).execute(TaskRun().context())

@@ -39,8 +39,7 @@ class Mail:
 
 
 @pytest.fixture
-def handle(world: World, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("LOCKGATE_HOME", str(world.root / "home"))
+def handle(world: World) -> Any:
     handle = JobSetupOperator(task_id="setup", destination=world.url).execute(TaskRun().context())
     with attach(handle).attempt("task-0") as attempt, attempt.open("a.txt") as file:
         file.write(b"1")

@@ -65,7 +65,6 @@ def test_tasks_without_a_job_lead_to_the_page_of_their_kind() -> None:
 def test_a_set_up_shows_its_job_and_writes_its_address_into_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://example.com/air")
     run = TaskRun()
     task = JobSetupOperator(task_id="setup", destination=str(tmp_path / "lake"))

@@ -24,8 +24,7 @@ from tests.support.commit.destination import World, write
 
 
 @pytest.fixture(autouse=True)
-def home(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCKGATE_HOME", str(world.root / "home"))
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOCKGATE_DESTINATIONS", raising=False)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowNotFoundException
 
 from lockgate.operators.audit import AuditOperator
 from lockgate.operators.audits.staged_rows import StagedRows
@@ -16,7 +15,7 @@ from lockgate.operators.spark import SparkWriteOperator
 from lockgate.operators.spark_process.process import SparkChild, SparkWork
 from lockgate.storage_core.errors import InvalidInputError, MissingPartError
 from lockgate.storage_core.settings import load_settings
-from lockgate.storage_core.spark.s3a import hadoop_version, merged_config, s3a_config, s3a_jars
+from lockgate.storage_core.spark.s3a import hadoop_version, s3a_config, s3a_jars
 from lockgate.storage_core.stores.s3.credentials import FixedCredentials
 
 
@@ -94,12 +93,6 @@ def test_a_server_and_a_master_exclude_each_other() -> None:
         spark_place("local[1]", None, "remote")
 
 
-@pytest.mark.parametrize("names", [("gone", None), (None, "gone")])
-def test_a_connection_that_does_not_exist_is_an_error(names: tuple[str | None, str | None]) -> None:
-    with pytest.raises(AirflowNotFoundException, match="gone"):
-        spark_place(None, *names)
-
-
 def test_an_audit_runs_where_its_spark_connection_says(monkeypatch: pytest.MonkeyPatch) -> None:
     conf = {"spark.executor.memory": "4g", "spark.speculation": True}
     connect(monkeypatch, "cluster", conn_type="spark", host="spark://m", port=7077, extra={"conf": conf})
@@ -146,13 +139,6 @@ def test_sizes_and_packages_are_settings_of_the_session() -> None:
         "spark.executor.cores": "2",
         "spark.jars.packages": "a:b:1,c:d:2",
         "spark.yarn.queue": "q",
-    }
-
-
-def test_jars_of_libraries_and_of_s3_are_joined() -> None:
-    assert merged_config({"spark.jars": "/a.jar"}, {"spark.jars": "/b.jar", "x": "1"}, {"x": "2"}) == {
-        "spark.jars": "/a.jar,/b.jar",
-        "x": "2",
     }
 
 

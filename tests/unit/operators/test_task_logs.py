@@ -72,7 +72,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder]:
     monkeypatch.setenv("AIRFLOW__LOGGING__BASE_LOG_FOLDER", str(folder.path))
     processor = str(folder.path / "dag_processor")
     monkeypatch.setenv("AIRFLOW__LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY", processor)
-    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
     task_logs._task_file_at.cache_clear()
     yield folder
     task_logs._task_file_at.cache_clear()
@@ -197,18 +196,6 @@ def test_an_uploaded_log_is_complete_whether_or_not_it_grew_before_the_upload(fo
     assert ["version 2" in source for source in sources] == [True, True]
     BlobTaskLogs().upload(TASK, None)
     assert BlobTaskLogs().stream(TASK, None)[0] == sources, "it was whole already"
-
-
-def test_a_missing_end_of_an_earlier_machines_file_is_reported(folder: Folder) -> None:
-    file = folder.write(TASK, "first\n")
-    task_logs._writer(file).publish()
-    file.unlink()
-    folder.write(TASK, "second, on another machine\n")
-    BlobTaskLogs().upload(TASK, None)
-    (lines,) = BlobTaskLogs().stream(TASK, SimpleNamespace(state="success"))[1]
-    *shown, last = lines
-    assert shown == ["first", "second, on another machine"]
-    assert "up to byte 6" in last
 
 
 def test_the_local_file_is_deleted_only_if_airflow_is_configured_so(
@@ -340,24 +327,4 @@ def test_a_late_end_keeps_the_log_that_another_machine_has_published(
     (version,) = LogReader(world.server, log).versions()
     assert log_text(LogReader(world.server, log)) == "first\nthere\nlast here\n"
     assert version.growing == []
-    ticks.tick.release()
-
-
-def test_a_file_deleted_before_its_end_was_published_is_given_up(
-    world: BlobWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    file, ticks = tmp_path / "log", Ticks()
-    file.write_text("first\n")
-    follower = LogPublisher(
-        lambda path: LogWriter(world.server, Log(name="log"), path), every_s=lambda: 10.0, clock=ticks
-    )
-    with monkeypatch.context() as patch:
-        lose_puts(world, patch)
-        with pytest.raises(StoreUnavailableError):
-            follower.finish(file)
-    file.unlink()
-    follower.publish()
-    assert "the file is gone" in caplog.text
-    assert follower._writers == {}
-    assert follower._all_done is None
     ticks.tick.release()

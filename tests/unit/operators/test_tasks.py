@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
-from celery.contrib.testing.worker import start_worker
 
 from lockgate.operators.dag_run.job_handle import handle_of
 from lockgate.operators.jobs import JobCommitOperator
@@ -16,26 +14,15 @@ from lockgate.operators.tasks import TaskCommitOperator
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.publish.shard_completion import ShardReport
-from lockgate.storage_core.settings import load_settings
-from lockgate.workers.celery_app import QUEUES, app
 from lockgate.workers.dispatch import complete_by_workers
 from tests.support.airflow.task_run import TaskRun
-from tests.support.workers.celery_worker import StagedJob, memory_broker
+from tests.support.workers.celery_worker import StagedJob, memory_broker, worker_thread
 
 
 @pytest.fixture(scope="module", autouse=True)
 def worker() -> Iterator[None]:
-    with (
-        memory_broker(),
-        start_worker(app, pool="solo", perform_ping_check=False, queues=list(QUEUES), shutdown_timeout=30),
-    ):
+    with memory_broker(), worker_thread():
         yield
-
-
-@pytest.fixture
-def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StagedJob:
-    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
-    return StagedJob(tmp_path, load_settings())
 
 
 def commit_tasks(staged: StagedJob, task_ids: list[str] | None = None) -> dict[str, Any]:
@@ -71,14 +58,6 @@ def test_the_job_is_suspended_after_the_step_also_when_it_fails(staged: StagedJo
 
     [job] = list_jobs(staged.destination)
     assert job.lease is JobLeaseState.SUSPENDED
-
-
-def test_an_ended_job_refuses_tasks_without_a_retry(staged: StagedJob) -> None:
-    commit_tasks(staged)
-    staged.attach().commit()
-
-    with pytest.raises(AirflowFailException, match="clear the run from its set-up"):
-        commit_tasks(staged)
 
 
 def test_workers_complete_the_uploads_if_the_commit_is_configured_so(staged: StagedJob) -> None:

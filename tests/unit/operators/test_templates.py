@@ -78,12 +78,6 @@ def test_a_function_of_a_mapped_task_stays_a_function() -> None:
     assert (write.python_callable, write.op_kwargs) == (returned, {"day": "x"})
 
 
-@pytest.fixture
-def home(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setenv("LOCKGATE_HOME", str(world.root / "home"))
-    return world
-
-
 @pytest.mark.parametrize(
     ("operator", "options", "message"),
     [
@@ -105,12 +99,12 @@ def home(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     ],
 )
 def test_text_that_a_template_renders_to_is_refused_by_the_name_of_its_parameter(
-    home: World, operator: type[BaseOperator], options: dict[str, Any], message: str
+    world: World, operator: type[BaseOperator], options: dict[str, Any], message: str
 ) -> None:
     context = TaskRun().context()
-    handle = JobSetupOperator(task_id="setup", destination=home.url).execute(context)
+    handle = JobSetupOperator(task_id="setup", destination=world.url).execute(context)
     required: dict[Any, dict[str, Any]] = {
-        JobSetupOperator: {"destination": home.url, "write_name": "other"},
+        JobSetupOperator: {"destination": world.url, "write_name": "other"},
         SparkWriteOperator: {"job": handle, "python_callable": "m:f"},
         BlobUploadOperator: {"files": "/no/such/file"},
         **{kind: {} for kind in (JobRecoveryOperator, BlobSweepOperator, VolumeVerifyOperator)},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -32,8 +31,7 @@ ROW: dict[str, Any] = {"dag_id": "sales", "task_id": "extract", "run_id": "manua
 
 
 @pytest.fixture
-def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[XComTable]:
-    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[XComTable]:
     monkeypatch.setenv("LOCKGATE_XCOM_THRESHOLD_BYTES", "500")
     table = XComTable()
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", table, raising=False)
@@ -98,13 +96,6 @@ def test_a_data_frame_is_pulled_unchanged(table: XComTable) -> None:
     pd.testing.assert_frame_equal(pull(), frame)
 
 
-def test_the_threshold_applies_to_the_json_size_of_a_value(table: XComTable) -> None:
-    push("x" * 498)
-    assert stored(table) == "x" * 498
-    push("x" * 499)
-    assert set(stored(table)) == {MARK}
-
-
 def test_a_value_that_looks_like_an_envelope_is_stored_as_a_value(table: XComTable) -> None:
     for value in ({MARK: "mine"}, {MARK: {}, "other": 1}):
         push(value)
@@ -147,20 +138,6 @@ def test_an_owner_id_identifies_its_row(row: XComRow) -> None:
 )
 def test_owner_ids_of_other_kinds_identify_no_row(owner: str) -> None:
     assert XComRow.of_owner(owner) is None
-
-
-def test_a_reference_with_a_scope_belongs_to_no_other_airflow(
-    table: XComTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    push(LARGE)
-    monkeypatch.setenv("LOCKGATE_AIRFLOW_SCOPE", "prod")
-    theirs = XComTable()
-    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", theirs)
-    push([*LARGE, 1])
-    row = XComRow(**ROW, map_index=-1, key="return_value")
-    assert set(referred()) == {row.owner, f"xcom:prod/{row.owner.removeprefix('xcom:')}"}
-    BlobXCom.delete(key="return_value", **ROW)
-    assert referred() == [row.owner]
 
 
 @pytest.mark.parametrize(("its", "own"), [("prod", "staging"), ("prod", "")])
@@ -234,12 +211,6 @@ def test_a_cleared_task_drops_the_reference_and_the_row(table: XComTable) -> Non
     BlobXCom.delete(key="return_value", **ROW)
 
 
-def test_a_row_with_a_damaged_envelope_can_be_cleared(table: XComTable) -> None:
-    BlobXCom._set_xcom_in_db("return_value", {MARK: "damaged"}, **ROW)
-    BlobXCom.delete(key="return_value", **ROW)
-    assert table.rows == {}
-
-
 @pytest.mark.parametrize("after", ["small", [*LARGE, 1]])
 def test_a_key_that_is_pushed_twice_keeps_the_last_value_only(table: XComTable, after: Any) -> None:
     push(LARGE)
@@ -290,3 +261,8 @@ def test_a_reference_that_cannot_be_dropped_does_not_fail_the_task(
 
 def test_a_value_without_a_row_is_serialised_as_in_airflow(table: XComTable) -> None:
     assert BlobXCom.serialize_value(LARGE) == LARGE
+
+
+def test_an_unserialisable_value_fails_as_in_airflow(table: XComTable) -> None:
+    with pytest.raises(TypeError):
+        push(b"bytes" * 500)

@@ -79,16 +79,6 @@ def test_a_reference_without_its_row_is_dropped_and_others_are_kept(world: BlobW
     assert sweep(world).gone == ()
 
 
-def test_rows_of_many_runs_are_distinguished(world: BlobWorld, rows: Named) -> None:
-    for number in range(6):
-        of = row(run_id=f"r{number % 3}", key=f"k{number}")
-        blob = put(world, of)
-        if number % 2:
-            rows[of] = blob.blob_key
-    world.clock.sleep(1_801.0)
-    assert {one.row.key for one in sweep(world).gone} == {"k0", "k2", "k4"}
-
-
 def test_a_reference_whose_row_may_be_written_later_is_kept(world: BlobWorld, rows: Named) -> None:
     blob = put(world, row())
     world.clock.sleep(1_799.0)
@@ -120,13 +110,6 @@ def test_airflows_with_the_same_dags_drop_only_references_of_their_own_scope(
     assert [one.row for one in swept.gone] == [row(scope=scope)]
     assert (swept.kept, swept.other_scopes) == (1, 2)
     assert {one for one, blob in blobs.items() if world.owners(blob)} == {"", "prod", "prod-2"} - {scope}
-
-
-def test_a_dry_run_drops_nothing(world: BlobWorld, rows: Named) -> None:
-    blob = put(world, row())
-    world.clock.sleep(1_801.0)
-    assert len(sweep(world, dry_run=True).gone) == 1
-    assert world.owners(blob) == [row().owner]
 
 
 def test_the_command_reports_what_it_would_drop_and_drops_it_with_yes(

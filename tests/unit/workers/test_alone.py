@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from celery.contrib.testing.worker import start_worker
 
 from lockgate.storage_core.errors import InvalidInputError, MissingPartError, OutcomeUnknownError
-from lockgate.storage_core.settings import load_settings
 from lockgate.workers import gather
 from lockgate.workers.celery_app import COMMIT_QUEUE, QUEUES, app, configuration, result_backend
 from lockgate.workers.dispatch import commit_tasks, complete_by_workers
 from lockgate.workers.task_commit import commit_staged_task
-from tests.support.workers.celery_worker import StagedJob, memory_broker
+from tests.support.workers.celery_worker import StagedJob, memory_broker, worker_thread
 
 
 @pytest.fixture(autouse=True)
 def broker() -> Iterator[None]:
     with memory_broker():
         yield
-
-
-@pytest.fixture
-def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StagedJob:
-    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
-    return StagedJob(tmp_path, load_settings())
 
 
 def test_dispatching_no_tasks_requires_no_worker(staged: StagedJob) -> None:
@@ -49,7 +40,7 @@ def test_a_worker_that_listens_to_other_queues_only_is_not_counted(
     monkeypatch.setattr(gather, "PING_S", 0.5)
 
     with (
-        start_worker(app, pool="solo", perform_ping_check=False, queues=["sweep"], shutdown_timeout=30),
+        worker_thread("sweep"),
         pytest.raises(MissingPartError, match="no worker listens on queue 'commit'"),
     ):
         commit_tasks(*staged.ids, staged.task_ids, grace_s=0.2)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from celery.contrib.testing.worker import start_worker
 
 from lockgate.storage_core.errors import (
     InvalidInputError,
@@ -18,25 +16,15 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.settings import load_settings
 from lockgate.workers import gather
-from lockgate.workers.celery_app import QUEUES, app
+from lockgate.workers.celery_app import app
 from lockgate.workers.dispatch import commit_tasks, complete_by_workers, maintain_volumes, recover_files
-from tests.support.workers.celery_worker import StagedJob, memory_broker
+from tests.support.workers.celery_worker import StagedJob, memory_broker, worker_thread
 
 
 @pytest.fixture(scope="module", autouse=True)
 def worker() -> Iterator[None]:
-    with (
-        memory_broker(),
-        start_worker(app, pool="solo", perform_ping_check=False, queues=list(QUEUES), shutdown_timeout=30),
-    ):
+    with memory_broker(), worker_thread():
         yield
-
-
-@pytest.fixture
-def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StagedJob]:
-    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
-    yield StagedJob(tmp_path, load_settings())
-    FAILPOINTS.arm({})
 
 
 def test_workers_commit_the_tasks_and_their_rows_are_returned_in_order(staged: StagedJob) -> None:
@@ -50,13 +38,6 @@ def test_workers_commit_the_tasks_and_their_rows_are_returned_in_order(staged: S
     assert staged.listed() == []
     staged.attach().commit()
     assert staged.visible_rows() == staged.all_rows
-
-
-def test_a_repeated_dispatch_commits_nothing_twice(staged: StagedJob) -> None:
-    first = commit_tasks(*staged.ids, staged.task_ids)
-    assert commit_tasks(*staged.ids, staged.task_ids) == first
-
-    assert staged.committed_attempts() == staged.task_ids
 
 
 def test_more_tasks_than_a_window_are_sent_one_window_at_a_time(
@@ -124,10 +105,7 @@ def test_a_decided_plan_is_completed_by_workers(staged: StagedJob) -> None:
     assert staged.visible_rows() == staged.all_rows
 
 
-def test_a_worker_recovers_files_and_maintains_volumes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+def test_a_worker_recovers_files_and_maintains_volumes() -> None:
     with open_files(load_settings(), writes=True) as files:
         for path in ("/a.log", "/b.log"):
             with files.create(path) as writer:

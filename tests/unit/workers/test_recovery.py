@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from celery.contrib.testing.worker import start_worker
 
 from lockgate import open_job
 from lockgate.storage_core.commit.job import Job
@@ -18,22 +16,14 @@ from lockgate.storage_core.errors import JournalUnavailableError
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.workers import gather
-from lockgate.workers.celery_app import QUEUES, app
 from lockgate.workers.dispatch import recover_by_workers
-from tests.support.workers.celery_worker import memory_broker
+from tests.support.workers.celery_worker import memory_broker, worker_thread
 
 
 @pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
-    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+def settings() -> Iterator[Settings]:
     with memory_broker():
         yield load_settings()
-
-
-@contextmanager
-def worker() -> Iterator[None]:
-    with start_worker(app, pool="solo", perform_ping_check=False, queues=list(QUEUES), shutdown_timeout=30):
-        yield
 
 
 def lapsed(tmp_path: Path, settings: Settings, name: str = "sales") -> Job:
@@ -58,7 +48,7 @@ def test_each_job_is_recovered_independently_of_the_others(tmp_path: Path, setti
     suspended.suspend()
     reported: list[tuple[str, int, int]] = []
 
-    with worker():
+    with worker_thread():
         jobs = [at(job, "unheard-of-g1"), at(job), at(suspended)]
         found = by_id(
             recover_by_workers(jobs, settings=settings, progress=lambda *s: reported.append(s), timeout_s=60)
@@ -92,7 +82,7 @@ def test_a_job_with_a_transient_failure_needs_no_operator(
     job = lapsed(tmp_path, settings)
     monkeypatch.setattr("lockgate.workers.tasks.recover", gone)
 
-    with worker():
+    with worker_thread():
         (found,) = recover_by_workers([at(job)], settings=settings, timeout_s=60)
 
     assert (found.ended, found.needs_an_operator) == (None, False)

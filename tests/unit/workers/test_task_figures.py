@@ -6,23 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 from celery import signals
-from celery.contrib.testing.worker import start_worker
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import load_settings
-from lockgate.workers.celery_app import COMMIT_QUEUE, app
 from lockgate.workers.metrics.counts import TaskMetrics
 from tests.support.workers import tasks as worker_tasks
-from tests.support.workers.celery_worker import memory_broker, wait_until
+from tests.support.workers.celery_worker import memory_broker, wait_until, worker_thread
 
 
 @pytest.fixture(scope="module", autouse=True)
 def worker() -> Iterator[None]:
-    with (
-        memory_broker(),
-        start_worker(app, pool="solo", perform_ping_check=False, queues=[COMMIT_QUEUE], shutdown_timeout=30),
-    ):
+    with memory_broker(), worker_thread():
         yield
 
 

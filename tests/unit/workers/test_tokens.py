@@ -7,35 +7,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from celery.contrib.testing.worker import start_worker
 
 from lockgate.storage_core.journal import Journal, Stamp
 from lockgate.storage_core.journal.process_journal import close_journals, configured_journal
 from lockgate.storage_core.settings import load_settings
-from lockgate.workers.celery_app import COMMIT_QUEUE, app
+from lockgate.workers.celery_app import COMMIT_QUEUE
 from lockgate.workers.gather import gather
 from lockgate.workers.session_token import HEADER
 from tests.support.journal.observers import take
 from tests.support.workers import tasks as worker_tasks
-from tests.support.workers.celery_worker import memory_broker
+from tests.support.workers.celery_worker import memory_broker, worker_thread
 
 
 @pytest.fixture(scope="module", autouse=True)
 def worker() -> Iterator[None]:
-    with (
-        memory_broker(),
-        start_worker(app, pool="solo", perform_ping_check=False, queues=[COMMIT_QUEUE], shutdown_timeout=30),
-    ):
+    with memory_broker(), worker_thread():
         yield
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+def forgotten() -> Iterator[None]:
     yield
     worker_tasks.TRIES.clear()
     worker_tasks.ANSWER.clear()
@@ -101,13 +95,6 @@ def test_a_task_with_an_invalid_token_header_runs_normally(
         row = ran(worker_tasks.received, headers={HEADER: garbage})
     assert row["seen"] is None
     assert ("it is ignored" in caplog.text) is bool(garbage)
-
-
-def test_a_result_with_an_invalid_token_is_still_a_row(caplog: pytest.LogCaptureFixture) -> None:
-    worker_tasks.ANSWER[HEADER] = "nonsense"
-    with caplog.at_level(logging.WARNING):
-        assert ran(worker_tasks.received) == {"header": None, "seen": None}
-    assert "it is ignored" in caplog.text
 
 
 def test_a_task_called_as_a_function_behaves_as_the_function() -> None:
