@@ -19,15 +19,18 @@ from lockgate.storage_core.errors import InvalidInputError, LockgateError, Missi
 from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
+    from socket import socket
+    from ssl import SSLContext
+
     from lockgate.storage_core.blobs.server.blob_server import BlobServer
 
-BLOB_LOG: Final = logging.getLogger("lockgate.blobs")
+LOG: Final = logging.getLogger("lockgate.server")
 BLOB_PORT: Final = 8410
-VOLUME_LOG: Final = logging.getLogger("lockgate.volumes")
 VOLUME_PORT: Final = 8420
 _ANY: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - recognised, not bound
 
 Host = Annotated[str, typer.Option(help="Address to bind; one that is not loopback requires --token-file.")]
+Port = Annotated[int, typer.Option(help="Port to bind; 0: any free port.", min=0, max=65_535)]
 TlsCert = Annotated[
     Path | None, typer.Option("--tls-cert", metavar="FILE", help="PEM certificate; enables HTTPS.")
 ]
@@ -35,20 +38,23 @@ TlsKey = Annotated[
     Path | None,
     typer.Option("--tls-key", metavar="FILE", help="PEM key; by default in the file of --tls-cert."),
 ]
+Tokens = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="Lines `token pattern…`, of jobs or of volumes; read again after a change.",
+    ),
+]
 
 
 def serve_blobs(
     *,
     host: Host = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to bind; 0: any free port.", min=0, max=65_535)] = BLOB_PORT,
+    port: Port = BLOB_PORT,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--token-file", metavar="FILE", help="Lines `token job-pattern…`; read again after a change."
-        ),
-    ] = None,
+    token_file: Tokens = None,
 ) -> None:
     """Serve blobs over HTTP until stopped; after SIGTERM running requests are completed.
 
@@ -56,37 +62,20 @@ def serve_blobs(
     """
     from lockgate.storage_core.blobs.open_blobs import open_server
 
-    try:
+    with _extra_of("blob server"):
         from lockgate.storage_core.blobs.http.access import BearerTokens, allow_all
         from lockgate.storage_core.blobs.http.app import blob_app
-        from lockgate.storage_core.http.server import (
-            http_server,
-            listen,
-            raise_file_limit,
-            tls_context,
-        )
-    except ImportError as error:
-        raise MissingPartError(
-            f"the blob server needs {error.name}: run `pip install 'lockgate[blobs]'`; nothing was started"
-        ) from None
+        from lockgate.storage_core.http.server import http_server, listen
 
-    _check_tls(tls_cert, tls_key)
-    tls = None if tls_cert is None else tls_context(tls_cert, tls_key)
+    tls = _tls(tls_cert, tls_key)
     authorise = allow_all if token_file is None else BearerTokens(token_file)
     settings = load_settings()
     with open_server(settings) as server:
         idle_s = settings.blob_server_idle_s
         app = blob_app(server, authorise, max_bytes=settings.blob_max_bytes, idle_s=idle_s)
         with listen(host, port, allow_remote=token_file is not None, idle_s=idle_s) as bound:
-            print_line(_url_of(host, bound.getsockname()[1], is_tls=tls is not None))
-            sys.stdout.flush()  # the parent process may wait for this line
-            if tls is None and token_file is not None:
-                BLOB_LOG.warning(
-                    "tokens and blobs are sent unencrypted: use --tls-cert, or a proxy with TLS in front"
-                )
             threading.Thread(target=_recover, args=(server,), name="blob-recovery", daemon=True).start()
-            raise_file_limit()
-            with _exit_on_sigterm():
+            with _serving(_url_of(host, bound, tls), is_exposed=tls is None and token_file is not None):
                 http_server(app, tls, connections=settings.blob_server_connections).run(sockets=[bound])
 
 
@@ -97,20 +86,13 @@ def serve_volumes(
         typer.Option("--volume", metavar="DIR", help="Directory of a volume; made if missing."),
     ],
     host: Host = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(help="Port to bind; 0: any free port.", min=0, max=65_535)
-    ] = VOLUME_PORT,
+    port: Port = VOLUME_PORT,
     url: Annotated[
         str, typer.Option(metavar="URL", help="Where others reach it; by default from --host and --port.")
     ] = "",
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--token-file", metavar="FILE", help="Lines `token volume-pattern…`; read again after a change."
-        ),
-    ] = None,
+    token_file: Tokens = None,
 ) -> None:
     """Serve volumes of appendable files over HTTP until stopped; at SIGTERM it completes running requests.
 
@@ -121,26 +103,17 @@ def serve_volumes(
     from lockgate.storage_core.http.connection import check_url
     from lockgate.storage_core.journal.process_journal import configured_journal
 
-    try:
+    with _extra_of("volume server"):
         from lockgate.storage_core.files.volumes.server.app import volume_app
         from lockgate.storage_core.files.volumes.server.owned import owned_volumes
-        from lockgate.storage_core.http.server import (
-            http_server,
-            listen,
-            raise_file_limit,
-            tls_context,
-        )
+        from lockgate.storage_core.http.server import http_server, listen
         from lockgate.storage_core.http.tokens import TokenFile
-    except ImportError as error:
-        raise MissingPartError(
-            f"the volume server needs {error.name}: run `pip install 'lockgate[blobs]'`; nothing was started"
-        ) from None
 
     if not all(volume):
         raise InvalidInputError(
             "--volume '': it names no directory; nothing was started; is a variable of the shell empty?"
         )
-    _check_tls(tls_cert, tls_key)
+    tls = _tls(tls_cert, tls_key)
     if host in _ANY and not url:
         raise InvalidInputError(
             f"--host {host}: other processes cannot reach this address; nothing was started; add --url, "
@@ -148,7 +121,6 @@ def serve_volumes(
         )
     if url:
         check_url(url, VOLUME_SERVER)
-    tls = None if tls_cert is None else tls_context(tls_cert, tls_key)
     tokens = (
         None
         if token_file is None
@@ -163,40 +135,51 @@ def serve_volumes(
         listen(host, port, allow_remote=token_file is not None) as bound,
         owned_volumes([Path(folder) for folder in volume], journal.identity) as owned,
     ):
-        reached = url.rstrip("/") or _url_of(host, bound.getsockname()[1], is_tls=tls is not None)
+        reached = url.rstrip("/") or _url_of(host, bound, tls)
         register_urls(journal, dict.fromkeys(owned, reached))
-        print_line(reached)
-        sys.stdout.flush()  # the parent process may wait for this line
-        if tls is None and token_file is not None:
-            VOLUME_LOG.warning(
-                "tokens and bytes are sent unencrypted: use --tls-cert, or a proxy with TLS in front"
-            )
-        with _exit_on_sigterm():
-            raise_file_limit()
+        with _serving(reached, is_exposed=tls is None and token_file is not None):
             http_server(volume_app(owned, tokens), tls).run(sockets=[bound])
 
 
-def _check_tls(tls_cert: Path | None, tls_key: Path | None) -> None:
-    """Refuse a key without a certificate."""
+@contextmanager
+def _extra_of(server: str) -> Iterator[None]:
+    """Import a server in the block; name the extra that it needs if that is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingPartError(
+            f"the {server} needs {error.name}: run `pip install 'lockgate[blobs]'`; nothing was started"
+        ) from None
+
+
+def _tls(tls_cert: Path | None, tls_key: Path | None) -> SSLContext | None:
+    from lockgate.storage_core.http.server import tls_context
+
     if tls_key is not None and tls_cert is None:
         raise InvalidInputError(
             "--tls-key without --tls-cert: name the certificate as well; nothing was started"
         )
+    return None if tls_cert is None else tls_context(tls_cert, tls_key)
 
 
-def _url_of(host: str, port: int, *, is_tls: bool) -> str:
-    """Return the URL of a server."""
+def _url_of(host: str, bound: socket, tls: SSLContext | None) -> str:
     named = f"[{host}]" if ":" in host else host
-    return f"{'https' if is_tls else 'http'}://{named}:{port}"
+    return f"{'http' if tls is None else 'https'}://{named}:{bound.getsockname()[1]}"
 
 
 @contextmanager
-def _exit_on_sigterm() -> Iterator[None]:
-    """Raise `SystemExit` at SIGTERM, so that all is closed: uvicorn re-raises the signal at its end."""
+def _serving(url: str, *, is_exposed: bool) -> Iterator[None]:
+    """Print the URL; raise `SystemExit` at SIGTERM, which uvicorn raises again, so that all is closed."""
+    from lockgate.storage_core.http.server import raise_file_limit
 
     def exit_(_number: int, _frame: FrameType | None) -> NoReturn:
         raise SystemExit(0)
 
+    print_line(url)
+    sys.stdout.flush()  # the parent process may wait for this line
+    if is_exposed:
+        LOG.warning("tokens and data are sent unencrypted: use --tls-cert, or a proxy with TLS in front")
+    raise_file_limit()
     previous = signal.signal(signal.SIGTERM, exit_)
     try:
         yield
@@ -211,4 +194,4 @@ def _recover(server: BlobServer) -> None:
     try:
         recover(server.stores)
     except LockgateError as error:
-        BLOB_LOG.warning("%s; the next sweep stages bytes without a row instead", error)
+        LOG.warning("%s; the next sweep stages bytes without a row instead", error)

@@ -9,7 +9,6 @@ import subprocess
 import tarfile
 import time
 import zipfile
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ from tests.support.wheel import ROOT, TIMEOUT_S, CleanEnvironment, build, clean_
 
 pytestmark = pytest.mark.integration
 
-WORKER = "project@localhost"
 OURS = {
     "blob_sweep",
     "dataset_commit",
@@ -156,25 +154,19 @@ class Project:
         assert answer.exists(), done.stdout + done.stderr
         return str(json.loads(answer.read_text())["type"])
 
-    def start_worker(self, while_ready: Callable[[], None] = lambda: None, **own: str) -> str:
-        """Start a Celery worker, stop it when it is ready, and return its output.
-
-        Args:
-            while_ready: Called before it is stopped.
-            own: Environment variables of the worker.
-        """
+    def start_worker(self) -> str:
+        """Start a Celery worker, stop it when it is ready, and return its output."""
         log = self.root / "worker.log"
         command = [
             *(self.environment.python, "-m", "celery", "-A", "lockgate.workers", "worker"),
             *("--pool", "solo", "--queues", "commit,recovery,sweep", "--loglevel", "INFO"),
-            *("--hostname", WORKER),
         ]
         with (
             log.open("wb") as output,
             subprocess.Popen(
                 command,
                 cwd=self.cwd,
-                env=self.environment.variables(**self.variables, **own),
+                env=self.environment.variables(**self.variables, LOCKGATE_BROKER_URL="memory://"),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -187,7 +179,6 @@ class Project:
                 assert worker.poll() is None, log.read_text()
                 assert time.monotonic() < until, log.read_text()
                 time.sleep(0.1)
-            while_ready()
         return log.read_text()
 
 
@@ -298,7 +289,7 @@ def test_a_project_and_lockgate_load_side_by_side(project: Project) -> None:
     with ThreadPoolExecutor() as pool:
         loaded = pool.submit(project.loaded)
         spark_child = pool.submit(project.start_spark_child)
-        worker = pool.submit(project.start_worker, LOCKGATE_BROKER_URL="memory://")
+        worker = pool.submit(project.start_worker)
 
     assert loaded.result() == {"greet": "greet_dag.py", **{dag: f"lockgate_{dag}.py" for dag in OURS}}
     assert spark_child.result() == "EOFError"  # it requested work and there was none

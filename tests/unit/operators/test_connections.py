@@ -163,12 +163,14 @@ def test_no_secret_is_in_xcom_records_messages_or_logs(
     with connections("lake"):
         staged = StagedJob(tmp_path, load_settings(), files=1, destination=destination)
     handle = {"destination": destination, "job_id": staged.ids[1], "job_attempt": staged.ids[2]}
+    # The worker has the credentials of its own environment: this process's, in this test.
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", os.environ["LOCKGATE_TEST_S3_KEY"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", os.environ["LOCKGATE_TEST_S3_SECRET"])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", os.environ["LOCKGATE_TEST_S3_ENDPOINT"])
     before_task_publish.connect(keep)
     try:
         with (
             memory_broker(),
-            # The worker has the credentials of its own environment: this process's, in this test.
-            _credentials_of_the_worker(),
             worker_thread(),
         ):
             _, task = run(TaskCommitOperator, job=handle, aws_conn_id="lake")
@@ -185,17 +187,6 @@ def test_no_secret_is_in_xcom_records_messages_or_logs(
     seen = [*objects, *map(repr, (published, task, commit, receipt, shown, caplog.text))]
     texts = [text if isinstance(text, bytes) else text.encode() for text in seen]
     assert [text for text in texts if secret in text] == []
-
-
-class _credentials_of_the_worker:  # noqa: N801 - a context manager
-    def __enter__(self) -> None:
-        self._patch = pytest.MonkeyPatch()
-        self._patch.setenv("AWS_ACCESS_KEY_ID", os.environ["LOCKGATE_TEST_S3_KEY"])
-        self._patch.setenv("AWS_SECRET_ACCESS_KEY", os.environ["LOCKGATE_TEST_S3_SECRET"])
-        self._patch.setenv("AWS_ENDPOINT_URL", os.environ["LOCKGATE_TEST_S3_ENDPOINT"])
-
-    def __exit__(self, *_: object) -> None:
-        self._patch.undo()
 
 
 def test_the_spark_child_gets_credentials_through_its_pipe_and_does_not_show_them(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -15,27 +14,18 @@ from tests.support.commit.crash_harness import die_at
 from tests.support.commit.destination import World
 
 
-@dataclass
-class Mail:
-    """Mails that were sent."""
+class Mail(BaseNotifier):
+    """A notifier with a template, like those of the providers."""
 
-    sent: list[str] = field(default_factory=list)
+    template_fields = ("body",)
 
-    def notifier(self) -> BaseNotifier:
-        """Return a notifier with a template, like those of the providers."""
-        mail = self
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = "<pre>{{ lockgate_job }}</pre>"
+        self.sent: list[str] = []
 
-        class Notifier(BaseNotifier):
-            template_fields = ("body",)
-
-            def __init__(self) -> None:
-                super().__init__()
-                self.body = "<pre>{{ lockgate_job }}</pre>"
-
-            def notify(self, context: Any) -> None:
-                mail.sent.append(self.body)
-
-        return Notifier()
+    def notify(self, context: Any) -> None:
+        self.sent.append(self.body)
 
 
 @pytest.fixture
@@ -49,7 +39,7 @@ def handle(world: World) -> Any:
 def report(handle: Any, mail: Mail, **more: Any) -> str:
     run = TaskRun(task_id="commit")
     task = JobCommitOperator(task_id="commit", job=handle)
-    JobNotifier(mail.notifier())({**run.context(), "task": task, **more})
+    JobNotifier(mail)({**run.context(), "task": task, **more})
     return mail.sent.pop()
 
 

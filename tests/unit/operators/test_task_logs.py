@@ -225,14 +225,19 @@ def test_events_without_a_task_start_following_no_file(folder: Folder, file: str
     assert event(BlobTaskLogs(), named) == {}
 
 
+def publisher(world: BlobWorld, ticks: Ticks) -> LogPublisher:
+    """Return a publisher of the log `log`."""
+    return LogPublisher(
+        lambda path: LogWriter(world.server, Log(name="log"), path), every_s=lambda: 10.0, clock=ticks
+    )
+
+
 def test_a_followed_file_is_published_at_each_tick_and_as_a_whole_at_its_end(
     world: BlobWorld, tmp_path: Path
 ) -> None:
     file, log, ticks = tmp_path / "log", Log(name="log"), Ticks()
     file.write_text("first\n")
-    follower = LogPublisher(
-        lambda path: LogWriter(world.server, log, path), every_s=lambda: 10.0, clock=ticks
-    )
+    follower = publisher(world, ticks)
     follower.follow(file)
     follower.follow(file)
     ticks.waiting.acquire()
@@ -254,9 +259,7 @@ def test_a_followed_file_is_published_at_each_tick_and_as_a_whole_at_its_end(
 
 def test_a_fork_follows_nothing(world: BlobWorld, tmp_path: Path) -> None:
     ticks = Ticks()
-    follower = LogPublisher(
-        lambda path: LogWriter(world.server, Log(name="log"), path), every_s=lambda: 10.0, clock=ticks
-    )
+    follower = publisher(world, ticks)
     follower.follow(tmp_path / "log")
     parents = follower._all_done
     assert parents is not None
@@ -279,9 +282,7 @@ def test_the_thread_publishes_the_end_of_a_file_after_a_failure_and_then_stops_f
 ) -> None:
     file, log, ticks = tmp_path / "log", Log(name="log"), Ticks()
     file.write_text("first\n")
-    follower = LogPublisher(
-        lambda path: LogWriter(world.server, log, path), every_s=lambda: 10.0, clock=ticks
-    )
+    follower = publisher(world, ticks)
     with monkeypatch.context() as patch:
         lose_puts(world, patch)
         with pytest.raises(StoreUnavailableError):
@@ -311,9 +312,7 @@ def test_a_late_end_keeps_the_log_that_another_machine_has_published(
 ) -> None:
     here, there, log, ticks = tmp_path / "here", tmp_path / "there", Log(name="log"), Ticks()
     here.write_text("first\n")
-    follower = LogPublisher(
-        lambda path: LogWriter(world.server, log, path), every_s=lambda: 10.0, clock=ticks
-    )
+    follower = publisher(world, ticks)
     follower.follow(here)
     follower.publish()
     here.write_text("first\nlast here\n")
