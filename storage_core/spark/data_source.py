@@ -21,7 +21,6 @@ from lockgate.storage_core.spark.source_options import (
 )
 from lockgate.storage_core.spark.writer.batch import plan_write
 from lockgate.storage_core.spark.writer.stream import plan_batches
-from lockgate.storage_core.spark.writer.task_write import JAVA_VERSION
 from lockgate.storage_core.stores import open_store
 
 
@@ -85,8 +84,6 @@ def register(spark: SparkSession) -> None:
     if jvm is not None:
         # Spark looks up a Python source in the thread's active session, which only the first thread has.
         jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001 - there is no public call
-        if spark.conf.get(JAVA_VERSION, None) is None:
-            spark.conf.set(JAVA_VERSION, str(jvm.Runtime.version().feature()))
 
 
 def read(

@@ -43,7 +43,7 @@ def fake_endpoint(bucket_name: str) -> Iterator[str]:
     params=[
         "local",
         "fake-s3",
-        pytest.param("moto", marks=pytest.mark.slow),
+        pytest.param("moto", marks=[pytest.mark.soak, pytest.mark.slow]),
         pytest.param("s3-server", marks=[pytest.mark.requires("s3-server"), pytest.mark.integration]),
     ]
 )

@@ -16,9 +16,6 @@ from lockgate.storage_core.spark.stage import stage
 pytestmark = pytest.mark.integration
 
 VALUES = {
-    "f float": "0.1 1e23 1e-45 1.17549435e-38 3.4028235e38 -0.0 0.0 16777216 8.589934592e9 1e7 5.5421514e-16",
-    "d double": "0.1 5e-324 1e23 2e23 -2.5e-7 1e22 9007199254740993 9.99e-4 1e7 8.41e21 -0.0 0.0",
-    "special double": "NaN Infinity -Infinity",
     "small decimal(38,18)": "0.000000000000000001 0 -1.5 99999999999999999999.999999999999999999",
     "even decimal(4,0)": "0 -7 9999",
     "i int": "0 -2147483648 2147483647",
@@ -94,17 +91,6 @@ def test_folders_of_every_type_are_those_of_sparks_own_writer(
 
     assert sorted(folders(ours) ^ folders(theirs)) == []
     assert len(folders(ours)) == len(TEXTS) + 3
-
-
-def test_replacing_partitions_of_floats_that_spark_wrote_leaves_no_old_row(
-    spark: SparkSession, destination: str
-) -> None:
-    frame = spark.range(3).selectExpr("id", "CAST('0.1' AS float) AS p")
-    frame.write.partitionBy("p").parquet(destination)
-
-    write(frame, destination, mode="replace", scope="partitions", partition_by=["p"])
-
-    assert spark.read.parquet(destination).count() == 3
 
 
 @pytest.mark.parametrize("given", ["DAY", "day"])

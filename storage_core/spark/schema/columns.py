@@ -36,10 +36,10 @@ SPARK_SCHEMA: Final = b"org.apache.spark.sql.parquet.row.metadata"
 """Metadata key of Spark's schema in Parquet files."""
 
 _FOLDERS: Final = (
-    StringType, BooleanType, ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType,
-    DecimalType, DateType, TimestampType, TimestampNTZType,
+    StringType, BooleanType, ByteType, ShortType, IntegerType, LongType, DecimalType, DateType,
+    TimestampType, TimestampNTZType,
 )  # fmt: skip
-_KEPT: Final = (*_FOLDERS, BinaryType)
+_KEPT: Final = (*_FOLDERS, BinaryType, FloatType, DoubleType)
 
 
 def check_columns(schema: StructType, partition_by: Sequence[str]) -> StructType:
@@ -94,6 +94,11 @@ def _check_folder(name: str, kind: DataType) -> None:
         raise InvalidInputError(
             f"partition column {name!r} is binary: Spark writes such folders as text, in which two values "
             "may be equal, and reads them back as strings; nothing was written; use hex(…) or base64(…) of it"
+        )
+    if isinstance(kind, FloatType | DoubleType):
+        raise InvalidInputError(
+            f"partition column {name!r} is {kind.simpleString()}: each version of Java gives such a number "
+            "another text, and so another folder; nothing was written; cast it to a decimal or a string"
         )
     if not isinstance(kind, _FOLDERS):
         raise InvalidInputError(

@@ -9,16 +9,13 @@ import datetime as dt
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 from zoneinfo import ZoneInfo
 
-import numpy as np
 import pyarrow as pa
 
 from lockgate.storage_core.errors import InvalidInputError
-from lockgate.storage_core.spark.schema.java_floats import SHORTEST_SINCE, java_text
 
 NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 """Folder value of nulls and, as in Spark, of empty strings."""
@@ -43,42 +40,24 @@ def unescape(text: str) -> str:
     return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
 
 
-@dataclass(frozen=True)
-class CastToString:
-    """What Spark's cast to string depends on.
+def folder_text(value: object, *, ansi: bool = True) -> str | None:
+    """Return a partition value as text, as Spark casts it to a string; None for null or an empty string.
 
-    Attributes:
-        java: Version of Java that Spark runs on: text of floating-point numbers.
-        ansi: `spark.sql.ansi.enabled`: small decimals without an exponent.
+    Args:
+        value: Python value from Arrow; a timestamp has the session's time zone, or none.
+        ansi: `spark.sql.ansi.enabled`: small decimals have no exponent.
     """
-
-    java: int = SHORTEST_SINCE
-    ansi: bool = True
-
-    def text(self, value: object) -> str | None:
-        """Return a partition value as text; `None` for null or an empty string.
-
-        Args:
-            value: Python value from Arrow, or NumPy's `float32`; a timestamp has the session's time zone, or
-                none.
-        """
-        match value:
-            case None | "":
-                text = None
-            case bool():
-                text = "true" if value else "false"
-            case _ if isinstance(value, float | np.float32):
-                text = java_text(value, self.java)
-            case dt.datetime():
-                text = _timestamp_text(value)
-            case Decimal():
-                text = f"{value:f}" if self.ansi else str(value)
-            case _:
-                text = str(value)
-        return text
-
-
-NEWEST_CAST: Final = CastToString()
+    match value:
+        case None | "":
+            return None
+        case bool():
+            return "true" if value else "false"
+        case dt.datetime():
+            return _timestamp_text(value)
+        case Decimal():
+            return f"{value:f}" if ansi else str(value)
+        case _:
+            return str(value)
 
 
 def _timestamp_text(value: dt.datetime) -> str:
@@ -86,15 +65,19 @@ def _timestamp_text(value: dt.datetime) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def partition_folder(
-    columns: Sequence[str], values: Sequence[object], cast: CastToString = NEWEST_CAST
-) -> str:
+def partition_folder(columns: Sequence[str], values: Sequence[object], *, ansi: bool = True) -> str:
     """Return the folder of the rows with these partition values: `a=1/b=x`.
+
+    Args:
+        columns: Partition columns.
+        values: Their values; see `folder_text`.
+        ansi: See `folder_text`.
 
     Raises:
         InvalidInputError: A value cannot be a file name that reads back the same.
     """
-    return "/".join(_segment(column, cast.text(value)) for column, value in zip(columns, values, strict=True))
+    texts = (folder_text(value, ansi=ansi) for value in values)
+    return "/".join(_segment(column, text) for column, text in zip(columns, texts, strict=True))
 
 
 def _segment(column: str, text: str | None) -> str:

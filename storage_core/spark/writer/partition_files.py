@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
 from lockgate.storage_core.errors import InvalidInputError
-from lockgate.storage_core.spark.schema.hive_layout import NEWEST_CAST, CastToString, partition_folder
+from lockgate.storage_core.spark.schema.hive_layout import partition_folder
 from lockgate.storage_core.spark.source_options import FileOptions
 from lockgate.storage_core.spark.writer.parquet_file import ParquetFile
 
@@ -40,7 +40,7 @@ class TaskFiles:
         partition_by: Sequence[str],
         options: FileOptions,
         keep_empty: bool,
-        cast: CastToString = NEWEST_CAST,
+        ansi: bool = True,
     ) -> None:
         """Start without a file.
 
@@ -51,7 +51,7 @@ class TaskFiles:
             partition_by: Columns that become folders, in this order.
             options: How rows are written to files.
             keep_empty: Without rows and partition columns, write an empty file, as Spark's first task does.
-            cast: How Spark makes partition values text.
+            ansi: `spark.sql.ansi.enabled`: see `hive_layout.folder_text`.
         """
         self._open_pending = open_pending
         self._task = task
@@ -59,7 +59,7 @@ class TaskFiles:
         self._partition_by = tuple(partition_by)
         self._options = options
         self._keep_empty = keep_empty
-        self._cast = cast
+        self._ansi = ansi
         self._files: dict[str, ParquetFile] = {}
         self._open: OrderedDict[str, None] = OrderedDict()
         self._opened = 0
@@ -75,7 +75,7 @@ class TaskFiles:
         Raises:
             InvalidInputError: A partition value cannot be a folder's name.
         """
-        for folder, rows in split(batch, self._partition_by, self._schema, self._cast):
+        for folder, rows in split(batch, self._partition_by, self._schema, ansi=self._ansi):
             self._add(folder, rows)
         while self.buffered_bytes > BUFFERED_ROW_GROUPS * self._options.row_group_bytes:
             max(self._files.values(), key=lambda file: file.buffered_bytes).flush()
@@ -146,7 +146,7 @@ class TaskFiles:
 
 
 def split(
-    batch: pa.RecordBatch, partition_by: Sequence[str], schema: pa.Schema, cast: CastToString = NEWEST_CAST
+    batch: pa.RecordBatch, partition_by: Sequence[str], schema: pa.Schema, *, ansi: bool = True
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield the folder and the rows of each partition in a batch, with the rows cast to the files' schema.
 
@@ -168,22 +168,21 @@ def split(
     for start, stop in zip(starts, [*starts[1:], batch.num_rows], strict=True):
         first = int(order[start])
         values = [_value(name, column, first) for name, column in zip(partition_by, encoded, strict=True)]
-        folder = partition_folder(partition_by, values, cast)
+        folder = partition_folder(partition_by, values, ansi=ansi)
         # Copy these rows: a slice would keep the whole batch in memory.
         yield folder, body if len(starts) == 1 else body.take(pa.array(order[start:stop]))
 
 
 def _value(name: str, encoded: pa.DictionaryArray, row: int) -> object:
-    """Return a partition value; a `float` as NumPy's `float32`, because its text is shorter.
+    """Return a partition value.
 
     Raises:
         InvalidInputError: It is a date or a timestamp that Python cannot represent.
     """
     try:
-        value = encoded[row].as_py()
+        return encoded[row].as_py()
     except (ValueError, OverflowError) as error:
         raise InvalidInputError(
             f"partition column {name!r}: a date or timestamp is outside the years 1 to 9999 ({error}); "
             "nothing of this task was kept; partition by another column, or cast it to a string"
         ) from None
-    return np.float32(value) if value is not None and pa.types.is_float32(encoded.type.value_type) else value

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -18,13 +17,8 @@ from lockgate.storage_core.commit.job_events import acting_as
 from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.ids import AttemptId, TaskId, new_attempt_id
 from lockgate.storage_core.spark.schema.columns import SPARK_SCHEMA, file_schema, nullable_schema
-from lockgate.storage_core.spark.schema.hive_layout import CastToString
-from lockgate.storage_core.spark.schema.java_floats import SHORTEST_SINCE
 from lockgate.storage_core.spark.source_options import FileOptions
 from lockgate.storage_core.spark.writer.partition_files import TaskFiles
-
-JAVA_VERSION: Final = "spark.lockgate.javaVersion"
-"""Setting of a session, which Spark sends with its tasks: the version of Java."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +93,7 @@ class TaskWrite:
             partition_by=self.partition_by,
             options=self.files,
             keep_empty=keep_empty,
-            cast=_session_cast(),
+            ansi=_is_ansi(),
         ) as files:
             for batch in chain([] if first is None else [first], batches):
                 files.add(batch)
@@ -111,8 +105,6 @@ class TaskWrite:
         return nullable_schema(pa.schema(own, {SPARK_SCHEMA: spark_types}))
 
 
-def _session_cast() -> CastToString:
-    """Return how the session of the current task casts to string, from what Spark sends with the task."""
-    context = task_context()
-    java, ansi = context.getLocalProperty(JAVA_VERSION), context.getLocalProperty("spark.sql.ansi.enabled")
-    return CastToString(java=int(java) if java else SHORTEST_SINCE, ansi=(ansi or "true").lower() == "true")
+def _is_ansi() -> bool:
+    """Return `spark.sql.ansi.enabled` of the session of the current task, which Spark sends with the task."""
+    return (task_context().getLocalProperty("spark.sql.ansi.enabled") or "true").lower() == "true"

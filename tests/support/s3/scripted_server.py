@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -10,12 +9,11 @@ from typing import Any
 
 @dataclass
 class Answer:
-    """One scripted response; without a status the connection is closed, with `hang` nothing is sent."""
+    """One scripted response; without a status the connection is closed."""
 
     status: int | None = 200
     body: str = ""
     headers: dict[str, str] = field(default_factory=dict)
-    hang: bool = False
     cut_short: bool = False
 
 
@@ -37,7 +35,6 @@ class Script:
     def __init__(self) -> None:
         self.answers: list[Answer] = []
         self.requests: list[Request] = []
-        self.over = threading.Event()
 
     def next(self, request: Request) -> Answer:
         self.requests.append(request)
@@ -58,9 +55,7 @@ class Handler(BaseHTTPRequestHandler):
         script = self.server.script
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         answer = script.next(Request(self.command, self.path, dict(self.headers), body))
-        if answer.hang:
-            script.over.wait(30)
-        if answer.status is None or answer.hang:
+        if answer.status is None:
             self.close_connection = True
             return
         payload = answer.body.encode()

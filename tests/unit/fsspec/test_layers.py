@@ -108,28 +108,6 @@ def test_a_task_with_a_file_that_is_still_open_does_not_commit_and_can_be_writte
 
 
 @pytest.mark.parametrize("layers", LAYERS)
-def test_a_transaction_with_files_that_are_still_open_commits_nothing(
-    world: World, fs: LockgateFileSystem, job: Job, layers: str
-) -> None:
-    options = LAYERS[layers]
-    root = fs.begin_task(job, "part-0")
-
-    def leave_a_file_open() -> None:
-        with fs.transaction:
-            with fs.open(f"{root}/a", **options) as whole:
-                whole.write(content(options))
-            fs.open(f"{root}/b", **options).write(content(options))
-
-    with pytest.raises(InvalidInputError, match="'b' was not closed"):
-        leave_a_file_open()
-    with fs.transaction, fs.open(f"{root}/c", **options) as file:
-        file.write(content(options))
-    job.commit()
-    assert {name: unpacked(data, options) for name, data in world.visible().items()} == {"c": TEXT}
-    assert world.open_uploads() == []
-
-
-@pytest.mark.parametrize("layers", LAYERS)
 def test_a_transaction_that_raised_discards_its_open_files(
     world: World, fs: LockgateFileSystem, job: Job, layers: str
 ) -> None:

@@ -12,10 +12,8 @@ from lockgate.storage_core.fsspec.paths import (
     destination_at,
     fs_path,
     magic_path,
-    magic_root,
     strip_protocol,
 )
-from lockgate.storage_core.ids import JobId
 
 TASK = "/lake/sales/__magic_job-day-g1/part-0"
 
@@ -92,10 +90,6 @@ def test_the_root_and_a_whole_bucket_can_be_destinations() -> None:
     assert (local.destination, bucket.destination) == ("file:///", "s3://lake")
 
 
-def test_a_trailing_slash_changes_nothing() -> None:
-    assert target(f"lockgate://{TASK}/__base/a/") == "a"
-
-
 def test_a_path_without_a_child_names_the_jobs_or_the_tasks_directory() -> None:
     job, task = magic_path("/lake/__magic_job-day-g1"), magic_path("/lake/__magic_job-day-g1/part-0")
     assert job is not None
@@ -141,21 +135,6 @@ def test_an_invalid_untrusted_path_is_refused_by_name(path: str, fault: str) -> 
         magic_path(path)
     assert fault in str(refused.value)
     assert repr(path)[1:8] in str(refused.value)
-
-
-def test_the_root_of_a_task_maps_back_to_the_task() -> None:
-    root = magic_root("s3://lake/sales", JobId("day-g1"), "part-0")
-    found = magic_path(f"{root}/a/b")
-    assert root == "s3/lake/sales/__magic_job-day-g1/part-0/__base"
-    assert found is not None
-    assert (found.destination, found.job_id, found.task_id, found.target) == (
-        "s3://lake/sales",
-        "day-g1",
-        "part-0",
-        "a/b",
-    )
-    with pytest.raises(InvalidInputError, match="task"):
-        magic_root("s3://lake/sales", JobId("day-g1"), "a/b")
 
 
 @given(st.text(max_size=60))

@@ -11,7 +11,7 @@ import pytest
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.fsspec.filesystem import LockgateFileSystem, job_filesystem
+from lockgate.storage_core.fsspec.filesystem import LockgateFileSystem
 from tests.support.commit.destination import World, overlapping, plain, write
 
 DAYS = {"day=1/a.csv": b"one", "day=2/b.csv": b"three", "c d é%2F?.csv": b""}
@@ -147,15 +147,6 @@ def test_a_new_file_is_found_by_its_name_without_a_listing(world: World, fs: Loc
     assert fs.cat_file(new) == b"2"
 
 
-def test_invalidate_cache_discards_cached_reads(world: World, fs: LockgateFileSystem) -> None:
-    world.run("one", {"day=1/a.csv": b"1"})
-    assert len(fs.ls(f"{world.url}/day=1")) == 1
-    world.run("two", {"day=1/b.csv": b"2"})
-    assert len(fs.ls(f"{world.url}/day=1")) == 1
-    fs.invalidate_cache()
-    assert len(fs.ls(f"{world.url}/day=1")) == 2
-
-
 def test_a_walk_over_an_unchanged_destination_costs_one_listing(world: World, fs: LockgateFileSystem) -> None:
     world.run("day", DAYS)
     fs.find(world.url)
@@ -264,12 +255,3 @@ def test_a_pickled_file_system_reads_the_same_files_elsewhere(world: World) -> N
     world.run("two", {"b.csv": b"2"})
     copy = pickle.loads(pickle.dumps(new_fs(world, as_of=1)))
     assert contents(copy, world.url) == {"a.csv": b"1"}
-
-
-def test_the_file_system_that_wrote_a_job_reads_it(world: World) -> None:
-    with world.open_job("day") as job:
-        with job_filesystem(job, "part-0") as (fs, root):
-            fs.pipe(f"{root}/a.csv", b"one")
-            assert fs.find(world.url) == []
-        job.commit()
-    assert contents(fs, world.url) == {"a.csv": b"one"}

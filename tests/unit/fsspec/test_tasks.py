@@ -35,16 +35,6 @@ def test_a_second_task_commit_returns_the_same_and_accepts_no_more_files(
     assert world.visible() == {"a.csv": b"one"}
 
 
-def test_an_instance_that_wrote_nothing_does_not_commit_an_empty_task(
-    world: World, fs: LockgateFileSystem
-) -> None:
-    with world.open_job("day") as job:
-        fs.pipe(f"{root_of(job)}/a.csv", b"one")
-        other = LockgateFileSystem(settings=world.settings)
-        with pytest.raises(ConflictError, match="commit it by the instance that wrote it"):
-            other.commit_task(root_of(job))
-
-
 def test_a_task_without_data_commits_if_that_is_allowed(world: World, fs: LockgateFileSystem) -> None:
     with world.open_job("day") as job:
         with pytest.raises(ConflictError, match="commits with allow_empty=True"):
@@ -155,22 +145,6 @@ def test_a_transaction_that_raised_aborts_its_tasks_and_the_next_one_starts_over
             fs.pipe(f"{root_of(job)}/a.csv", b"whole")
         job.commit()
     assert world.visible() == {"a.csv": b"whole"}
-
-
-def test_a_transaction_whose_files_were_all_written_by_another_instance_fails(
-    world: World, fs: LockgateFileSystem
-) -> None:
-    with world.open_job("day") as job:
-        with pytest.raises(ConflictError, match="this transaction wrote no file"), fs.transaction:
-            LockgateFileSystem(settings=world.settings).pipe(f"{root_of(job)}/a.csv", b"one")
-        with pytest.raises(RuntimeError, match="boom"), fs.transaction:
-            raise RuntimeError("boom")
-        with fs.transaction:
-            fs.pipe(f"{root_of(job)}/b.csv", b"two")
-            fs.rm(f"{root_of(job)}/b.csv")
-        assert [found.files for found in job.pending_sets()] == [()]
-        job.commit()
-    assert world.visible() == {}
 
 
 def test_an_aborted_attempt_does_not_commit_its_discarded_files(world: World) -> None:

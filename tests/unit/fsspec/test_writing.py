@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -33,16 +32,6 @@ def test_a_file_is_visible_after_the_job_commit_and_not_before(world: World, fs:
         assert (world.visible(), world.live(), len(world.open_uploads())) == ({}, {}, 1)
         job.commit()
     assert world.visible() == {"day=1/a.csv": b"one"}
-    assert world.open_uploads() == []
-
-
-def test_a_task_that_did_not_commit_is_never_visible(world: World, fs: LockgateFileSystem) -> None:
-    with world.open_job("day") as job:
-        fs.pipe(f"{root_of(job, 'part-0')}/a.csv", b"one")
-        fs.pipe(f"{root_of(job, 'part-1')}/b.csv", b"two")
-        fs.commit_task(root_of(job, "part-1"))
-        job.commit()
-    assert world.visible() == {"b.csv": b"two"}
     assert world.open_uploads() == []
 
 
@@ -106,18 +95,6 @@ def test_directories_are_remembered_and_cost_no_request(world: World, fs: Lockga
     assert world.visible() == {}
 
 
-def test_text_and_compressed_files_are_written_too(world: World, fs: LockgateFileSystem) -> None:
-    with world.open_job("day") as job:
-        fs.write_text(f"{root_of(job)}/a.txt", "é\n", encoding="utf-8")
-        with fs.open(f"{root_of(job)}/b.csv.gz", "wb", compression="infer") as file:
-            file.write(b"one")
-        fs.commit_task(root_of(job))
-        job.commit()
-    seen = world.visible()
-    assert seen["a.txt"] == "é\n".encode()
-    assert gzip.decompress(seen["b.csv.gz"]) == b"one"
-
-
 def test_many_threads_write_one_attempt(world: World, fs: LockgateFileSystem) -> None:
     with world.open_job("day") as job:
         with ThreadPoolExecutor(8) as pool:
@@ -149,16 +126,6 @@ def test_a_file_is_written_once(world: World, fs: LockgateFileSystem) -> None:
     assert world.visible() == {"a.csv": b"one"}
 
 
-def test_without_a_base_files_with_one_name_in_two_folders_are_refused(
-    world: World, fs: LockgateFileSystem
-) -> None:
-    with world.open_job("day") as job:
-        task = root_of(job).removesuffix("/__base")
-        fs.pipe(f"{task}/day=1/a.csv", b"one")
-        with pytest.raises(InvalidInputError, match=r"'a\.csv' was already written by this attempt"):
-            fs.open(f"{task}/day=2/a.csv", "wb")
-
-
 def test_a_pending_file_cannot_be_read_before_the_job_commits(world: World, fs: LockgateFileSystem) -> None:
     with world.open_job("day") as job:
         fs.pipe(f"{root_of(job)}/a.csv", b"one")
@@ -168,7 +135,7 @@ def test_a_pending_file_cannot_be_read_before_the_job_commits(world: World, fs: 
             fs.open(f"{root_of(job)}/b.csv", "rb")
 
 
-@pytest.mark.parametrize("committer", ["magic", "staging", "file-v1", "file-v2"])
+@pytest.mark.parametrize("committer", ["magic", "file-v2"])
 def test_a_removed_file_is_not_committed_and_may_be_written_again(
     world: World, fs: LockgateFileSystem, committer: str
 ) -> None:
@@ -197,7 +164,7 @@ def test_a_directory_that_holds_files_is_not_removed(world: World, fs: LockgateF
             fs.rm(f"{root_of(job)}/day=2")
 
 
-@pytest.mark.parametrize("committer", ["magic", "staging", "file-v1", "file-v2"])
+@pytest.mark.parametrize("committer", ["magic", "file-v2"])
 def test_a_file_whose_block_raised_is_discarded_even_if_the_task_continues(
     world: World, fs: LockgateFileSystem, committer: str
 ) -> None:
@@ -210,13 +177,6 @@ def test_a_file_whose_block_raised_is_discarded_even_if_the_task_continues(
         fs.commit_task(root)
         job.commit()
     assert world.visible() == {"b.csv": b"whole"}
-
-
-def test_nothing_is_renamed(world: World, fs: LockgateFileSystem) -> None:
-    with world.open_job("day") as job:
-        fs.pipe(f"{root_of(job)}/tmp_a.csv", b"one")
-        with pytest.raises(InvalidInputError, match="USE_TMP_FILE false"):
-            fs.mv(f"{root_of(job)}/tmp_a.csv", f"{root_of(job)}/a.csv")
 
 
 def test_a_published_file_is_copied_into_a_task(world: World, fs: LockgateFileSystem) -> None:

@@ -83,13 +83,6 @@ def test_the_same_files_make_the_same_tasks_in_any_order() -> None:
     assert group_into_tasks(shuffled, target_bytes=300) == group_into_tasks(files, target_bytes=300)
 
 
-def test_different_bytes_under_the_same_name_have_another_digest() -> None:
-    (one,) = group_into_tasks([StagedFile(path="a", size=1)])
-    (other,) = group_into_tasks([StagedFile(path="a", size=2)])
-    assert one.task_id == other.task_id
-    assert one.input_digest != other.input_digest
-
-
 def test_a_file_that_was_rewritten_with_equal_size_has_another_digest(tmp_path: Path) -> None:
     stage = _stage(tmp_path / "stage", {"a.csv": 3})
     os.utime(stage / "a.csv", ns=(1, 1))
@@ -98,10 +91,6 @@ def test_a_file_that_was_rewritten_with_equal_size_has_another_digest(tmp_path: 
     (other,) = group_into_tasks(list_staged(stage, marker=None))
     assert [file.size for file in (*one.files, *other.files)] == [3, 3]
     assert one.input_digest != other.input_digest
-
-
-def test_an_empty_listing_gives_no_tasks() -> None:
-    assert group_into_tasks([]) == ()
 
 
 @pytest.mark.parametrize("limits", [{"target_bytes": 0}, {"max_files": 0}])

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StringType, StructType
 
 from lockgate import attach_job, read_manifest, recover_job
 from lockgate.storage_core.clock import SystemClock
@@ -77,14 +76,6 @@ def test_the_writer_works_in_tasks_that_run_in_another_directory(
     assert stream.ids() == [1]
 
 
-def test_every_batch_is_a_turn_of_its_own(stream: Stream) -> None:
-    for batch in (0, 1, 10):
-        stream.publish([batch], batch=batch)
-    assert stream.ids() == [0, 1, 10]
-    assert read_manifest(stream.destination).turn == 3
-    assert [job for job, _ in stream.jobs()] == ["batch-0-g1", "batch-1-g1", "batch-10-g1"]
-
-
 def test_a_batch_without_rows_costs_no_call(stream: Stream) -> None:
     run = stream.run()
     messages = [stream.task(run, 0, []), stream.task(run, 1, [])]
@@ -92,13 +83,6 @@ def test_a_batch_without_rows_costs_no_call(stream: Stream) -> None:
     run.commit(messages, 0)
     run.abort(messages, 0)
     assert not Path(stream.destination).exists()
-
-
-def test_a_task_without_rows_adds_nothing_to_its_batch(stream: Stream) -> None:
-    run = stream.run()
-    run.commit([stream.task(run, 0, []), stream.task(run, 1, [7])], 0)
-    assert stream.ids() == [7]
-    assert len(read_manifest(stream.destination).files) == 1
 
 
 def test_a_complete_result_replaces_the_previous_one_even_if_it_has_no_rows(stream: Stream) -> None:
@@ -135,13 +119,6 @@ def test_a_skipped_batch_is_logged_with_its_job_and_turn(
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert f"batch 0: job stream-{QUERY}-batch-0-g1 has already published it in turn 2" in record.getMessage()
-
-
-def test_a_replay_of_a_published_batch_is_skipped_even_if_the_query_has_changed(stream: Stream) -> None:
-    stream.publish([1, 2])
-    run = stream.run(schema=StructType().add("id", LongType()).add("day", StringType()), partitionby="day")
-    run.commit(stream.tasks_of(run, [1, 2]), 0)
-    assert stream.ids() == [1, 2]
 
 
 def test_a_batch_that_lost_an_upload_after_its_decision_is_written_again(stream: Stream) -> None:

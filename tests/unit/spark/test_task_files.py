@@ -231,24 +231,6 @@ def test_an_error_seals_no_file_and_writes_no_footer() -> None:
     assert not file.data.endswith(b"PAR1", 4)
 
 
-def test_three_hundred_partitions_keep_sixty_four_files_open() -> None:
-    there = Destination()
-    with _task(there, partition_by=("day",), row_group_rows=2) as task:
-        for start in range(0, 1200, 300):
-            task.add(_batch(range(start, start + 300), list(range(300))))
-    assert there.most_open == 64
-    assert sorted(n for _, n in there.rows()) == list(range(1200))
-
-
-def test_rows_of_many_partitions_in_any_order_are_combined_into_one_file_each() -> None:
-    there = Destination()
-    with _task(there, partition_by=("day",)) as task:
-        for start in range(0, 60_000, 300):
-            task.add(_batch(range(start, start + 300), list(range(300))))
-    assert len(there.files) == 300
-    assert {file.rows for file in there.files.values()} == {200}
-
-
 def test_a_null_struct_with_fields_that_are_declared_not_null_is_written() -> None:
     declared = pa.struct([pa.field("a", pa.int32(), nullable=False)])
     child = pa.array([1, None], pa.int32())
@@ -275,10 +257,3 @@ def test_a_failed_row_group_leaves_no_warnings_and_no_sealed_file() -> None:
     with pytest.raises(pa.ArrowInvalid), task:
         pass
     assert [file.closed for file in there.files.values()] == [False]
-
-
-def test_names_of_uncompressed_files_have_no_codec() -> None:
-    there = Destination()
-    with _task(there, compression="none") as task:
-        task.add(_batch(range(1)))
-    assert list(there.files) == ["part-00003-0000.parquet"]

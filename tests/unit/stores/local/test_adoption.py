@@ -9,7 +9,7 @@ import pytest
 
 from lockgate.storage_core.errors import InvalidInputError, UnsupportedStoreError, UploadGoneError
 from lockgate.storage_core.ids import new_token
-from lockgate.storage_core.stores.file_tree import FileTree, folders_of
+from lockgate.storage_core.stores.file_tree import FileTree
 from lockgate.storage_core.stores.instrumented import InstrumentedStore, instrument
 from lockgate.storage_core.stores.local.store import LocalStore
 
@@ -125,8 +125,3 @@ def test_an_instrumented_local_store_is_a_file_tree_and_any_other_is_not(
     assert tree.obstacles(["a/b"]) == []
     assert tree.requests == {"adopt": 1, "obstacles": 1}
     assert not isinstance(InstrumentedStore(store), FileTree)
-
-
-def test_the_folders_of_a_key_are_its_parent_folders() -> None:
-    assert list(folders_of("a/b/c")) == ["a", "a/b"]
-    assert list(folders_of("a")) == []

@@ -13,7 +13,6 @@ import pytest
 
 from lockgate.storage_core.errors import (
     AccessDeniedError,
-    AlreadyExistsError,
     InvalidInputError,
     LockgateError,
     ObjectNotFoundError,
@@ -153,11 +152,6 @@ class TestLinks:
         assert store.get("leaf") == b"ours"
         assert (outside / "secret").read_text() == "secret"
 
-    def test_a_create_does_not_write_through_a_link(self, store: LocalStore, outside: Path) -> None:
-        with pytest.raises(AlreadyExistsError):
-            store.create("leaf", b"ours")
-        assert (outside / "secret").read_text() == "secret"
-
 
 class TestNames:
     def test_a_file_and_a_folder_cannot_share_a_name(self, store: LocalStore) -> None:
@@ -205,15 +199,6 @@ class TestNames:
             store.put(os.fsdecode(b"bad-\xff"), b"")
         store.delete(os.fsdecode(b"bad-\xff"))
         assert keys(store) == ["a"]
-
-    def test_names_that_differ_in_case_are_two_on_a_case_sensitive_file_system(
-        self, store: LocalStore
-    ) -> None:
-        store.create("Part-1", b"upper")
-        store.create("part-1", b"lower")
-
-        assert store.get("Part-1") == b"upper"
-        assert keys(store) == ["Part-1", "part-1"]
 
     @pytest.mark.parametrize("other", ["part-1", "DAY/x"])
     def test_names_that_differ_in_case_are_refused_on_a_case_insensitive_file_system(

@@ -32,7 +32,7 @@ NAMES: Final = {
 }
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\nX-Evil: 1", "\t", "\x85", "\udcff"])
+@pytest.mark.parametrize("end", ["\r\nX-Evil: 1", "\udcff"])
 @pytest.mark.parametrize("variable", NAMES)
 def test_credentials_that_no_header_can_hold_are_named_and_not_sent(
     server: RudeServer, settings: Settings, monkeypatch: pytest.MonkeyPatch, variable: str, end: str

@@ -6,7 +6,6 @@ import base64
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Any
 
 import boto3
@@ -15,7 +14,6 @@ from botocore.config import Config
 from botocore.exceptions import (
     ClientError,
     ConnectionClosedError,
-    EndpointConnectionError,
     ReadTimeoutError,
 )
 
@@ -78,23 +76,6 @@ def keys(s3: Any, **options: object) -> list[str]:
 
 
 class TestConditions:
-    def test_a_create_of_an_existing_object_is_refused_and_changes_nothing(self, s3: Any) -> None:
-        s3.put_object(**KEY, Body=b"first", IfNoneMatch="*")
-
-        assert refusal(s3.put_object, **KEY, Body=b"second", IfNoneMatch="*") == (412, "PreconditionFailed")
-        assert s3.get_object(**KEY)["Body"].read() == b"first"
-
-    def test_a_version_is_replaced_and_deleted_only_by_its_etag(self, s3: Any) -> None:
-        assert refusal(s3.put_object, **KEY, Body=b"x", IfMatch='"0"') == (404, "NoSuchKey")
-        assert refusal(s3.delete_object, **KEY, IfMatch='"0"') == (404, "NoSuchKey")
-        first = s3.put_object(**KEY, Body=b"first")["ETag"]
-        second = s3.put_object(**KEY, Body=b"second", IfMatch=first)["ETag"]
-
-        assert refusal(s3.put_object, **KEY, Body=b"x", IfMatch=first) == (412, "PreconditionFailed")
-        assert refusal(s3.delete_object, **KEY, IfMatch=first) == (412, "PreconditionFailed")
-        s3.delete_object(**KEY, IfMatch=second)
-        assert keys(s3) == []
-
     def test_a_batch_deletes_only_the_versions_that_it_names(self, s3: Any) -> None:
         etags = {key: s3.put_object(Bucket="lake", Key=key, Body=key.encode())["ETag"] for key in "abc"}
         objects = [{"Key": "a", "ETag": etags["a"]}, {"Key": "b", "ETag": etags["a"]}, {"Key": "c"}]
@@ -103,18 +84,6 @@ class TestConditions:
         assert [one["Key"] for one in answer["Deleted"]] == ["a", "c"]
         assert [(one["Key"], one["Code"]) for one in answer["Errors"]] == [("b", "PreconditionFailed")]
         assert keys(s3) == ["b"]
-
-    def test_a_completion_keeps_its_condition_and_a_412_leaves_the_upload_open(self, s3: Any) -> None:
-        etag = s3.put_object(**KEY, Body=b"first")["ETag"]
-        complete = uploaded(s3, b"second")
-
-        for condition in ({"IfNoneMatch": "*"}, {"IfMatch": '"0"'}):
-            assert refusal(s3.complete_multipart_upload, **complete, **condition) == (
-                412,
-                "PreconditionFailed",
-            )
-        s3.complete_multipart_upload(**complete, IfMatch=etag)
-        assert s3.get_object(**KEY)["Body"].read() == b"second"
 
     @pytest.mark.parametrize("ends", [True, False])
     def test_a_conflict_on_a_completion_destroys_the_upload_unless_configured_otherwise(
@@ -157,53 +126,6 @@ class TestUploads:
         assert s3.complete_multipart_upload(**complete)["ETag"] == first["ETag"]
         assert s3.get_object(**KEY)["Body"].read() == b"later"
 
-    def test_a_repeated_completion_gets_no_such_upload_on_other_stores(self, s3: Any) -> None:
-        complete = uploaded(s3, b"data")
-        s3.complete_multipart_upload(**complete)
-
-        assert refusal(s3.complete_multipart_upload, **complete) == (404, "NoSuchUpload")
-        assert s3.get_object(**KEY)["Body"].read() == b"data"
-
-    def test_an_aborted_upload_is_gone_for_every_call(self, s3: Any) -> None:
-        complete = uploaded(s3, b"data")
-        one = {**KEY, "UploadId": complete["UploadId"]}
-        s3.abort_multipart_upload(**one)
-
-        gone = (404, "NoSuchUpload")
-        assert refusal(s3.complete_multipart_upload, **complete) == gone
-        assert refusal(s3.upload_part, **one, PartNumber=1, Body=b"") == gone
-        assert refusal(s3.list_parts, **one) == gone
-        assert refusal(s3.abort_multipart_upload, **one) == gone
-
-    def test_parts_are_named_in_order_by_their_etags_and_checksums(self, s3: Any) -> None:
-        complete = uploaded(s3, b"1" * PART, b"2", ChecksumAlgorithm="CRC32")
-        one, two = complete["MultipartUpload"]["Parts"]
-        third = s3.upload_part(**KEY, UploadId=complete["UploadId"], PartNumber=3, Body=b"3")
-        three = {"PartNumber": 3, "ETag": third["ETag"], "ChecksumCRC32": crc32(b"3")}
-        cases = {
-            "InvalidPartOrder": [two, one],
-            "InvalidPart": [{**one, "ETag": two["ETag"]}, two],
-            "InvalidRequest": [{"PartNumber": 1, "ETag": one["ETag"]}, two],
-            "EntityTooSmall": [one, two, three],
-        }
-        for code, parts in cases.items():
-            refused = refusal(
-                s3.complete_multipart_upload, **{**complete, "MultipartUpload": {"Parts": parts}}
-            )
-            assert refused == (400, code)
-        assert refusal(s3.complete_multipart_upload, **complete, MpuObjectSize=1) == (400, "InvalidRequest")
-        s3.complete_multipart_upload(**complete, MpuObjectSize=PART + 1)
-        assert s3.head_object(**KEY)["ETag"].endswith('-2"')
-
-    def test_metadata_type_and_storage_class_survive_the_completion(self, s3: Any) -> None:
-        attributes = {"Metadata": {"token": "t"}, "ContentType": "text/csv", "StorageClass": "STANDARD_IA"}
-        s3.complete_multipart_upload(**uploaded(s3, b"data", **attributes))
-
-        found = s3.head_object(**KEY)
-        assert {name: found[name] for name in attributes} == attributes
-        refused = refusal(s3.create_multipart_upload, **KEY, StorageClass="SHELF")
-        assert refused == (400, "InvalidStorageClass")
-
     def test_the_checksum_of_a_part_is_checked_even_if_its_bytes_are_only_counted(
         self, fake: FakeS3, s3: Any
     ) -> None:
@@ -215,42 +137,6 @@ class TestUploads:
         s3.complete_multipart_upload(**complete)
         assert s3.head_object(**KEY)["ContentLength"] == 4
         assert refusal(s3.get_object, **KEY) == (501, "NotImplemented")
-
-
-class TestObjects:
-    def test_a_wrong_checksum_is_refused(self, s3: Any) -> None:
-        assert refusal(s3.put_object, **KEY, Body=b"x", ChecksumCRC32=crc32(b"y")) == (400, "BadDigest")
-        assert refusal(s3.put_object, **KEY, Body=b"x", ContentMD5="AAAAAAAAAAAAAAAAAAAAAA==") == (
-            400,
-            "BadDigest",
-        )
-        assert keys(s3) == []
-
-    def test_ranges_are_truncated_at_the_end_and_refused_beyond_it(self, s3: Any) -> None:
-        s3.put_object(**KEY, Body=b"0123456789")
-
-        assert s3.get_object(**KEY, Range="bytes=7-99")["Body"].read() == b"789"
-        assert s3.get_object(**KEY, Range="bytes=7-")["ContentRange"] == "bytes 7-9/10"
-        assert refusal(s3.get_object, **KEY, Range="bytes=10-") == (416, "InvalidRange")
-
-    def test_the_etag_of_an_encrypted_object_is_not_the_digest_of_its_bytes(self, s3: Any) -> None:
-        plain = s3.put_object(**KEY, Body=b"x")["ETag"]
-        how = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "key"}
-
-        assert s3.put_object(**KEY, Body=b"x")["ETag"] == plain
-        assert s3.put_object(**KEY, Body=b"x", **how)["ETag"] != plain
-        assert s3.head_object(**KEY)["SSEKMSKeyId"] == "key"
-
-    def test_the_test_controls_the_clock(self, fake: FakeS3, s3: Any) -> None:
-        s3.put_object(**KEY, Body=b"")
-        upload_id = s3.create_multipart_upload(**KEY)["UploadId"]
-        fake.clock.sleep(86_400)
-
-        then = datetime.fromtimestamp(1_700_000_000, UTC)
-        assert s3.head_object(**KEY)["LastModified"] == then
-        assert s3.list_objects_v2(Bucket="lake")["Contents"][0]["LastModified"] == then
-        (upload,) = s3.list_multipart_uploads(Bucket="lake")["Uploads"]
-        assert (upload["Initiated"], upload["UploadId"]) == (then, upload_id)
 
 
 class TestListings:
@@ -265,28 +151,6 @@ class TestListings:
         assert fake.requests == {"ListObjectsV2": 5}
         assert keys(s3, StartAfter="a/b", Prefix="a") == ["a/b c"]
 
-    def test_uploads_of_one_key_continue_across_pages_by_their_ids(self, fake: FakeS3, s3: Any) -> None:
-        ids = []
-        for key in ("a", "b", "b", "b", "c"):
-            ids.append(s3.create_multipart_upload(Bucket="lake", Key=key)["UploadId"])
-            fake.clock.sleep(1)
-        fake.behave(Options(page_size=1))
-        pages = list(s3.get_paginator("list_multipart_uploads").paginate(Bucket="lake"))
-
-        assert [page["Uploads"][0]["UploadId"] for page in pages] == ids
-        # Without the id, S3 continues after the key; the id alone is ignored.
-        behind = s3.list_multipart_uploads(Bucket="lake", KeyMarker="b")["Uploads"]
-        alone = s3.list_multipart_uploads(Bucket="lake", UploadIdMarker=ids[3])["Uploads"]
-        assert [behind[0]["Key"], alone[0]["Key"]] == ["c", "a"]
-
-    def test_parts_are_listed_in_pages(self, fake: FakeS3, s3: Any) -> None:
-        complete = uploaded(s3, b"1", b"22", b"333")
-        fake.behave(Options(page_size=2))
-        one = {**KEY, "UploadId": complete["UploadId"]}
-
-        pages = list(s3.get_paginator("list_parts").paginate(**one))
-        assert [[part["Size"] for part in page["Parts"]] for page in pages] == [[1, 2], [3]]
-
 
 class TestStrictness:
     def test_unknown_parameters_and_operations_are_refused(self, s3: Any) -> None:
@@ -299,17 +163,6 @@ class TestStrictness:
         assert refusal(s3.get_object, **KEY, IfMatch='"0"') == unknown
         assert refusal(s3.put_object, **KEY, Body=b"", ChecksumAlgorithm="SHA256") == unknown
 
-    def test_another_bucket_and_a_name_too_long_are_refused(self, s3: Any) -> None:
-        assert refusal(s3.list_objects_v2, Bucket="sea") == (404, "NoSuchBucket")
-        assert refusal(s3.put_object, Bucket="lake", Key="k" * 1025) == (400, "KeyTooLongError")
-        assert refusal(s3.put_object, **KEY, Metadata={"m": "x" * 2048}) == (400, "MetadataTooLarge")
-
-    def test_an_endpoint_that_is_no_longer_served_cannot_be_reached(self, fake: FakeS3) -> None:
-        with served(fake) as endpoint, client_of(endpoint) as s3:
-            s3.put_object(**KEY, Body=b"")
-        with client_of(endpoint) as s3, pytest.raises(EndpointConnectionError):
-            s3.get_object(**KEY)
-
 
 class TestFaults:
     def test_a_fault_affects_only_the_nth_request_of_an_operation(self, fake: FakeS3, s3: Any) -> None:
@@ -321,13 +174,6 @@ class TestFaults:
             assert refusal(s3.put_object, **KEY, Body=b"2") == (503, "SlowDown")
         assert s3.get_object(**KEY)["Body"].read() == b"1"
         s3.put_object(**KEY, Body=b"3")
-
-    def test_a_fault_affects_a_request_by_its_number(self, fake: FakeS3, s3: Any) -> None:
-        fake.faults.at(faults.INTERNAL_ERROR.after_the_effect(), request=2)
-        s3.put_object(**KEY, Body=b"1")
-
-        assert refusal(s3.put_object, **KEY, Body=b"2") == (500, "InternalError")
-        assert s3.get_object(**KEY)["Body"].read() == b"2"
 
     @pytest.mark.parametrize(
         ("fault", "error"),
@@ -347,14 +193,6 @@ class TestFaults:
         with pytest.raises(error):
             s3.put_object(**KEY, Body=b"")
         assert keys(s3) == [KEY["Key"]]
-
-    def test_boto3_retries_a_request_without_a_response_as_on_a_real_socket(self, fake: FakeS3) -> None:
-        fake.faults.at(faults.CLOSED.after_the_effect(), operation="CreateMultipartUpload")
-        with served(fake) as endpoint, client_of(endpoint, tries=2) as s3:
-            s3.create_multipart_upload(**KEY)
-
-            assert fake.requests["CreateMultipartUpload"] == 2
-            assert len(s3.list_multipart_uploads(Bucket="lake")["Uploads"]) == 2
 
     @pytest.mark.parametrize("applied", [False, True])
     def test_a_200_can_carry_an_error(self, fake: FakeS3, s3: Any, applied: bool) -> None:

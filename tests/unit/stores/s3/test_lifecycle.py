@@ -139,16 +139,15 @@ def test_job_setup_warns_of_a_rule_that_aborts_uploads_of_a_running_job_and_cont
     assert all("s3://lake/sales" in line and "AbortIncompleteMultipartUpload" in line for line in messages)
 
 
-@pytest.mark.parametrize(("days", "word"), [(1, "aborts uploads after 1 day"), (7, "can hold jobs")])
 def test_store_check_shows_such_a_rule_and_still_reports_the_store_as_usable(
-    bucket: S3Client, run: Run, monkeypatch: pytest.MonkeyPatch, days: int, word: str
+    bucket: S3Client, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_rule(bucket, days)
+    set_rule(bucket, 1)
     monkeypatch.setenv("LOCKGATE_S3_REGION", "us-east-1")
 
     result = run("store", "check", "s3://lake/sales")
 
-    assert (result.exit_code, word in result.stdout) == (0, True)
+    assert (result.exit_code, "aborts uploads after 1 day" in result.stdout) == (0, True)
     assert "deleted all that was written there" in result.stdout
     assert "Contents" not in bucket.list_objects_v2(Bucket="lake")
     assert "Uploads" not in bucket.list_multipart_uploads(Bucket="lake")

@@ -150,7 +150,7 @@ def test_an_error_inside_a_200_leaves_the_outcome_unknown(
         CALLS[name].make(store)
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", ["get", "put", "list", "complete", "complete ahead"])
 def test_an_answer_that_does_not_come_is_silence(server: RudeServer, settings: Settings, name: str) -> None:
     call = CALLS[name]
     store = open_store("s3://lake", structs.replace(settings, s3_timeout_s=0.3))

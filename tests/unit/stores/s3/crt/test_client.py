@@ -39,7 +39,7 @@ from lockgate.storage_core.stores.s3.crt.endpoint import Endpoint
 from lockgate.storage_core.stores.s3.crt.operation import Message
 from lockgate.storage_core.stores.s3.crt.transport import Transport
 from lockgate.storage_core.stores.s3.errors import is_outcome_unknown
-from tests.support.s3.misbehaving_server import RudeServer, answer, hangs_up, refusal, sends
+from tests.support.s3.misbehaving_server import RudeServer, answer, refusal, sends
 
 pytestmark = pytest.mark.slow
 
@@ -115,15 +115,6 @@ def test_the_signature_over_tls_covers_documents_and_not_data(
     assert b"x-amz-content-sha256: " + sha256(body).hexdigest().encode() in document.lower()
 
 
-def test_a_session_token_is_sent(
-    server: RudeServer, open_at: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_SESSION_TOKEN", "the-token")
-    server.manners = [DONE]
-    open_at().put("k", b"data")
-    assert b"the-token" in server.seen[0][1]
-
-
 def expiring() -> Credentials:
     """Return credentials that have a new token each time they are read."""
     tokens = (f"token-{number}" for number in count(1))
@@ -172,17 +163,6 @@ def test_anonymous_requests_have_no_signature(
     assert b"authorization" not in server.seen[0][1].lower()
 
 
-def test_missing_credentials_are_named(
-    server: RudeServer, open_at: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
-    with pytest.raises(AccessDeniedError, match="AWS_ACCESS_KEY_ID"):
-        open_at().put("k", b"data")
-    assert server.seen == []
-
-
 @pytest.mark.parametrize("empty", ["aws_access_key_id", "aws_secret_access_key"])
 def test_an_empty_key_of_a_profile_is_named(
     server: RudeServer,
@@ -228,26 +208,6 @@ def test_an_anonymous_request_follows_its_bucket_only_to_another_place(
     with pytest.raises(InvalidInputError, match="another region"):
         open_at(s3_anonymous=True).get("k")
     assert len(server.seen) == 1
-
-
-def test_a_call_that_may_be_repeated_is_repeated_and_one_that_may_not_is_not(
-    server: RudeServer, open_at: Callable[..., Store]
-) -> None:
-    store = open_at(s3_max_attempts=3)
-    server.manners = [hangs_up, refusal("503 Slow Down", "SlowDown"), DATA]
-    assert store.get("k") == b"data"
-    server.manners = [hangs_up, DONE]
-    with pytest.raises(OutcomeUnknownError):
-        store.create("k", b"data")
-    assert len(server.seen) == 4
-
-
-def test_a_lost_attempt_before_a_refusal_leaves_the_outcome_unknown(
-    server: RudeServer, open_at: Callable[..., Store]
-) -> None:
-    server.manners = [hangs_up, refusal("429 Too Many Requests", "TooManyRequests")]
-    with pytest.raises(OutcomeUnknownError, match="an earlier try got no answer"):
-        open_at(s3_max_attempts=2).put("k", b"data")
 
 
 @pytest.mark.parametrize(
@@ -327,23 +287,6 @@ def test_an_answer_without_its_result_leaves_the_outcome_unknown(
     ]
     with pytest.raises(OutcomeUnknownError, match="UploadId"):
         open_at().begin_upload("k", Token("t" * 32))
-
-
-@pytest.mark.parametrize(
-    ("below", "path", "expected"),
-    [
-        ("", "?uploads", "/?uploads"),
-        ("/lake", "?uploads", "/lake?uploads"),
-        ("", "/k", "/k"),
-        ("/gate/lake", "/k", "/gate/lake/k"),
-    ],
-)
-def test_a_path_begins_with_a_slash_in_each_kind_of_address(below: str, path: str, expected: str) -> None:
-    client = create_autospec(S3Client, instance=True)
-    endpoint = Endpoint("https", "lake.s3.amazonaws.com", below, None)
-    transport = Transport(endpoint, client, lambda: None, signing=None, patience_s=1, knows_server=True)
-    transport.send(Message("GET", path, (), b""))
-    assert client.make_request.call_args.kwargs["request"].path == expected
 
 
 def test_a_body_that_differs_from_its_checksum_is_read_again(
