@@ -32,98 +32,86 @@ _FORWARD: Final = frozenset({JobPhase.DECIDED, JobPhase.PUBLISHED, JobPhase.COMM
 
 def steps(state: JobState) -> tuple[Step, ...]:
     """Return the seven steps of the job, in order."""
-    return tuple(_steps(state))
+    found = (
+        _set_up(state),
+        *_tasks(state),
+        _audited(state),
+        _decided(state),
+        _published(state),
+        _ended(state),
+    )
+    return tuple(found)
 
 
-def _steps(state: JobState) -> Iterator[Step]:
-    phase, tasks = state.phase, state.tasks
+def _step(name: str, condition: State, text: str, at_s: float | None = None) -> Step:
+    return Step(name=name, state=condition, at_s=at_s, text=text)
+
+
+def _set_up(state: JobState) -> Step:
     record = state.records and state.records.record
-    yield Step(
-        name="set up",
-        state="done" if state.created_s is not None else "failed",
-        at_s=state.created_s,
-        text=f"The job was set up{state.at(state.created_s)}{f' by {record.created_by}' if record else ''}.",
-    )
-    is_open = phase is JobPhase.OPEN
-    is_whole = tasks is not None and tasks.expected is not None and tasks.committed >= tasks.expected
-    is_writing = is_open and not is_whole
-    yield Step(
-        name="writing",
-        state="now" if is_writing else "done" if phase is not None else "todo",
-        at_s=None,
-        text="Its tasks write files that are not visible yet."
-        if is_open
-        else "No task writes for it any more.",
-    )
-    yield Step(
-        name="committed tasks",
-        state="todo"
-        if is_writing or phase is None
-        else "done"
-        if is_open or phase in _FORWARD
-        else "skipped",
-        at_s=None,
-        text=state.progress or "The numbers of its tasks are not known.",
-    )
-    yield _audited(state)
-    yield _decided(state)
-    yield _published(state)
-    yield _ended(state)
+    by = f" by {record.created_by}" if record else ""
+    condition: State = "failed" if state.created_s is None else "done"
+    return _step("set up", condition, f"The job was set up{state.at(state.created_s)}{by}.", state.created_s)
+
+
+def _tasks(state: JobState) -> Iterator[Step]:
+    """Yield the steps of writing and of committed tasks."""
+    progress = state.progress or "The numbers of its tasks are not known."
+    if state.phase is JobPhase.OPEN:
+        tasks = state.tasks
+        is_whole = tasks is not None and tasks.expected is not None and tasks.committed >= tasks.expected
+        text = "Its tasks write files that are not visible yet."
+        yield _step("writing", "done" if is_whole else "now", text)
+        yield _step("committed tasks", "done" if is_whole else "todo", progress)
+        return
+    is_known = state.phase is not None
+    yield _step("writing", "done" if is_known else "todo", "No task writes for it any more.")
+    ended: State = "done" if state.phase in _FORWARD else "skipped"
+    yield _step("committed tasks", ended if is_known else "todo", progress)
 
 
 def _audited(state: JobState) -> Step:
     audit = state.records and state.records.audit
     record = state.records and state.records.record
     if audit:
-        verdict = "passed" if audit.passed else "failed"
-        return Step(
-            name="audited",
-            state="done" if audit.passed else "failed",
-            at_s=audit.decided_s,
-            text=f"The audit {verdict}{state.at(audit.decided_s)}.",
-        )
+        text = f"The audit {'passed' if audit.passed else 'failed'}{state.at(audit.decided_s)}."
+        return _step("audited", "done" if audit.passed else "failed", text, audit.decided_s)
     if record and not record.spec.audit:
-        return Step(name="audited", state="skipped", at_s=None, text="No audit was required.")
-    if state.phase is JobPhase.OPEN:
-        required = (
-            "An audit is required before the commit."
-            if record
-            else "It is not known whether an audit is required."
-        )
-        return Step(name="audited", state="todo", at_s=None, text=required)
-    return Step(name="audited", state="skipped", at_s=None, text="No verdict of an audit is known.")
+        return _step("audited", "skipped", "No audit was required.")
+    if state.phase is not JobPhase.OPEN:
+        return _step("audited", "skipped", "No verdict of an audit is known.")
+    if record:
+        return _step("audited", "todo", "An audit is required before the commit.")
+    return _step("audited", "todo", "It is not known whether an audit is required.")
 
 
 def _decided(state: JobState) -> Step:
-    decided_s, when = state.decided_s, state.at(state.decided_s)
+    at_s, when = state.decided_s, state.at(state.decided_s)
     decision = state.records and state.records.decision
     verdict = decision.verdict if decision else None
-
-    def step(condition: State, text: str) -> Step:
-        return Step(name="decided", state=condition, at_s=decided_s, text=text)
-
     reason = f": {decision.reason}" if decision and decision.reason else ""
     if verdict == "commit" or (verdict is None and state.phase in _FORWARD):
-        return step("done", f"The commit was decided{when}; from then on the job can only go forward.")
+        text = f"The commit was decided{when}; from then on the job can only go forward."
+        return _step("decided", "done", text, at_s)
     if verdict == "quarantined":
-        return step("failed", f"An operator set the job aside{when}{reason}.")
+        return _step("decided", "failed", f"An operator set the job aside{when}{reason}.", at_s)
     if verdict == "abort" or state.phase is JobPhase.ABORTING:
-        return step("failed", f"It was decided{when} to abort the job{reason}.")
+        return _step("decided", "failed", f"It was decided{when} to abort the job{reason}.", at_s)
     if state.phase is JobPhase.OPEN:
-        return step("todo", "Not decided: everything can still be undone.")
-    return step(
-        "failed", "It cannot be read what was decided." if state.phase is None else "It was not committed."
-    )
+        return _step("decided", "todo", "Not decided: everything can still be undone.")
+    if state.phase is None:
+        return _step("decided", "failed", "It cannot be read what was decided.", at_s)
+    return _step("decided", "failed", "It was not committed.", at_s)
 
 
 def _published(state: JobState) -> Step:
     outcome = state.records and state.records.outcome
-    text, condition = _PUBLISHED.get(state.phase, _PUBLISHED[None])
+    text, condition = _PUBLISHED[state.phase]
     if outcome and outcome.verdict != "published":
         text = f"Not published{state.at(outcome.decided_s)}{f': {outcome.reason}' if outcome.reason else ''}."
     elif state.published_s is not None:
         text = f"All files became visible at once{state.at(state.published_s)}, to readers of the manifest."
-    return Step(name="published", state=condition, at_s=state.published_s, text=text)
+    return _step("published", condition, text, state.published_s)
 
 
 _PUBLISHED: Final[dict[JobPhase | None, tuple[str, State]]] = {
@@ -140,15 +128,12 @@ _PUBLISHED: Final[dict[JobPhase | None, tuple[str, State]]] = {
 
 
 def _ended(state: JobState) -> Step:
-    ended_s, when = state.ended_s, state.at(state.ended_s)
+    when = state.at(state.ended_s)
     match state.phase:
         case JobPhase.COMMITTED:
-            return Step(name="ended", state="done", at_s=ended_s, text=f"Committed{when}.")
+            return _step("ended", "done", f"Committed{when}.", state.ended_s)
         case JobPhase.FAILED:
-            return Step(
-                name="ended", state="failed", at_s=ended_s, text=f"Ended without a publication{when}."
-            )
+            return _step("ended", "failed", f"Ended without a publication{when}.", state.ended_s)
         case JobPhase.PUBLISHED | JobPhase.REVERTING | JobPhase.ABORTING:
-            return Step(name="ended", state="now", at_s=None, text="What is left over is being cleaned up.")
-        case _:
-            return Step(name="ended", state="todo", at_s=None, text="It has not ended.")
+            return _step("ended", "now", "What is left over is being cleaned up.")
+    return _step("ended", "todo", "It has not ended.")

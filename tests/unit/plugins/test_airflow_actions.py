@@ -23,7 +23,7 @@ def dags() -> None:
 
 def start(action: ActionName, **given: Any) -> tuple[str, dict[str, Any]]:
     """Start an action as `tess`; return the DAG and what Airflow says about its run."""
-    from lockgate.plugins.airflow.access import airflow_host
+    from lockgate.plugins.airflow.application import airflow_host
 
     host = airflow_host()
     assert host.actions is not None
@@ -87,7 +87,7 @@ def test_a_dag_that_cannot_run_is_a_problem_that_names_the_remedy(
 
 
 def test_the_user_of_a_run_is_known_and_none_is_made_up() -> None:
-    from lockgate.plugins.airflow.access import airflow_host
+    from lockgate.plugins.airflow.application import airflow_host
 
     host = airflow_host()
     assert host.actions is not None
