@@ -1,23 +1,30 @@
-"""Every route of the mounted application: who may call it. A new route is added to `ROUTES`.
+"""The application inside Airflow: who may call each route, and which DAG run an action starts.
 
-Airflow asks nothing before it calls a plugin's route, so a route that is forgotten is open to everybody.
+Airflow asks nothing before it calls a plugin's route, so a route that is forgotten is open to everybody: a
+new one is added to `ROUTES`. These tests share one file, and Airflow is imported by the first one that runs,
+because its API server takes 8 s of CPU time to start.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import pytest
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.testclient import TestClient
 
-from lockgate.plugins.airflow.application import STATIC
+from lockgate.plugins import airflow
+from lockgate.plugins.web.access import ActionName, ActionRequest
+from lockgate.storage_core.errors import ConflictError, InvalidInputError, LockgateError, ObjectNotFoundError
+from tests.support.airflow import api_server as server
 from tests.support.airflow.api_server import ROLES, client, plugin_routes
 
-pytestmark = pytest.mark.slow  # Airflow's API server takes 8 s of CPU time
+pytestmark = pytest.mark.slow
 
 READ: Final = {None: 401, "viewer": "yes", "user": "yes", "admin": "yes"}
 ACT: Final = {None: 401, "viewer": 403, "user": "yes", "admin": "yes"}
@@ -65,7 +72,7 @@ ROUTES: Final[dict[str, dict[str | None, int | str]]] = {
 """Each route, and who may call it: `yes`, or the status of the refusal."""
 
 ACTION: Final = {"destination": "s3://nowhere/x", "job_id": "none-g1", "reason": "operator"}
-PUBLIC_FILES: Final = {"/airflow": STATIC}
+PUBLIC_FILES: Final = {"/airflow": Path(airflow.__file__).parent / "static"}
 SAMPLES: Final = {"name": "rows"}
 """Values of parameters in paths; others are `x`."""
 
@@ -109,7 +116,7 @@ def test_the_table_has_every_route_and_no_other() -> None:
     found = set(listed(plugin_routes()))
 
     assert sorted(found - ROUTES.keys()) == [], (
-        "routes that are not in ROUTES of tests/unit/plugins/test_airflow_routes.py: add each, with READ "
+        "routes that are not in ROUTES of tests/unit/plugins/test_in_airflow.py: add each, with READ "
         "(pages and reads) or ACT (what changes something)"
     )
     assert sorted(ROUTES.keys() - found) == [], "these routes are gone: remove them from ROUTES"
@@ -173,3 +180,102 @@ def test_public_files_are_scripts_styles_fonts_and_images_of_the_package() -> No
     files = [file for folder in PUBLIC_FILES.values() for file in Path(folder).rglob("*") if file.is_file()]
 
     assert {file.suffix for file in files} <= {".js", ".css", ".svg", ".png", ".woff2", ".ico", ".txt"}
+
+
+@pytest.fixture(scope="module")
+def dags() -> None:
+    for name in ("job_recovery", "upload_sweep", "blob_sweep", "journal_checkpoint"):
+        server.store_dag(name)
+
+
+def start(action: ActionName, **given: Any) -> tuple[str, dict[str, Any]]:
+    """Start an action as `tess`; return the DAG and what Airflow says about its run."""
+    from lockgate.plugins.airflow.application import airflow_host
+
+    host = airflow_host()
+    assert host.actions is not None
+    started = host.actions.start(action, ActionRequest(dry_run=False, **given), "tess")
+    assert started.href is not None
+    _, _, dag_id, _, run_id = started.href.split("/")
+    return dag_id, dict(server.dag_run(dag_id, run_id))
+
+
+JOB = {"destination": "s3://lake/sales", "job_id": "sales-g1"}
+
+
+@pytest.mark.parametrize(
+    ("action", "given", "dag_id", "conf"),
+    [
+        ("recover", JOB, "job_recovery", JOB),
+        ("abort", {**JOB, "reason": "wrong day"}, "job_recovery", {**JOB, "abort_reason": "wrong day"}),
+        ("abort", JOB, "job_recovery", {**JOB, "abort_reason": "by hand"}),
+        ("sweep-uploads", {"destination": "s3://lake"}, "upload_sweep", {"destinations": "s3://lake"}),
+        ("sweep-blobs", {}, "blob_sweep", {}),
+        (
+            "leave-safe-mode",
+            {"reason": "operator"},
+            "journal_checkpoint",
+            {"leave_safe_mode": "operator"},
+        ),
+    ],
+)
+@pytest.mark.usefixtures("dags")
+def test_an_action_starts_a_run_of_its_dag_in_the_users_name(
+    action: ActionName, given: dict[str, str], dag_id: str, conf: dict[str, str]
+) -> None:
+    started, run = start(action, **given)
+
+    assert started == dag_id
+    assert run["conf"].items() >= conf.items()
+    assert (run["state"], run["triggering_user_name"]) == ("queued", "tess")
+    of_the_run = {"dag_id": dag_id, "run_id": run["dag_run_id"]}
+    log = server.client("admin").get("/api/v2/eventLogs", params=of_the_run).json()
+    (entry,) = log["event_logs"]
+    assert (entry["event"], entry["owner"]) == ("trigger_dag_run", "tess")
+    assert json.loads(entry["extra"]) == {"lockgate": action, "conf": conf}
+
+
+@pytest.mark.parametrize(
+    ("columns", "error", "remedy"),
+    [
+        ({"is_paused": True}, ConflictError, "unpause"),
+        ({"has_import_errors": True}, ConflictError, "import errors"),
+        ({"is_stale": True}, ObjectNotFoundError, "lockgate dags install"),
+    ],
+)
+@pytest.mark.usefixtures("dags")
+def test_a_dag_that_cannot_run_is_a_problem_that_names_the_remedy(
+    columns: dict[str, bool], error: type[LockgateError], remedy: str
+) -> None:
+    server.changed_dag("blob_sweep", **columns)
+    try:
+        with pytest.raises(error, match=f"blob_sweep.*nothing was started.*{remedy}"):
+            start("sweep-blobs")
+    finally:
+        server.changed_dag("blob_sweep", **dict.fromkeys(columns, False))
+
+
+@pytest.mark.usefixtures("dags")
+def test_the_user_of_a_run_is_known_and_none_is_made_up() -> None:
+    from lockgate.plugins.airflow.application import airflow_host
+
+    host = airflow_host()
+    assert host.actions is not None
+    started = host.actions.start("sweep-blobs", ActionRequest(dry_run=False), "tess")
+    run_id = str(started.href).rpartition("/")[2]
+    mine, other = ("blob_sweep", unquote(run_id)), ("blob_sweep", "scheduled__2026-11-18")
+
+    assert host.run_users({mine, other}) == {mine: "tess"}
+
+
+@pytest.mark.parametrize(
+    ("action", "given"),
+    [
+        ("leave-safe-mode", {}),
+        ("recover", {**JOB, "job_id": "../x"}),
+    ],
+)
+@pytest.mark.usefixtures("dags")
+def test_an_incomplete_or_refused_request_starts_nothing(action: ActionName, given: dict[str, str]) -> None:
+    with pytest.raises(InvalidInputError, match="nothing was started"):
+        start(action, **given)
