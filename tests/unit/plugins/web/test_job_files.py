@@ -229,10 +229,3 @@ def test_an_undecided_job_has_no_plan(world: World) -> None:
         answer = client.get(f"/api/v1/jobs/{job.job_id}/plan", params={"destination": world.url})
     assert answer.status_code == 404
     assert "not decided" in answer.json()["detail"]
-
-
-def test_names_with_control_characters_come_back_as_they_are(world: World) -> None:
-    with world.open_job("sales") as job:
-        write(job, "t", {"<script>'&\u202e.csv": b"1"})
-    (file,) = items(world, f"/jobs/{job.job_id}/files", 50)
-    assert plain(file["key"]) == "<script>'&\u202e.csv"
