@@ -118,7 +118,7 @@ MUTANTS: Final = (
         "a write is durable before it is acknowledged, whatever the server's settings",
         [
             Edit(
-                f"{JOURNAL}/database/engines.py",
+                f"{JOURNAL}/database/pipeline.py",
                 "THEN set_config('synchronous_commit', 'on', false)",
                 "THEN 'off'",
             )
@@ -128,7 +128,7 @@ MUTANTS: Final = (
     Mutant(
         "open-without-fsync",
         "a server that syncs nothing is refused",
-        [Edit(f"{JOURNAL}/database/engines.py", 'fsync == "off" and not may_lose', "False")],
+        [Edit(f"{JOURNAL}/database/postgresql_engine.py", 'fsync == "off" and not may_lose', "False")],
         f"{DURABLE}a_server_without_fsync_is_refused_and_nothing_is_created",
     ),
     Mutant(

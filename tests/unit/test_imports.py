@@ -42,3 +42,9 @@ def test_an_entrance_loads_no_engine(statement: str) -> None:
     script = f"import sys; {statement}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert ENGINES & set(loaded.stdout.split()) == set()
+
+
+def test_a_journal_in_sqlite_loads_no_part_for_postgresql() -> None:
+    script = "import sys, lockgate.storage_core.journal; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert {"psycopg", "sqlalchemy.dialects.postgresql"} & set(loaded.stdout.split()) == set()

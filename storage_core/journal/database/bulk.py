@@ -36,14 +36,11 @@ from sqlalchemy import (
     union_all,
 )
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.dialects.postgresql import Insert as PostgresqlInsert
-from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 
 from lockgate.storage_core.journal.database.pipeline import Statement, copy_in, execute_pipelined, is_sqlite
-from lockgate.storage_core.journal.database.schema import read_columns
+from lockgate.storage_core.journal.database.schema import insert_into, read_columns
 
-_Insert = PostgresqlInsert | SqliteInsert
-_BuildInsert = Callable[[Table, bool], _Insert]
+_BuildInsert = Callable[[Table, bool], Any]
 Query = Select[Any] | CompoundSelect[Any]
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -215,17 +212,18 @@ def _written_by(change: Change) -> _BuildInsert:
 
 
 @cache
-def _add(table: Table, for_sqlite: bool) -> _Insert:
+def _add(table: Table, for_sqlite: bool) -> Any:
+    statement = insert_into(table, for_sqlite)
     if for_sqlite:
-        return SqliteInsert(table)
+        return statement
     rows = _recordset(_rest(table))
-    return PostgresqlInsert(table).from_select(
+    return statement.from_select(
         [at.name for at in table.columns], select(bindparam(JOURNAL, type_=Text), *rows.columns)
     )
 
 
 @cache
-def _put(table: Table, for_sqlite: bool) -> _Insert:
+def _put(table: Table, for_sqlite: bool) -> Any:
     statement = _add(table, for_sqlite)
     rest = [at.name for at in table.columns if not at.primary_key]
     if not rest:  # a row that is its key, as a block's member is, has nothing to change

@@ -8,13 +8,21 @@ from functools import cache
 from typing import Final
 
 from sqlalchemy import Connection, DDLElement, Table, insert, inspect, select, text
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import registry
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal.database.database import Database, timeline
-from lockgate.storage_core.journal.database.schema import EPOCH, FAMILY, HEAD, METADATA, REQUEST, table_of
+from lockgate.storage_core.journal.database.schema import (
+    EPOCH,
+    FAMILY,
+    HEAD,
+    METADATA,
+    REQUEST,
+    insert_into,
+    table_of,
+)
 from lockgate.storage_core.journal.entries.family import JOURNAL, Family, known_families
 
 _LOCK: Final = 7304512
@@ -91,13 +99,15 @@ def _refuse_strange_tables(connection: Connection, database: Database, missing: 
 @cache
 def _definition(table: Table, for_sqlite: bool) -> list[str]:
     """Return the statements that create a table and its indexes."""
-    dialect = sqlite.dialect() if for_sqlite else postgresql.dialect()  # type: ignore[no-untyped-call]
+    dialect = registry.load("sqlite" if for_sqlite else "postgresql.psycopg")()
+    if not for_sqlite:
+        for index in table.indexes:
+            index.dialect_options["postgresql"]["ops"] = index.info
     definitions: list[DDLElement] = [CreateTable(table), *map(CreateIndex, table.indexes)]
     return [str(definition.compile(dialect=dialect)) for definition in definitions]
 
 
 def _begin_journal(connection: Connection, database: Database, journal: str) -> None:
-    insert_new = sqlite.insert if database.is_sqlite else postgresql.insert
     (now_s, server_timeline) = connection.execute(select(database.now(), timeline(database.is_sqlite))).one()
     head = {
         "journal": journal,
@@ -117,7 +127,7 @@ def _begin_journal(connection: Connection, database: Database, journal: str) -> 
         "began_s": now_s,
     }
     for table, row in ((HEAD, head), (EPOCH, first)):
-        connection.execute(insert_new(table).values(row).on_conflict_do_nothing())
+        connection.execute(insert_into(table, database.is_sqlite).values(row).on_conflict_do_nothing())
 
 
 def _identity(connection: Connection, journal: str) -> str | None:

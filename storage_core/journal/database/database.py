@@ -33,7 +33,7 @@ from lockgate.storage_core.journal.database.driver_errors import (
     refused_commit,
     to_lockgate_error,
 )
-from lockgate.storage_core.journal.database.engines import postgresql_engine, sqlite_engine
+from lockgate.storage_core.journal.database.sqlite_engine import sqlite_engine
 from lockgate.storage_core.journal.database.writer_lock import WriterLock
 
 BUSY_S: Final = 10.0
@@ -84,11 +84,14 @@ class Database(Forkable):
         self.url = url
         self.is_sqlite = url.get_backend_name() == "sqlite"
         self._clock = clock or (SystemClock() if self.is_sqlite else None)
-        self._engine = (
-            self._sqlite(busy_s)
-            if self.is_sqlite
-            else postgresql_engine(url, busy_s, is_primary=is_primary, silence_s=silence_s)
-        )
+        if self.is_sqlite:
+            self._engine = self._sqlite(busy_s)
+        else:
+            from lockgate.storage_core.journal.database.postgresql_engine import (  # noqa: PLC0415 - its driver
+                postgresql_engine,
+            )
+
+            self._engine = postgresql_engine(url, busy_s, is_primary=is_primary, silence_s=silence_s)
         self._writers = WriterLock(Path(url.database or ""), self.name) if self.is_sqlite else None
         self.had_tables = False
         FORKS.register(self)

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import psycopg
 from sqlalchemy import (
     CompoundSelect,
     Connection,
@@ -28,6 +27,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError
 
+if TYPE_CHECKING:
+    import psycopg
+
 Row = tuple[Any, ...]
 Sql = Select[Any] | CompoundSelect[Any] | Insert | Update | Delete
 
@@ -38,6 +40,15 @@ PLANS_KEPT: Final = tuple(
 """Selected in a transaction, they let PostgreSQL reuse plans of prepared statements.
 
 Sequential scans are disabled, because a plan cached while a table was small would keep reading all of it.
+"""
+
+SYNCHRONOUS_COMMIT: Final = (
+    "CASE WHEN current_setting('synchronous_commit') = 'off' "
+    "THEN set_config('synchronous_commit', 'on', false) END"
+)
+"""Turns `synchronous_commit` on for the session: with `off` a crash loses acknowledged transactions.
+
+Every role may. Other values are kept, because they only concern standbys.
 """
 
 _HIDDEN: Final = ""
@@ -104,9 +115,10 @@ def _has_rows(cursor: psycopg.Cursor[Row]) -> bool:
 def _driver(connection: Connection) -> Iterator[psycopg.Connection[Row]]:
     """Yield the driver's connection; raise its errors as SQLAlchemy's."""
     driver: Any = connection.connection.driver_connection
+    errors: Any = connection.dialect.loaded_dbapi.Error
     try:
         yield driver
-    except psycopg.Error as error:
+    except errors as error:
         is_lost = driver.closed
         if is_lost:
             connection.invalidate(error)
@@ -114,7 +126,7 @@ def _driver(connection: Connection) -> Iterator[psycopg.Connection[Row]]:
             _HIDDEN,
             None,
             error,
-            psycopg.Error,
+            errors,
             hide_parameters=True,
             connection_invalidated=is_lost,
             dialect=connection.dialect,

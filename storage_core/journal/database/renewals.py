@@ -14,13 +14,11 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import Connection, Select, bindparam, case, literal_column, select
-from sqlalchemy.dialects.postgresql import Insert as PostgresqlInsert
-from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
+from sqlalchemy import Connection, Insert, Select, bindparam, case, literal_column, select
 
 from lockgate.storage_core.journal.database import bulk
 from lockgate.storage_core.journal.database.pipeline import Statement, is_sqlite
-from lockgate.storage_core.journal.database.schema import HOLDER, LEASE
+from lockgate.storage_core.journal.database.schema import HOLDER, LEASE, insert_into
 from lockgate.storage_core.journal.entries.lease_entries import RENEWABLE, Lease
 from lockgate.storage_core.journal.entries.state import Row
 
@@ -52,8 +50,9 @@ def renew_holder(connection: Connection, journal: str, holder: str, now_s: float
     The time is later than the last one, even if the clock was set back: a recovery must see the renewal, and
     replay could otherwise refuse a `TakeLease` that was accepted.
     """
-    insert = (SqliteInsert if is_sqlite(connection) else PostgresqlInsert)(HOLDER)
-    row = insert.values(journal=journal, holder=holder, renewed_s=max(now_s, newest_s + TICK_S))
+    row = insert_into(HOLDER, is_sqlite(connection)).values(
+        journal=journal, holder=holder, renewed_s=max(now_s, newest_s + TICK_S)
+    )
     new_s, key = row.excluded.renewed_s, ["journal", "holder"]
     later_s = case((HOLDER.c.renewed_s > new_s, HOLDER.c.renewed_s), else_=new_s)
     connection.execute(row.on_conflict_do_update(index_elements=key, set_={"renewed_s": later_s}))
@@ -75,11 +74,9 @@ def _lock_holders() -> Select[Any]:
 
 
 @cache
-def _add_holders(for_sqlite: bool) -> PostgresqlInsert | SqliteInsert:
+def _add_holders(for_sqlite: bool) -> Insert:
     given = bulk.given_in([HOLDER.c.holder], for_sqlite).subquery()
     # SQLite takes ON CONFLICT after a SELECT without WHERE for the condition of a join.
     rows = select(bindparam(bulk.JOURNAL), given.c.holder, literal_column("0.0")).where(literal_column("1=1"))
     names = ["journal", "holder", "renewed_s"]
-    if for_sqlite:
-        return SqliteInsert(HOLDER).from_select(names, rows).on_conflict_do_nothing()
-    return PostgresqlInsert(HOLDER).from_select(names, rows).on_conflict_do_nothing()
+    return insert_into(HOLDER, for_sqlite).from_select(names, rows).on_conflict_do_nothing()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec.inspect import (
     EnumType,
@@ -33,10 +33,14 @@ from sqlalchemy import (
     literal_column,
     select,
 )
+from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 from sqlalchemy.types import TypeEngine
 
 from lockgate.storage_core.journal.entries.lease_entries import RENEWABLE, Lease
 from lockgate.storage_core.journal.entries.state import Request, Row
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects.postgresql import Insert as PostgresqlInsert
 
 METADATA: Final = MetaData()
 """The tables that entries do not fold into."""
@@ -74,7 +78,8 @@ def _index(kind: type[Row], columns: tuple[str, ...]) -> Index:
     start = columns.index(kind.SORTED_FROM) if kind.SORTED_FROM in columns else len(columns)
     collations = dict.fromkeys(columns[start:], 'COLLATE "C"')
     name = f"{kind.TABLE}_by_{'_'.join(columns)}"
-    return Index(name, "journal", *columns, postgresql_ops=collations)  # which are written after a column
+    # `postgresql_ops`, which are written after a column; given here, they would load asyncio for SQLite, too.
+    return Index(name, "journal", *columns, info=collations)
 
 
 def read_columns(table: Table) -> list[Column[Any]]:
@@ -185,3 +190,12 @@ RENEWED_S: Final = func.coalesce(
 
 REQUEST: Final = table_of(Request)
 """Requests whose entries were pruned."""
+
+
+def insert_into(table: Table, for_sqlite: bool) -> SqliteInsert | PostgresqlInsert:
+    """Return an insert of the database's own, which may have an `ON CONFLICT`."""
+    if for_sqlite:
+        return SqliteInsert(table)
+    from sqlalchemy.dialects.postgresql import Insert  # noqa: PLC0415 - it loads asyncio
+
+    return Insert(table)

@@ -23,8 +23,13 @@ from sqlalchemy import (
 
 from lockgate.storage_core.journal.database import bulk
 from lockgate.storage_core.journal.database.database import NOW, Database, now_parameter, timeline
-from lockgate.storage_core.journal.database.engines import SYNCHRONOUS_COMMIT
-from lockgate.storage_core.journal.database.pipeline import PLANS_KEPT, Row, Statement, execute_pipelined
+from lockgate.storage_core.journal.database.pipeline import (
+    PLANS_KEPT,
+    SYNCHRONOUS_COMMIT,
+    Row,
+    Statement,
+    execute_pipelined,
+)
 from lockgate.storage_core.journal.database.schema import EPOCH, HEAD, HOLDER, SAFE_REASON, table_of
 from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.read.same_journal import (

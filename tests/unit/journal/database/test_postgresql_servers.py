@@ -17,7 +17,7 @@ from lockgate.storage_core.errors import (
     OutcomeUnknownError,
 )
 from lockgate.storage_core.journal import Stamp, open_journal
-from lockgate.storage_core.journal.database import engines
+from lockgate.storage_core.journal.database import postgresql_engine
 from lockgate.storage_core.journal.database.database import parse_url
 from lockgate.storage_core.journal.database.schema import table_of
 from lockgate.storage_core.journal.entries.lease_entries import Lease
@@ -157,7 +157,7 @@ def test_idle_connections_dropped_silently_by_the_server_fail_no_write_and_no_re
     postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There are more such connections than a write has tries: a failover may break every one in the pool."""
-    monkeypatch.setattr(engines, "RESTED_S", 0.0)
+    monkeypatch.setattr(postgresql_engine, "RESTED_S", 0.0)
     url = parse_url(postgres.new_database("left"))
     with (
         forgetful_proxy(postgres.port) as proxy,

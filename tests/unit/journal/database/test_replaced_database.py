@@ -15,8 +15,8 @@ from lockgate.storage_core.errors import StateLostError
 from lockgate.storage_core.journal import Journal, Leases, Stamp, open_journal
 from lockgate.storage_core.journal.claims import Claims
 from lockgate.storage_core.journal.database.database import parse_url
-from lockgate.storage_core.journal.database.engines import sqlite_engine
 from lockgate.storage_core.journal.database.schema import ENTRY, HEAD
+from lockgate.storage_core.journal.database.sqlite_engine import sqlite_engine
 from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode

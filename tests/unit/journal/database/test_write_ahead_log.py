@@ -7,7 +7,7 @@ from pathlib import Path
 from sqlalchemy import text
 
 from lockgate.storage_core.journal.database.database import Database, parse_url
-from lockgate.storage_core.journal.database.engines import WAL_BYTES
+from lockgate.storage_core.journal.database.sqlite_engine import WAL_BYTES
 
 
 def test_the_write_ahead_log_shrinks_after_a_large_transaction_is_checkpointed(tmp_path: Path) -> None:
