@@ -124,11 +124,9 @@ class JobCommit:
         self._audit = audit.result()
 
     def _take_turn(self) -> int:
-        """Take the next turn at the destination.
-
-        On an error the job keeps it, because another driver of the job may be deciding in it now. Other jobs
-        pass the turn when this job is decided to abort, or no driver has its lease.
-        """
+        """Take the next turn at the destination."""
+        # On an error the job keeps it, because another driver of the job may be deciding in it now. Other
+        # jobs pass the turn when this job is decided to abort, or no driver has its lease.
         return take_turn(
             self.context.folder,
             self.token,
@@ -140,10 +138,7 @@ class JobCommit:
         )
 
     def _freeze_plan(self, turn: int) -> Plan | None:
-        """Store the plan under its digest; return None if another job has passed the turn meanwhile.
-
-        After the decision that would be too late, and the job would be reverted.
-        """
+        """Store the plan under its digest; return None if another job has passed the turn meanwhile."""
         folder, additions = self.context.folder, self._additions.result()
         draft = Draft(self.job_attempt, chosen_digest(self._chosen), self._audit, additions)
         uploads = self._ahead.check_uploads(additions)
@@ -154,6 +149,7 @@ class JobCommit:
         plan = write_plan(folder, head, draft)
         uploads.result()
         job.result()
+        # After the decision a passed turn would be noticed too late: the job would be reverted.
         return plan if outcome.result() is None else None
 
     def _decide(self, plan: Plan) -> Decided | None:

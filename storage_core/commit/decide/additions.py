@@ -201,11 +201,7 @@ def shard_key(folder: JobFolder, name: str) -> str:
 
 
 def _check_pending_file(file: PendingFile, job: JobRecord, where: str) -> None:
-    """Check the key and the parts of a pending file.
-
-    Raises:
-        MalformedRecordError: The key is hidden, of another job or outside the destination; a size is wrong.
-    """
+    """Refuse a hidden key, one of another job or outside the destination, and sizes that do not add up."""
     try:
         check_key(file.path)
         check_key(file.key)

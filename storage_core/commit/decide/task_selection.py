@@ -79,15 +79,10 @@ def list_tasks(folder: JobFolder) -> ListedTasks:
 
 
 class _Place(NamedTuple):
-    """Place of a task commit among those of its task; the greatest counts.
-
-    Attributes:
-        stamp: Stamp of the pending set.
-        created_s: Time of its creation by the store's clock: order of commits at the same moment.
-    """
+    """Place of a task commit among those of its task; the greatest counts."""
 
     stamp: Stamp
-    created_s: float
+    created_s: float  # by the store's clock: the order of commits at the same moment
     attempt_id: AttemptId
 
 

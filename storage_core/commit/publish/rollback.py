@@ -113,12 +113,10 @@ def _revert_file(context: CommitContext, file: PendingFile) -> FileResult:
 
 
 def _delete_own(store: Store, upload: PendingUpload) -> bool:
-    """Delete the object that an upload became; return whether it existed.
-
-    The version is read before the owner is checked, so an object that replaces it meanwhile is kept.
-    (If versions are ETags, as on S3, another object with the same bytes has the same version.)
-    """
+    """Delete the object that an upload became; return whether it existed."""
     try:
+        # Before the owner is checked, so that an object that replaces it meanwhile is kept. (If versions are
+        # ETags, as on S3, another object with the same bytes has the same version.)
         version = store.head(upload.key).version
     except ObjectNotFoundError:
         return False

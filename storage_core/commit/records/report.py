@@ -1,4 +1,4 @@
-"""Records of a job's end, of the result of each file, and of a sweep's state.
+"""Records of a job's end, and of the result of each file.
 
 Source: commit protocol, "What lies where".
 """
@@ -60,9 +60,3 @@ class Ended(Record, frozen=True, tag="ended"):
     reason: str = ""
     receipt: Receipt | None = None
     retained_until_s: float = 0.0
-
-
-class SweepState(Record, frozen=True, tag="sweep"):
-    """`sweep.json`: times at which a sweep first saw each ownerless upload, by key and upload id."""
-
-    seen: dict[str, float]

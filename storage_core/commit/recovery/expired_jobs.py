@@ -74,15 +74,12 @@ def expired_jobs(settings: Settings, clock: Clock | None = None) -> UnendedJobs:
         now_s = reading.now_s()
         jobs = [
             (
-                JobAt(job.destination, JobId(job.job_id)),
+                _at(job),
                 _why_left_alone(job, None if lease is None else leases.watch(lease, now_s), now_s, settings),
             )
             for job, lease in registry.unended(reading)
         ]
-        jobs += [
-            (JobAt(job.destination, JobId(job.job_id)), None)
-            for job in registry.ended_with_lease(reading, now_s, settings.lease_hard_s)
-        ]
+        jobs += [(_at(job), None) for job in registry.ended_with_lease(reading, now_s, settings.lease_hard_s)]
     return _partition(jobs)
 
 
@@ -112,8 +109,7 @@ def registered_job(settings: Settings, text: str, clock: Clock | None = None) ->
         ConflictError: Several destinations have such a job; the message names them.
     """
     with _registry(settings, clock).reading() as reading:
-        job = registry.find_job(reading, text)
-    return JobAt(job.destination, JobId(job.job_id))
+        return _at(registry.find_job(reading, text))
 
 
 def recent_destinations(settings: Settings, within_s: float, clock: Clock | None = None) -> list[str]:
@@ -133,6 +129,10 @@ def recover_everything(
     """
     jobs = expired_jobs(settings, clock).expired
     return recover_jobs(jobs, dry_run=dry_run, settings=settings, clock=clock, progress=progress)
+
+
+def _at(job: RegisteredJob) -> JobAt:
+    return JobAt(job.destination, JobId(job.job_id))
 
 
 def _registry(settings: Settings, clock: Clock | None) -> Journal:

@@ -17,10 +17,9 @@ import msgspec
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.job_summary import summarise
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.codec import encode
+from lockgate.storage_core.commit.records.codec import Record, encode
 from lockgate.storage_core.commit.records.create_if_absent import find
 from lockgate.storage_core.commit.records.job_listing import JobListing, list_job_folders
-from lockgate.storage_core.commit.records.report import SweepState
 from lockgate.storage_core.commit.recovery.retention import SweptJob, sweep_ended_jobs
 from lockgate.storage_core.commit.setup.capabilities import with_recorded_capabilities
 from lockgate.storage_core.commit.uploads.upload_cost import (
@@ -45,6 +44,12 @@ from lockgate.storage_core.stores import Store, open_store
 
 MAX_STAGED: Final = 50_000
 """Limit of the ownerless uploads that a sweep stores for the next one."""
+
+
+class SweepState(Record, frozen=True, tag="sweep"):
+    """`sweep.json`: times at which a sweep first saw each ownerless upload, by key and upload id."""
+
+    seen: dict[str, float]
 
 
 class SweepReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -116,10 +116,7 @@ def refuse_unclosed(
 
 
 def _next_stamp(folder: JobFolder, record: PendingSet) -> Stamp:
-    """Return a stamp greater than those of the task's pending sets of this try, and of the tries before it.
-
-    Pending sets are not deleted while the job is undecided, so their number only grows.
-    """
+    """Return a stamp greater than those of the task's pending sets of this try and of tries before it."""
     with Together(2) as together:
         attempts = together.start(lambda: folder.ended_attempts(record.task_id))
         if folder.decision() is not None:
@@ -132,4 +129,5 @@ def _next_stamp(folder: JobFolder, record: PendingSet) -> Stamp:
         raise FencedError(
             f"attempt {record.attempt_id} of task {record.task_id} was aborted by another process"
         )
+    # Pending sets are not deleted while the job is undecided, so their number only grows.
     return Stamp(record.stamp.epoch, 1 + len(ended.committed - {record.attempt_id}))

@@ -288,10 +288,8 @@ def _of_ended(phase: JobPhase) -> tuple[SweepAction, str, str]:
 
 
 def _may_write(job: JobSummary) -> bool:
-    """Return whether this job may have written an upload without an owner.
-
-    A job with unique file names has not: they carry its short id, which is claimed before the first upload.
-    """
+    """Return whether this job may have written an upload without an owner."""
+    # Unique file names have the job's short id, which is claimed before the first upload.
     if job.is_partly_deleted or job.phase in TERMINAL:
         return False
     return job.record is None or not job.record.spec.unique_filenames

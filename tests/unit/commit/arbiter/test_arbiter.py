@@ -269,21 +269,3 @@ class TestTrouble:
             store.create(NAME, b"mine")
         assert store.get(NAME) == b"mine"
         assert away == ["test.journal-read.before"] * 3 + ["test.journal-write.before"] * 3
-
-    def test_a_lost_answer_followed_by_a_journal_outage_is_not_reported_as_a_refusal(
-        self, store: ArbitratedStore, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("lockgate.storage_core.retry.time.sleep", lambda seconds: None)
-        is_down = False
-
-        def fail(name: str) -> None:
-            nonlocal is_down
-            if name == "test.journal-write.after":
-                is_down = True
-                raise OutcomeUnknownError(name)
-            if is_down and name == "test.journal-read.before":
-                raise JournalUnavailableError(name)
-
-        FAILPOINTS.observer = fail
-        with step("test"), pytest.raises(OutcomeUnknownError):
-            claim(store, "_lockgate/ids/abc", ShortIdClaim(job_id=JobId("sales-g1")))

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import StoreRecord
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
@@ -19,13 +18,12 @@ from lockgate.storage_core.commit.setup.capabilities import forget_destination, 
 from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.errors import ConflictError, UnsupportedStoreError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.claims import Claims
-from lockgate.storage_core.journal.process_journal import close_journals, configured_journal
+from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.stores import Store
 from tests.support.commit.arbitrated_destination import arbiter_world
-from tests.support.commit.destination import Crash, ManualClock, World, write
+from tests.support.commit.destination import ManualClock, World, write
 from tests.support.s3.destination import S3World
 
 OLD = {"day=1/a.csv": b"old a", "day=2/b.csv": b"old b"}
@@ -179,27 +177,6 @@ class TestJobs:
         sweep_uploads(s3.driver.url, dry_run=False, settings=s3.driver.settings, clock=s3.driver.clock)
         assert keys(s3.other.store, "_lockgate/jobs/sales-g1/") == []
         assert [name for name in claims.names() if "/sales-g1/" in name] == []
-
-    def test_a_turn_that_a_dead_driver_claimed_but_did_not_copy_is_passed(self, s3: S3World) -> None:
-        dead = s3.driver.open_job("dead")
-        write(dead, "t", OLD)
-
-        def die(name: str) -> None:
-            if name == "turn.journal-write.after":
-                raise Crash(name)
-
-        FAILPOINTS.observer = die
-        with pytest.raises(Crash):
-            dead.commit()
-        FAILPOINTS.observer = None
-        dead.close()
-        close_journals()
-        s3.other.clock.sleep(1_000_000)
-
-        job = s3.other.run("living", NEW)
-        assert job.receipt is not None
-        assert job.receipt.turn == 2
-        assert JobFolder(s3.other.store, JobId("dead-g1")).phase() is JobPhase.OPEN
 
 
 def s3_journal(s3: S3World) -> Journal:

@@ -15,7 +15,6 @@ from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
 from lockgate.storage_core.errors import (
     ConflictError,
     ObjectNotFoundError,
-    OutcomeUnknownError,
     TurnBusyError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
@@ -212,15 +211,6 @@ def test_a_quarantine_that_dies_at_any_call_can_be_repeated(tmp_path: Path, reco
         assert quarantine(Stage(found, stage.key, stage.job, {})).done, snapshot.points[0]
         found.run("other", {"c.csv": b"3"})
         assert sorted(found.open_uploads()) == uploads, snapshot.points[0]
-
-
-def test_a_quarantine_whose_answer_is_lost_can_be_repeated(world: World) -> None:
-    stage = damaged("plan", world)
-    FAILPOINTS.arm({"quarantine.put.after": "lost"})
-    with pytest.raises(OutcomeUnknownError):
-        quarantine(stage)
-    FAILPOINTS.arm({})
-    assert quarantine(stage).done
 
 
 def test_the_command_only_reports_without_yes(world: World, run: Run) -> None:

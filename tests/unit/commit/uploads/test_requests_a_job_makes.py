@@ -18,12 +18,6 @@ A_FILE: Final = {"CreateMultipartUpload": 1, "UploadPart": 1, "CompleteMultipart
 A_TASK: Final = {"PutObject": 1, "GetObject": 4, "ListObjectsV2": 1}
 """The only PUT is the pending set. The task makes three of the reads, the job commit one. The task lists its
 records: whether another process has rejected the attempt, and how many attempts committed before."""
-READS_BY_THE_TASK: Final = {
-    "COMMIT_STARTED": 2,  # checked at the start and at the commit: the job is undecided
-    "attempts": 1,  # the frozen task list, for the digest of the task's input
-}
-READS_BY_THE_JOB: Final = 1
-"""Reads of each pending set, for the selection; those beyond `KEPT_BYTES` are read again for the plan."""
 A_JOB: Final = 35
 """Upper limit of the requests that do not depend on the size of a job."""
 
@@ -80,27 +74,6 @@ def test_no_file_is_checked_or_listed(s3: S3World) -> None:
 
 def listings(seen: list[Seen]) -> int:
     return sum(one.operation.startswith("List") for one in seen)
-
-
-def test_a_task_reads_three_small_records_and_its_pending_set_is_read_once(s3: S3World) -> None:
-    with s3.driver.open_job("job") as job:
-        by_the_task = s3.seen_in(lambda: write(job, "task", {"a.csv": b"a", "b.csv": b"b"}))
-        by_the_job = s3.seen_in(job.commit)
-
-    read = Counter(what_is_read(one.key) for one in by_the_task if one.operation == "GetObject")
-    assert read == READS_BY_THE_TASK
-    assert sum(one.operation == "ListObjectsV2" for one in by_the_task) == A_TASK["ListObjectsV2"]
-    written = [one.key for one in by_the_task if one.operation == "PutObject"]
-    assert [what_is_read(key) for key in written] == ["pendingset"]
-    reads = [one for one in by_the_job if one.operation == "GetObject" and one.key in written]
-    assert len(reads) == READS_BY_THE_JOB
-    assert READS_BY_THE_JOB + sum(READS_BY_THE_TASK.values()) == A_TASK["GetObject"]
-
-
-def what_is_read(key: str) -> str:
-    """Return the kind of a job's record: its folder, suffix or name."""
-    folder, _, name = key.rpartition("/")
-    return "attempts" if folder.endswith("/attempts") else name.rpartition(".")[2]
 
 
 def test_a_large_file_costs_one_more_request_per_part(s3: S3World) -> None:

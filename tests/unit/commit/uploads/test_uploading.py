@@ -129,20 +129,6 @@ def test_the_first_of_several_failures_is_reported_even_if_the_abort_fails(
     assert world.open_uploads() == []
 
 
-def test_a_failed_attempt_accepts_no_more_files_and_a_new_one_does(world: World) -> None:
-    with world.open_job("sales") as job:
-        attempt = job.attempt("t")
-        refuse("task-write.part.before", 1)
-        with pytest.raises(StoreUnavailableError), attempt.open("a.csv") as file:
-            file.write(b"1")
-        assert world.open_uploads() == []
-        FAILPOINTS.observer = None
-        attempt.abort()
-        write(job, "t", {"a.csv": b"2"})
-        job.commit()
-    assert world.visible() == {"a.csv": b"2"}
-
-
 def test_progress_is_reported_file_by_file(world: World) -> None:
     reported: list[tuple[str, int, int]] = []
     with world.open_job("sales") as job:
