@@ -298,6 +298,7 @@ def waiting(root: Path, settings: Settings) -> tuple[str, str]:
     return job.destination, job.job_id
 
 
+@pytest.mark.soak
 def test_a_viewer_sees_the_pages_without_buttons(
     browser: Browser, airflow: Services, admin: Page, waiting: tuple[str, str]
 ) -> None:
@@ -311,6 +312,7 @@ def test_a_viewer_sees_the_pages_without_buttons(
             expect(framed(viewer).locator("button[data-action], dialog")).to_have_count(0)
 
 
+@pytest.mark.soak
 def test_an_anonymous_caller_sees_nothing(
     browser: Browser, airflow: Services, waiting: tuple[str, str]
 ) -> None:

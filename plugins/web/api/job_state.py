@@ -13,7 +13,7 @@ from lockgate.storage_core.commit.records.log_records import Receipt
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.registry.rows import Job
 
-PHASES: Final = {
+_SHOWN_PHASES: Final = {
     "open": JobPhase.OPEN,
     "committing": JobPhase.DECIDED,
     "aborting": JobPhase.ABORTING,
@@ -51,7 +51,7 @@ class JobState:
         """Phase by the store, else by the registry; None if it cannot be read."""
         if self.records is not None:
             return self.records.phase
-        return None if self.registered is None else PHASES[self.registered.phase]
+        return None if self.registered is None else _SHOWN_PHASES[self.registered.phase]
 
     @property
     def is_partly_deleted(self) -> bool:
