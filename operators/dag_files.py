@@ -87,11 +87,7 @@ def _stub(name: str) -> str:
 
 
 def _is_installed(path: Path, stub: str) -> bool:
-    """Return whether the stub exists.
-
-    Raises:
-        ConflictError: Another file has its name.
-    """
+    """Return whether the stub exists; raise if another file has its name."""
     with translated("read", str(path), changes=False):
         if not os.path.lexists(path):
             return False

@@ -186,15 +186,8 @@ class AllowLists:
     def _below(
         self, what: str, given: str, roots: tuple[str, ...], setting: str, opened: Callable[[str], str]
     ) -> str:
-        """Return the URL of a path, if it is below a root as it is written and percent-decoded.
-
-        Args:
-            what: What the path is.
-            given: The path.
-            roots: What is allowed.
-            setting: Where that is configured.
-            opened: Returns the URL of what will be opened: Spark reads paths that Lockgate does not.
-        """
+        """Return the URL of a path, if it is below a root as it is written and percent-decoded."""
+        # `opened` returns the URL of what will be opened: Spark reads paths that Lockgate does not.
         real_roots = [_real(_url(root)) for root in roots]
         for text in (unquote(given), given):
             url = opened(text)

@@ -91,11 +91,7 @@ def _show(record: object, *, json: bool) -> None:
 
 
 def _part(name: str) -> ModuleType:
-    """Import a module that needs Celery and Redis.
-
-    Raises:
-        MissingPartError: They are not installed.
-    """
+    """Import a module that needs Celery and Redis; name the extra if they are not installed."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

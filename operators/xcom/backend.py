@@ -134,12 +134,9 @@ def _row(
 
 @contextmanager
 def _overwriting(row: XComRow) -> Iterator[None]:
-    """Release the blob that this process pushed into a row, after the row has a new value.
-
-    If the write of the row fails, both blobs are kept: the row may have either value.
-    """
+    """Release the blob that this process pushed into a row, after the row has a new value."""
     before = _PUSHED.pop(row, None)
-    yield
+    yield  # if the write of the row fails, both blobs are kept: the row may have either value
     if before is not None:
         _drop(before)
 
@@ -174,12 +171,9 @@ def _get(envelope: Envelope) -> bytes:
 
 
 def _drop(envelope: Envelope) -> None:
-    """Drop a row's reference; if that fails, the sweep of XCom references finds it.
-
-    If this database is a copy of another Airflow's, its rows carry that Airflow's scope; their references are
-    not dropped here.
-    """
+    """Drop a row's reference; if that fails, the sweep of XCom references finds it."""
     row = XComRow.of_owner(envelope.owner)
+    # In a copy of another Airflow's database the rows carry that Airflow's scope.
     if row is not None and row.scope != _scope():
         _LOG.info("%s: left alone, it is not of LOCKGATE_AIRFLOW_SCOPE=%s", envelope.owner, _scope())
         return
@@ -190,7 +184,6 @@ def _drop(envelope: Envelope) -> None:
 
 
 def _scope() -> str:
-
     return load_settings().airflow_scope
 
 

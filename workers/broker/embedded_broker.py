@@ -180,10 +180,8 @@ def _read_record(folder: Path) -> BrokerRecord | None:
 
 
 def _is_held(folder: Path) -> bool:
-    """Return whether a Redis runs in this folder.
-
-    It holds a lock on `redis.lock` until it ends. A pid would be unreliable: another program may have it now.
-    """
+    """Return whether a Redis runs in this folder: it holds a lock on `redis.lock` until it ends."""
+    # A pid would be unreliable: another program may have it now.
     with _redis_lock(folder).open("ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

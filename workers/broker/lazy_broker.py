@@ -121,11 +121,7 @@ class LazyBrokerCelery(Celery):  # type: ignore[misc]
         return super()._get_backend()
 
     def _running_url(self, url: str) -> str:
-        """Return the URL of the embedded broker if it is used; the given URL if another one is configured.
-
-        Raises:
-            StoreUnavailableError: It does not run.
-        """
+        """Return the URL of the embedded broker, which must run, or the given URL if one is configured."""
         settings = load_settings()
         if settings.broker_url is not None:
             self._adopt_configured(settings.broker_url)

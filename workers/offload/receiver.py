@@ -68,10 +68,7 @@ class OffloadedRequest(Request):  # type: ignore[misc]
 
     @cached_property
     def _payload(self) -> Any:
-        """Return the arguments and callbacks.
-
-        Celery reads this property only if the task's process was lost.
-        """
+        """Return the arguments and callbacks, which Celery reads only if the task's process was lost."""
         args, kwargs, rest = super()._payload
         if GUARD in kwargs:
             try:
@@ -84,11 +81,7 @@ class OffloadedRequest(Request):  # type: ignore[misc]
 
 
 def _fill(task: Task, args: Any, kwargs: Any, offload: Offload) -> None:
-    """Replace the envelope by the recalled arguments, in place, so that all later readers see them.
-
-    Raises:
-        LockgateError: They cannot be read; the task fails with the error and is not called.
-    """
+    """Replace the envelope by the recalled arguments, in place, so that all later readers see them."""
     request = task.request
     if GUARD not in kwargs or request.headers is None or HEADER not in request.headers:
         return
@@ -106,11 +99,7 @@ def _fill(task: Task, args: Any, kwargs: Any, offload: Offload) -> None:
 
 
 def _package(headers: Mapping[str, Any]) -> Package | None:
-    """Return the package in a message's headers; None: there is none.
-
-    Raises:
-        InvalidInputError: It is malformed.
-    """
+    """Return the package in a message's headers; None: there is none."""
     package = headers.get(HEADER)
     if package is None:
         return None

@@ -154,10 +154,8 @@ class OffloadedResults(BaseKeyValueStoreBackend):  # type: ignore[misc]
 
 
 def _succeeded_task(data: Any) -> tuple[str, bool]:
-    """Return the id of the task whose result this is, and whether it is for a chord; empty: no result.
-
-    A failure is not offloaded: it must reach its reader even if no blob can be put.
-    """
+    """Return the id of the task whose result this is, and whether it is for a chord; empty: no result."""
+    # A failure is not offloaded: it must reach its reader even if no blob can be put.
     match data:
         case {"status": states.SUCCESS, "task_id": str(task_id)}:
             return task_id, False

@@ -60,7 +60,6 @@ def test_a_commit_that_failed_names_its_destination_without_statistics(handle: A
         ("s3a://raw/sales/2026", ("s3://raw", "sales/2026")),
         ("s3://raw", ("s3://raw", "/")),
         ("/data/sales.json", ("file", "/data/sales.json")),
-        ("file:///data/sales", ("file", "/data/sales")),
     ],
 )
 def test_a_write_names_its_source_its_inlets_and_its_destination(

@@ -33,9 +33,7 @@ def connect(patch: pytest.MonkeyPatch, conn_id: str, **fields: Any) -> None:
     ("host", "port", "master"),
     [
         ("spark://m", 7077, "spark://m:7077"),
-        ("m", 7077, "spark://m:7077"),
         ("yarn", None, "yarn"),
-        ("local[2]", None, "local[2]"),
         (None, None, "local[*]"),
     ],
 )
@@ -116,10 +114,8 @@ def operator(**arguments: Any) -> SparkWriteOperator:
     ("arguments", "reads"),
     [
         ({"op_kwargs": {"source": "s3://raw/sales"}}, True),
-        ({"op_kwargs": {"source": "s3a://raw/sales"}}, True),
         ({"op_kwargs": {"source": "/data/s3://"}}, False),
         ({"op_kwargs": {"source": "s3://raw"}, "reads_s3": False}, False),
-        ({"reads_s3": True}, True),
         ({}, False),
     ],
 )

@@ -89,7 +89,7 @@ def test_every_task_has_a_route() -> None:
     assert ours == set(configuration()["task_routes"])
 
 
-@pytest.mark.parametrize("url", ["amqp://guest@host//", "sqs://", "filesystem://"])
+@pytest.mark.parametrize("url", ["amqp://guest@host//", "sqs://"])
 def test_only_redis_is_accepted_as_a_result_backend(url: str) -> None:
     with pytest.raises(InvalidInputError, match="is not a Redis"):
         result_backend(url)

@@ -87,7 +87,7 @@ def test_a_retry_carries_the_token_of_the_previous_try() -> None:
     assert row["tries"] == ["", f"main@{identity}=1.1", f"main@{identity}=1.2"]
 
 
-@pytest.mark.parametrize("garbage", ["nonsense", "main=1", 7, {"a": 1}, ["main=1.1"], None, ""])
+@pytest.mark.parametrize("garbage", ["nonsense", 7, None])
 def test_a_task_with_an_invalid_token_header_runs_normally(
     garbage: object, caplog: pytest.LogCaptureFixture
 ) -> None:
