@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -140,10 +141,8 @@ def log_lines(scene: FileScene, handler: Handler) -> bytes:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, soak_only(TimeoutError)])
 def test_an_interrupted_file_is_recovered_and_appended_to(tmp_path: Path, error: type[BaseException]) -> None:
-    """At each step of the disk, the journal and the pipeline, by a new writer of the same process."""
-    at = 0
-    while True:
-        at += 1
+    """At each step of the disk, the journal and the pipeline; in `make test` at every second one."""
+    for at in count(1, rounds(2, 1)):
         (root := tmp_path / str(at)).mkdir()
         with FileScene(root) as scene:
             scene.files.create(PATH).close()
@@ -206,9 +205,7 @@ def run_job(world: World) -> bool:
 
 
 def test_an_interrupted_job_is_published_whole_or_not_and_the_next_one_goes_on(tmp_path: Path) -> None:
-    at = 0
-    while True:
-        at += rounds(3, 1)
+    for at in count(1, rounds(3, 1)):
         world = World(tmp_path / str(at), (tmp_path / str(at) / "lake").as_uri())
         is_acknowledged = False
         with interrupted(KeyboardInterrupt, at) as handler:
@@ -228,9 +225,7 @@ def test_a_task_at_its_soft_time_limit_is_committed_once_when_it_is_sent_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
-    at = 0
-    while True:
-        at += 1
+    for at in count(1):
         staged = StagedJob(tmp_path / str(at), load_settings(), files=2)
         first, second = staged.task_ids
         with interrupted(SoftTimeLimitExceeded, at) as handler:
@@ -252,9 +247,7 @@ class TaskTimeout(BaseException):
 def test_a_commit_operator_at_its_timeout_succeeds_when_airflow_tries_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at = 0
-    while True:
-        at += rounds(7, 1)
+    for at in count(1, rounds(7, 1)):
         root = tmp_path / str(at)
         monkeypatch.setenv("LOCKGATE_HOME", str(root / "home"))
         world = World(root, (root / "lake").as_uri())
