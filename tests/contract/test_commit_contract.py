@@ -41,36 +41,6 @@ def world(
     return world
 
 
-def test_a_file_where_a_job_needs_a_folder_fails_that_job_and_no_other(world: World, kind: str) -> None:
-    """A store of files answers 409 to the completion, for as long as the file is there."""
-    job = world.open_job("new")
-    write(job, "t", {"e.csv": b"e", "day=9/z.csv": b"z"})
-
-    def stand_in_the_way(name: str) -> None:
-        if name == "decide.create.after":
-            FAILPOINTS.observer = None
-            world.store.put("day=9", b"foreign")
-
-    FAILPOINTS.observer = stand_in_the_way
-    try:
-        if kind in {"local", "s3-server"}:
-            with pytest.raises(JobFailedError, match="lost for good, the first is day=9/z"):
-                job.commit()
-            assert job.phase() is JobPhase.FAILED
-            assert world.visible() == {**OLD, "day=9": b"foreign"}
-        else:  # a name is only a name
-            job.commit()
-            assert world.visible() == {**OLD, "day=9": b"foreign", "e.csv": b"e", "day=9/z.csv": b"z"}
-    finally:
-        FAILPOINTS.observer = None
-    before = world.visible()
-
-    world.run("other", {"day=8/o.csv": b"o"})
-
-    assert world.visible() == {**before, "day=8/o.csv": b"o"}
-    assert world.open_uploads() == []
-
-
 @pytest.mark.parametrize("mode", ["append", "replace"])
 def test_a_job_is_invisible_until_its_commit_then_complete_and_leaves_no_open_uploads(
     world: World, mode: str
@@ -90,18 +60,6 @@ def test_a_job_is_invisible_until_its_commit_then_complete_and_leaves_no_open_up
     listed = {entry["key"]: entry["size"] for entry in summary["listing"]}
     assert listed == {key: size for key, size in world.keys().items() if key in listed}
     assert len(listed) == receipt.files == len(NEW)
-
-
-def test_a_neighbour_with_the_same_name_prefix_keeps_its_uploads(
-    world: World, open_at: Callable[[str], Store]
-) -> None:
-    neighbour = World(world.root, open_at("dataset1").url, world.clock)
-    job = neighbour.open_job("theirs")
-    write(job, "t", NEW)
-    world.run("new", NEW)
-    world.recover()
-    job.commit()
-    assert neighbour.visible() == NEW
 
 
 @pytest.mark.parametrize("in_the_way", ["day=9", "day=9/a.csv/x"], ids=["file", "folder"])

@@ -93,23 +93,6 @@ def test_two_jobs_to_one_path_do_not_touch_each_others_uploads(world: World) -> 
     assert world.open_uploads() == []
 
 
-def test_replace_removes_only_partitions_that_receive_data_and_only_when_the_job_commits(
-    world: World,
-) -> None:
-    old = {"day=1/old.csv": b"1", "day=2/old.csv": b"2", "day=20/old.csv": b"20"}
-    world.run("old", old)
-    with world.open_job("new", mode="replace", scope="partitions") as job:
-        write(job, "t", {"day=2/new.csv": b"new"})
-        assert world.visible() == old
-        job.commit()
-    assert world.visible() == {
-        "day=1/old.csv": b"1",
-        "day=20/old.csv": b"20",
-        "day=2/new.csv": b"new",
-    }
-    assert world.live() == world.keys()
-
-
 @pytest.mark.parametrize("committer", ["magic", "staging"])
 def test_storage_class_type_and_metadata_are_kept_until_the_commit(
     kind: str, world: World, committer: str, monkeypatch: pytest.MonkeyPatch

@@ -189,16 +189,6 @@ def test_a_library_that_fails_half_way_leaves_nothing(world: World) -> None:
     assert world.open_uploads() == []
 
 
-def test_a_rename_by_a_library_raises_an_error_with_the_remedy(world: World) -> None:
-    with world.open_job("day") as job:
-        with (
-            pytest.raises(duckdb.Error, match="USE_TMP_FILE false"),
-            job_filesystem(job, "part-0") as (fs, root),
-        ):
-            duckdb_writes(fs, root, ", USE_TMP_FILE true")
-        assert world.open_uploads() == []
-
-
 def test_the_examples_of_the_documentation_run_unchanged(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:

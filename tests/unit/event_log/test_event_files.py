@@ -21,6 +21,7 @@ from lockgate.storage_core.commit.registry.entries import ForgetJob
 from lockgate.storage_core.event_log import event_files, event_queue
 from lockgate.storage_core.event_log.merged_events import MergedLog
 from lockgate.storage_core.files.home_files import open_files
+from lockgate.storage_core.files.scheduled_work import recover_files
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.settings import Settings, load_settings
 from tests.support.cli import Run, committed_job, document, write
@@ -74,7 +75,7 @@ def states(settings: Settings, destination: str, job_id: str) -> tuple[list[str]
 
 
 @pytest.mark.fault
-def test_a_killed_drivers_log_is_closed_by_the_operator_with_all_flushed_lines(
+def test_a_killed_drivers_log_is_closed_by_scheduled_work_with_all_flushed_lines(
     short: Settings, destination: str
 ) -> None:
     job_id = killed_driver(short, destination)
@@ -82,12 +83,8 @@ def test_a_killed_drivers_log_is_closed_by_the_operator_with_all_flushed_lines(
     assert open_ == ["open"]
     time.sleep(1.1)
 
-    from lockgate.operators import LeaseRecoveryOperator
-    from tests.support.airflow.task_run import TaskRun
+    assert len(recover_files(short).files) == 1
 
-    run = LeaseRecoveryOperator(task_id="recover").execute(TaskRun().context())
-
-    assert run["recovered"] == 1
     after, closed = states(short, destination, job_id)
     assert after == before
     assert [line.partition(" ")[0] for line in after] == ["opened", "task", "task", "task"]

@@ -178,27 +178,6 @@ def test_the_log_says_how_many_lines_were_lost(
     assert sum("part-" in line for line in lines) == 2
 
 
-def test_a_log_names_the_lines_that_were_lost_after_its_last_one(
-    logged: Settings, destination: str, read_log: ReadLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(event_queue, "QUEUED", 1)
-    job = open_job(destination, "sales", settings=logged)
-    while event_queue._LOGS._queue:
-        time.sleep(0.01)
-    held = held_thread(monkeypatch)
-    noisy = open_job(destination, "noisy", settings=logged)
-    held.wait_begun()
-    write(noisy)
-    write(job)
-    held.release()
-
-    assert texts(read_log, job) == [
-        "opened",
-        "1 lines of this log were lost",
-        "end of this process's log",
-    ]
-
-
 def test_a_volume_that_does_not_answer_delays_no_commit(
     logged: Settings, destination: str, read_log: ReadLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
