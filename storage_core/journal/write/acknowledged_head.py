@@ -40,7 +40,8 @@ class AcknowledgedHead:
     def newest(self, identity: str) -> Stamp | None:
         """Return the newest acknowledged stamp of the journal with this identity, None if it is not known."""
         try:
-            lines = self.path.read_bytes().split(b"\n")
+            # The entries of a group leave holes: only the newest one has its line written.
+            lines = self.path.read_bytes().replace(b"\0", b"").split(b"\n")
         except OSError:
             return None
         return max(filter(None, (_parse(line, identity) for line in lines)), default=None)

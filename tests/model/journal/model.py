@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Any, Final
 
 from lockgate.storage_core.commit.registry.entries import ForgetJob, RecordJob, RecordTask
@@ -308,7 +309,9 @@ class JournalModel:
             raise Refused(AlreadyExistsError)
 
     def _release(self, op: ReleaseName, stamp: Stamp, now_s: float) -> None:
-        self.tables["claim"].pop((op.store, op.name), None)
+        claim = self.tables["claim"].get((op.store, op.name))
+        if claim is not None and sha256(claim["body"].encode()).hexdigest() == op.body_sha256:
+            del self.tables["claim"][op.store, op.name]
 
 
 _FOLDS: Final[dict[type[Op], Callable[..., Any]]] = {

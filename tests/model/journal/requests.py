@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Final
 
 import msgspec
@@ -101,12 +102,18 @@ task_records = st.builds(
     rows=st.none() | st.integers(0, 2**40),
     size_bytes=st.integers(0, 2**45),
 )
+bodies = st.sampled_from(("QQ==", "Qg=="))
 others = st.one_of(
     records,
     task_records,
     st.builds(ForgetJob, destination=places, job_id=job_ids),
-    st.builds(ClaimName, store=places, name=names, body=st.sampled_from(("QQ==", "Qg=="))),
-    st.builds(ReleaseName, store=places, name=names),
+    st.builds(ClaimName, store=places, name=names, body=bodies),
+    st.builds(
+        ReleaseName,
+        store=places,
+        name=names,
+        body_sha256=bodies.map(lambda body: sha256(body.encode()).hexdigest()),
+    ),
 )
 
 wishes = st.one_of(takes(), takes(), ends(), st.builds(Wish, holders, others))

@@ -12,7 +12,7 @@ from sqlalchemy import event
 
 from lockgate.storage_core.errors import ConflictError, SafeModeError, StateLostError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.journal import Journal, Leases, Stamp, open_journal
+from lockgate.storage_core.journal import Journal, Leases, Mutation, Stamp, open_journal
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints, take_checkpoint
 from lockgate.storage_core.journal.checkpoint.restore import restore, restore_in_place
 from lockgate.storage_core.journal.checkpoint.verify import verify
@@ -75,6 +75,16 @@ def test_the_same_stamp_is_not_issued_to_two_holders(path: Path, caplog: pytest.
     (warning,) = [record.getMessage() for record in caplog.records if record.name == "lockgate.journal"]
     assert "2 entries are lost; epoch 2 has begun, in safe mode" in warning
     assert "lockgate journal leave-safe-mode" in warning
+
+
+def test_a_copy_put_back_after_a_group_of_entries_is_noticed(path: Path) -> None:
+    write(path, "a")
+    copy = copy_of(path)
+    with opened(path) as journal:
+        journal.write([Mutation(op=take("b")), Mutation(op=take("c"))])
+    put_back(copy, path)
+    with opened(path) as journal:
+        assert journal.status().stamp == Stamp(2, 1)
 
 
 def test_the_epoch_begins_once_and_safe_mode_can_be_left(path: Path) -> None:
