@@ -1,6 +1,7 @@
 """SQLAlchemy's engine for PostgreSQL, configured so that acknowledged writes are durable.
 
-Its driver loads asyncio and a C library: processes whose journal is in SQLite do not import this module.
+Its driver is a third of what a journal imports: processes whose journal is in SQLite do not import this
+module.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def _index(kind: type[Row], columns: tuple[str, ...]) -> Index:
     start = columns.index(kind.SORTED_FROM) if kind.SORTED_FROM in columns else len(columns)
     collations = dict.fromkeys(columns[start:], 'COLLATE "C"')
     name = f"{kind.TABLE}_by_{'_'.join(columns)}"
-    # `postgresql_ops`, which are written after a column; given here, they would load asyncio for SQLite, too.
+    # `postgresql_ops`, which are written after a column; given here, they load its dialect for SQLite, too.
     return Index(name, "journal", *columns, info=collations)
 
 
@@ -196,6 +196,6 @@ def insert_into(table: Table, for_sqlite: bool) -> SqliteInsert | PostgresqlInse
     """Return an insert of the database's own, which may have an `ON CONFLICT`."""
     if for_sqlite:
         return SqliteInsert(table)
-    from sqlalchemy.dialects.postgresql import Insert  # noqa: PLC0415 - it loads asyncio
+    from sqlalchemy.dialects.postgresql import Insert  # noqa: PLC0415 - 20 modules
 
     return Insert(table)
