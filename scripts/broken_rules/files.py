@@ -192,7 +192,7 @@ MUTANTS: Final = (
                 "return False",
             )
         ],
-        "tests/integration/test_interrupts.py::test_an_interrupted_file_is_recovered_and_appended_to",
+        "tests/unit/files/volumes/test_local_volume.py::test_a_fence_that_is_interrupted_after_it_is_durable_holds",
     ),
     Mutant(
         "go-on-after-an-interrupt",

@@ -16,6 +16,7 @@ import pytest
 
 from lockgate.storage_core.errors import (
     ConflictError,
+    FencedError,
     LockgateError,
     MalformedRecordError,
     NotAppliedError,
@@ -115,6 +116,25 @@ def _written(folder: Path, disk: Disk | None = None) -> LocalVolume:
     volume.append(B, S1, 0, b"abc")
     volume.flush(B, S1)
     return volume
+
+
+def test_a_fence_that_is_interrupted_after_it_is_durable_holds(tmp_path: Path) -> None:
+    class Interrupted(Disk):
+        is_armed = False
+
+        def replace(self, source: Path, path: Path) -> None:
+            super().replace(source, path)
+            if self.is_armed:
+                self.is_armed = False
+                raise KeyboardInterrupt
+
+    disk = Interrupted()
+    with _written(tmp_path, disk) as volume:
+        disk.is_armed = True
+        with pytest.raises(KeyboardInterrupt):
+            volume.fence(B, S2)
+        with pytest.raises(FencedError):
+            volume.append(B, S1, 3, b"def")
 
 
 def test_the_system_begins_to_write_a_large_append_before_its_sync(
