@@ -32,10 +32,10 @@ from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.codec import digest, encode
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.log_records import LiveFile, Outcome, Receipt
+from lockgate.storage_core.commit.records.pending_set import PendingFile, PendingSet
 from lockgate.storage_core.commit.records.plan_records import AdditionShard, Decision, PlanHead
 from lockgate.storage_core.commit.records.report import Ended, FileResult, Report
 from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES, shard_ref
-from lockgate.storage_core.commit.records.task_records import PendingFile, PendingSet
 from lockgate.storage_core.ids import AttemptId, JobAttemptId, TaskId, Token
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stamp import Stamp

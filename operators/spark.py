@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from lockgate.storage_core.commit.job import Job
-    from lockgate.storage_core.commit.records.task_records import StagedFile
+    from lockgate.storage_core.commit.records.expected_tasks import StagedFile
 
 MIB: Final = 1024 * 1024
 PACKAGES: Final = "spark.jars.packages"
@@ -136,7 +136,7 @@ class SparkWriteOperator(LockgateOperator):
 
     def _stage(self, job: Job, staging: Path) -> list[StagedFile]:
         from lockgate.operators.connections import child_settings, spark_place
-        from lockgate.storage_core.commit.records.task_records import StagedFile
+        from lockgate.storage_core.commit.records.expected_tasks import StagedFile
 
         artefacts = self.artefacts or (None if job.spec.artefacts is None else job.spec.artefacts.handle())
         needs = self._needs() if self.restricted and not artefacts else ALL

@@ -14,8 +14,9 @@ from typing import Any, BinaryIO, Final, cast
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.job_events import acting_as
 from lockgate.storage_core.commit.open_or_attach import attach_job
+from lockgate.storage_core.commit.records.expected_tasks import ExpectedTask, StagedFile
+from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.commit.records.shards import total_rows
-from lockgate.storage_core.commit.records.task_records import ExpectedTask, PendingSet, StagedFile
 from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import ConflictError, InvalidInputError, MalformedRecordError

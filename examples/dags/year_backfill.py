@@ -13,7 +13,7 @@ DESTINATION = "s3://lake/daily-totals"
 def months(handle, year):
     """Freeze the list of tasks, without which a commit would not miss a month, and return the months."""
     from lockgate import attach_job
-    from lockgate.storage_core.commit.records.task_records import ExpectedTask
+    from lockgate.storage_core.commit.records.expected_tasks import ExpectedTask
 
     names = [f"{year}-{month:02d}" for month in range(1, 13)]
     job = attach_job(handle["destination"], handle["job_id"], job_attempt=handle["job_attempt"])

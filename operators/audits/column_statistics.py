@@ -19,7 +19,7 @@ from lockgate.storage_core.commit.uploads.parquet_footer import NAMED_COLUMNS
 from lockgate.storage_core.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from lockgate.storage_core.commit.records.task_records import ColumnStatistics, PendingFile, PendingSet
+    from lockgate.storage_core.commit.records.pending_set import ColumnStatistics, PendingFile, PendingSet
 
 NO_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 

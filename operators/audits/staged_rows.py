@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lockgate.storage_core.commit.job import Job
-    from lockgate.storage_core.commit.records.task_records import PendingFile, PendingSet
+    from lockgate.storage_core.commit.records.pending_set import PendingFile, PendingSet
 
 _OTHER_FORMAT: Final = ("CANNOT_READ_FILE_FOOTER", "UNABLE_TO_INFER_SCHEMA", "is not a Parquet file")
 """Texts of Spark's errors for files of another format."""

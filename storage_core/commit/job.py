@@ -29,17 +29,13 @@ from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.roll_forward import roll_forward
 from lockgate.storage_core.commit.publish.shard_completion import ShardCompleter
+from lockgate.storage_core.commit.records.expected_tasks import ExpectedTask, ExpectedTasks
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import JobRecord, JobSpec
 from lockgate.storage_core.commit.records.log_records import Receipt
+from lockgate.storage_core.commit.records.pending_set import AuditVerdict, PendingSet
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.commit.records.shards import total_rows
-from lockgate.storage_core.commit.records.task_records import (
-    AuditVerdict,
-    ExpectedTask,
-    ExpectedTasks,
-    PendingSet,
-)
 from lockgate.storage_core.commit.staged_files import staging_dir
 from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.commit.task.task_commit import expected_digest, freeze_tasks

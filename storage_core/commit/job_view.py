@@ -19,10 +19,10 @@ from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_listing import job_ids
 from lockgate.storage_core.commit.records.job_record import JobRecord, LeaseRecord
 from lockgate.storage_core.commit.records.log_records import Outcome
+from lockgate.storage_core.commit.records.pending_set import AuditVerdict
 from lockgate.storage_core.commit.records.phase import JobPhase, phase_of
 from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import Ended, Report
-from lockgate.storage_core.commit.records.task_records import AuditVerdict
 from lockgate.storage_core.errors import InvalidInputError, LockgateError, ObjectNotFoundError
 from lockgate.storage_core.ids import JobAttemptId, JobId, job_name, split_job_id
 from lockgate.storage_core.settings import load_settings

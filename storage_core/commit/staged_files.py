@@ -18,9 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from lockgate.storage_core.commit.records.expected_tasks import ExpectedTask, StagedFile
 from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.commit.records.layout import is_hidden
-from lockgate.storage_core.commit.records.task_records import ExpectedTask, StagedFile
 from lockgate.storage_core.errors import ConflictError, InvalidInputError, UnsupportedStoreError
 from lockgate.storage_core.ids import AttemptId, JobAttemptId, JobId, TaskId, is_job_id
 from lockgate.storage_core.settings import Settings

@@ -13,7 +13,7 @@ from fsspec.transaction import Transaction  # type: ignore[import-untyped]  # fs
 from fsspec.utils import stringify_path  # type: ignore[import-untyped]  # fsspec has no types
 
 from lockgate.storage_core.commit.job import Job
-from lockgate.storage_core.commit.records.task_records import PendingSet
+from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from lockgate.storage_core.fsspec.paths import (
     BASE,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.open_or_attach import attach_job
-from lockgate.storage_core.commit.records.task_records import PendingSet
+from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from lockgate.storage_core.fsspec.paths import BASE, DirectoryTree, Info, MagicPath

@@ -1,6 +1,7 @@
 """Claim: a name that is created once in the journal, for a store that has no conditional create.
 
-In other stores a claim, such as that of a turn, is an object that is created if absent.
+In other stores a claim, such as that of a turn, is an object that is created if absent. Its row and entries
+are in `entries/claim_entries.py`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Final, Literal, get_args
 
 from pyspark.sql import DataFrame
 
-from lockgate.storage_core.commit.records.task_records import StagedFile
+from lockgate.storage_core.commit.records.expected_tasks import StagedFile
 from lockgate.storage_core.commit.staged_files import list_staged
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from lockgate.storage_core.spark.schema.columns import partition_columns

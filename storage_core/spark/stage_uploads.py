@@ -22,8 +22,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from lockgate.storage_core.commit.job import Job
+from lockgate.storage_core.commit.records.expected_tasks import StagedFile
 from lockgate.storage_core.commit.records.layout import is_hidden
-from lockgate.storage_core.commit.records.task_records import StagedFile
 from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.concurrency import Progress, in_parallel, no_progress
 from lockgate.storage_core.errors import LockgateError

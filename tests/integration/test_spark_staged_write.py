@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lockgate import open_job, read_manifest
 from lockgate.storage_core.commit.job_summary import list_jobs
+from lockgate.storage_core.commit.records.expected_tasks import StagedFile
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.commit.records.task_records import StagedFile
 from lockgate.storage_core.commit.staged_files import list_staged
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.spark.data_source import read

@@ -23,8 +23,8 @@ from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.leases.registration import PHASES
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import JobOrigin, JobRecord
+from lockgate.storage_core.commit.records.pending_set import AuditVerdict
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
-from lockgate.storage_core.commit.records.task_records import AuditVerdict
 from lockgate.storage_core.commit.registry import queries as registry
 from lockgate.storage_core.commit.registry.rows import Job
 from lockgate.storage_core.errors import (

@@ -21,13 +21,14 @@ from lockgate.storage_core.commit.decide.task_selection import eligible, last_co
 from lockgate.storage_core.commit.publish.commit_context import read_result_shard
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.create_if_absent import find
+from lockgate.storage_core.commit.records.expected_tasks import ExpectedTasks
 from lockgate.storage_core.commit.records.job_folder import JobFolder, SavedSet
 from lockgate.storage_core.commit.records.job_record import LeaseRecord
 from lockgate.storage_core.commit.records.log_records import LiveFile, LiveShard
+from lockgate.storage_core.commit.records.pending_set import PendingFile
 from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import FileResult, Report
 from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES, read_shard, total_rows
-from lockgate.storage_core.commit.records.task_records import ExpectedTasks, PendingFile
 from lockgate.storage_core.commit.registry.rows import Job, TaskAttempt
 from lockgate.storage_core.concurrency import in_order
 from lockgate.storage_core.errors import MalformedRecordError, ObjectNotFoundError

@@ -1,6 +1,7 @@
 """Upload set: a group of blobs that are uploaded together; and the entries about it.
 
 A set is open while its uploader lives, and keeps its blobs until it is complete.
+Its row is in `blob_rows.py`.
 
 Source: Flink BLOB storage, "BlobServer Upload".
 """

@@ -11,7 +11,7 @@ A blob is staged by the entry that drops its last reference. If a sweep runs eac
 blob is kept for one to two intervals; concurrent or frequent sweeps delete nothing earlier. Each step can be
 interrupted and repeated: a row exists until its bytes are deleted.
 
-The other sweep, of uploads that no job will complete, is `commit/recovery/upload_sweep.py`.
+Uploads that no job will complete are swept by `commit/recovery/upload_sweep.py`.
 Source: Flink BLOB storage, "Staged Cleanup".
 """
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
 
 from lockgate.storage_core.commit.records.job_record import ScopeName
-from lockgate.storage_core.commit.records.task_records import PendingFile
-from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
+from lockgate.storage_core.commit.records.pending_set import PendingFile
+from lockgate.storage_core.commit.uploads.pending_file_writer import PendingFileWriter
 
 VisibleAt = Literal["job commit", "task commit", "close"]
 Place = Literal["any store", "file systems"]

@@ -20,6 +20,7 @@ from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES, decode,
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import JobRecord, ScopeName
 from lockgate.storage_core.commit.records.layout import is_hidden
+from lockgate.storage_core.commit.records.pending_set import PendingFile, PendingSet
 from lockgate.storage_core.commit.records.plan_records import AdditionShard
 from lockgate.storage_core.commit.records.shards import (
     SHARD_ENTRIES,
@@ -28,7 +29,6 @@ from lockgate.storage_core.commit.records.shards import (
     shard_ref,
     write_shard,
 )
-from lockgate.storage_core.commit.records.task_records import PendingFile, PendingSet
 from lockgate.storage_core.commit.uploads.own_uploads import OwnUploads
 from lockgate.storage_core.commit.uploads.upload_completion import is_open
 from lockgate.storage_core.concurrency import in_order, in_parallel

@@ -9,7 +9,7 @@ from lockgate.storage_core.commit.records.codec import digest, encode
 from lockgate.storage_core.commit.records.create_if_absent import claim
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import JobRecord
-from lockgate.storage_core.commit.records.task_records import AuditVerdict, PendingSet
+from lockgate.storage_core.commit.records.pending_set import AuditVerdict, PendingSet
 from lockgate.storage_core.errors import AuditFailedError, ConflictError
 from lockgate.storage_core.ids import JobAttemptId
 

@@ -32,6 +32,7 @@ from lockgate.storage_core.commit.destination.schema_evolution import (
 )
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import JobRecord
+from lockgate.storage_core.commit.records.pending_set import PendingFile
 from lockgate.storage_core.commit.records.plan_records import PlanHead, RemovalShard, RemovedFile
 from lockgate.storage_core.commit.records.shards import (
     SHARD_ENTRIES,
@@ -40,7 +41,6 @@ from lockgate.storage_core.commit.records.shards import (
     total_rows,
     write_shard,
 )
-from lockgate.storage_core.commit.records.task_records import PendingFile
 from lockgate.storage_core.concurrency import Together
 from lockgate.storage_core.errors import MalformedRecordError
 from lockgate.storage_core.failpoints import step

@@ -10,8 +10,9 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from lockgate.storage_core.commit.records.expected_tasks import ExpectedTasks
 from lockgate.storage_core.commit.records.job_folder import JobFolder, SavedSet, aborted_attempt
-from lockgate.storage_core.commit.records.task_records import ExpectedTasks, PendingSet
+from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.ids import AttemptId, JobAttemptId, TaskId
 from lockgate.storage_core.settings import Settings

@@ -1,6 +1,7 @@
 """Turn: the right to commit to a destination next; numbered, and claimed by one job at a time.
 
-Turns serialize the commits to a destination; tasks of several jobs may write at the same time.
+Turns serialize the commits to a destination; tasks of several jobs may write at the same time. The record of
+a claimed turn is in `records/log_records.py`, a turn with its outcome in `destination/log.py`.
 
 Source: commit protocol, step 3.
 """

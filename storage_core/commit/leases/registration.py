@@ -18,11 +18,11 @@ from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.leases.job_lease import is_journal_of, own_journal
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import JobRecord
+from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import Ended
 from lockgate.storage_core.commit.records.shards import total_rows
-from lockgate.storage_core.commit.records.task_records import PendingSet
 from lockgate.storage_core.commit.registry.entries import (
     AT_ONCE,
     ForgetJob,

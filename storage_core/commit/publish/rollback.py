@@ -13,9 +13,9 @@ from lockgate.storage_core.commit.publish.cleanup import Marks
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.finalization import end
 from lockgate.storage_core.commit.records.log_records import Outcome
+from lockgate.storage_core.commit.records.pending_set import PendingFile
 from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import Ended, FileResult
-from lockgate.storage_core.commit.records.task_records import PendingFile
 from lockgate.storage_core.commit.uploads.upload_completion import is_open
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import (

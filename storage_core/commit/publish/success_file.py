@@ -22,9 +22,9 @@ from lockgate.storage_core.commit.records.codec import Record, encode
 from lockgate.storage_core.commit.records.create_if_absent import create, find, retry_while_busy
 from lockgate.storage_core.commit.records.job_record import Count, Mode
 from lockgate.storage_core.commit.records.log_records import Outcome, Receipt
+from lockgate.storage_core.commit.records.pending_set import PendingFile
 from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES
-from lockgate.storage_core.commit.records.task_records import PendingFile
 from lockgate.storage_core.errors import (
     AlreadyExistsError,
     MalformedRecordError,

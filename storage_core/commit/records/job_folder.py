@@ -9,17 +9,13 @@ from typing import NamedTuple
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES, R, Record, decode, digest
 from lockgate.storage_core.commit.records.create_if_absent import claim, find, read
+from lockgate.storage_core.commit.records.expected_tasks import ExpectedTasks
 from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.commit.records.log_records import Outcome
+from lockgate.storage_core.commit.records.pending_set import AbortedAttempt, AuditVerdict, PendingSet
 from lockgate.storage_core.commit.records.phase import JobPhase, phase_of
 from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import Ended, Report
-from lockgate.storage_core.commit.records.task_records import (
-    AbortedAttempt,
-    AuditVerdict,
-    ExpectedTasks,
-    PendingSet,
-)
 from lockgate.storage_core.concurrency import in_order
 from lockgate.storage_core.errors import (
     MalformedRecordError,

@@ -20,8 +20,8 @@ from lockgate.storage_core.commit.records.job_record import (
     Mode,
     TurnNumber,
 )
+from lockgate.storage_core.commit.records.pending_set import PendingFile
 from lockgate.storage_core.commit.records.shards import ShardRef
-from lockgate.storage_core.commit.records.task_records import PendingFile
 from lockgate.storage_core.ids import Token
 from lockgate.storage_core.stamp import Stamp
 

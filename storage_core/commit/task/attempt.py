@@ -22,11 +22,11 @@ from lockgate.storage_core.commit.destination.visible_files import owner_of
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.commit.records.layout import is_hidden
-from lockgate.storage_core.commit.records.task_records import PendingFile, PendingSet
+from lockgate.storage_core.commit.records.pending_set import PendingFile, PendingSet
 from lockgate.storage_core.commit.staged_files import make_attempt_dir, staging_dir
 from lockgate.storage_core.commit.task import local_file
 from lockgate.storage_core.commit.task.task_commit import create_pending_set, refuse_unclosed
-from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
+from lockgate.storage_core.commit.uploads.pending_file_writer import PendingFileWriter
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import (
     ConflictError,

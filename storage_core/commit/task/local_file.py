@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
-from lockgate.storage_core.commit.records.task_records import PendingFile
+from lockgate.storage_core.commit.records.pending_set import PendingFile
 from lockgate.storage_core.commit.uploads.parquet_footer import statistics_of_file
-from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
+from lockgate.storage_core.commit.uploads.pending_file_writer import PendingFileWriter
 from lockgate.storage_core.errors import (
     AccessDeniedError,
     ConflictError,

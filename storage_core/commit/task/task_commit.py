@@ -15,9 +15,10 @@ from typing import BinaryIO, NoReturn
 import msgspec
 
 from lockgate.storage_core.commit.records.create_if_absent import claim
+from lockgate.storage_core.commit.records.expected_tasks import ExpectedTask, ExpectedTasks
 from lockgate.storage_core.commit.records.job_folder import JobFolder
-from lockgate.storage_core.commit.records.task_records import ExpectedTask, ExpectedTasks, PendingSet
-from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
+from lockgate.storage_core.commit.records.pending_set import PendingSet
+from lockgate.storage_core.commit.uploads.pending_file_writer import PendingFileWriter
 from lockgate.storage_core.concurrency import Together
 from lockgate.storage_core.errors import ConflictError, FencedError, InvalidInputError, NoTasksError
 from lockgate.storage_core.ids import AttemptId, JobAttemptId, TaskId, check_id

@@ -8,7 +8,7 @@ from io import SEEK_END, BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lockgate.storage_core.commit.records.task_records import ColumnStatistics
+from lockgate.storage_core.commit.records.pending_set import ColumnStatistics
 from lockgate.storage_core.printable import printable
 
 if TYPE_CHECKING:

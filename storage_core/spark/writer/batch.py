@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.open_or_attach import attach_job, open_job
-from lockgate.storage_core.commit.records.task_records import ExpectedTask
+from lockgate.storage_core.commit.records.expected_tasks import ExpectedTask
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.ids import JobAttemptId, JobId
 from lockgate.storage_core.settings import Settings, load_settings

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lockgate.storage_core.commit.uploads.parquet_footer import footer_statistics
-from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
+from lockgate.storage_core.commit.uploads.pending_file_writer import PendingFileWriter
 from lockgate.storage_core.spark.source_options import FileOptions
 
 SAMPLE_ROWS: Final = 8192

@@ -11,7 +11,7 @@ from typing import Final, Self
 import numpy as np
 import pyarrow as pa
 
-from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
+from lockgate.storage_core.commit.uploads.pending_file_writer import PendingFileWriter
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.spark.schema.hive_layout import partition_folder
 from lockgate.storage_core.spark.source_options import FileOptions

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.records.codec import digest
-from lockgate.storage_core.commit.records.task_records import ExpectedTask, StagedFile
+from lockgate.storage_core.commit.records.expected_tasks import ExpectedTask, StagedFile
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import TaskId
 from tests.support.commit.destination import Crash, World, dying, write

@@ -8,9 +8,9 @@ import pytest
 
 from lockgate.storage_core.commit.committers import COMMITTERS, Committer
 from lockgate.storage_core.commit.job import Job
+from lockgate.storage_core.commit.records.expected_tasks import ExpectedTask
 from lockgate.storage_core.commit.records.job_record import JobSpec
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.commit.records.task_records import ExpectedTask
 from lockgate.storage_core.commit.setup.job_setup import check_spec
 from lockgate.storage_core.errors import (
     ConflictError,

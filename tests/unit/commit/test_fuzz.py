@@ -22,8 +22,8 @@ from lockgate.storage_core.commit.destination import log
 from lockgate.storage_core.commit.destination.manifest import read_manifest
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.codec import Record, decode, encode
+from lockgate.storage_core.commit.records.expected_tasks import ExpectedTask, StagedFile
 from lockgate.storage_core.commit.records.layout import CHECKPOINT_HINT
-from lockgate.storage_core.commit.records.task_records import ExpectedTask, StagedFile
 from lockgate.storage_core.commit.recovery.recover import recover_all
 from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
 from lockgate.storage_core.errors import InvalidInputError, LockgateError, MalformedRecordError

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lockgate.storage_core.commit.decide.task_selection import choose, newest_job_attempt
 from lockgate.storage_core.commit.job import Job
-from lockgate.storage_core.commit.records.task_records import ExpectedTask
+from lockgate.storage_core.commit.records.expected_tasks import ExpectedTask
 from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.errors import InvalidInputError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS

@@ -66,7 +66,7 @@ def test_an_attempt_aborted_by_its_ids_is_never_selected(world: World) -> None:
 
 
 def test_a_missing_expected_task_fails_the_job_before_anything_is_visible(world: World) -> None:
-    from lockgate.storage_core.commit.records.task_records import ExpectedTask
+    from lockgate.storage_core.commit.records.expected_tasks import ExpectedTask
 
     job = world.open_job("sales")
     job.expect([ExpectedTask(task_id="t"), ExpectedTask(task_id="u")])  # type: ignore[arg-type]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from lockgate.storage_core.commit.job_summary import list_jobs
+from lockgate.storage_core.commit.records.expected_tasks import ExpectedTask
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.commit.records.task_records import ExpectedTask
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
 from lockgate.storage_core.commit.recovery.recover import recover_job
 from lockgate.storage_core.commit.recovery.upload_sweep import SweepAction, sweep_uploads

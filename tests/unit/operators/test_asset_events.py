@@ -18,7 +18,7 @@ from lockgate.operators import (
 )
 from lockgate.operators.dag_run.job_handle import attach
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.task_records import ExpectedTask
+from lockgate.storage_core.commit.records.expected_tasks import ExpectedTask
 from lockgate.storage_core.errors import ObjectNotFoundError
 from lockgate.storage_core.ids import TaskId
 from tests.support.airflow.asset_events import AssetEvents

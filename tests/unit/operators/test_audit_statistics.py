@@ -17,7 +17,7 @@ from lockgate.operators.audits.validation import failing, page
 from lockgate.operators.dag_run.job_handle import handle_of
 from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator
 from lockgate.storage_core.commit.job import Job
-from lockgate.storage_core.commit.records.task_records import ColumnStatistics
+from lockgate.storage_core.commit.records.pending_set import ColumnStatistics
 from tests.support.airflow.task_run import TaskRun
 from tests.support.commit.destination import World
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit.records.task_records import StagedFile
+from lockgate.storage_core.commit.records.expected_tasks import StagedFile
 from lockgate.storage_core.commit.staged_files import group_into_tasks, list_staged
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
 

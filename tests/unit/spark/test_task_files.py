@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lockgate.storage_core.commit.records.task_records import ColumnStatistics
+from lockgate.storage_core.commit.records.pending_set import ColumnStatistics
 from lockgate.storage_core.spark.schema.columns import nullable_schema
 from lockgate.storage_core.spark.source_options import FileOptions
 from lockgate.storage_core.spark.writer.partition_files import TaskFiles, split

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lockgate import open_job
+from lockgate.storage_core.commit.records.expected_tasks import ExpectedTask, StagedFile
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.commit.records.task_records import ExpectedTask, StagedFile
 from lockgate.storage_core.commit.staged_files import group_into_tasks, list_staged
 from lockgate.storage_core.errors import (
     AuditFailedError,

@@ -7,9 +7,9 @@ import pytest
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.records.codec import encode
+from lockgate.storage_core.commit.records.expected_tasks import ExpectedTask
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.records.report import Ended
-from lockgate.storage_core.commit.records.task_records import ExpectedTask
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
 from lockgate.storage_core.commit.recovery.recover import RecoveryResult, recover_job
 from lockgate.storage_core.commit.recovery.upload_sweep import SweepAction, sweep_uploads

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.commit.leases.registration import PHASES
+from lockgate.storage_core.commit.records.expected_tasks import ExpectedTask
 from lockgate.storage_core.commit.records.job_record import JobOrigin
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.records.phase import JobPhase as Phase
-from lockgate.storage_core.commit.records.task_records import ExpectedTask
 from lockgate.storage_core.commit.recovery.recover import recover_job
 from lockgate.storage_core.commit.recovery.registry_rebuild import RescanResult, rescan
 from lockgate.storage_core.commit.registry.queries import find_job

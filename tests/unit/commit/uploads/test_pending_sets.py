@@ -10,7 +10,7 @@ import pytest
 
 from lockgate.storage_core.commit.decide.task_selection import choose
 from lockgate.storage_core.commit.records.codec import encode
-from lockgate.storage_core.commit.records.task_records import ColumnStatistics, PendingFile, PendingSet
+from lockgate.storage_core.commit.records.pending_set import ColumnStatistics, PendingFile, PendingSet
 from lockgate.storage_core.ids import AttemptId, TaskId, Token
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import Part, PendingUpload

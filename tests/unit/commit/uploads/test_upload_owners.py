@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lockgate.storage_core.commit.records.expected_tasks import ExpectedTask
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.commit.records.task_records import ExpectedTask
 from lockgate.storage_core.commit.recovery.recover import recover_job
 from lockgate.storage_core.commit.recovery.upload_sweep import SweepAction, sweep_uploads
 from lockgate.storage_core.errors import (

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit.uploads import pending_file
-from lockgate.storage_core.commit.uploads.pending_file import PARTS_A_SIZE
+from lockgate.storage_core.commit.uploads import pending_file_writer as pending_file
+from lockgate.storage_core.commit.uploads.pending_file_writer import PARTS_A_SIZE
 from lockgate.storage_core.settings import MIB
 from tests.support.fake_s3 import Options
 from tests.support.s3.destination import S3World, s3_world

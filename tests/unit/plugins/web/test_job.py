@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from lockgate.plugins.web.request_reads import Reads
+from lockgate.storage_core.commit.records.expected_tasks import ExpectedTask
 from lockgate.storage_core.commit.records.job_folder import JobFolder
-from lockgate.storage_core.commit.records.task_records import ExpectedTask
 from lockgate.storage_core.ids import TaskId
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.commit.destination import World, write

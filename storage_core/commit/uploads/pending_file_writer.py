@@ -14,7 +14,7 @@ from contextvars import copy_context
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from lockgate.storage_core.commit.records.task_records import ColumnStatistics, PendingFile
+from lockgate.storage_core.commit.records.pending_set import ColumnStatistics, PendingFile
 from lockgate.storage_core.commit.uploads.parquet_footer import TAIL_BYTES, statistics_in_tail
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.failpoints import step
