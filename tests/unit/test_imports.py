@@ -6,8 +6,6 @@ import subprocess
 import sys
 from typing import Final
 
-import pytest
-
 ENGINES: Final = frozenset(
     {
         "airflow",
@@ -37,14 +35,17 @@ ENGINES: Final = frozenset(
 )
 
 
-@pytest.mark.parametrize("statement", ["from lockgate import open_job", "import lockgate.workers"])
-def test_an_entrance_loads_no_engine(statement: str) -> None:
-    script = f"import sys; {statement}; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    assert ENGINES & set(loaded.stdout.split()) == set()
+def loaded_by(statement: str) -> set[str]:
+    """Return the modules that a new process has after a statement."""
+    command = [sys.executable, "-c", f"import sys; {statement}; print(*sys.modules)"]
+    return set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
+
+
+def test_open_job_loads_no_engine() -> None:
+    assert ENGINES & loaded_by("from lockgate import open_job") == set()
 
 
 def test_a_journal_in_sqlite_loads_no_part_for_postgresql() -> None:
-    script = "import sys, lockgate.storage_core.journal; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    assert {"psycopg", "sqlalchemy.dialects.postgresql"} & set(loaded.stdout.split()) == set()
+    assert {"psycopg", "sqlalchemy.dialects.postgresql"} & loaded_by(
+        "import lockgate.storage_core.journal"
+    ) == set()
