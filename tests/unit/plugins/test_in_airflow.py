@@ -256,6 +256,18 @@ def test_a_dag_that_cannot_run_is_a_problem_that_names_the_remedy(
 
 
 @pytest.mark.usefixtures("dags")
+def test_a_pressed_button_starts_a_run_in_the_name_of_the_logged_in_user(
+    clients: dict[str | None, TestClient],
+) -> None:
+    body = {"dry_run": False}
+
+    started = clients["user"].post("/lockgate/api/v1/actions/sweep-blobs", json=body).json()
+
+    _, _, dag_id, _, run_id = started["href"].split("/")
+    assert server.dag_run(dag_id, run_id)["triggering_user_name"] == "user"
+
+
+@pytest.mark.usefixtures("dags")
 def test_the_user_of_a_run_is_known_and_none_is_made_up() -> None:
     from lockgate.plugins.airflow.application import airflow_host
 

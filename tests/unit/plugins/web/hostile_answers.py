@@ -115,7 +115,7 @@ def series(name: str) -> Series:
     return Series(
         name=name,  # type: ignore[arg-type]
         title=f"The {name}",
-        unit="s",
+        unit={"bytes": "bytes", "rows": "rows"}.get(name, "s"),
         interval_s=86_400,
         at_s=at_s,
         values=values,

@@ -39,7 +39,10 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         "observer",
     ),
     "blob server": ({"blob_server_url": f"http://me:{SECRET}@{REFUSED}"}, "blob"),
-    "blob store": ({"blob_store_url": f"s3://me:{SECRET}@blobs/a"}, "not a bucket name"),
+    "blob store and checkpoints": (
+        {"blob_store_url": f"s3://me:{SECRET}@blobs/a", "checkpoint_url": f"s3://me:{SECRET}@points"},
+        "checkpoints cannot be read",
+    ),
     "S3 by CRT": ({"s3_endpoint_url": f"http://me:{SECRET}@{REFUSED}", "s3_client": "crt"}, DESTINATION),
     "S3's host": ({"s3_endpoint_url": f"http://me:{SECRET}@a host"}, "Invalid endpoint"),
 }
@@ -54,7 +57,6 @@ SPELLED: dict[str, tuple[dict[str, Any], str]] = {
     "journal's port": ({"journal_url": f"postgresql://me:{SECRET}@host:port/journal"}, "journal URL"),
     "journal's kind": ({"journal_url": f"mysql://me:{SECRET}@host/journal"}, "journal URL"),
     "blob store's slash": ({"blob_store_url": f"s3://me:a/{SECRET}@blobs/a"}, "not a bucket name"),
-    "checkpoints": ({"checkpoint_url": f"s3://me:{SECRET}@points"}, "not a bucket name"),
     "checkpoints' kind": ({"checkpoint_url": f"ftp://me:{SECRET}@host/points"}, "scheme 'ftp'"),
     "S3 by boto3": ({"s3_endpoint_url": f"http://me:{SECRET}@{REFUSED}", "s3_client": "boto3"}, DESTINATION),
     "S3's scheme": ({"s3_endpoint_url": f"me:{SECRET}@host"}, "is not http://HOST"),
