@@ -199,8 +199,14 @@ def recover_all(
     store = open_store(destination, settings)
     # All at first, so that their leases are watched together and not one after another.
     found = [summarise(store, job, settings=settings, clock=clock) for job in list_job_folders(store).others]
-    jobs = [JobAt(store.url, summary.job_id) for summary in found if summary.needs_recovery]
-    return recover_jobs(jobs, dry_run=dry_run, settings=settings, clock=clock, progress=progress)
+    seen = {summary.job_id: summary for summary in found if summary.needs_recovery}
+    jobs = [JobAt(store.url, job_id) for job_id in seen]
+    for result in recover_jobs(jobs, dry_run=dry_run, settings=settings, clock=clock, progress=progress):
+        if result.found is not None:
+            yield result
+        else:  # its recovery has failed
+            before = seen[result.job_id]
+            yield msgspec.structs.replace(result, found=before.phase, lease=before.lease)
 
 
 def recover_jobs(

@@ -20,7 +20,7 @@ LIMITS: Final = {"commit_window_s": 0.5, "lease_renew_s": 0.2, "lease_soft_s": 1
 BEGIN: Final = f"""
 import os, socket, sys
 from pathlib import Path
-from lockgate import FencedError, Settings, open_files
+from lockgate import FencedError, load_settings, open_files
 
 def wait_for(child):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
