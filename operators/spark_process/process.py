@@ -124,6 +124,7 @@ class SparkChild:
                     self._communicate(process, payload)
                 finally:
                     self.kill()
+            answer.seek(0)  # macOS: the child's descriptor shares the position
             return _result(answer.read(), process.returncode)
 
     def kill(self) -> None:

@@ -37,9 +37,11 @@ STORE_LIMIT_S: Final = 5.0
 SLOT_LIMIT_S: Final = 1.0
 """How long a read of a store waits for others of the same store."""
 
+AT_ONCE: Final = 24
+"""Reads of all stores at a time. Each is a thread, also after its route has given up."""
+
 AT_ONCE_PER_STORE: Final = 4
-"""Reads of one store at a time, each in a thread, also after its route has given up: a store that does not
-answer must neither delay the others nor fill the process with threads."""
+"""Reads of one store at a time, so that a store which does not answer delays no other."""
 
 
 class Reads:
@@ -156,8 +158,10 @@ class Reads:
         Raises:
             StoreUnavailableError: It did not answer in time, or too many reads of it are waiting.
         """
-        slots = self._shared.slots_of(destination)
-        if not slots.acquire(timeout=min(SLOT_LIMIT_S, limit_s)):
+        slots = (self._shared.slots_of(destination), self._shared.slots)
+        taken = [slot for slot in slots if slot.acquire(timeout=min(SLOT_LIMIT_S, limit_s))]
+        if len(taken) < len(slots):
+            _release(taken)
             raise StoreUnavailableError(
                 f"{destination}: earlier reads of it have no answer yet, so it was not read again; nothing "
                 "was changed; try again later"
@@ -170,7 +174,7 @@ class Reads:
             except BaseException as error:  # noqa: BLE001 - raised in the route's thread
                 future.set_exception(error)
             finally:
-                slots.release()
+                _release(taken)
 
         # A daemon, unlike a pool's threads: a store that never answers must not keep the server from ending.
         threading.Thread(target=copy_context().run, args=(run,), daemon=True, name="lockgate-read").start()
@@ -193,6 +197,7 @@ class _Shared:
 
     def __init__(self, settings: Settings | None, destinations: tuple[str, ...], clock: Clock | None) -> None:
         self.clock = clock
+        self.slots = threading.BoundedSemaphore(AT_ONCE)
         self._settings = settings
         self._destinations = destinations
         self._lock = threading.Lock()
@@ -229,6 +234,11 @@ class _Shared:
             client, self._client = self._client, None
         if client is not None:
             client.close()
+
+
+def _release(slots: Iterable[threading.BoundedSemaphore]) -> None:
+    for slot in slots:
+        slot.release()
 
 
 def _include(client: Client, at_least: str, journal: str) -> None:

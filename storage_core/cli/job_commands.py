@@ -25,7 +25,7 @@ from lockgate.storage_core.cli.render import (
     print_table,
     progress_bar,
 )
-from lockgate.storage_core.errors import ConflictError, InvalidInputError, MalformedRecordError
+from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from lockgate.storage_core.ids import is_job_id
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def list_all(
 def show(job: JobWords, json: JsonFlag = False) -> None:
     """Show all records of a job in the store. Exits with 3 if one cannot be read."""
     from lockgate.storage_core.cli.job_index import locate
-    from lockgate.storage_core.commit.job_view import count_tasks, lease_of, read_records
+    from lockgate.storage_core.commit.job_view import TaskCount, lease_of
     from lockgate.storage_core.commit.open_or_attach import attach_job
     from lockgate.storage_core.commit.publish.commit_context import read_file_results
     from lockgate.storage_core.commit.publish.success_file import find_success
@@ -99,21 +99,35 @@ def show(job: JobWords, json: JsonFlag = False) -> None:
     destination, job_id = locate(job)
     attached = attach_job(destination, job_id)
     record, folder = attached.record, JobFolder(attached.store, attached.job_id)
-    found = read_records(folder)
-    if found.unread:
-        raise MalformedRecordError("; ".join(found.unread))
-    job_attempt = attached.job_attempt if found.ended is None else None
-    tasks = None if job_attempt is None else count_tasks(folder, job_attempt)
-    lease = lease_of(attached) if found.ended is None else None
-    receipt = None if found.outcome is None else found.outcome.receipt
+    succeeded, failed = folder.ended()
+    ended = succeeded or failed
+    phase, decision, receipt, report = attached.phase(), folder.decision(), attached.receipt, folder.report()
+    job_attempt, tasks, lease = None, None, None
+    if ended is None:
+        job_attempt, lease, expected = attached.job_attempt, lease_of(attached), attached.expected()
+        tasks = TaskCount(
+            committed=len({found.task_id for found in attached.pending_sets()}),
+            expected=None if expected is None else len(expected.tasks),
+        )
     success = find_success(attached.store)
     success = success if success is not None and success.job_id == job_id else None
-    decision, ended, report = found.decision, found.ended, found.report
     if json:
         if report is not None:
             report = msgspec.structs.replace(report, shards=(), files=tuple(read_file_results(folder)))
-        seen = {"job_attempt": job_attempt, "tasks": tasks, "lease": lease, "receipt": receipt}
-        print_json({**msgspec.structs.asdict(found), **seen, "report": report, "success": success})
+        print_json(
+            {
+                "record": record,
+                "phase": phase,
+                "lease": lease,
+                "job_attempt": job_attempt,
+                "tasks": tasks,
+                "decision": decision,
+                "receipt": receipt,
+                "ended": ended,
+                "report": report,
+                "success": success,
+            }
+        )
     else:
         counts = report and ", ".join(f"{n} {outcome}" for outcome, n in report.counts.items())
         print_fields(
@@ -121,7 +135,7 @@ def show(job: JobWords, json: JsonFlag = False) -> None:
                 ("job", record.job_id),
                 ("short id", record.short_id),
                 ("description", record.description or None),
-                ("phase", found.phase),
+                ("phase", phase),
                 ("lease", lease),
                 ("created", f"{moment(record.created_s)} by {record.created_by}"),
                 ("mode", record.spec.mode),

@@ -42,7 +42,8 @@ SETS_AT_ONCE: Final = 8
 """Pending sets that one page reads at the same time."""
 
 READ_BYTES: Final = 8 * 1024 * 1024
-"""How much of pending sets one page reads, unless the first one is larger: it may then have few items."""
+"""How much of the pending sets of its items one page reads, unless the first set is larger: it may then have
+few items. A page of attempts also reads the other attempts of its tasks."""
 
 GONE_ON: Final = "The job has gone on since the previous page was read: begin with the first page."
 

@@ -8,8 +8,9 @@ from functools import partial
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Depends, HTTPException
+from fastapi import APIRouter, Depends
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
@@ -241,5 +242,6 @@ def _error_page(pages: Pages, request: Request, error: Exception) -> Response:
     heading = _HEADINGS.get(problem.status, "This page cannot be shown")
     values = {"problem": problem, "heading": heading, "refresh_s": 0}
     page = pages.response(request, "error", values, problem.status)
-    page.headers.update(getattr(error, "headers", None) or {})
+    if isinstance(error, HTTPException):
+        page.headers.update(error.headers or {})
     return page

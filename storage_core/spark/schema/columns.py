@@ -98,7 +98,7 @@ def _check_folder(name: str, kind: DataType) -> None:
     if isinstance(kind, FloatType | DoubleType):
         raise InvalidInputError(
             f"partition column {name!r} is {kind.simpleString()}: each version of Java gives such a number "
-            "another text, and so another folder; nothing was written; cast it to a decimal or a string"
+            "another text, and so another folder; nothing was written; cast it to a decimal"
         )
     if not isinstance(kind, _FOLDERS):
         raise InvalidInputError(

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.integration
 
 Listing = Callable[[], list[str]]
 Uploads = Callable[[], list[UploadInfo]]
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "spark.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "spark.md"
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from lockgate.storage_core.settings import Settings
 from tests.support.blobs.job_artefacts import bytes_of, uploaded
 from tests.support.cli import Run, committed_job, document, lapsed_job, open_written_job, visible, write
 from tests.support.commit.destination import World
+from tests.support.commit.malformed_records import died_at
 
 
 def test_jobs_list_shows_every_job_with_its_phase(run: Run, destination: str, settings: Settings) -> None:
@@ -69,6 +70,21 @@ def test_jobs_show_prints_the_records_of_the_store(run: Run, destination: str, s
     assert "in turn 1, mode append" in shown.stdout
     assert (view["phase"], view["receipt"]["files"]) == ("committed", 1)
     assert [file["result"] for file in view["report"]["files"]] == ["published"]
+
+
+@pytest.mark.parametrize("point", [None, "complete.complete.before"], ids=["open", "decided"])
+def test_jobs_show_prints_a_job_whose_driver_died(
+    run: Run, destination: str, settings: Settings, point: str | None
+) -> None:
+    died_at(World(settings.home.parent, destination), point)
+
+    shown = run("jobs", "show", destination, "sales")
+    view = document(run("jobs", "show", destination, "sales", "--json"))
+
+    assert shown.exit_code == 0
+    assert "1 of 1 committed" in shown.stdout
+    assert (view["decision"] is None) == (point is None)
+    assert view["tasks"] == {"committed": 1, "expected": 1}
 
 
 def test_jobs_show_prints_the_success_file_until_a_later_job_replaces_it(

@@ -188,6 +188,17 @@ def test_a_connection_without_a_request_is_closed(world: BlobWorld, monkeypatch:
         assert everything(connection) == b""
 
 
+def test_a_further_request_without_an_end_is_closed(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "HEAD_S", 0.2)
+    with served(world.server) as url, raw(url) as connection:
+        connection.sendall(head("GET", "/health", {}))
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
+        connection.sendall(b"GET /health HTTP/1.1\r\n")
+        assert everything(connection) == b""
+
+
 def test_headers_without_an_end_are_refused(url: str) -> None:
     with raw(url) as sending, suppress(ConnectionError):
         sending.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\nx: ")
