@@ -22,7 +22,7 @@ from tests.support.soak import soak_only
 from tests.support.spark.cluster import CLUSTER_CONFIG, standalone_cluster
 from tests.support.spark.connect_server import connect_server
 
-JARS = Path(__file__).parents[2] / ".tools" / "ivy" / "jars"
+JARS = Path(__file__).parents[3] / ".tools" / "ivy" / "jars"
 
 pytestmark = [pytest.mark.soak, pytest.mark.integration]
 

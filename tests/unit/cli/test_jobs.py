@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from lockgate import open_job
@@ -74,9 +76,12 @@ def test_jobs_show_prints_the_records_of_the_store(run: Run, destination: str, s
 
 @pytest.mark.parametrize("point", [None, "complete.complete.before"], ids=["open", "decided"])
 def test_jobs_show_prints_a_job_whose_driver_died(
-    run: Run, destination: str, settings: Settings, point: str | None
+    run: Run, destination: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, point: str | None
 ) -> None:
-    died_at(World(settings.home.parent, destination), point)
+    for name, limit_s in {"RENEW": 0.1, "SOFT": 0.2, "HARD": 0.5}.items():
+        monkeypatch.setenv(f"LOCKGATE_LEASE_{name}_S", str(limit_s))
+    monkeypatch.setenv("LOCKGATE_COMMIT_WINDOW_S", "0.4")
+    died_at(World(tmp_path, destination), point)
 
     shown = run("jobs", "show", destination, "sales")
     view = document(run("jobs", "show", destination, "sales", "--json"))
