@@ -18,7 +18,7 @@ HEAD: Final = """\
 
 The pages read this API, and other programs may. Its address is that of the pages: `https://AIRFLOW/lockgate/api/v1` in Airflow, or
 `http://127.0.0.1:8411/lockgate/api/v1` with [`lockgate ui`](command-line.md#lockgate-ui). **`openapi.json` below it describes every type.** Within
-version 1 routes and fields are added; none is removed or changes its meaning.
+version 1, from its first release on, routes and fields are added; none is removed or changes its meaning.
 
 - **Permission**: `curl -H "Authorization: Bearer TOKEN" http://127.0.0.1:8411/lockgate/api/v1/jobs`. The token of `lockgate ui` follows `?token=` in the
   printed address; Airflow's is the answer to a `POST` to `/auth/token`.

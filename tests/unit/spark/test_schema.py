@@ -69,7 +69,7 @@ def test_partition_columns_are_found_without_regard_to_case() -> None:
         (
             StructType().add("a", LongType()).add("b", DoubleType()),
             ["b"],
-            "'b' is double.*another folder; nothing was written; cast it to a decimal or a string",
+            "'b' is double.*another folder; nothing was written; cast it to a decimal",
         ),
         (StructType().add("a", LongType()).add(".b", LongType()), [".b"], "readers skip; rename it"),
         (StructType().add("a", StructType()), [], "struct without fields"),
