@@ -51,5 +51,5 @@ class Retry:
                 if not self.may_repeat(error):
                     raise
             # Random, so that callers that were refused together do not come back together.
-            self.sleep(random.uniform(0, min(self.longest_pause_s, self.pause_s * 2**number)))  # noqa: S311
+            self.sleep(random.uniform(0, min(self.longest_pause_s, self.pause_s * 2 ** min(number, 30))))  # noqa: S311
         return function(*args, **kwargs)

@@ -24,7 +24,7 @@ from lockgate.storage_core.commit.destination.conflict_mode import (
     removals,
 )
 from lockgate.storage_core.commit.destination.log import Manifest
-from lockgate.storage_core.commit.destination.overlap import refuse_overlap
+from lockgate.storage_core.commit.destination.overlap import FilesAbove, refuse_overlap
 from lockgate.storage_core.commit.destination.path_conflicts import refuse_path_conflicts
 from lockgate.storage_core.commit.destination.schema_evolution import (
     columns_after,
@@ -169,7 +169,10 @@ def freeze(
                 refuse_if_overwriting(folder.store, job, file.key)
         keys = (file.key for file in additions.files(folder))
         refuse_path_conflicts(folder.store, keys, additions.writes)
-        replaced = removals(folder.store, job, live, additions.writes, scope)
+        above = FilesAbove(folder.store, settings)
+        replaced = removals(
+            folder.store, job, live, additions.writes, scope, refuse_if_live_elsewhere=above.refuse
+        )
         removed = tuple(
             shard_ref(
                 write_shard(folder.store, partial(shard_key, folder), RemovalShard(files=batch)),

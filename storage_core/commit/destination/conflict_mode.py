@@ -106,6 +106,8 @@ def removals(
     manifest: Manifest,
     is_written: Callable[[str], bool],
     scope: Scope = EVERYWHERE,
+    *,
+    refuse_if_live_elsewhere: Callable[[str], None] = lambda _: None,
 ) -> Iterator[RemovedFile]:
     """Yield the files that the job's commit removes, as they are now.
 
@@ -116,6 +118,7 @@ def removals(
         manifest: Live files, read within the turn.
         is_written: Return whether the plan writes a key; such a key is never removed.
         scope: Scope of the mode.
+        refuse_if_live_elsewhere: Raises if another destination names a file that no job here wrote.
     """
     earlier = earlier_generations(job.name, job.generation, job.spec)
     if job.spec.mode != "replace" and not any(f.job_id in earlier for f in manifest.files.values()):
@@ -126,7 +129,12 @@ def removals(
         if (job.spec.mode == "replace" and scope.covers(key)) or file.job_id in earlier
     }
     owners = Owners(store)
-    for info in visible_files(store, scope.prefixes(gone)):
+
+    def is_ours(key: str) -> bool:
+        # The file was written before its folder became a destination: remove it with the rest.
+        return key in gone and owners.owner(key) == gone[key].job_id
+
+    for info in visible_files(store, scope.prefixes(gone), is_ours):
         live = gone.pop(info.key, None)
         if is_written(info.key):
             continue
@@ -135,6 +143,7 @@ def removals(
             yield _removed(info, managed=owner == live.job_id)
         elif job.spec.mode == "replace" and owner is None and scope.covers(info.key):
             # A file that has an owner but is not live is kept: unpublished, or retained after replacement.
+            refuse_if_live_elsewhere(info.key)
             _refuse_if_undeletable(store, info.key)
             yield _removed(info, managed=False)
     for file in gone.values():

@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import compress
 from typing import Final
 
@@ -21,6 +23,7 @@ from lockgate.storage_core.errors import (
     AccessDeniedError,
     ConflictError,
     InvalidInputError,
+    MalformedLogError,
     MalformedRecordError,
     ObjectNotFoundError,
 )
@@ -84,6 +87,36 @@ def destinations_below(store: Store, settings: Settings) -> Iterator[Store]:
                         yield below
 
 
+@dataclass
+class FilesAbove:
+    """Files below a destination that are live in the log of a destination above it; read when first asked."""
+
+    store: Store
+    settings: Settings
+
+    def refuse(self, key: str) -> None:
+        """Refuse to remove a file that a destination above names.
+
+        Raises:
+            ConflictError: There is such a destination; nothing was published.
+        """
+        above = self._owners.get(key)
+        if above is not None:
+            raise ConflictError(
+                f"{self.store.url}/{key} is live in the log of {above}, a destination above this one; "
+                "replacing it would leave that log with a missing file; nothing was published; remove it by "
+                f"a job at {above}, or write to {above} only (`lockgate store check {self.store.url}`)"
+            )
+
+    @cached_property
+    def _owners(self) -> dict[str, str]:
+        return {
+            key: above.url
+            for above in destinations_above(self.store, self.settings)
+            for key in _live_below(above, self.store)
+        }
+
+
 def overlap_findings(store: Store, settings: Settings) -> list[Finding]:
     """Return a finding for each destination above or below this one, or one that there is none."""
     found = []
@@ -92,7 +125,14 @@ def overlap_findings(store: Store, settings: Settings) -> list[Finding]:
         *((store, below) for below in destinations_below(store, settings)),
     ]:
         where = f"{inner.url} is below {outer.url}, and both have logs"
-        found.append(Finding(name=_FOUND, ok=False, detail=f"{where}; move one of them"))
+        try:
+            live = _live_below(outer, inner)
+        except MalformedLogError as error:
+            detail = f"{where}; {error}"
+        else:
+            detail = f"{where}; the outer log names {len(live)} live files in the inner one"
+            detail += f", the first is {min(live)}: a `replace` there is refused" if live else ""
+        found.append(Finding(name=_FOUND, ok=False, detail=f"{detail}; move one of them"))
     return found or [Finding(name=_FOUND, ok=True)]
 
 
@@ -134,6 +174,13 @@ def _is_in_use(other: Store) -> bool:
 def _is_aborted(store: Store, job: JobId) -> bool:
     decision = JobFolder(store, job).decision()
     return decision is not None and decision.verdict == "abort"
+
+
+def _live_below(outer: Store, inner: Store) -> set[str]:
+    """Return the keys of the inner destination that are live in the log of the outer one."""
+    prefix = canonical_url(inner).removeprefix(canonical_url(outer)).strip("/") + "/"
+    files = DestinationLog(outer).manifest().files
+    return {key.removeprefix(prefix) for key in files if key.startswith(prefix)}
 
 
 def _folders_above(url: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ listing itself; one extra request is made for each folder whose `_lockgate/` has
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from lockgate.storage_core.commit.records import layout
@@ -106,7 +106,9 @@ def _is_folder_marker(info: ObjectInfo) -> bool:
     return info.key.endswith("/") and info.size == 0
 
 
-def visible_files(store: Store, prefixes: Sequence[str] = ("",)) -> Iterator[ObjectInfo]:
+def visible_files(
+    store: Store, prefixes: Sequence[str] = ("",), is_ours: Callable[[str], bool] = lambda _: False
+) -> Iterator[ObjectInfo]:
     """Yield the data files that a listing reader sees, except those of nested destinations.
 
     A key may be one that `check_key` refuses, if another program wrote the file.
@@ -114,6 +116,7 @@ def visible_files(store: Store, prefixes: Sequence[str] = ("",)) -> Iterator[Obj
     Args:
         store: Store of the destination.
         prefixes: Folders to list; by default the whole destination.
+        is_ours: Return whether a key in a nested destination belongs to this destination nevertheless.
     """
     nested = NestedDestinations(store)
     for prefix in prefixes:
@@ -121,5 +124,5 @@ def visible_files(store: Store, prefixes: Sequence[str] = ("",)) -> Iterator[Obj
             for info in page:
                 if layout.is_hidden(info.key) or _is_folder_marker(info):
                     continue
-                if nested.containing(info.key) is None:
+                if nested.containing(info.key) is None or is_ours(info.key):
                     yield info

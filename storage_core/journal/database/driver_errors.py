@@ -33,7 +33,6 @@ _SQLITE_DAMAGE: Final = (
     "malformed",
     "Could not decode to UTF-8",
     "unsupported file format",
-    "codec can't decode",  # Python's, for a message of SQLite that quotes a damaged schema
 )
 
 _INTERNAL: Final = "XX"
@@ -134,6 +133,8 @@ def to_lockgate_error(name: str, error: Exception) -> NotAppliedError:
 
 def is_damage(error: Exception) -> bool:
     """Return whether the database reports a damaged or missing page, table, index or file."""
+    if isinstance(error, UnicodeDecodeError):
+        return True  # Python's, for a message of SQLite that quotes a damaged schema
     cause: Any = getattr(error, "orig", None)
     if isinstance(cause, sqlite3.DatabaseError):
         return any(words in str(cause) for words in _SQLITE_DAMAGE)

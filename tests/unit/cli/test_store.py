@@ -73,6 +73,7 @@ def test_store_check_names_a_destination_above_or_below_and_exits_with_8(run: Ru
         assert finding["detail"].startswith(
             f"{lower.store.url} is below {upper.store.url}, and both have logs"
         )
+        assert "names 1 live files in the inner one" in finding["detail"]
 
 
 @pytest.fixture

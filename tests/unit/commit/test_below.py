@@ -1,4 +1,4 @@
-"""Destinations below another, such as copies: the outer one touches no files of the nested one."""
+"""Destinations that earlier versions nested: operations on the outer one touch no files of the nested one."""
 
 from __future__ import annotations
 
@@ -75,6 +75,24 @@ def test_data_of_a_nested_destination_do_not_make_the_outer_one_occupied(above: 
     theirs = below(above)
     above.run("ours", OURS, mode="fail")
     assert above.visible() == OURS
+    assert is_untouched(theirs)
+
+
+def test_a_file_that_was_written_before_its_folder_became_a_destination_is_replaced(above: World) -> None:
+    above.run("old", {"below/old.csv": b"old"})
+    theirs = below(above)
+    above.run("ours", OURS, mode="replace")
+    assert above.live() == above.keys()
+    assert above.visible() == OURS
+    assert is_untouched(theirs)
+
+
+def test_a_file_that_a_nested_destination_overwrote_is_dropped_from_the_log_and_kept(above: World) -> None:
+    above.run("old", {"below/b.csv": b"old"}, unique_filenames=False)
+    theirs = World(above.root, f"{above.url}/below", above.clock, above.options)
+    theirs.run("theirs", THEIRS, unique_filenames=False, allow_irreversible=True)
+    above.run("ours", OURS, mode="replace")
+    assert above.live() == above.keys()
     assert is_untouched(theirs)
 
 

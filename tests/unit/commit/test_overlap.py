@@ -114,6 +114,21 @@ def test_of_two_first_commits_at_the_same_time_at_most_one_publishes(upper: Worl
     assert is_complete(upper)
 
 
+def test_a_replace_never_deletes_a_file_that_the_log_above_names(upper: World) -> None:
+    lower = at(upper, "below")
+    with overlapping():
+        lower.run("lower", LOWER)
+        upper.run("upper", UPPER)
+    with pytest.raises(ConflictError, match=r"b-\w+.csv is live in the log of .*; nothing was published"):
+        lower.run("again", LOWER, mode="replace")
+    assert is_complete(upper)
+    assert lower.live() == {key: size for key, size in lower.keys().items() if key.startswith("c-")}
+    lower.run("more", {"d.csv": b"appended"})
+    upper.run("none", {"a.csv": b"only"}, mode="replace")
+    lower.run("again", LOWER, mode="replace")
+    assert lower.live() == lower.keys()
+
+
 def test_findings_name_existing_overlaps_from_both_sides(upper: World) -> None:
     lower, deep = at(upper, "below"), at(upper, "below/deep")
     (none,) = overlap_findings(upper.store, upper.settings)
@@ -125,8 +140,10 @@ def test_findings_name_existing_overlaps_from_both_sides(upper: World) -> None:
     from_below = overlap_findings(lower.store, upper.settings)
     assert [finding.ok for finding in [*from_above, *from_below]] == [False] * 4
     assert f"{lower.store.url} is below {upper.store.url}" in from_above[0].detail
+    assert "names 1 live files in the inner one, the first is b-" in from_above[0].detail
     assert f"{deep.store.url} is below {upper.store.url}" in from_above[1].detail
     assert from_below[0].detail == from_above[0].detail
+    assert "the outer log names 0 live files" in from_below[1].detail
 
 
 def test_a_destination_below_another_by_a_link_is_refused(tmp_path: Path) -> None:

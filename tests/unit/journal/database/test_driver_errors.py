@@ -28,3 +28,8 @@ def test_damage_that_a_read_or_write_meets_exits_with_3(reported: Exception) -> 
     assert error.exit_code == 3
     assert "the database is damaged" in str(error)
     assert "lockgate journal verify" in str(error)
+
+
+def test_a_message_of_sqlite_that_cannot_be_decoded_is_damage() -> None:
+    error = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+    assert isinstance(to_lockgate_error("main", error), MalformedJournalError)
