@@ -73,7 +73,6 @@ def run_worker(
 
 
 def _show(record: object, *, json: bool) -> None:
-
     if record is None:
         shown: dict[str, object] = {"running": False}
     else:

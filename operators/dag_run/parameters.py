@@ -116,5 +116,4 @@ def configured_destinations() -> list[str]:
 
 
 def _variable_destinations() -> list[str]:
-
     return as_destinations(Variable.get(VARIABLE, default=None))

@@ -46,18 +46,6 @@ MUTANTS: Final = (
         f"{FOLDS}a_rescan_forgets_a_job_page_by_page_and_another_one_goes_on_after_a_crash",
     ),
     Mutant(
-        "release-by-a-rescan",
-        "only a driver releases what the one before it left",
-        [
-            Edit(
-                "storage_core/commit/recovery/registry_rebuild.py",
-                "attempt, facts), is_released=True)",
-                "attempt, facts), is_released=False)",
-            )
-        ],
-        f"{FOLDS}a_rescan_that_looked_before_another_driver_registered_releases_nothing_of_it",
-    ),
-    Mutant(
         "repeat-the-last-job-of-a-page",
         "a page of jobs begins after the last job of the page before",
         [

@@ -380,5 +380,4 @@ def _copy(reader: Reader) -> None:
 
 
 def _fields(found: Any) -> dict[str, Any]:
-
     return msgspec.structs.asdict(found)

@@ -61,7 +61,6 @@ def show(
 
 
 def _print(events: Iterable[JobEvent], *, json: bool) -> None:
-
     for event in events:
         if json:
             print_line(msgspec.json.encode(event).decode())

@@ -14,7 +14,6 @@ from lockgate.storage_core.blobs.registry.references import (
     TakeReference,
     artefacts_touched,
     end_blobs,
-    fail_blobs,
     submitted_with,
     take_artefacts,
 )
@@ -33,7 +32,7 @@ from lockgate.storage_core.blobs.registry.upload_sets import (
     StageUploaded,
 )
 from lockgate.storage_core.journal.entries.family import Family, Reaction
-from lockgate.storage_core.journal.entries.op import ArtefactsTaken, DriverReplaced, ResourceEnded
+from lockgate.storage_core.journal.entries.op import ArtefactsTaken, ResourceEnded
 
 BLOBS: Final = Family(
     name="blobs",
@@ -59,7 +58,6 @@ BLOBS: Final = Family(
     ),
     reactions=(
         Reaction(event=ArtefactsTaken, fold=take_artefacts, touches=artefacts_touched),
-        Reaction(event=DriverReplaced, fold=fail_blobs, spans=submitted_with),
         Reaction(event=ResourceEnded, fold=end_blobs, spans=submitted_with),
     ),
     rearm="lockgate.storage_core.blobs.registry.queries:restaged",

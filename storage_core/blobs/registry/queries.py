@@ -17,7 +17,7 @@ from lockgate.storage_core.journal.database.bulk import matching, parameters
 from lockgate.storage_core.journal.database.pipeline import is_sqlite
 from lockgate.storage_core.journal.database.row_access import columns_of, row_of
 from lockgate.storage_core.journal.database.schema import table_of
-from lockgate.storage_core.journal.entries.op import DriverReplaced
+from lockgate.storage_core.journal.entries.op import ResourceEnded
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.stores.protocol import in_pages
 
@@ -86,7 +86,7 @@ def deleting(reading: Reading, *, after: Blob | None = None) -> list[Blob]:
 
 def releases(reading: Reading, resource: str) -> Iterator[FailBlobJob]:
     """Yield the entries that release what a job's failed driver leaves, a page of blobs in each."""
-    ((_, columns, values),) = submitted_with(DriverReplaced(resource=resource))
+    ((_, columns, values),) = submitted_with(ResourceEnded(resource=resource))
     for job in reading.where(BlobJob, dict(zip(columns, values, strict=True))):
         yield from releases_of(reading, job.job_id, resource)
 

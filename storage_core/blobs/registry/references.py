@@ -22,7 +22,6 @@ from lockgate.storage_core.journal.entries.family import announce
 from lockgate.storage_core.journal.entries.lease_entries import Lease, held
 from lockgate.storage_core.journal.entries.op import (
     ArtefactsTaken,
-    DriverReplaced,
     Event,
     Moment,
     Op,
@@ -233,7 +232,7 @@ def take_artefacts(state: State, moment: Moment, event: ArtefactsTaken) -> None:
 
 
 def submitted_with(event: Event) -> Iterable[Span]:
-    """Return the span of the rows that `end_blobs` and `fail_blobs` read."""
+    """Return the span of the rows that `end_blobs` reads."""
     job = job_of_resource(event.resource)
     return [] if job is None else [(BlobJob, ("destination", "commit_job"), job)]
 
@@ -242,12 +241,6 @@ def end_blobs(state: State, moment: Moment, event: ResourceEnded) -> None:
     """Mark what was submitted with an ended job as final."""
     for job in _submitted_with(state, event):
         finish_job(state, moment, job)
-
-
-def fail_blobs(state: State, moment: Moment, event: DriverReplaced) -> None:
-    """Drop the references to blobs that a job's new driver can recreate."""
-    for job in _submitted_with(state, event):
-        fail_job(state, moment, job.job_id)
 
 
 def refer(
@@ -275,16 +268,6 @@ def gone(job_id: str, blob_key: str) -> ObjectNotFoundError:
         f"blob {job_id}/{blob_key} is gone: nothing referred to it for longer than the retention "
         "interval; no reference to it was taken; upload it again"
     )
-
-
-def fail_job(state: State, moment: Moment, job_id: str) -> int:
-    """Drop a failed job's references to recreatable blobs; return their number."""
-    of_blob: dict[str, list[Reference]] = {}
-    for reference in state.where(Reference, job_id=job_id):
-        of_blob.setdefault(reference.blob_key, []).append(reference)
-    # In two queries for any number of blobs, because all writers wait for them.
-    state.load((Blob, (job_id, blob_key)) for blob_key in of_blob)
-    return _release(state, moment, of_blob, job_id)
 
 
 def _release(state: State, moment: Moment, of_blob: Mapping[str, Sequence[Reference]], job_id: str) -> int:

@@ -158,7 +158,6 @@ def job_mutation(
     A driver, which passes its job attempt, writes `releases` before it.
     """
     entry = record_job(folder, job, phase, job_attempt, facts)
-    entry = msgspec.structs.replace(entry, is_released=bool(job_attempt))
     # A job that needed attention is written again when it needs none.
     what = f"{entry.phase}/{entry.attention}" if entry.attention else entry.phase
     return _once(entry, folder, job, job_attempt, what)

@@ -152,7 +152,7 @@ def _compare(folder: JobFolder, row: Job | None, *, has_lease: bool) -> _Differe
     except LockgateError as error:
         return RescanResult(job_id=job_id, action="leave alone", was=was, now=None, detail=str(error)), ()
     # Only a driver releases what the one before it left. The job may have another driver since the listing.
-    entry = msgspec.structs.replace(record_job(folder, job, phase, attempt, facts), is_released=True)
+    entry = record_job(folder, job, phase, attempt, facts)
     if row is not None and _is_equal(entry, row):
         if phase not in TERMINAL or not has_lease:
             return None
@@ -184,7 +184,7 @@ def _gone(job_id: JobId, row: Job | None) -> _Difference:
 def _is_equal(entry: RecordJob, row: Job) -> bool:
     fields = msgspec.structs.asdict(entry)
     del fields["job_attempt"]  # the registry may have a newer one than the store
-    del fields["is_released"], fields["stamp"]  # of the entry, not of the job
+    del fields["stamp"]  # of the entry, not of the job
     del fields["ended_s"]  # the first registration's counts
     return all(
         getattr(row, name) == value or (value is None and name in KEPT) for name, value in fields.items()

@@ -20,7 +20,6 @@ from lockgate.storage_core.journal.entries.family import Family, Reaction, annou
 from lockgate.storage_core.journal.entries.lease_entries import Lease, held
 from lockgate.storage_core.journal.entries.op import (
     ArtefactsTaken,
-    DriverReplaced,
     Event,
     Moment,
     Op,
@@ -56,8 +55,6 @@ class RecordJob(Op, frozen=True, tag="record-job"):
 
     Attributes:
         set_up_s: When `job.json` was created, by its creator's clock.
-        is_released: Whether entries before it have released what an earlier driver left (`Family.release`),
-            so that no writer waits for all of it here. False in old entries.
         stamp: Stamp of the lease of the driver that sent this; refused once the lease is lost. None: any
             process may send it.
         ended_s: When the terminal marker was written, by its writer's clock; None: now. For this and the
@@ -73,7 +70,6 @@ class RecordJob(Op, frozen=True, tag="record-job"):
     phase: Phase
     job_attempt: str
     set_up_s: float
-    is_released: bool = False
     stamp: Stamp | None = None
     ended_s: float | None = None
     decided_s: float | None = None
@@ -96,13 +92,10 @@ class RecordJob(Op, frozen=True, tag="record-job"):
 
     def announces(self) -> Iterable[Event]:
         """Return the events that the fold may announce: a job set up again ends the older one of its id."""
-        ended = ResourceEnded(resource=self._resource)
-        if self.phase in TERMINAL or self.is_released:
-            return [ended]
-        return [ended, DriverReplaced(resource=self._resource)]
+        return [ResourceEnded(resource=self._resource)]
 
     def fold(self, state: State, moment: Moment) -> None:
-        """Insert or update the job with the totals of its day, and announce its end or its new driver.
+        """Insert or update the job with the totals of its day, and announce its end.
 
         Raises:
             FencedError: The driver has lost the job's lease.
@@ -119,8 +112,6 @@ class RecordJob(Op, frozen=True, tag="record-job"):
             return
         if self.phase in TERMINAL:
             announce(state, moment, ResourceEnded(resource=self._resource))
-        elif known is not None and self.takes_over(known) and not self.is_released:
-            announce(state, moment, DriverReplaced(resource=self._resource))
         ended_s = None
         if self.phase in TERMINAL:
             ended_s = moment.at_s if self.ended_s is None else self.ended_s

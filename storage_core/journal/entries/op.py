@@ -26,10 +26,6 @@ class ResourceEnded(Event, frozen=True):
     """The resource has ended, so nothing needs to be kept for it."""
 
 
-class DriverReplaced(Event, frozen=True):
-    """A new driver works on the resource: the one before it has failed."""
-
-
 class ResourceUsed(Event, frozen=True):
     """Something is bound to the resource and will be deleted with it.
 

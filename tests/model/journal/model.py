@@ -33,7 +33,7 @@ TABLES: Final = tuple(kind.TABLE for kind in known_families().rows)
 CLOCKS_APART_S: Final = 300.0
 TICK_S: Final = 1e-6
 RENEWABLE: Final = frozenset({"held", "recovering"})
-OF_ENTRY: Final = {"is_released", "stamp"}
+OF_ENTRY: Final = {"stamp"}
 """Fields of `RecordJob` that its row lacks."""
 ENDED: Final = {"committed", "failed"}
 COUNTS: Final = ("jobs", "rows", "with_rows", "size_bytes", "with_size", "commit_ms", "with_time")

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lockgate.storage_core.blobs.registry.blob_rows import Blob, BlobJob, Reference, UploadSet
-from lockgate.storage_core.blobs.registry.references import fail_job
 from lockgate.storage_core.blobs.registry.removals import ForgetBlobJob
 from lockgate.storage_core.blobs.registry.upload_sets import CompleteUpload
 from lockgate.storage_core.commit.registry.entries import RecordJob
@@ -198,23 +196,6 @@ def test_spans_of_any_length_give_the_same_answers_as_the_rows_themselves(
             expected = [model[other] for other in sorted(model) if other[:length] == key[:length]]
             assert state.where(Reference, **shared) == expected
     assert not any((Reference, key) in state.absent for key in stored)
-
-
-def test_the_blobs_that_a_failed_job_releases_are_read_in_one_query_however_many() -> None:
-    keys = [f"k{number}" for number in range(50)]
-    blobs = [
-        msgspec.structs.replace(blob(key), guarantee="ha" if key == "k7" else "recreatable") for key in keys
-    ]
-    rows = Memory(*blobs, *(reference(("j", key, owner)) for key in keys for owner in ("job", "receiver:1")))
-    state = State(rows)
-    dropped = fail_job(state, Moment(stamp=Stamp(1, 1), at_s=5.0), "j")
-    assert (dropped, rows.questions) == (98, 2)
-    assert state.where(Reference, job_id="j") == [
-        reference(("j", "k7", "job")),
-        reference(("j", "k7", "receiver:1")),
-    ]
-    staged = {row.blob_key for row in state.where(Blob, job_id="j") if row.staged_s == 5.0}
-    assert staged == set(keys) - {"k7"}
 
 
 def test_the_end_of_any_number_of_jobs_needs_no_query_of_its_own() -> None:
