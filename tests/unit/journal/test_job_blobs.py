@@ -12,6 +12,7 @@ from lockgate.storage_core.blobs.registry.upload_sets import (
     PutBlob,
     upload_resource,
 )
+from lockgate.storage_core.commit.leases.registration import releases
 from lockgate.storage_core.commit.registry.entries import ForgetJob, RecordJob
 from lockgate.storage_core.commit.registry.rows import Phase
 from lockgate.storage_core.errors import ConflictError, FencedError, ObjectNotFoundError
@@ -63,8 +64,11 @@ def submission(*keys: str, job_id: str = UPLOAD, commit_job: str = "sales-g1") -
 
 
 def set_up(journal: Journal, *keys: str, attempt: str = "run-1") -> None:
-    """Set up a job as a driver does, in one transaction."""
-    outcomes = journal.write([Mutation(op=job_record(attempt=attempt)), Mutation(op=submission(*keys))])
+    """Set up a job as a driver does: it releases what the one before it left, and registers itself."""
+    record = job_record(attempt=attempt)
+    outcomes = journal.write(
+        [*releases(journal, record), Mutation(op=record), Mutation(op=submission(*keys))]
+    )
     assert not [one for one in outcomes if isinstance(one, Refused)]
 
 
@@ -111,7 +115,7 @@ def test_a_new_driver_releases_recreatable_blobs_and_keeps_the_rest(timed_journa
     for key, owner in ((message, "receiver:1"), (library, "viewer:1")):
         timed_journal.apply(TakeReference(job_id=UPLOAD, blob_key=key, owner=owner))
 
-    timed_journal.apply(job_record(attempt="run-2"))
+    set_up(timed_journal, library, attempt="run-2")
 
     assert owners(timed_journal, library) == {"job", "viewer:1"}
     assert owners(timed_journal, message) == set()
