@@ -41,9 +41,11 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.stores import Store
-from lockgate.storage_core.stores.protocol import check_key, in_pages
+from lockgate.storage_core.stores.protocol import PAGE, check_key, in_pages
 
 CHECKPOINT_TURNS: Final = 100
+FIRST_TURNS: Final = 50
+"""Log entries in which a destination shows whether it has published, without a listing of thousands."""
 
 
 @dataclass(frozen=True)
@@ -138,14 +140,14 @@ class DestinationLog:
                 outcomes = [*in_order(self._outcome, range(1, newest + 1), self.at_once), *outcomes]
             return LogRead(checkpoint, tuple(outcomes), highest, None if latest is None else latest.result())
 
-    def outcomes(self, after: int = 0) -> Iterator[Outcome]:
+    def outcomes(self, after: int = 0, *, page_size: int = PAGE) -> Iterator[Outcome]:
         """Yield the outcomes of turns greater than `after`, in order and without gaps.
 
         Every turn has its outcome before the next one is claimed. A listing of several pages may miss an
         outcome that is written meanwhile, so outcomes missing before a later one are read by name.
         """
         following = after + 1
-        for number, kind in self._entries(after):
+        for number, kind in self._entries(after, page_size):
             if kind == "json":
                 for turn in range(following, number + 1):
                     yield self._outcome(turn)
@@ -158,7 +160,8 @@ class DestinationLog:
             MalformedLogError: An outcome is invalid.
         """
         with self._reading():
-            return any(outcome.verdict == "published" for outcome in self.outcomes())
+            first = self.outcomes(page_size=FIRST_TURNS)  # mostly one of them has published
+            return any(outcome.verdict == "published" for outcome in first)
 
     def manifest(self, as_of: int | None = None) -> Manifest:
         """Fold the log into the set of live files.
@@ -271,10 +274,10 @@ class DestinationLog:
     def _listed_files(self, named: _List) -> tuple[str, KeyShard | LiveShard]:
         return named.where, read_shard(self.store, named.kind, layout.log_shard, named.digest)
 
-    def _entries(self, after: int) -> Iterator[tuple[int, str]]:
+    def _entries(self, after: int, page_size: int = PAGE) -> Iterator[tuple[int, str]]:
         """Yield turn and kind of the log's keys after a turn, in order."""
         # "z" sorts after every kind of the turn `after`.
-        for page in self.store.pages(layout.LOG, after=f"{layout.LOG}{after:08d}.z"):
+        for page in self.store.pages(layout.LOG, after=f"{layout.LOG}{after:08d}.z", page_size=page_size):
             for info in page:
                 entry = layout.parse_log_key(info.key)
                 if entry is not None:

@@ -30,11 +30,21 @@ class NestedDestinations:
     _last: str | None = None
 
     def pages(self, prefix: str = "") -> Iterator[Sequence[ObjectInfo]]:
-        """List as `Store.pages` does, and record the nested destinations of each page before yielding it."""
+        """List as `Store.pages` does, and record the nested destinations of each page before yielding it.
+
+        The rest of a `_lockgate/` that a page ends in is skipped: it has some nine objects for each turn.
+        """
         self._last = None
-        for page in self.store.pages(prefix):
-            self._learn(prefix, page)
-            yield page
+        rest: str | None = ""
+        while rest is not None:
+            listed, rest = self.store.pages(prefix, after=rest), None
+            for page in listed:
+                self._learn(prefix, page)
+                yield page
+                folder, is_record, _ = f"/{page[-1].key if page else ''}".partition(f"/{layout.ROOT}")
+                if is_record:  # "0" follows "/"
+                    rest = f"{folder}/{layout.ROOT.removesuffix('/')}0".removeprefix("/")
+                    break
 
     def containing(self, key: str) -> str | None:
         """Return the outermost nested destination that contains this key, or None."""
