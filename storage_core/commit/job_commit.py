@@ -124,7 +124,8 @@ class JobCommit:
         self._audit = audit.result()
 
     def _take_turn(self) -> int:
-        """Take the next turn at the destination."""
+        """Take the next turn at the destination, if the job's record is still there."""
+        self._ahead.record.result()
         # On an error the job keeps it, because another driver of the job may be deciding in it now. Other
         # jobs pass the turn when this job is decided to abort, or no driver has its lease.
         return take_turn(

@@ -42,6 +42,7 @@ class RequestsAhead:
         self._destination_log = DestinationLog(context.store, context.settings.near_calls)
         self._additions: Future[Additions] | None = None
         self.decision = self._send("load", context.folder.decision)
+        self.record = self.job()
         self.expected = self._send("load", partial(context.folder.expected, job_attempt))
         self.listed = self._send("load", partial(list_tasks, context.folder))
         self._log: Future[LogRead] | None = self._send("turn", self._destination_log.read)
@@ -88,7 +89,7 @@ class RequestsAhead:
         )
 
     def job(self) -> Future[JobRecord]:
-        """Begin to read `job.json`, which is gone if a sweep has deleted the job."""
+        """Begin to read `job.json`: gone if a sweep has deleted the job, or the destination was moved."""
         return self._send("decide", self._context.folder.job)
 
     def outcome(self, turn: int) -> Future[Outcome | None]:

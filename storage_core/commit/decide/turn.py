@@ -114,9 +114,13 @@ def _end_turn(
                     "rebuilds it"
                 )
             return True
-        view = leases.look(owner)
         if decision is not None:
             pass_turn(store, turn.number, owner.job_id, clock, "its job was decided otherwise")
+            return True
+        try:
+            view = leases.look(owner)
+        except ObjectNotFoundError:  # the destination was moved away, or its records were deleted by hand
+            pass_turn(store, turn.number, owner.job_id, clock, "its job has no record here")
             return True
         if view.unread or (view.state is JobLeaseState.LIVE and view.stamp == turn.claim.stamp):
             return False

@@ -6,6 +6,7 @@ Source: commit protocol, "Set-up" and "Identity".
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, get_args
 
 import msgspec
@@ -32,7 +33,12 @@ from lockgate.storage_core.commit.records.job_record import (
 )
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.concurrency import Together
-from lockgate.storage_core.errors import ConflictError, InvalidInputError, UnsupportedStoreError
+from lockgate.storage_core.errors import (
+    ConflictError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    UnsupportedStoreError,
+)
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import JobId, JobName, ShortId, job_id, new_token, short_id, split_job_id
 from lockgate.storage_core.stores import Store
@@ -88,7 +94,8 @@ def set_up(
             if spec.rerun == "once" and phase is JobPhase.COMMITTED:
                 return earlier.job(), phase  # final, even if this run has another specification
             if phase not in TERMINAL and phase is not JobPhase.QUARANTINED:
-                return _check_same_spec(earlier.job(), spec), phase
+                with suppress(ObjectNotFoundError):  # deleted by hand: that generation can never commit
+                    return _check_same_spec(earlier.job(), spec), phase
         if spec.mode == "fail" and spec.scope == "destination":  # partitions are known only at the commit
             refuse_if_occupied(store, log.manifest(), earlier_generations(name, newest + 1, spec))
         fit.result()

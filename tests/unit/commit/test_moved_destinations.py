@@ -1,0 +1,46 @@
+"""A destination that was moved away, or whose records were deleted by hand, while a job was at work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.commit.records.create_if_absent import claim
+from lockgate.storage_core.commit.records.layout import LOG, turn_claim
+from lockgate.storage_core.commit.records.log_records import TurnClaim
+from lockgate.storage_core.errors import ObjectNotFoundError
+from lockgate.storage_core.ids import JobId, Token
+from lockgate.storage_core.stamp import Stamp
+from tests.support.commit.destination import World, write
+
+
+def test_a_job_whose_destination_was_moved_away_takes_no_turn(world: World) -> None:
+    job = world.open_job("sales")
+    write(job, "t", {"a.csv": b"1"})
+    Path(world.url).rename(world.root / "elsewhere")
+    with pytest.raises(ObjectNotFoundError, match="no job sales-g1"):
+        job.commit()
+    assert list(world.store.pages(LOG)) == []
+    world.run("other", {"b.csv": b"2"})
+    assert world.visible() == {"b.csv": b"2"}
+
+
+@pytest.mark.parametrize("which", ["world", "journal_world"])
+def test_a_turn_of_a_job_that_has_no_record_is_passed(which: str, request: pytest.FixtureRequest) -> None:
+    here: World = request.getfixturevalue(which)
+    record = TurnClaim(job_id=JobId("gone-g1"), token=Token("t"), stamp=Stamp())
+    claim(here.store, turn_claim(1), record)
+    receipt = here.run("sales", {"a.csv": b"1"}).receipt
+    assert receipt is not None
+    assert receipt.turn == 2
+    assert here.visible() == {"a.csv": b"1"}
+
+
+def test_a_name_whose_record_was_deleted_by_hand_begins_its_next_generation(world: World) -> None:
+    job = world.open_job("sales")
+    write(job, "t", {"a.csv": b"1"})
+    job.close()
+    world.store.delete(job._folder.key("job.json"))
+    assert world.run("sales", {"b.csv": b"2"}).job_id == "sales-g2"
+    assert world.visible() == {"b.csv": b"2"}
