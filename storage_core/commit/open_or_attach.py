@@ -87,7 +87,8 @@ def open_job(
         unique_filenames: False keeps file names as given; a file may then have the name of an existing one.
         allow_irreversible: With `unique_filenames=False`: overwrite existing files.
         allow_unsafe: Allow a committer whose files are visible before the job commit.
-        replaced_retention_s: How long to keep replaced files for readers of older log entries.
+        replaced_retention_s: How long to keep replaced files for readers of older log entries; only at a
+            destination whose readers all follow the log (`LOCKGATE_READ_BY_LOG`).
         artefacts: Handle of blobs that were uploaded for the job, `Artefacts.handle()`. The job owns them
             from its set-up to its end.
         job_attempt: Id of the driver run if several of its processes open the job (Spark's tasks of a
@@ -123,6 +124,8 @@ def open_job(
         artefacts=None if artefacts is None else artefacts_of(artefacts),
     )
     check_spec(spec)
+    if replaced_retention_s:
+        _refuse_listing_readers(parse_destination(destination), settings)
     if spec.artefacts is not None and not settings.has_journal:
         raise InvalidInputError(
             "artefacts of a job need a journal, which records the references to blobs, and "
@@ -165,6 +168,17 @@ def open_job(
                 return job
     _begin(job, is_shared=shared is not None)
     return job
+
+
+def _refuse_listing_readers(destination: str, settings: Settings) -> None:
+    """Refuse to retain replaced files where readers may list files: they would read old and new rows."""
+    prefixes = (parse_destination(prefix).rstrip("/") for prefix in settings.read_by_log)
+    if not any(f"{destination}/".startswith(f"{prefix}/") for prefix in prefixes):
+        raise InvalidInputError(
+            f"replaced_retention_s: programs that list the files of {destination}, as Spark's Parquet reader "
+            "does, would read replaced rows with the new ones; nothing was set up; leave it out, or, if all "
+            f'readers follow the log, set LOCKGATE_READ_BY_LOG to ["{destination}"]'
+        )
 
 
 def _begin(job: Job, *, is_shared: bool) -> None:

@@ -90,6 +90,7 @@ class World:
             "part_bytes": 5 * 1024 * 1024,
             "parallelism": 4,
             "journal_url": "none",
+            "read_by_log": [self.url],
             **self.options,
         }
         return load_settings(**chosen)

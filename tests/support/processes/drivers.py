@@ -163,7 +163,7 @@ def _begin(place: Place, death: Death | None) -> Settings:
         timer.start()
     point, _, passage = (death.at_point or "").partition("@")
     failpoints = f"{point}=kill@{passage or 1}" if point else ""
-    return load_settings(failpoints=failpoints, **place.settings)  # type: ignore[arg-type]
+    return load_settings(failpoints=failpoints, read_by_log=[place.url], **place.settings)  # type: ignore[arg-type]
 
 
 def _die_at_call(number: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -293,3 +294,12 @@ def test_a_destination_that_is_a_file_is_refused(world: World) -> None:
 def test_the_files_that_spark_hides_are_hidden() -> None:
     hidden = ["_a", ".a", "x/_a/b", "x/.a", "_SUCCESS", ".a=1/b"]
     assert [key for key in [*hidden, "a", "_a=1/b", "x/a_b", "x.y"] if is_hidden(key)] == hidden
+
+
+def test_replaced_files_are_retained_only_where_the_readers_follow_the_log(world: World) -> None:
+    for read_by_log in ([], ["s3://lake", f"{world.url}-2"]):
+        elsewhere = replace(world, options={"read_by_log": read_by_log})
+        with pytest.raises(InvalidInputError, match="would read replaced rows with the new ones"):
+            elsewhere.open_job("sales", replaced_retention_s=60.0)
+    above = replace(world, options={"read_by_log": [f"{world.root}/"]})
+    assert above.open_job("sales", replaced_retention_s=60.0).phase() is JobPhase.OPEN
