@@ -54,6 +54,9 @@ def log_table(
 
 def receipt_table(destination: str, receipt: Mapping[str, Any]) -> str:
     """Return a receipt as a table for the log of the task that committed."""
+    removed = f"{receipt['removed_files']:,} removed"
+    if undeleted := receipt.get("undeleted_files"):
+        removed += f", {undeleted:,} of them not deleted yet"
     published = datetime.fromtimestamp(receipt["published_s"], UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     return log_table(
         ("receipt", ""),
@@ -62,7 +65,7 @@ def receipt_table(destination: str, receipt: Mapping[str, Any]) -> str:
             ("job", receipt["job_id"]),
             ("turn", receipt["turn"]),
             ("mode", f"{receipt['mode']}, committer {receipt['committer']}"),
-            ("files", f"{receipt['files']:,} visible, {receipt['removed_files']:,} removed"),
+            ("files", f"{receipt['files']:,} visible, {removed}"),
             ("rows", "not known" if receipt["rows"] is None else f"{receipt['rows']:,}"),
             ("bytes", f"{receipt['size']:,}"),
             ("published", published),

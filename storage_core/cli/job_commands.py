@@ -154,7 +154,7 @@ def show(job: JobWords, json: JsonFlag = False) -> None:
         )
         if receipt is not None:
             print_line("")
-            _print_receipt(receipt)
+            _print_receipt(receipt, report.counts.get("undeleted", 0) if report else 0)
         if success is not None:
             print_line("")
             _print_success(destination, success)
@@ -191,16 +191,19 @@ def commit(
     if json:
         print_json(receipt)
     else:
-        _print_receipt(receipt)
+        _print_receipt(receipt, receipt.undeleted_files)
 
 
 @commands.command("abort")
 def abort(
     job: JobWords,
     reason: Annotated[str, typer.Option(help="Reason, recorded with the decision.")] = "by hand",
+    revert: Annotated[
+        bool, typer.Option("--revert", help="Also a job whose commit is decided and cannot be completed.")
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Abort an undecided job and delete everything that it wrote."""
+    """Abort an undecided job and delete everything that it wrote; a published job is never aborted."""
     from lockgate.storage_core.cli.job_index import locate
     from lockgate.storage_core.commit.open_or_attach import attach_job
     from lockgate.storage_core.commit.records.phase import JobPhase
@@ -208,12 +211,13 @@ def abort(
     destination, job_id = locate(job)
     with progress_bar() as progress:
         attached = attach_job(destination, job_id, progress=progress)
-        phase = attached.abort(reason)
+        phase = attached.revert(reason) if revert else attached.abort(reason)
     _drop_artefacts(attached.spec.artefacts)
     if phase not in {JobPhase.ABORTING, JobPhase.FAILED}:
         raise ConflictError(
             f"job {job_id} at {destination} is {phase}: its commit is decided, so it was not aborted; "
-            f"`lockgate jobs recover {destination} {job_id}` finishes it"
+            f"`lockgate jobs recover {destination} {job_id}` finishes it; if the store never lets it, add "
+            "--revert, unless it is published"
         )
     if json:
         print_json({"job_id": job_id, "phase": phase})
@@ -327,7 +331,7 @@ def _summary_row(summary: JobSummary) -> tuple[object, ...]:
     )
 
 
-def _print_receipt(receipt: Receipt) -> None:
+def _print_receipt(receipt: Receipt, undeleted: int) -> None:
     print_fields(
         [
             ("published", f"{moment(receipt.published_s)} in turn {receipt.turn}, mode {receipt.mode}"),
@@ -335,6 +339,7 @@ def _print_receipt(receipt: Receipt) -> None:
             ("rows", "unknown" if receipt.rows is None else receipt.rows),
             ("size", byte_size(receipt.size)),
             ("removed", counted(receipt.removed_files, "file") if receipt.removed_files else None),
+            ("not deleted", f"{undeleted} of these; recovery tries again" if undeleted else None),
             ("plan", receipt.plan),
         ]
     )

@@ -21,6 +21,7 @@ from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.decide import audit
 from lockgate.storage_core.commit.decide.decision import decide_abort
 from lockgate.storage_core.commit.decide.task_selection import newest_job_attempt
+from lockgate.storage_core.commit.decide.turn import pass_turn
 from lockgate.storage_core.commit.job_commit import RETRYABLE_ERRORS, JobCommit
 from lockgate.storage_core.commit.job_events import EventName, record_event
 from lockgate.storage_core.commit.job_summary import receipt_of
@@ -375,6 +376,18 @@ class Job:
             LOG.warning("job %s is decided to commit: not aborted (%s)", self.job_id, reason)
         self.close()
         return self.phase()
+
+    def revert(self, reason: str = "by request") -> JobPhase:
+        """Abort the job even if its commit is decided, as long as it is not published; return the phase.
+
+        For a job that the store never lets complete. Its files are deleted, and no reader of the manifest has
+        seen them. If its commit publishes it meanwhile, it stays published.
+        """
+        decision = self._folder.decision()
+        if decision is None or decision.turn is None or self.phase() is not JobPhase.DECIDED:
+            return self.abort(reason)
+        pass_turn(self.store, decision.turn, self.job_id, self._clock, reason)
+        return self.finish()
 
     def finish(self) -> JobPhase:
         """Bring a decided job to its end, and return the phase. An undecided job is not changed."""

@@ -106,6 +106,9 @@ def summarise(store: Store, job: JobId, *, settings: Settings, clock: Clock) -> 
 
 
 def receipt_of(folder: JobFolder) -> Receipt | None:
-    """Return the receipt of a job; None if it has not published."""
+    """Return the receipt of a job, at its end that of the terminal marker; None if it has not published."""
     outcome = folder.outcome(folder.decision())
-    return None if outcome is None else outcome.receipt
+    if outcome is None or outcome.receipt is None:
+        return None
+    success, _ = folder.ended()
+    return outcome.receipt if success is None else success.receipt

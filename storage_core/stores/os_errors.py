@@ -13,6 +13,7 @@ from lockgate.storage_core.errors import (
     AccessDeniedError,
     InvalidInputError,
     LockgateError,
+    NotAppliedError,
     ObjectNotFoundError,
     OutcomeUnknownError,
     StoreUnavailableError,
@@ -39,6 +40,8 @@ _REFUSALS: Final[dict[int, tuple[type[LockgateError], str]]] = {
         "another file system is mounted below the destination; make that one the destination",
     ),
     errno.EOPNOTSUPP: (UnsupportedStoreError, "the file system lacks hard links or locks; choose another"),
+    errno.EBUSY: (NotAppliedError, "another program uses it; close it there, then try again"),
+    errno.ETXTBSY: (NotAppliedError, "another program runs it; end that, then try again"),
     errno.ENOSPC: (StoreUnavailableError, "the file system is full; free space, then try again"),
     errno.EDQUOT: (StoreUnavailableError, "this user's quota is used up; free space, then try again"),
 }

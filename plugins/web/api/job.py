@@ -82,6 +82,7 @@ class PublishedJob(Model):
     size_bytes: int = Field(validation_alias=AliasChoices("size_bytes", "size"))
     removed_files: int
     published_s: float
+    undeleted_files: int = 0
 
 
 class JobDetail(Model):
@@ -209,10 +210,19 @@ def detail_of(reads: Reads, job_id: str, destination: str | None) -> JobDetail:
         steps=steps(state),
         actions=actions(state),
         audit=_audit(records),
-        receipt=PublishedJob.model_validate(state.receipt) if state.receipt else None,
+        receipt=_receipt(state),
         reason=state.reason,
         counts=dict(records.report.counts) if records and records.report else None,
         unknown=tuple(unknown),
+    )
+
+
+def _receipt(state: JobState) -> PublishedJob | None:
+    """Return the receipt, with the number of replaced files that are not deleted by now."""
+    if state.receipt is None:
+        return None
+    return PublishedJob.model_validate(
+        msgspec.structs.replace(state.receipt, undeleted_files=state.left("undeleted"))
     )
 
 

@@ -27,7 +27,7 @@ from lockgate.storage_core.commit.records.job_record import LeaseRecord
 from lockgate.storage_core.commit.records.log_records import LiveFile, LiveShard
 from lockgate.storage_core.commit.records.pending_set import PendingFile
 from lockgate.storage_core.commit.records.plan_records import Decision
-from lockgate.storage_core.commit.records.report import FileResult, Report
+from lockgate.storage_core.commit.records.report import REPLACED, FileResult, Report
 from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES, read_shard, total_rows
 from lockgate.storage_core.commit.registry.rows import Job, TaskAttempt
 from lockgate.storage_core.concurrency import in_order
@@ -206,7 +206,7 @@ class _Sizes:
 
     def __init__(self, folder: JobFolder, report: Report) -> None:
         self._folder = folder
-        self._before = sum(report.counts.get(result, 0) for result in ("removed", "kept", "retained"))
+        self._before = sum(report.counts.get(result, 0) for result in REPLACED)
         outcome = folder.outcome(folder.decision()) if report.receipt is not None else None
         self._refs = () if outcome is None else outcome.added
         self._shard, self._files = -1, dict[str, LiveFile]()

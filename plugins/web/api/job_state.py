@@ -107,13 +107,12 @@ class JobState:
         record = self.records and self.records.record
         return record.spec.on_lapse if record else "abort"
 
-    @property
-    def has_left_uploads(self) -> bool:
-        """Whether the ended job could not abort all of its uploads."""
+    def left(self, result: str) -> int:
+        """Return how many uploads (`left`) or replaced files (`undeleted`) the ended job could not delete."""
         if self.records is None or self.records.lease is None:
-            return False  # an ended job without it is cleaned up
+            return 0  # an ended job without it is cleaned up
         report = self.records.report
-        return bool(report and report.counts.get("left"))
+        return report.counts.get(result, 0) if report else 0
 
     def at(self, seconds: float | None) -> str:
         """Return ` at 03:12 UTC`, with the date if it is not today's; empty if the time is unknown."""

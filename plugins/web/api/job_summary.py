@@ -11,6 +11,7 @@ from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.leases.registration import PHASES
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction, choose_action
+from lockgate.storage_core.commit.registry.rows import UNDELETED_FILES, UPLOADS_LEFT
 from lockgate.storage_core.journal import LeaseState
 
 _PARTLY_DELETED: Final = "The folder of this old job is partly deleted. A sweep deletes the rest."
@@ -27,7 +28,8 @@ _STANDS: Final[dict[JobPhase | None, str]] = {
     JobPhase.ABORTING: "Decided{decided} to abort{reason}. {driver} Nothing of it is visible.",
     JobPhase.QUARANTINED: "Set aside{decided}{reason}: it publishes nothing, and nothing of it is deleted. "
     "Its name is free for a new run. Press Abort to delete what it wrote.",
-    JobPhase.COMMITTED: "Committed{ended}. Its files are visible since it was published{published}.",
+    JobPhase.COMMITTED: "Committed{ended}. Its files are visible since it was published{published}."
+    "{undeleted}",
     JobPhase.FAILED: "Ended without a publication{ended}{reason}. Nothing of it is visible.{left}",
 }
 _OPEN: Final[dict[JobLeaseState | None, str]] = {
@@ -79,7 +81,11 @@ def summary(state: JobState) -> str:
         reason=f" ({state.reason})" if state.reason else "",
         driver=_driver(state),
         left=" Some of its uploads could not be aborted: press Recover to try again."
-        if state.has_left_uploads
+        if state.left("left")
+        else "",
+        undeleted=f" The store refuses to delete {state.left('undeleted')} of the files that it replaced: "
+        "programs that list the destination see old and new rows. Recovery tries again."
+        if state.left("undeleted")
         else "",
     ).strip()
     if state.records is not None or state.registered is None:
@@ -129,8 +135,10 @@ def needs(state: JobState) -> tuple[Needs, str]:
     if state.phase is None:
         return "you", "Its records cannot be read, so nothing is done with it."
     attention = "quarantined" if state.phase is JobPhase.QUARANTINED else None
-    if state.phase is JobPhase.FAILED and state.has_left_uploads:
-        attention = "uploads left"
+    if state.phase is JobPhase.FAILED and state.left("left"):
+        attention = UPLOADS_LEFT
+    if state.phase is JobPhase.COMMITTED and state.left("undeleted"):
+        attention = UNDELETED_FILES
     return needs_of(PHASES[state.phase], _LEASES.get(state.lease), attention)
 
 
@@ -144,9 +152,9 @@ def _recover(state: JobState) -> Possible:
     if phase is None or state.is_partly_deleted:
         return _not("recover", "Its records cannot be read, so recovery changes nothing.")
     if phase in TERMINAL:
-        if not state.has_left_uploads and lease is None:
+        if lease is None:
             return _not("recover", "It has ended, and nothing is left to do.")
-        return _may("recover", "Deletes what the ended job left: uploads and records of its tasks.")
+        return _may("recover", "Deletes what the ended job left: uploads, replaced files and task records.")
     if phase is JobPhase.OPEN and lease in {None, JobLeaseState.UNKNOWN}:
         why = "because its lease cannot be read here"
         return _may("recover", f"Acts only if everything of the job is old, {why}.")

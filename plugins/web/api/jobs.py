@@ -14,7 +14,7 @@ from lockgate.plugins.web.access import Host
 from lockgate.plugins.web.answers import DEFAULT_LIMIT, After, Limit, Model, Page, cursor, key_after, page_of
 from lockgate.plugins.web.request_reads import ReadsOfRequest
 from lockgate.storage_core.commit.registry import job_lists, queries
-from lockgate.storage_core.commit.registry.rows import Job, Phase
+from lockgate.storage_core.commit.registry.rows import UNDELETED_FILES, UPLOADS_LEFT, Job, Phase
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.ids import job_resource
 from lockgate.storage_core.journal import LeaseState, Reading
@@ -143,7 +143,7 @@ class JobFilter:
 
     def jobs(self, reading: Reading, key: Any, number: int) -> list[Job]:
         """Return the next jobs after a key by the indexes of the registry; `fits` says which are wanted."""
-        attention = self.needs == "you" and self.phase in {None, "failed"}
+        attention = self.needs == "you" and self.phase in {None, "committed", "failed"}
         if self.is_by_name:
             return job_lists.by_name(
                 reading,
@@ -344,7 +344,8 @@ def origin_of(job: Job) -> Origin | None:
 
 _ATTENTION: Final = {
     "quarantined": "It was set aside; abort it to delete what it wrote.",
-    "uploads left": "Some of its uploads could not be aborted; recover it to try again.",
+    UNDELETED_FILES: "The store refuses to delete files that it replaced; grant the right, then recover it.",
+    UPLOADS_LEFT: "Some of its uploads could not be aborted; recover it to try again.",
 }
 _OPEN: Final[dict[LeaseState | None, tuple[Needs, str]]] = {
     LeaseState.HELD: ("wait", "Its driver holds its lease."),

@@ -30,7 +30,13 @@ from lockgate.storage_core.commit.registry.entries import (
     RecordTask,
     TakeArtefacts,
 )
-from lockgate.storage_core.commit.registry.rows import Job, Phase, TaskAttempt
+from lockgate.storage_core.commit.registry.rows import (
+    UNDELETED_FILES,
+    UPLOADS_LEFT,
+    Job,
+    Phase,
+    TaskAttempt,
+)
 from lockgate.storage_core.errors import ArtefactsGoneError, FencedError, LockgateError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import job_resource
@@ -65,13 +71,25 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
         decision: Its decision.
         ended: Its terminal marker.
         tasks: Number of tasks that it publishes.
-        has_left_uploads: Whether it failed and could not abort all of its uploads.
+        rest: What the ended job could not delete; see `rest_of`.
     """
 
     decision: Decision | None = None
     ended: Ended | None = None
     tasks: int | None = None
-    has_left_uploads: bool = False
+    rest: str | None = None
+
+
+def rest_of(phase: JobPhase, counts: Mapping[str, int]) -> str | None:
+    """Return what an ended job could not delete, as the registry names it; None if nothing.
+
+    Args:
+        phase: Its phase.
+        counts: Number of its files by result.
+    """
+    if phase is JobPhase.FAILED and counts.get("left"):
+        return UPLOADS_LEFT
+    return UNDELETED_FILES if phase is JobPhase.COMMITTED and counts.get("undeleted") else None
 
 
 def register_job(
@@ -121,7 +139,6 @@ def record_job(
     """
     known, origin = facts or JobFacts(), job.origin or None
     receipt = None if known.ended is None else known.ended.receipt
-    attention = "uploads left" if phase is JobPhase.FAILED and known.has_left_uploads else None
     return RecordJob(
         destination=canonical_url(folder.store),
         job_id=job.job_id,
@@ -142,7 +159,7 @@ def record_job(
         run_id=origin and origin.run_id,
         task_id=origin and origin.task_id,
         map_index=origin and origin.map_index,
-        attention="quarantined" if phase is JobPhase.QUARANTINED else attention,
+        attention="quarantined" if phase is JobPhase.QUARANTINED else known.rest,
     )
 
 

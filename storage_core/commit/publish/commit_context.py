@@ -11,8 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
+import msgspec
+
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.publish.shard_completion import ShardCompleter
+from lockgate.storage_core.commit.records.codec import encode
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.commit.records.report import FileResult, FileResultShard, Report
@@ -32,11 +35,13 @@ class FileReport:
         folder: Folder of the job.
         counts: Number of files of each result.
         shards: Digests of the stored shards, `report/<digest>.json`.
+        first: First file of each result.
     """
 
     folder: JobFolder
     counts: Counter[str] = field(default_factory=Counter)
     shards: list[str] = field(default_factory=list)
+    first: dict[str, FileResult] = field(default_factory=dict)
     _unstored: list[FileResult] = field(default_factory=list)
     _key_digests: set[bytes] = field(default_factory=set)
 
@@ -47,13 +52,17 @@ class FileReport:
             return
         self._key_digests.add(key_digest)
         self.counts[file.result] += 1
+        self.first.setdefault(file.result, file)
         if len(self._unstored) == SHARD_ENTRIES:
             self._write_shard()
         self._unstored.append(file)
 
-    def unstored(self) -> tuple[FileResult, ...]:
-        """Return the files that are in no shard."""
-        return tuple(self._unstored)
+    def write(self, report: Report) -> None:
+        """Store the job's report with these results in place of its own."""
+        whole = msgspec.structs.replace(
+            report, counts=dict(self.counts), shards=tuple(self.shards), files=tuple(self._unstored)
+        )
+        self.folder.store.put(self.folder.key("report.json"), encode(whole))
 
     def _write_shard(self) -> None:
         with step("report"):

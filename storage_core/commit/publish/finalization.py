@@ -12,6 +12,8 @@ from functools import partial
 from itertools import chain
 from typing import Final, Literal
 
+import msgspec
+
 from lockgate.storage_core.commit.committers.early_visibility import delete_unpublished
 from lockgate.storage_core.commit.decide.plan import Plan
 from lockgate.storage_core.commit.destination.log import DestinationLog
@@ -23,21 +25,25 @@ from lockgate.storage_core.commit.publish.cleanup import (
 )
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.publication import Publication
-from lockgate.storage_core.commit.publish.success_file import PublishedFiles, write_success
+from lockgate.storage_core.commit.publish.replaced_files import remove_replaced
+from lockgate.storage_core.commit.publish.success_file import (
+    EarlierSuccess,
+    PublishedFiles,
+    write_success,
+)
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.codec import encode
-from lockgate.storage_core.commit.records.create_if_absent import claim, retry_while_busy
+from lockgate.storage_core.commit.records.create_if_absent import claim
 from lockgate.storage_core.commit.records.log_records import Receipt
-from lockgate.storage_core.commit.records.plan_records import Decision, RemovedFile
+from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import Ended, FileResult, Report
 from lockgate.storage_core.commit.uploads.own_uploads import JobUploads
-from lockgate.storage_core.concurrency import Together, in_parallel
+from lockgate.storage_core.commit.uploads.upload_completion import is_folder
+from lockgate.storage_core.concurrency import Together
 from lockgate.storage_core.errors import (
     LockgateError,
     MalformedRecordError,
     NotAppliedError,
     OutcomeUnknownError,
-    PreconditionFailedError,
     StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import step
@@ -60,37 +66,42 @@ def finish(context: CommitContext, decision: Decision, plan: Plan, publication: 
             context.report.add(FileResult(key=replaced.key, result="retained"))
     else:
         remove_replaced(context, plan)
-    published = PublishedFiles(decision, outcome, outcome.receipt, plan)
+    receipt = msgspec.structs.replace(outcome.receipt, undeleted_files=context.report.counts["undeleted"])
+    published = PublishedFiles(decision, outcome, receipt, plan)
     for file in plan.all_additions():
         context.report.add(FileResult(key=file.key, result="published"))
         published.add(file)
-    with step("checkpoint"):
-        DestinationLog(context.store).keep_checkpoint(outcome.turn)
+    try:
+        with step("checkpoint"):
+            DestinationLog(context.store).keep_checkpoint(outcome.turn)
+    except LockgateError as error:
+        LOG.warning("%s has no checkpoint of turn %d: %s", context.store.url, outcome.turn, error)
     with Together(context.settings.near_calls) as together:
         with step("success"):
-            written = together.start(partial(write_success, context, published, publication.success))
+            written = together.start(partial(_write_success, context, published, publication.success))
         return end(
             context,
             Marks(decision, outcome),
             ended="committed",
             reason="",
-            receipt=outcome.receipt,
+            receipt=receipt,
             retained_until_s=outcome.decided_s + retention_s if retention_s else 0.0,
             uploads=publication.uploads,
             before_marker=written.result,
         )
 
 
-def remove_replaced(context: CommitContext, plan: Plan) -> None:
-    """Delete the files that a published plan replaces; report those that cannot be deleted."""
-    with step("remove"):
-        for removed in in_parallel(
-            lambda file: _remove(context, file),
-            plan.all_removals(),
-            context.settings.near_calls,
-            context.settings.far_calls,
-        ):
-            context.report.add(removed)
+def _write_success(context: CommitContext, published: PublishedFiles, earlier: EarlierSuccess | None) -> str:
+    """Write `_SUCCESS`; return why the store refuses it, which must not keep a published job from its end."""
+    try:
+        write_success(context, published, earlier)
+    except (NotAppliedError, OutcomeUnknownError) as error:
+        is_definite = not isinstance(error, (OutcomeUnknownError, StoreUnavailableError))
+        if not is_definite and not is_folder(context.store, layout.SUCCESS):
+            raise
+        LOG.warning("job %s is published without %s: %s", context.job.job_id, layout.SUCCESS, error)
+        return f"published without {layout.SUCCESS}: {error}"
+    return ""
 
 
 def end(
@@ -102,7 +113,7 @@ def end(
     receipt: Receipt | None,
     retained_until_s: float = 0.0,
     uploads: JobUploads | None = None,
-    before_marker: Callable[[], None] = lambda: None,
+    before_marker: Callable[[], str] = lambda: "",
 ) -> Ended:
     """Drop the uploads of attempts that were not chosen, write report and terminal marker, then clean up.
 
@@ -117,7 +128,7 @@ def end(
         receipt: Receipt of its publication.
         retained_until_s: Time until which a sweep needs its plan.
         uploads: Its open uploads, listed after its files were completed; by default they are listed now.
-        before_marker: Called before the marker is created.
+        before_marker: Called before the marker is created; returns the reason of a job that did not fail.
 
     Returns:
         The stored marker.
@@ -129,24 +140,23 @@ def end(
         ended=ended,
         reason=reason,
         receipt=receipt,
-        counts=dict(context.report.counts),
-        shards=tuple(context.report.shards),
-        files=context.report.unstored(),
+        counts={},
+        shards=(),
+        files=(),
     )
-    marker = Ended(
-        job_id=context.job.job_id,
-        ended=ended,
-        ended_s=context.clock.now_s(),
-        reason=reason,
-        receipt=receipt,
-        retained_until_s=retained_until_s,
-    )
-    is_over = all_dropped and not retained_until_s
+    is_over = all_dropped and not context.report.counts["undeleted"] and not retained_until_s
     with Together(context.settings.near_calls) as together, step("end"):
         # The report is written before the marker, so a job with a marker has a report. If several processes
         # finish the job, the last report stays.
-        context.store.put(context.folder.key("report.json"), encode(report))
-        before_marker()
+        context.report.write(report)
+        marker = Ended(
+            job_id=context.job.job_id,
+            ended=ended,
+            ended_s=context.clock.now_s(),
+            reason=before_marker() or reason,
+            receipt=receipt,
+            retained_until_s=retained_until_s,
+        )
         name = "COMMIT_SUCCESS" if ended == "committed" else "COMMIT_FAIL"
         with step("clean-up"):
             pages = context.folder.store.pages(context.folder.prefix)
@@ -178,26 +188,3 @@ def drop_uploads(context: CommitContext, marks: Marks, uploads: JobUploads | Non
         context.report.add(outcome)
         all_dropped = all_dropped and outcome.result == "aborted"
     return all_dropped
-
-
-def _remove(context: CommitContext, file: RemovedFile) -> FileResult:
-    """Delete a replaced file if it still has the version in the plan."""
-    if not file.version:
-        return FileResult(key=file.key, result="removed", detail="it was gone already")
-    key = file.listed_key
-    try:
-        if context.store.capabilities.conditional_delete:
-            # Retry after a lost answer too: a delete by version cannot delete a later version.
-            retry_while_busy(OutcomeUnknownError).call(context.store.delete, key, if_version=file.version)
-        elif file.managed:
-            context.store.delete(key)  # the name of a managed file is never used for another file
-        else:
-            detail = "the job does not own it, and the store cannot delete by version"
-            return FileResult(key=file.key, result="kept", detail=detail)
-    except PreconditionFailedError:
-        return FileResult(key=file.key, result="kept", detail="it changed after the plan was made")
-    except (OutcomeUnknownError, StoreUnavailableError):
-        raise  # the job stays published; a retry or recovery continues here
-    except NotAppliedError as error:
-        return FileResult(key=file.key, result="kept", detail=str(error))
-    return FileResult(key=file.key, result="removed")

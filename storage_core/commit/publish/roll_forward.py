@@ -14,11 +14,13 @@ from lockgate.storage_core.commit.publish.cleanup import Marks, clean_up
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.finalization import drop_uploads, finish
 from lockgate.storage_core.commit.publish.publication import Publication, publish
+from lockgate.storage_core.commit.publish.replaced_files import remove_rest
 from lockgate.storage_core.commit.publish.rollback import abort, revert
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase, advance, phase_of
 from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import Ended
-from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
+from lockgate.storage_core.commit.uploads.upload_completion import NOT_ABOUT_THE_FILE
+from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError, OutcomeUnknownError
 
 
 class Decided(NamedTuple):
@@ -75,7 +77,7 @@ def _roll_forward(context: CommitContext, decided: Decided | None, *, discard: b
         plan = read_plan(context.folder, decision.plan or "") if decided is None else decided.plan
         publication = None if outcome is None else Publication(outcome)
         if publication is None:
-            publication = publish(context, decision, plan)
+            publication = _publish(context, decision, plan)
             phase = advance(phase, phase_of(decision, publication.outcome, None, None))
             _log(context, phase, detail=publication.outcome.reason)
         if phase is JobPhase.PUBLISHED:
@@ -89,9 +91,23 @@ def _roll_forward(context: CommitContext, decided: Decided | None, *, discard: b
     ended = success or failure
     if ended is None:
         raise AssertionError(phase)
-    if drop_uploads(context, Marks(decision, outcome)) and not ended.retained_until_s:
+    if success is not None:
+        remove_rest(context, decision.plan)
+    all_dropped = drop_uploads(context, Marks(decision, outcome))
+    if all_dropped and not context.report.counts["undeleted"] and not ended.retained_until_s:
         clean_up(context.folder, context.job, context.settings)
     return ended
+
+
+def _publish(context: CommitContext, decision: Decision, plan: Plan) -> Publication:
+    """Publish a plan; name the way out to whom the store refuses it."""
+    try:
+        return publish(context, decision, plan)
+    except (OutcomeUnknownError, *NOT_ABOUT_THE_FILE) as error:
+        raise type(error)(
+            f"{error}; until job {context.job.job_id} is completed, no other job commits here; if the store "
+            f"never lets it, run `lockgate jobs abort --revert {context.store.url} {context.job.job_id}`"
+        ) from error
 
 
 def _logged(context: CommitContext, ended: Ended) -> Ended:
@@ -114,6 +130,7 @@ def _register(
         from lockgate.storage_core.commit.leases.registration import (  # noqa: PLC0415 - SQLAlchemy: half a second
             JobFacts,
             register_job,
+            rest_of,
         )
 
         register_job(
@@ -126,6 +143,6 @@ def _register(
                 decision=decision,
                 ended=ended,
                 tasks=context.tasks,
-                has_left_uploads=bool(context.report.counts.get("left")),
+                rest=rest_of(phase, context.report.counts),
             ),
         )

@@ -5,7 +5,8 @@ Source: commit protocol, "Revert", and steps 5 and 7.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
+from functools import partial
 from typing import Final
 
 from lockgate.storage_core.commit.decide.plan import Plan
@@ -16,12 +17,14 @@ from lockgate.storage_core.commit.records.log_records import Outcome
 from lockgate.storage_core.commit.records.pending_set import PendingFile
 from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import Ended, FileResult
-from lockgate.storage_core.commit.uploads.upload_completion import is_open
+from lockgate.storage_core.commit.uploads.upload_completion import NOT_ABOUT_THE_FILE, is_open
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import (
+    NotAppliedError,
     ObjectNotFoundError,
     OutcomeUnknownError,
     PreconditionFailedError,
+    StoreUnavailableError,
     UploadGoneError,
 )
 from lockgate.storage_core.failpoints import step
@@ -74,19 +77,32 @@ def revert_plan(context: CommitContext, plan: Plan, *, exclude: Container[str] =
 
     with step("revert"):
         for _ in in_parallel(
-            lambda file: _abort(context, file),
+            lambda file: _unless_refused(file, partial(_abort, context)),
             files(),
             context.settings.near_calls,
             context.settings.far_calls,
         ):
             pass
         for outcome in in_parallel(
-            lambda file: _revert_file(context, file),
+            lambda file: _unless_refused(file, partial(_revert_file, context)),
             files(),
             context.settings.near_calls,
             context.settings.far_calls,
         ):
-            context.report.add(outcome)
+            if outcome is not None:
+                context.report.add(outcome)
+
+
+def _unless_refused(
+    file: PendingFile, revert: Callable[[PendingFile], FileResult | None]
+) -> FileResult | None:
+    """Revert a file; if the store refuses such a key, it has no object, and its upload is left."""
+    try:
+        return revert(file)
+    except (StoreUnavailableError, *NOT_ABOUT_THE_FILE):
+        raise  # of all files alike
+    except NotAppliedError as error:
+        return FileResult(key=file.key, result="left", detail=f"not reverted: {error}")
 
 
 def _abort(context: CommitContext, file: PendingFile) -> None:

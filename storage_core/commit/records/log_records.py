@@ -53,6 +53,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     Attributes:
         rows: Number of rows; None if it is unknown for any file.
         size: Total size in bytes.
+        removed_files: Number of files that are live no more.
+        undeleted_files: Number of these that the store refused to delete before the job's end.
     """
 
     job_id: JobId
@@ -65,6 +67,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     size: int
     removed_files: int
     published_s: float
+    undeleted_files: int = 0
 
 
 class LiveFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -5,7 +5,7 @@ Source: commit protocol, "What lies where".
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -13,12 +13,22 @@ from lockgate.storage_core.commit.records.codec import Record
 from lockgate.storage_core.commit.records.job_record import JobId
 from lockgate.storage_core.commit.records.log_records import Receipt
 
+REPLACED: Final = ("removed", "kept", "retained", "undeleted")
+"""Results of the files that a published job replaced."""
+
 
 class FileResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Result of one file of a job."""
+    """Result of one file of a job.
+
+    Attributes:
+        result: Of a replaced file: `removed`; `kept`, because it is not the job's to delete; `retained` for
+            readers of older turns; or `undeleted`: the store refuses, and recovery and sweep try again.
+    """
 
     key: str
-    result: Literal["published", "lost", "reverted", "aborted", "removed", "kept", "retained", "left"]
+    result: Literal[
+        "published", "lost", "reverted", "aborted", "removed", "kept", "retained", "undeleted", "left"
+    ]
     detail: str = ""
 
 
@@ -50,6 +60,7 @@ class Ended(Record, frozen=True, tag="ended"):
     """`COMMIT_SUCCESS` or `COMMIT_FAIL`: terminal.
 
     Attributes:
+        reason: Why the job failed, or why a published one has no `_SUCCESS`.
         retained_until_s: Time until which the plan is kept, with the replaced files of a committed job. The
             first sweep after it checks a reverted job once more. 0 if nothing is left to do.
     """

@@ -46,7 +46,7 @@ class UnendedJobs(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         expired: Jobs to recover: with a lapsed or overdue lease, decided, or old without a lease; and ended
-            jobs with a lease. Recovery watches an overdue lease first.
+            jobs that have left something. Recovery watches an overdue lease first.
         left_alone: Number of other jobs, by the reason why they are left alone.
     """
 
@@ -80,6 +80,7 @@ def expired_jobs(settings: Settings, clock: Clock | None = None) -> UnendedJobs:
             for job, lease in registry.unended(reading)
         ]
         jobs += [(_at(job), None) for job in registry.ended_with_lease(reading, now_s, settings.lease_hard_s)]
+        jobs += [(_at(job), None) for job in registry.ended_with_rest(reading)]
     return _partition(jobs)
 
 
@@ -170,6 +171,6 @@ def _why_left_alone_at(job: JobSummary) -> str | None:
 
 def _partition(jobs: list[tuple[JobAt, str | None]]) -> UnendedJobs:
     return UnendedJobs(
-        expired=tuple(sorted(job for job, why in jobs if why is None)),
+        expired=tuple(sorted({job for job, why in jobs if why is None})),
         left_alone=dict(Counter(why for _, why in jobs if why is not None)),
     )

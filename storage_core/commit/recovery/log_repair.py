@@ -38,6 +38,7 @@ from lockgate.storage_core.commit.records.log_records import (
     Receipt,
     TurnClaim,
 )
+from lockgate.storage_core.commit.records.report import REPLACED
 from lockgate.storage_core.commit.records.shards import (
     SHARD_ENTRIES,
     ShardRef,
@@ -61,8 +62,6 @@ from lockgate.storage_core.stores import ObjectInfo, Store, open_store
 from lockgate.storage_core.stores.protocol import in_pages
 
 QUARANTINE: Final = f"{layout.ROOT}quarantine/"
-REPLACED: Final = ("removed", "kept", "retained")
-"""Results, in a report, of the files that a published job replaced."""
 UNREADABLE: Final = (MalformedRecordError, ObjectNotFoundError)
 
 

@@ -19,10 +19,11 @@ from lockgate.storage_core.commit.leases.registration import (
     end_of_lease,
     forget_attempts,
     record_job,
+    rest_of,
 )
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_listing import JobListing, list_job_folders
-from lockgate.storage_core.commit.records.phase import TERMINAL
+from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.commit.registry.entries import KEPT, ForgetJob, RecordJob
 from lockgate.storage_core.commit.registry.queries import UNENDED, jobs, leased
 from lockgate.storage_core.commit.registry.rows import Job, Phase
@@ -145,7 +146,7 @@ def _compare(folder: JobFolder, row: Job | None, *, has_lease: bool) -> _Differe
         facts = JobFacts(
             decision=folder.decision(),
             ended=success or failure,
-            has_left_uploads=failure is not None and _has_left_uploads(folder),
+            rest=_rest(folder, phase),
         )
     except ObjectNotFoundError:
         return None if row is None and not has_lease else _gone(job_id, row)
@@ -163,10 +164,10 @@ def _compare(folder: JobFolder, row: Job | None, *, has_lease: bool) -> _Differe
     return result, (entry,)
 
 
-def _has_left_uploads(folder: JobFolder) -> bool:
-    """Return whether an ended job could not abort all of its uploads, and has not been cleaned up since."""
-    report = folder.report() if folder.has_lease() else None
-    return report is not None and bool(report.counts.get("left"))
+def _rest(folder: JobFolder, phase: JobPhase) -> str | None:
+    """Return what an ended job could not delete, and has not deleted since: its clean-up is not over."""
+    report = folder.report() if phase in TERMINAL and folder.has_lease() else None
+    return None if report is None else rest_of(phase, report.counts)
 
 
 def _is_newer(row: Job, entry: RecordJob) -> bool:

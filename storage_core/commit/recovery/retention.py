@@ -16,7 +16,8 @@ from lockgate.storage_core.commit.job_summary import JobSummary
 from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.publish.cleanup import clean_up
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
-from lockgate.storage_core.commit.publish.finalization import remove_replaced
+from lockgate.storage_core.commit.publish.replaced_files import not_deleted, remove_rest
+from lockgate.storage_core.commit.publish.roll_forward import roll_forward
 from lockgate.storage_core.commit.publish.rollback import revert_plan
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_listing import JobListing
@@ -98,30 +99,36 @@ def _finish(
         action = "finish the clean-up of an ended job"
     if not dry_run:
         context = CommitContext(folder=folder, job=summary.record, settings=settings, clock=clock)
-        if ended.retained_until_s:
+        if not ended.retained_until_s:
+            roll_forward(context)
+        else:
             _process_retained(context, ended)
-        clean_up(context.folder, context.job, context.settings)
+            if not context.report.counts["undeleted"]:
+                clean_up(context.folder, context.job, context.settings)
+        if left := not_deleted(context.report):
+            action = f"{action}: {left}"
     yield SweptJob(job_id=summary.job_id, action=action)
 
 
 def _process_retained(context: CommitContext, ended: Ended) -> None:
     decision = context.folder.decision()
+    name = decision.plan if decision is not None else None
+    if ended.ended == "committed":
+        remove_rest(context, name, retained=True)
+        return
     try:
-        plan = read_plan(context.folder, (decision.plan if decision is not None else None) or "none")
+        plan = read_plan(context.folder, name or "none")
     except ObjectNotFoundError:
         return  # another sweep has done it
-    if ended.ended == "committed":
-        remove_replaced(context, plan)
-    else:
-        # A later generation may have published the same file under the same name since.
-        revert_plan(context, plan, exclude=DestinationLog(context.store).manifest().files)
+    # A later generation may have published the same file under the same name since.
+    revert_plan(context, plan, exclude=DestinationLog(context.store).manifest().files)
 
 
 def _delete_old(folder: JobFolder, settings: Settings, clock: Clock, *, dry_run: bool) -> Iterator[SweptJob]:
     """Delete an older generation's folder after `tombstone_s`. The newest one has the generation number."""
     ended = next((mark for mark in folder.ended() if mark is not None), None)
-    if ended is None or clock.now_s() - ended.ended_s < settings.tombstone_s:
-        return
+    if ended is None or clock.now_s() - ended.ended_s < settings.tombstone_s or folder.has_lease():
+        return  # an ended job with a lease still has something to delete
     if not dry_run:
         _delete_folder(folder)
     yield SweptJob(job_id=folder.job_id, action="delete the folder of an older generation")

@@ -7,6 +7,7 @@ Source: commit protocol, "Orphans", and architecture, rule 4.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from math import inf
@@ -22,6 +23,7 @@ from lockgate.storage_core.commit.records.create_if_absent import find
 from lockgate.storage_core.commit.records.job_listing import JobListing, list_job_folders
 from lockgate.storage_core.commit.recovery.retention import SweptJob, sweep_ended_jobs
 from lockgate.storage_core.commit.setup.capabilities import with_recorded_capabilities
+from lockgate.storage_core.commit.uploads.upload_completion import NOT_ABOUT_THE_FILE
 from lockgate.storage_core.commit.uploads.upload_cost import (
     UploadTotals,
     measure_uploads,
@@ -38,10 +40,12 @@ from lockgate.storage_core.commit.uploads.upload_owner import (
     list_uploads,
 )
 from lockgate.storage_core.concurrency import Progress, in_parallel, no_progress
+from lockgate.storage_core.errors import NotAppliedError, StoreUnavailableError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import Store, open_store
 
+LOG: Final = logging.getLogger("lockgate.sweep")
 MAX_STAGED: Final = 50_000
 """Limit of the ownerless uploads that a sweep stores for the next one."""
 
@@ -175,7 +179,12 @@ def _ownership(
 
 def _abort(store: Store, uploads: Sequence[OpenUpload], settings: Settings, progress: Progress) -> None:
     def abort(upload: OpenUpload) -> None:
-        store.abort_upload(upload.key, upload.upload_id)
+        try:
+            store.abort_upload(upload.key, upload.upload_id)
+        except (StoreUnavailableError, *NOT_ABOUT_THE_FILE):
+            raise
+        except NotAppliedError as error:  # of this one: the others are aborted all the same
+            LOG.warning("an open upload stays: %s", error)
 
     for done, _ in enumerate(in_parallel(abort, uploads, settings.near_calls, settings.far_calls), start=1):
         progress("abort uploads", done, len(uploads))

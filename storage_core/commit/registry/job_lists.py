@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 
 from lockgate.storage_core.commit.registry.day_totals import EVERYWHERE
-from lockgate.storage_core.commit.registry.rows import Job, JobDay, Phase, TaskAttempt
+from lockgate.storage_core.commit.registry.rows import RESTS, Job, JobDay, Phase, TaskAttempt
 from lockgate.storage_core.journal.database.bulk import JOURNAL
 from lockgate.storage_core.journal.database.pipeline import Statement, execute_pipelined
 from lockgate.storage_core.journal.database.row_access import rows_of
@@ -89,7 +89,8 @@ def by_time(
         reading: State of the journal.
         phases: Phases; an index has the order within each, and the result merges them.
         destination: Only jobs of this destination.
-        attention: Also failed jobs that need attention: quarantined ones, and those that left uploads.
+        attention: Also ended jobs that need attention: quarantined ones, and those that left uploads or
+            replaced files.
         after: Key of the last job of the previous page.
         newest_first: Order.
         limit: Maximum number of jobs.
@@ -227,7 +228,7 @@ def _streams(phases: Iterable[str], destination: str | None, attention: bool) ->
     at = table_of(Job).c
     found: list[ColumnElement[bool]] = [at.phase == phase for phase in phases]
     if attention:
-        found += [at.attention == why for why in ("quarantined", "uploads left")]
+        found += [at.attention == why for why in ("quarantined", *RESTS)]
     return found if destination is None else [and_(one, at.destination == destination) for one in found]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from lockgate.storage_core.commit.registry.job_lists import named_exactly
-from lockgate.storage_core.commit.registry.rows import Destination, Job
+from lockgate.storage_core.commit.registry.rows import RESTS, Destination, Job
 from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
 from lockgate.storage_core.ids import job_of_resource, job_resource
 from lockgate.storage_core.journal.entries.lease_entries import Lease
@@ -90,6 +90,12 @@ def ended_with_lease(reading: Reading, now_s: float, within_s: float) -> Iterato
     named = (job for lease in leases if (job := job_of_resource(lease.resource)) is not None)
     for page in in_pages(named, PAGE):
         yield from (job for job in reading.find(Job, page) if job.ended_s is not None)
+
+
+def ended_with_rest(reading: Reading) -> Iterator[Job]:
+    """Yield ended jobs that could not delete all that they had to."""
+    for rest in RESTS:
+        yield from reading.where(Job, {"attention": rest})
 
 
 def find_job(reading: Reading, text: str) -> Job:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from lockgate.storage_core.journal.entries.state import Row
 
@@ -17,6 +17,11 @@ class Destination(Row, frozen=True):
     first_s: float
     last_s: float
 
+
+UPLOADS_LEFT: Final = "uploads left"
+UNDELETED_FILES: Final = "undeleted files"
+RESTS: Final = (UPLOADS_LEFT, UNDELETED_FILES)
+"""What an ended job could not delete; recovery tries again."""
 
 Phase = Literal["open", "committing", "aborting", "committed", "failed"]
 
@@ -33,8 +38,9 @@ class Job(Row, frozen=True):
         tasks: Number of tasks that it publishes, known from the decision on.
         files: Number of published files; None if it published none, as are `rows` and `size_bytes`.
         dag_id: DAG of the Airflow task that set it up; None without Airflow, as are the next three.
-        attention: Why it needs a person although it is not at work: `quarantined`, or `uploads left`, if it
-            failed and could not abort all of its uploads.
+        attention: Why it needs a person although it is not at work: `quarantined`; `uploads left`, if it
+            failed and could not abort all of its uploads; `undeleted files`, if it was published and the
+            store refused to delete files that it replaced.
     """
 
     TABLE: ClassVar = "job"

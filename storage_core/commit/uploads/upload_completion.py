@@ -58,9 +58,9 @@ class Completions:
 
         Yields:
             Key, and None if the object is visible; otherwise why it is permanently lost: its key has no
-            object of this upload, *and* the upload is gone, or the store repeatedly and definitely refuses to
-            complete it, or there is a folder with the key's name and the store repeatedly fails to complete
-            it.
+            object of this upload, or the store refuses to read such a key, *and* the upload is gone, or the
+            store repeatedly and definitely refuses to complete it, or there is a folder with the key's name
+            and the store repeatedly fails to complete it.
 
         Raises:
             OutcomeUnknownError: A result is still unknown after several tries.
@@ -145,9 +145,9 @@ def _is_completed(store: Store, pending: PendingUpload, error: LockgateError, *,
         definite = isinstance(error, NotAppliedError) and not isinstance(error, StoreUnavailableError)
         # Before `holds`: an upload that another process completes between the two is then held.
         may_be_completed = not last or not (
-            definite or not is_open(store, pending) or _is_folder(store, pending.key)
+            definite or not is_open(store, pending) or is_folder(store, pending.key)
         )
-        is_held = store.holds(pending)
+        is_held = _is_held(store, pending)
     except (OutcomeUnknownError, StoreUnavailableError):
         return None
     if is_held:
@@ -155,7 +155,26 @@ def _is_completed(store: Store, pending: PendingUpload, error: LockgateError, *,
     return None if may_be_completed else False
 
 
-def _is_folder(store: Store, key: str) -> bool:
+def _is_held(store: Store, pending: PendingUpload) -> bool:
+    """Return whether the object is visible; not if the store refuses to read such a key, like a long one."""
+    try:
+        return store.holds(pending)
+    except (StoreUnavailableError, *NOT_ABOUT_THE_FILE):
+        raise
+    except NotAppliedError:
+        try:
+            # The answer to a HEAD has no reason. That to a GET has: expired credentials are not the key's.
+            store.get(pending.key, length=1)
+        except ObjectNotFoundError:
+            return False
+        except (StoreUnavailableError, *NOT_ABOUT_THE_FILE):
+            raise
+        except NotAppliedError:
+            return False
+        raise
+
+
+def is_folder(store: Store, key: str) -> bool:
     """Return whether there are objects below a key: S3 servers that keep files answer 500 for it, always."""
     return any(store.pages(f"{key}/", page_size=1))
 

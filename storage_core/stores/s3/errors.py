@@ -78,7 +78,7 @@ _DENIED: Final = (
 _EXPIRED: Final = (AccessDeniedError, "{effect}; the credentials have expired: get new ones")
 _CLOCK: Final = (AccessDeniedError, "{effect}; set this machine's clock, which differs from that of S3")
 _ELSEWHERE: Final = (
-    InvalidInputError,
+    AccessDeniedError,
     "{effect}; the bucket is in another region: set LOCKGATE_S3_REGION to it",
 )
 _BUSY: Final = (StoreUnavailableError, ": another change was under way{effect}; try again")
@@ -114,6 +114,9 @@ _REFUSALS: Final[dict[str, tuple[type[LockgateError], str]]] = {
     "XAmzContentChecksumMismatch": _LATER,
 }
 """Error class and end of the message for a definite refusal, by code, else by status."""
+
+_OF_AN_UPLOAD: Final = ("AbortMultipartUpload", "CompleteMultipartUpload", "ListParts", "UploadPart")
+"""Operations whose 404 means that the upload is not open, whatever its code says is missing."""
 
 _CONCURRENT: Final = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})
 """Codes of a 409 that another request caused. Others, such as `ObjectParentIsFile`, are definite refusals."""
@@ -224,7 +227,8 @@ def _error_from_response(request: RequestInfo, error: ClientError) -> LockgateEr
     if status in {429, 503}:
         return _refusal(request, message, _LATER)
     other = (NotAppliedError, "{effect}; correct what it names, then try again")
-    return _refusal(request, message, _REFUSALS.get(code) or _REFUSALS.get(str(status)) or other)
+    by_status = "NoSuchUpload" if status == 404 and request.operation in _OF_AN_UPLOAD else str(status)
+    return _refusal(request, message, _REFUSALS.get(code) or _REFUSALS.get(by_status) or other)
 
 
 def _refusal(request: RequestInfo, message: str, refusal: tuple[type[LockgateError], str]) -> LockgateError:

@@ -24,7 +24,6 @@ from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
 from lockgate.storage_core.errors import (
     AccessDeniedError,
-    InvalidInputError,
     LockgateError,
     OutcomeUnknownError,
     StoreUnavailableError,
@@ -205,7 +204,7 @@ def test_an_anonymous_request_follows_its_bucket_only_to_another_place(
     server: RudeServer, open_at: Callable[..., Store]
 ) -> None:
     server.manners = [MOVED]
-    with pytest.raises(InvalidInputError, match="another region"):
+    with pytest.raises(AccessDeniedError, match="another region"):
         open_at(s3_anonymous=True).get("k")
     assert len(server.seen) == 1
 

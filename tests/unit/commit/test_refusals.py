@@ -1,0 +1,168 @@
+"""Definite refusals of the store: each has an end, and none blocks the jobs that come after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockgate.storage_core.commit.destination import log
+from lockgate.storage_core.commit.job import Job
+from lockgate.storage_core.commit.records.layout import CHECKPOINT_HINT, SUCCESS
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.recovery.recover import recover_job
+from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
+from lockgate.storage_core.errors import (
+    AccessDeniedError,
+    JobFailedError,
+    LockgateError,
+    NotAppliedError,
+    OutcomeUnknownError,
+    TurnBusyError,
+    UnsupportedStoreError,
+)
+from lockgate.storage_core.stores import PendingUpload
+from lockgate.storage_core.stores.local.store import LocalStore
+from tests.support.cli import Run
+from tests.support.commit.destination import World, plain, write
+
+FILES = {"a.csv": b"1", "long.csv": b"2"}
+TOO_LONG = NotAppliedError("S3 answered KeyTooLong")
+DENIED = AccessDeniedError("S3 answered AccessDenied")
+OF_A_FILE = ("complete_upload", "holds", "get", "upload_bytes", "abort_upload", "head")
+
+
+@contextmanager
+def refused(name: str, error: LockgateError, *calls: str) -> Iterator[None]:
+    """Let the store refuse calls for the file of this name, whatever its short id."""
+
+    def refusing(call: str) -> Any:
+        real = getattr(LocalStore, call)
+
+        def refuse(store: LocalStore, first: str | PendingUpload, *rest: Any, **options: Any) -> Any:
+            if plain(first if isinstance(first, str) else first.key) == name:
+                raise error
+            return real(store, first, *rest, **options)
+
+        return refuse
+
+    with pytest.MonkeyPatch.context() as patched:
+        for call in calls:
+            patched.setattr(LocalStore, call, refusing(call))
+        yield
+
+
+def written(world: World, name: str = "sales") -> Job:
+    job = world.open_job(name)
+    write(job, "t", FILES)
+    return job
+
+
+def commits(world: World, name: str) -> bool:
+    world.run(name, {f"{name}.csv": b"3"})
+    return f"{name}.csv" in world.visible()
+
+
+def test_a_file_whose_key_the_store_refuses_for_good_reverts_its_job_and_others_commit(world: World) -> None:
+    job = written(world)
+    with refused("long.csv", TOO_LONG, *OF_A_FILE):
+        with pytest.raises(JobFailedError, match=r"reverted: 1 pending files were lost.*KeyTooLong"):
+            job.commit()
+        assert job.phase() is JobPhase.FAILED
+        assert world.visible() == {}
+        assert commits(world, "other")
+    sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
+    assert world.open_uploads() == []
+
+
+def test_a_read_back_that_only_the_credentials_refuse_loses_no_file(world: World) -> None:
+    job = written(world)
+    with (
+        refused("long.csv", OutcomeUnknownError("no answer"), "complete_upload"),
+        refused("long.csv", NotAppliedError("S3 answered 400"), "holds"),
+        refused("long.csv", AccessDeniedError("S3 answered ExpiredToken"), "get"),
+        pytest.raises(AccessDeniedError, match="ExpiredToken"),
+    ):
+        job.commit()
+    assert job.phase() is JobPhase.DECIDED
+    world.recover()
+    assert world.visible() == FILES
+
+
+@pytest.mark.parametrize(
+    "error", [DENIED, UnsupportedStoreError("no hard links"), OutcomeUnknownError("500")]
+)
+def test_a_job_that_the_store_never_lets_complete_is_reverted_by_hand_and_others_commit(
+    world: World, run: Run, error: LockgateError
+) -> None:
+    job = written(world)
+    with refused("long.csv", error, "complete_upload"):
+        with pytest.raises(type(error), match=r"lockgate jobs abort --revert \S+ sales-g1"):
+            job.commit()
+        with pytest.raises(TurnBusyError, match=r"lockgate jobs abort --revert \S+ sales-g1"):
+            world.run("other", {"b.csv": b"3"})
+        assert run("jobs", "abort", world.url, job.job_id).exit_code == 8
+        assert run("jobs", "abort", "--revert", world.url, job.job_id).exit_code == 0
+        assert job.phase() is JobPhase.FAILED
+        assert world.visible() == {}
+        assert commits(world, "later")
+    assert [key for key in world.open_uploads() if plain(key) in FILES] == []
+
+
+def test_a_published_job_is_not_reverted_by_hand(world: World, run: Run) -> None:
+    job = world.run("sales", FILES)
+    found = run("jobs", "abort", "--revert", world.url, job.job_id)
+    assert found.exit_code == 8
+    assert world.visible() == FILES
+
+
+@pytest.mark.parametrize("error", [None, OutcomeUnknownError("S3 answered 500")])
+def test_a_folder_named_as_the_success_file_does_not_keep_a_published_job_from_its_end(
+    world: World, error: LockgateError | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    in_the_way = Path(world.url) / SUCCESS / "part-0"
+    in_the_way.parent.mkdir(parents=True)
+    in_the_way.write_bytes(b"theirs")
+    with refused(SUCCESS if error else "nothing", error or TOO_LONG, "create", "put"):
+        job = world.run("sales", FILES)
+    assert job.phase() is JobPhase.COMMITTED
+    assert f"job sales-g1 is published without {SUCCESS}" in caplog.text
+    ended, _ = job._folder.ended()
+    assert ended is not None
+    assert ended.reason.startswith(f"published without {SUCCESS}: ")
+    assert commits(world, "other")
+
+
+def test_a_success_file_of_which_nothing_is_known_keeps_the_job_for_recovery(world: World) -> None:
+    with refused(SUCCESS, OutcomeUnknownError("no answer"), "create"), pytest.raises(OutcomeUnknownError):
+        written(world).commit()
+    [recovered] = world.recover()
+    assert (recovered.ended, recovered.receipt is not None) == (JobPhase.COMMITTED, True)
+    assert world.store.head(SUCCESS)
+
+
+def test_a_checkpoint_that_cannot_be_written_does_not_keep_a_published_job_from_its_end(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(log, "CHECKPOINT_TURNS", 1)
+    with refused(CHECKPOINT_HINT, DENIED, "put"):
+        job = world.run("sales", FILES)
+    assert job.phase() is JobPhase.COMMITTED
+    assert "has no checkpoint of turn 1" in caplog.text
+
+
+def test_an_upload_that_the_store_does_not_abort_keeps_the_sweep_from_no_other(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = written(world)
+    with refused("a.csv", TOO_LONG, "abort_upload"), refused("long.csv", TOO_LONG, "abort_upload"):
+        job.abort()
+    with refused("a.csv", TOO_LONG, "abort_upload"):
+        sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
+    assert [plain(key) for key in world.open_uploads()] == ["a.csv"]
+    assert "an open upload stays: S3 answered KeyTooLong" in caplog.text
+    recover_job(world.url, job.job_id, settings=world.settings, clock=world.clock)
+    assert world.open_uploads() == []
