@@ -14,6 +14,9 @@ def get_provider_info() -> dict[str, Any]:
         "name": "Lockgate",
         "description": installed["Summary"],
         "versions": [installed["Version"]],
+        "task-decorators": [
+            {"name": "lockgate", "class-name": "lockgate.operators.dag_run.task_decorator.lockgate_task"}
+        ],
         "notifications": ["lockgate.operators.notifier.JobNotifier"],
         "connection-types": [
             {

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from lockgate.operators.announce import JobAnnounceOperator
     from lockgate.operators.audit import AuditOperator
     from lockgate.operators.blobs import BlobSweepOperator, BlobUploadOperator
+    from lockgate.operators.connections import lockgate_connection
     from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
     from lockgate.operators.journal import JournalCheckpointOperator
     from lockgate.operators.leases import LeaseRecoveryOperator, VolumeVerifyOperator
@@ -40,6 +41,7 @@ __all__ = [
     "TaskCommitOperator",
     "UploadSweepOperator",
     "VolumeVerifyOperator",
+    "lockgate_connection",
 ]
 
 _MODULES: Final = {
@@ -60,6 +62,7 @@ _MODULES: Final = {
     "TaskCommitOperator": "tasks",
     "UploadSweepOperator": "uploads",
     "VolumeVerifyOperator": "leases",
+    "lockgate_connection": "connections",
 }
 
 

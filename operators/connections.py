@@ -159,20 +159,30 @@ _CHECKS: Final[dict[str, Callable[[str], str]]] = {
 
 
 @contextmanager
-def connections(aws_conn_id: str | None = None, lockgate_conn_id: str | None = None) -> Iterator[None]:
-    """Make `load_settings` return the settings of these connections, in this context until the block ends.
+def lockgate_connection(
+    lockgate_conn_id: str | None = None, *, aws_conn_id: str | None = None
+) -> Iterator[None]:
+    """Give all calls of Lockgate in the block the settings of connections; for a task that is no operator.
+
+    `load_settings` returns these settings in this context until the block ends. Then the event logs of jobs
+    are closed, because Airflow ends a task's process without Python's exit handlers.
 
     Args:
-        aws_conn_id: As for `LockgateOperator`.
-        lockgate_conn_id: As for `LockgateOperator`.
+        lockgate_conn_id: As for the operators.
+        aws_conn_id: As for the operators.
 
     Raises:
         AirflowNotFoundException: A connection that was named does not exist.
         InvalidInputError: A connection has another type or does not fit.
     """
+    from lockgate.storage_core.commit.job_events import end_logs
+
     settings = connected_settings(aws_conn_id or None, lockgate_conn_id or None)
     with settings_in_effect(settings):
-        yield
+        try:
+            yield
+        finally:
+            end_logs()
 
 
 def child_settings(needs: Collection[Part] = ALL) -> Settings | None:
@@ -204,7 +214,7 @@ def child_settings(needs: Collection[Part] = ALL) -> Settings | None:
 
 
 def connected_settings(aws_conn_id: str | None, lockgate_conn_id: str | None) -> Settings | None:
-    """Return the settings of connections; None if there are none; see `connections`."""
+    """Return the settings of connections; None if there are none; see `lockgate_connection`."""
     hook, urls = LockgateHook(lockgate_conn_id or DEFAULT), {}
     try:
         urls = hook.urls()
@@ -216,6 +226,20 @@ def connected_settings(aws_conn_id: str | None, lockgate_conn_id: str | None) ->
         return None
     settings = load_settings(**urls)
     return settings if aws_conn_id is None else _with_aws(settings, aws_conn_id)
+
+
+def connections_as_text() -> tuple[str, ...]:
+    """Return what the default connections hold, with their secrets, to see that one has changed.
+
+    Raises:
+        InvalidInputError: `lockgate_default` has another type.
+    """
+    hook = LockgateHook()
+    try:
+        found = (hook.connection.get_uri(),)
+        return (*found, BaseHook.get_connection(hook.aws_conn_id).get_uri()) if hook.aws_conn_id else found
+    except AirflowNotFoundException:  # `connected_settings` says so if one was named
+        return ()
 
 
 def _with_aws(settings: Settings, conn_id: str) -> Settings:

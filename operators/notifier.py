@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk import BaseNotifier
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from lockgate.operators.connections import connections
+from lockgate.operators.connections import lockgate_connection
 from lockgate.operators.dag_run.job_handle import check_handle
 from lockgate.operators.dag_run.operator import CONNECTIONS
 from lockgate.storage_core.commit.recovery.recover import recover_job
@@ -52,7 +52,7 @@ def describe(context: Context) -> str:
         return f"{failed}\nIt has no job yet."
     address = f"{handle['destination']} {handle['job_id']}"
     try:
-        with connections(*(getattr(task, name, None) for name in CONNECTIONS)):
+        with lockgate_connection(**{name: getattr(task, name, None) for name in CONNECTIONS}):
             found = recover_job(
                 handle["destination"], handle["job_id"], dry_run=True, settings=load_settings()
             )

@@ -24,6 +24,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         "BlobUploadOperator",
     ),
     "Sensors": ("JobSensor", "ManifestSensor"),
+    "Your own functions": ("lockgate_connection",),
     "Notifier": ("JobNotifier",),
     "Maintenance": (
         "JobRecoveryOperator",
@@ -56,9 +57,10 @@ HEAD: Final = """\
 `from lockgate.operators import JobCommitOperator`. How they work together is in [Airflow](../guides/airflow.md#in-your-own-dags).
 
 Every argument may be a Jinja template or the output of another task, except `deferrable` and `restricted`. Sensors also take
-`poke_interval`, `timeout`, `mode` and `soft_fail`, and all operators take Airflow's own arguments.
+`poke_interval`, `timeout`, `mode` and `soft_fail`, and all operators take Airflow's own arguments. `@task.lockgate` takes those of Airflow's
+`@task` and those of all operators: [connections](../guides/airflow.md#connections).
 """  # noqa: E501 - as long as the lines of the other pages
-SECTION: Final = re.compile(r"^(Args|Returns):\n", re.MULTILINE)
+SECTION: Final = re.compile(r"^(Args|Returns|Raises):\n", re.MULTILINE)
 ARGUMENT: Final = re.compile(r"^(\w+): ", re.MULTILINE)
 
 
@@ -84,7 +86,7 @@ def page() -> str:
 def _entry(cls: Any, base: Any) -> str:
     sections = _sections(cls)
     paragraphs = sections["Text"].split("\n\n")
-    if issubclass(cls, base):
+    if isinstance(cls, type) and issubclass(cls, base):
         if "Returns" not in sections:
             raise ValueError(f"{cls.__name__}: its docstring has no section `Returns:`")
         paragraphs.append(f"**Returns:** {sections['Returns']}")
@@ -109,7 +111,7 @@ def _literal(default: object) -> str:
 
 
 def _parameters(cls: Any) -> dict[str, inspect.Parameter]:
-    found = inspect.signature(cls.__init__).parameters
+    found = inspect.signature(cls.__init__ if isinstance(cls, type) else cls).parameters
     return {name: parameter for name, parameter in found.items() if name not in {"self", "kwargs"}}
 
 

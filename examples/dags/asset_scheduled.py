@@ -7,7 +7,7 @@ from airflow.sdk import DAG, AssetAlias, task
 ORDERS = AssetAlias("lockgate_orders")
 
 
-@task(inlets=[ORDERS])
+@task.lockgate(inlets=[ORDERS])  # like @task, with Airflow's connections
 def read(inlet_events=None):
     """Return the size of the newest version; the event's `extra` is the receipt of its job."""
     from lockgate import read_manifest

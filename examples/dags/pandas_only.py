@@ -7,15 +7,12 @@ from airflow.sdk import DAG, AssetAlias, Param, task
 from lockgate.operators import AuditOperator, JobAbortOperator, JobCommitOperator, JobSetupOperator
 
 
-@task
-def write(handle, ti=None):
+@task.lockgate  # like @task, with Airflow's connections; `job` is given a handle and gets the job
+def write(job, ti=None):
     """Write one file; replace the frame by your own, or by what dbt exports."""
     import pandas as pd
 
-    from lockgate import attach_job
-
     frame = pd.DataFrame({"order_id": [1, 2, 3], "total": [9.5, 3.0, 12.25]})
-    job = attach_job(handle["destination"], handle["job_id"], job_attempt=handle["job_attempt"])
     with (
         job.attempt("orders", try_number=ti.try_number) as attempt,
         attempt.open("orders.parquet") as file,

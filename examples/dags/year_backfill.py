@@ -9,28 +9,23 @@ from lockgate.operators import AuditOperator, JobAbortOperator, JobCommitOperato
 DESTINATION = "s3://lake/daily-totals"
 
 
-@task
-def months(handle, year):
+@task.lockgate  # like @task, with Airflow's connections; `job` is given a handle and gets the job
+def months(job, year):
     """Freeze the list of tasks, without which a commit would not miss a month, and return the months."""
-    from lockgate import attach_job
     from lockgate.storage_core.commit.records.expected_tasks import ExpectedTask
 
     names = [f"{year}-{month:02d}" for month in range(1, 13)]
-    job = attach_job(handle["destination"], handle["job_id"], job_attempt=handle["job_attempt"])
     job.expect([ExpectedTask(task_id=name) for name in names])
     return names
 
 
-@task(retries=3, max_active_tis_per_dagrun=4)
-def write_month(handle, month, ti=None):
+@task.lockgate(retries=3, max_active_tis_per_dagrun=4)
+def write_month(job, month, ti=None):
     """Write one month as a Parquet file; a retry takes the place of the try before it."""
     import pandas as pd
 
-    from lockgate import attach_job
-
     days = pd.period_range(month, periods=1, freq="M")[0]
     totals = pd.DataFrame({"day": pd.date_range(days.start_time, periods=days.days_in_month), "total": 0.0})
-    job = attach_job(handle["destination"], handle["job_id"], job_attempt=handle["job_attempt"])
     with (
         job.attempt(month, try_number=ti.try_number) as attempt,
         attempt.open(f"month={month}/totals.parquet") as file,
@@ -58,7 +53,7 @@ with DAG(
         audit=True,
     )
     listed = months(setup.output, dag.param("year"))
-    written = write_month.partial(handle=setup.output).expand(month=listed)
+    written = write_month.partial(job=setup.output).expand(month=listed)
     audit = AuditOperator(
         task_id="audit",
         job=setup.output,

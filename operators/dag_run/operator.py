@@ -89,9 +89,13 @@ class LockgateOperator(BaseOperator):
             from lockgate.operators.trigger_rights import allow_lists, check_parameters
 
             with fail_without_retry():
-                check_parameters(allow_lists(), {name: getattr(self, name) for name in self.template_fields})
+                check_parameters(allow_lists(), self.form_values())
         self.push_links(context)
         super().pre_execute(context)
+
+    def form_values(self) -> dict[str, Any]:
+        """Return the rendered parameters that a restricted task checks, by name."""
+        return {name: getattr(self, name) for name in self.template_fields}
 
     def push_links(self, context: Any) -> None:
         """Store the addresses of this task's buttons, which Airflow does only when a task ends."""
@@ -159,19 +163,14 @@ def task_entry(execute: Callable[Concatenate[Operator, P], R]) -> Callable[Conca
 
     While it runs, `load_settings` returns the settings of the operator's connections, which are in no
     environment, XCom value, record or message. An error that a retry cannot change fails the task at once.
-    At the end the event logs of jobs are closed, because Airflow ends a task's process without Python's exit
-    handlers.
     """
 
     @wraps(execute)
     def entered(self: Operator, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        from lockgate.operators.connections import connections
-        from lockgate.storage_core.commit.job_events import end_logs
+        from lockgate.operators.connections import lockgate_connection
 
-        with fail_without_retry(), connections(self.aws_conn_id, self.lockgate_conn_id):
-            try:
-                return execute(self, *args, **kwargs)
-            finally:
-                end_logs()
+        connection = lockgate_connection(self.lockgate_conn_id, aws_conn_id=self.aws_conn_id)
+        with fail_without_retry(), connection:
+            return execute(self, *args, **kwargs)
 
     return entered

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.staticfiles import StaticFiles
 
 from lockgate.plugins.airflow.actions import DAGS, DagRuns
+from lockgate.plugins.airflow.default_connection import DefaultConnection
 from lockgate.plugins.web.access import ActionName, Host, Run
 from lockgate.plugins.web.application import web_app
 
@@ -50,6 +51,8 @@ def airflow_host() -> Host:
         run_href=run_href,
         run_users=run_users,
         theme="airflow",
+        settings=DefaultConnection(),
+        settings_from="the connection lockgate_default, or LOCKGATE_JOURNAL_URL of the API server",
         own_origin=_own_origin,
     )
 

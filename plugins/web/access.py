@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 from pydantic import Field
 
 from lockgate.plugins.web.answers import Model
+from lockgate.storage_core.settings import Settings
 
 ActionName = Literal["recover", "abort", "sweep-uploads", "sweep-blobs", "leave-safe-mode"]
 
@@ -74,6 +75,8 @@ class Host:
         run_users: Users who triggered DAG runs, given by DAG and run id; others are left out.
         theme: `airflow`: light and dark follow Airflow's switch; `browser`: they follow the browser.
         destinations: Destinations that may be read beside those in the journal.
+        settings: Settings of now, and another object once they have changed; None: those of the environment.
+        settings_from: Where they are from, for a person who sees an empty journal and expects a full one.
         own_origin: Origin of the host's configured address, `https://airflow.example`; empty if there is
             none. Behind a proxy, a browser sends this one, and the `Host` header may be an inner name.
     """
@@ -87,6 +90,8 @@ class Host:
     run_users: Callable[[Collection[Run]], Mapping[Run, str]] = lambda _: {}
     theme: str = "browser"
     destinations: tuple[str, ...] = ()
+    settings: Callable[[], Settings] | None = None
+    settings_from: str = "LOCKGATE_JOURNAL_URL, or LOCKGATE_HOME, of this server"
     own_origin: Callable[[], str] = str
 
 

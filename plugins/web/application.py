@@ -45,7 +45,7 @@ def web_app(host: Host, reads: Reads | None = None) -> FastAPI:
 
     Args:
         host: The program that serves it.
-        reads: Reads of the journal and of stores; by default with the settings of the environment.
+        reads: Reads of the journal and of stores; by default with the settings of the host.
     """
     app = FastAPI(
         title="Lockgate",
@@ -57,7 +57,7 @@ def web_app(host: Host, reads: Reads | None = None) -> FastAPI:
         middleware=[Middleware(AnswerMiddleware)],
     )
     app.state.host = host
-    app.state.reads = reads or Reads(destinations=host.destinations)
+    app.state.reads = reads or Reads(host.settings, destinations=host.destinations)
     answer_problems(app)
 
     @app.get("/api/v1/openapi.json", include_in_schema=False)

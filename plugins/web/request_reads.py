@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextvars import copy_context
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Annotated, Final, TypeVar
 
 from fastapi import Depends, Header, Query, Request
@@ -48,14 +48,15 @@ class Reads:
     """Reads of one application. Threads share it.
 
     Args:
-        settings: Settings; None to read them from the environment at the first request.
+        settings: Settings, or a function that returns them, another object once they have changed; None to
+            read them from the environment at the first request.
         destinations: Destinations that may be read beside those in the journal.
         clock: Replaces the machine's and the database's clock, for tests.
     """
 
     def __init__(
         self,
-        settings: Settings | None = None,
+        settings: Settings | Callable[[], Settings] | None = None,
         *,
         destinations: Iterable[str] = (),
         clock: Clock | None = None,
@@ -83,6 +84,11 @@ class Reads:
     def destinations(self) -> tuple[str, ...]:
         """Canonical URLs of the destinations that may be read beside those in the journal."""
         return self._shared.destinations
+
+    @property
+    def journal_name(self) -> str:
+        """URL of the journal, without a password; empty if there is none."""
+        return self.client.journal.url if self.has_journal else ""
 
     @property
     def has_journal(self) -> bool:
@@ -195,18 +201,29 @@ class Reads:
 class _Shared:
     """What all requests of an application share."""
 
-    def __init__(self, settings: Settings | None, destinations: tuple[str, ...], clock: Clock | None) -> None:
+    def __init__(
+        self,
+        settings: Settings | Callable[[], Settings] | None,
+        destinations: tuple[str, ...],
+        clock: Clock | None,
+    ) -> None:
         self.clock = clock
         self.slots = threading.BoundedSemaphore(AT_ONCE)
-        self._settings = settings
+        self._read_settings = settings if callable(settings) else cache(lambda: settings or load_settings())
+        self._settings: Settings | None = None
         self._destinations = destinations
         self._lock = threading.Lock()
         self._client: Client | None = None
         self._slots: dict[str, threading.BoundedSemaphore] = {}
 
-    @cached_property
+    @property
     def settings(self) -> Settings:
-        return self._settings or load_settings()
+        found = self._read_settings()
+        with self._lock:
+            if found is not self._settings:
+                # Requests that are under way keep the client that they have, so it is not closed.
+                self._settings, self._client = found, None
+        return found
 
     @cached_property
     def destinations(self) -> tuple[str, ...]:
@@ -215,9 +232,10 @@ class _Shared:
         )
 
     def client(self) -> Client:
+        settings = self.settings
         with self._lock:
             if self._client is None:
-                self._client = configured_reads(self.settings, clock=self.clock)
+                self._client = configured_reads(settings, clock=self.clock)
             if self._client is None:
                 raise InvalidInputError(
                     "LOCKGATE_JOURNAL_URL=none: without a journal there is no index of all jobs; nothing was "

@@ -50,28 +50,34 @@ function useCounts() {
   return state;
 }
 
-const title = (needing) =>
-  needing === 0 ? "No job needs you" : `${needing >= 100 ? "100 or more" : needing} ${needing === 1 ? "job needs" : "jobs need"} you`;
+const title = ({ needs_you: needing, empty_why: empty }) => {
+  if (empty) return "no job is known";
+  return needing === 0 ? "No job needs you" : `${needing >= 100 ? "100 or more" : needing} ${needing === 1 ? "job needs" : "jobs need"} you`;
+};
 
 function LockgateCard() {
   const { found, error } = useCounts();
   if (found === null && error === null) return null;
   const rows = found?.first.filter((job) => job.needs === "you").slice(0, SHOWN) ?? [];
   const needing = found?.needs_you ?? 0;
+  // A job that needs a person is shown as Airflow shows its failed DAGs, and above them; an empty journal is no all-clear.
+  const tone = needing ? { colorPalette: "red", variant: "solid", size: "lg" } : { colorPalette: found?.empty_why ? "gray" : "green" };
+  const border = needing ? { borderWidth: 2, borderColor: "red.solid", order: 0 } : { borderWidth: 1, order: 3 };
   return h(
     Box,
-    { as: "section", "aria-label": "Lockgate", borderWidth: 1, borderRadius: 8, p: 3, order: 3, "data-testid": "lockgate-card" },
+    { as: "section", "aria-label": "Lockgate", borderRadius: 8, p: 3, ...border, "data-testid": "lockgate-card" },
     h(
       HStack,
       { gap: 3 },
-      found !== null && h(Badge, { colorPalette: needing ? "orange" : "green", "aria-hidden": true }, needing),
+      found !== null && h(Badge, { ...tone, "aria-hidden": true }, found.empty_why ? "–" : needing),
       h(
         Link,
         { href: framed(needing ? "jobs?needs=you" : "jobs"), color: "fg.info", fontWeight: "bold" },
-        found === null ? "Lockgate" : `Lockgate: ${title(needing)}`,
+        found === null ? "Lockgate" : `Lockgate: ${title(found)}`,
       ),
-      found !== null && h(Text, { color: "fg.muted", fontSize: "sm" }, `${found.unended} not ended`),
+      found !== null && !found.empty_why && h(Text, { color: "fg.muted", fontSize: "sm" }, `${found.unended} not ended`),
     ),
+    found?.empty_why && h(Text, { color: "fg.muted", fontSize: "sm" }, found.empty_why),
     error !== null && h(Text, { role: "status", color: "fg.muted", fontSize: "sm" }, `The newest numbers are not known: ${error}`),
     ...rows.map((job) =>
       h(

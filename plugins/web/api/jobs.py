@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 from fastapi import APIRouter, Depends, Query
 from pydantic import BeforeValidator
 
-from lockgate.plugins.web.access import Host
+from lockgate.plugins.web.access import Host, HostOfRequest
 from lockgate.plugins.web.answers import DEFAULT_LIMIT, After, Limit, Model, Page, cursor, key_after, page_of
 from lockgate.plugins.web.request_reads import ReadsOfRequest
 from lockgate.storage_core.commit.registry import job_lists, queries
@@ -42,6 +42,11 @@ NO_JOURNAL: Final = (
     "This server has no journal (LOCKGATE_JOURNAL_URL=none), so there is no index of jobs: open a job by its "
     "destination and id; `lockgate jobs list DESTINATION` lists the jobs of a destination."
 )
+
+NO_JOBS: Final = (
+    "Journal {journal} has no job. If jobs have run, they have another journal: name it in {settings_from}."
+)
+"""No all-clear: a server that reads another journal than the tasks would see none of their jobs."""
 
 _ENDED: Final[frozenset[Phase]] = frozenset({"committed", "failed"})
 _ALL: Final = queries.UNENDED | _ENDED
@@ -104,10 +109,14 @@ class JobCounts(Model):
     Attributes:
         needs_you: At most 100.
         unended: At most 1,000.
+        journal: URL of the journal that was read, without a password; empty if this server has none.
+        empty_why: If no job is known: which journal was read, and where to name another; else empty.
     """
 
     needs_you: int
     unended: int
+    journal: str
+    empty_why: str
     first: tuple[JobRow, ...]
 
 
@@ -211,19 +220,22 @@ def job_page(
 
 
 @router.get("/jobs/counts")
-def job_counts(reads: ReadsOfRequest) -> JobCounts:
+def job_counts(reads: ReadsOfRequest, host: HostOfRequest) -> JobCounts:
     """Return how many jobs need a person, and how many have not ended, each up to a limit.
 
     Raises:
         JournalUnavailableError: The journal cannot be reached.
     """
     if not reads.has_journal:
-        return JobCounts(needs_you=0, unended=0, first=())
+        return JobCounts(needs_you=0, unended=0, journal="", empty_why=NO_JOURNAL, first=())
     found = job_page(reads, JobFilter(needs="you"), None, COUNTED_NEEDS).items
     unended = reads.journal(
         lambda reading: job_lists.count_unended(reading, queries.UNENDED, COUNTED_UNENDED)
     )
-    return JobCounts(needs_you=len(found), unended=unended, first=found[:5])
+    journal, why = reads.journal_name, ""
+    if not found and not unended and not job_page(reads, JobFilter(), None, 1).items:
+        why = NO_JOBS.format(journal=journal, settings_from=host.settings_from)
+    return JobCounts(needs_you=len(found), unended=unended, journal=journal, empty_why=why, first=found[:5])
 
 
 Name = Annotated[str, Query(max_length=250)]

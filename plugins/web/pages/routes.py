@@ -96,13 +96,18 @@ def _job_pages(router: APIRouter, pages: Pages) -> None:
         return RedirectResponse(f"{request.scope.get('root_path', '')}/jobs", 303)
 
     @router.get("/jobs")
-    async def jobs(
-        request: Request, parts: PartsOfRequest, reads: ReadsOfRequest, filters: Filters, after: After = None
+    async def jobs(  # noqa: PLR0917 - the last ones are query parameters
+        request: Request,
+        parts: PartsOfRequest,
+        reads: ReadsOfRequest,
+        host: HostOfRequest,
+        filters: Filters,
+        after: After = None,
     ) -> Response:
         is_filtered = filters != JobFilter()
         page, counts, charts = await gather(
             parts.page(partial(job_page, reads, filters, after)),
-            parts.part(partial(job_counts, reads)),
+            parts.part(partial(job_counts, reads, host)),
             parts.all(*([] if is_filtered or after else _charts(reads, "commit-time", "rows", "bytes"))),
         )
         values = {"page": page, "counts": counts, "charts": charts, "filtered": is_filtered, "sorts": _SORTS}

@@ -14,7 +14,7 @@ from celery.signals import before_task_publish
 
 from lockgate.operators.connections import (
     child_settings,
-    connections,
+    lockgate_connection,
 )
 from lockgate.operators.dag_run.job_handle import attach
 from lockgate.operators.dag_run.operator import CONNECTIONS
@@ -57,7 +57,11 @@ def connect_server(patch: pytest.MonkeyPatch, conn_id: str, **extra: Any) -> str
 
 
 def write(handle: Any, conn_id: str) -> None:
-    with connections(conn_id), attach(handle).attempt("t") as attempt, attempt.open("a.txt") as file:
+    with (
+        lockgate_connection(aws_conn_id=conn_id),
+        attach(handle).attempt("t") as attempt,
+        attempt.open("a.txt") as file,
+    ):
         file.write(b"data")
 
 
@@ -77,7 +81,7 @@ def test_a_whole_job_runs_with_the_credentials_and_the_endpoint_of_a_connection(
 
     assert (receipt["files"], phase, list(swept)) == (1, "committed", [destination])
     assert "failed" not in recovered
-    with connections("lake"):
+    with lockgate_connection(aws_conn_id="lake"):
         [key] = read_manifest(destination).files
         assert open_store(destination).get(key) == b"data"
     assert dict(os.environ) == before
@@ -133,7 +137,7 @@ def test_a_connection_may_assume_a_role_whose_credentials_refresh_themselves(
 
         handle, _ = run(JobSetupOperator, destination="s3://role-lake/sales", aws_conn_id="lake")
 
-        with connections("lake"):
+        with lockgate_connection(aws_conn_id="lake"):
             settings = load_settings()
             assert settings.s3_region == "eu-west-1"
             source = settings.s3_credentials
@@ -160,7 +164,7 @@ def test_no_secret_is_in_xcom_records_messages_or_logs(
     def keep(**message: Any) -> None:
         published.append((message["body"], message["headers"], message["properties"]))
 
-    with connections("lake"):
+    with lockgate_connection(aws_conn_id="lake"):
         staged = StagedJob(tmp_path, load_settings(), files=1, destination=destination)
     handle = {"destination": destination, "job_id": staged.ids[1], "job_attempt": staged.ids[2]}
     # The worker has the credentials of its own environment: this process's, in this test.
@@ -179,7 +183,7 @@ def test_no_secret_is_in_xcom_records_messages_or_logs(
     receipt, commit = run(JobCommitOperator, job=handle, aws_conn_id="lake")
 
     assert published
-    with connections("lake"):
+    with lockgate_connection(aws_conn_id="lake"):
         store = open_store(destination)
         objects = [store.get(info.key) for page in store.pages() for info in page]
         shown = [load_settings()]
@@ -194,7 +198,7 @@ def test_the_spark_child_gets_credentials_through_its_pipe_and_does_not_show_the
 ) -> None:
     connect(monkeypatch, "lake", conn_type="aws", login="AKIDLAKE", password="s3cr3t-of-the-lake")
 
-    with connections("lake"):
+    with lockgate_connection(aws_conn_id="lake"):
         settings = child_settings()
     work = SparkWork(run="m:f", arguments={}, settings=settings)
 
@@ -217,7 +221,7 @@ def test_the_settings_of_the_spark_child_have_only_the_secrets_that_it_needs(
     monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "postgresql://u:s3cr3t-of-journal@h/d")
     monkeypatch.setenv("LOCKGATE_OBSERVER_URLS", '["postgresql://u:s3cr3t-of-observer@h/d"]')
 
-    with connections("lake"):
+    with lockgate_connection(aws_conn_id="lake"):
         work = SparkWork(run="m:f", arguments={}, settings=child_settings(needs))
 
     assert set(re.findall(r"s3cr3t-of-(\w+)", pickled(work).decode(errors="replace"))) == gets

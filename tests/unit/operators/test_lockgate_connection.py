@@ -17,7 +17,7 @@ from celery.backends.base import BaseKeyValueStoreBackend
 
 from lockgate.operators.connections import (
     LockgateHook,
-    connections,
+    lockgate_connection,
     with_password,
 )
 from lockgate.operators.jobs import JobSetupOperator
@@ -66,7 +66,7 @@ def test_what_a_connection_leaves_empty_is_taken_from_the_environment(
         extra={"journal_url": "postgresql://jobs@db/lockgate", "broker_url": ""},
     )
 
-    with connections(lockgate_conn_id="jobs"):
+    with lockgate_connection(lockgate_conn_id="jobs"):
         settings = load_settings()
 
     assert journal_url(settings) == "postgresql://jobs:p%40ss%2Fword@db/lockgate"
@@ -84,7 +84,7 @@ def test_the_broker_of_a_connection_is_used_within_its_task_only(monkeypatch: py
             extra={"broker_url": "redis://broker.invalid:6390", "broker_password": "hush"},
         )
 
-        with connections(lockgate_conn_id="jobs"):
+        with lockgate_connection(lockgate_conn_id="jobs"):
             app.use_broker()
             inside = app.connection_for_write().as_uri(include_password=True), app.conf.result_backend
         app.use_broker()

@@ -25,7 +25,7 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.settings import load_settings
-from tests.unit.plugins.web.hostile_answers import ANSWERS, HOSTILE, SHOWN, answer, host, series
+from tests.unit.plugins.web.hostile_answers import ANSWERS, HOSTILE, SHOWN, answer, filled, host, series
 
 ALL = ("recover", "abort", "sweep-uploads", "sweep-blobs", "leave-safe-mode")
 PAGES = (
@@ -298,9 +298,9 @@ def test_an_empty_installation_says_what_will_appear(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing = dict.fromkeys(("job_page", "destination_rows", "run_page"), Page(items=()))
-    answer(monkeypatch, **nothing, job_counts=JobCounts(needs_you=0, unended=0, first=()))
+    answer(monkeypatch, **nothing, job_counts=filled(JobCounts, needs_you=0, empty_why="Nothing."))
 
-    assert "No jobs yet" in client.get("/jobs").text
+    assert "Nothing." in client.get("/jobs").text
     assert "No destinations yet" in client.get("/destinations").text
     assert "No Lockgate job was set up here yet" in client.get("/run?dag_id=a&run_id=b").text
 
