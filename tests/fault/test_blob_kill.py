@@ -40,8 +40,8 @@ def kept(tmp_path: Path) -> list[BlobInfo]:
 
 
 def is_checked(step: str, before: Sequence[str]) -> bool:
-    """Return whether to check this state: after new kinds of step and every fifteenth; in a soak always."""
-    return IS_SOAK or step not in before or len(before) % 15 == 0
+    """Return whether to check this state: after new kinds of step and every thirtieth; in a soak always."""
+    return IS_SOAK or step not in before or len(before) % 30 == 0
 
 
 def upload_and_submit(world: BlobWorld, confirm: Confirm) -> None:

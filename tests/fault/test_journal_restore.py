@@ -45,7 +45,7 @@ class Lost:
 
     @property
     def stride(self) -> int:
-        return rounds(7, 1) if self.server is None else rounds(17, 3)
+        return rounds(11, 1) if self.server is None else rounds(17, 3)
 
     def copy(self) -> JournalWorld:
         """Return a copy with an additional empty database."""

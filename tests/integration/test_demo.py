@@ -71,6 +71,7 @@ def test_the_demo_ends_with_its_table_and_leaves_nothing_running(tmp_path: Path)
     assert processes_of(home) == []
 
 
+@pytest.mark.demo
 def test_the_demo_stops_what_it_started_when_it_is_interrupted(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with demo(home) as process:

@@ -141,8 +141,8 @@ def log_lines(scene: FileScene, handler: Handler) -> bytes:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, soak_only(TimeoutError)])
 def test_an_interrupted_file_is_recovered_and_appended_to(tmp_path: Path, error: type[BaseException]) -> None:
-    """At each step of the disk, the journal and the pipeline; in `make test` at every second one."""
-    for at in count(1, rounds(2, 1)):
+    """At each step of the disk, the journal and the pipeline; in `make test` at every fifth one."""
+    for at in count(1, rounds(5, 1)):
         (root := tmp_path / str(at)).mkdir()
         with FileScene(root) as scene:
             scene.files.create(PATH).close()

@@ -119,7 +119,6 @@ def test_a_run_started_by_the_form_is_watched_from_writing_to_committed_without_
     admin: Page,
     airflow: Services,
     settings: Settings,
-    killed: tuple[str, str],  # begins meanwhile
     request: pytest.FixtureRequest,
 ) -> None:
     root = settings.home.parent
@@ -159,10 +158,6 @@ def test_a_run_started_by_the_form_is_watched_from_writing_to_committed_without_
     [turn] = airflow.lockgate("GET", f"destinations/log?{urlencode({'destination': destination})}")["items"]
     assert turn["origin"]["triggered_by"] == "ada"
 
-    # The task commits of the other run waited in the triggerer until there was a worker.
-    sure(lambda: airflow.state("job_files", killed[1], "tasks") == "success" or None, "it was not resumed")
-    assert "3 task commits sent as batch" in " ".join(airflow.log("job_files", killed[1], "tasks"))
-
 
 @pytest.mark.soak
 def test_a_killed_driver_needs_you_and_the_pressed_recovery_commits_and_announces(
@@ -170,6 +165,7 @@ def test_a_killed_driver_needs_you_and_the_pressed_recovery_commits_and_announce
 ) -> None:
     destination, run_id = killed
     assert airflow.ended_as("job_files", run_id) == "failed"
+    assert "3 task commits sent as batch" in " ".join(airflow.log("job_files", run_id, "tasks"))
     job = only_job(destination, settings)
     assert (job.phase, airflow.state("job_files", run_id, "commit")) == (JobPhase.DECIDED, "failed")
     task = f"dags/job_files/dagRuns/{quoted(run_id)}/taskInstances/commit"

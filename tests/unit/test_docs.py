@@ -156,5 +156,6 @@ def test_the_commands_in_the_pages_exist() -> None:
     pages = (page.read_text() for page in PAGES if page.name != "CHANGELOG.md")
     documented = {name for page in pages for name in command.findall(page)}
     assert len(documented) > 20
-    answers = {name: CliRunner().invoke(build(), [*name.split(), "--help"]) for name in sorted(documented)}
+    commands = build()
+    answers = {name: CliRunner().invoke(commands, [*name.split(), "--help"]) for name in sorted(documented)}
     assert [name for name, answer in answers.items() if answer.exit_code != 0] == []

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lockgate.storage_core.spark.data_source import read
 from lockgate.storage_core.spark.frame_write import write
 from lockgate.storage_core.spark.stage import stage
+from tests.support.soak import soak_only
 
 pytestmark = pytest.mark.integration
 
@@ -78,7 +79,7 @@ def setting(spark: SparkSession, **settings: str) -> Iterator[None]:
             spark.conf.set(name, value or "")
 
 
-@pytest.mark.parametrize(("zone", "ansi"), [("Europe/Berlin", "true"), ("+05:30", "false")])
+@pytest.mark.parametrize(("zone", "ansi"), [("Europe/Berlin", "true"), soak_only("+05:30", "false")])
 def test_folders_of_every_type_are_those_of_sparks_own_writer(
     spark: SparkSession, every_type: DataFrame, tmp_path: Path, zone: str, ansi: str
 ) -> None:
@@ -93,7 +94,7 @@ def test_folders_of_every_type_are_those_of_sparks_own_writer(
     assert len(folders(ours)) == len(TEXTS) + 3
 
 
-@pytest.mark.parametrize("given", ["DAY", "day"])
+@pytest.mark.parametrize("given", ["DAY", soak_only("day")])
 def test_a_partition_folder_has_the_case_that_the_user_gave(
     spark: SparkSession, destination: str, tmp_path: Path, given: str
 ) -> None:

@@ -184,20 +184,20 @@ def test_a_later_commit_publishes_exactly_the_attempts_that_spark_selected(
 
 
 def test_sorted_rows_make_one_file_per_task_and_partition(spark: SparkSession, destination: str) -> None:
-    many = spark.range(1500, numPartitions=1).selectExpr("id", "id % 300 AS day")
+    many = spark.range(250, numPartitions=1).selectExpr("id", "id % 50 AS day")
     receipt = write(many, destination, partition_by=["day"])
     assert receipt is not None
-    assert (receipt.files, receipt.rows) == (300, 1500)
+    assert (receipt.files, receipt.rows) == (50, 250)
 
 
 def test_unsorted_rows_of_many_partitions_arrive_once_each(spark: SparkSession, destination: str) -> None:
-    many = spark.range(3000, numPartitions=1).selectExpr("id", "id % 300 AS day")
+    many = spark.range(500, numPartitions=1).selectExpr("id", "id % 50 AS day")
     receipt = write(
-        many, destination, partition_by=["day"], sort_within_partitions=False, options={"maxOpenFiles": 250}
+        many, destination, partition_by=["day"], sort_within_partitions=False, options={"maxOpenFiles": 40}
     )
     assert receipt is not None
-    assert receipt.files >= 300
-    assert _ids(spark.read.parquet(destination)) == list(range(3000))
+    assert receipt.files >= 50
+    assert _ids(spark.read.parquet(destination)) == list(range(500))
 
 
 def test_file_options_are_applied_to_the_files(frame: DataFrame, destination: str, seen: Listing) -> None:

@@ -40,7 +40,7 @@ def examples(number: int) -> settings:
 
 def test_blobs_are_kept_and_deleted_as_in_the_model(tmp_path: Path) -> None:
     of = {"url": f"sqlite:///{tmp_path / 'journal.db'}", "path": tmp_path}
-    run_state_machine_as_test(type("Machine", (BlobsMachine,), of), settings=examples(20))
+    run_state_machine_as_test(type("Machine", (BlobsMachine,), of), settings=examples(10))
 
 
 @pytest.mark.requires("postgres")

@@ -22,13 +22,11 @@ FLOOR = {
 """States that the exploration must visit at least: a model that lost a step would visit fewer."""
 
 
-FIRST = ("a writer, another writer and a recovery", "append to a closed file")
+FIRST = "a writer, another writer and a recovery"
 """Explored in `make test`; the other worlds are left to `make soak`."""
 
 
-@pytest.mark.parametrize(
-    "name", [*FIRST, *(soak_only(name) for name in [*FULL, *LARGER] if name not in FIRST)]
-)
+@pytest.mark.parametrize("name", [FIRST, *(soak_only(name) for name in [*FULL, *LARGER] if name != FIRST)])
 def test_reseal_keeps_every_invariant_in_every_state(name: str, summarise: Summarise) -> None:
     found = explore({**FULL, **LARGER}[name])
     summarise(f"{name}: {found}")
