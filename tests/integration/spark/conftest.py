@@ -31,6 +31,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
                 "spark.sql.warehouse.dir": warehouse.as_uri(),
                 "spark.sql.shuffle.partitions": "2",
                 "spark.driver.memory": "1g",
+                # Compiling each query takes longer than these few rows; the demo and drivers of their own do.
+                "spark.sql.codegen.wholeStage": "false",
+                "spark.sql.codegen.factoryMode": "NO_CODEGEN",
                 **DAEMON,
             },
         )
