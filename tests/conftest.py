@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import logging
 import os
 import subprocess
@@ -131,6 +132,7 @@ def pytest_collection_finish() -> None:
             "collecting the tests started a broker: a test module has a Celery task by name, and pytest "
             "looks at every name; import the module of the task instead"
         )
+    gc.freeze()  # a full collection need not go through all modules and tests
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
