@@ -89,6 +89,12 @@ MUTANTS: Final = (
         f"{REPLACED}a_file_that_was_put_back_is_refused_and_not_changed",
     ),
     Mutant(
+        "number-epochs-by-one",
+        "two standbys promoted from one primary begin different epochs",
+        [Edit(f"{JOURNAL}/write/head.py", "last + 1 + secrets.randbelow(_AUTHORS)", "last + 1")],
+        f"{REPLACED}two_standbys_promoted_from_one_primary_issue_no_stamp_twice",
+    ),
+    Mutant(
         "go-on-with-a-copy",
         "a file that was put back from a copy begins a new epoch",
         [Edit(f"{JOURNAL}/write/restored_copy.py", "newest is not None and stamp < newest", "False")],
@@ -128,7 +134,7 @@ MUTANTS: Final = (
     Mutant(
         "open-without-fsync",
         "a server that syncs nothing is refused",
-        [Edit(f"{JOURNAL}/database/postgresql_engine.py", 'fsync == "off" and not may_lose', "False")],
+        [Edit(f"{JOURNAL}/database/postgresql_engine.py", 'is_primary and fsync == "off"', "False")],
         f"{DURABLE}a_server_without_fsync_is_refused_and_nothing_is_created",
     ),
     Mutant(

@@ -157,8 +157,8 @@ class Journal(Forkable):
         continue after a `StateLostError`.
 
         Raises:
-            StateLostError: The database was replaced, by another journal or by an older copy; a failover or a
-                restore is none of these, for it begins a new epoch.
+            StateLostError: The database was replaced, by another journal, by an older copy, or by a server
+                that never had the newest epoch seen. Another failover or restore is no loss.
         """
         seen = self.seen_stamps.stamps
         stamp = self.status().stamp

@@ -15,17 +15,21 @@ DETACHED: Final = 0
 ROOT: Final = 1
 """The directory `/`. It has no row."""
 
+_EPOCH_BITS: Final = 19
 _SEQUENCE_BITS: Final = 44
 
 
 def id_of(stamp: Stamp) -> int:
-    """Return the id of what an entry makes. An epoch is part of it: a restored journal repeats sequences."""
-    return stamp.epoch << _SEQUENCE_BITS | stamp.sequence
+    """Return the id of what an entry makes. A restored journal repeats sequences: so the epoch is part of it.
+
+    Of the epoch's number, which is random after a failover, the last bits are taken: ids have 63 bits.
+    """
+    return stamp.epoch % (1 << _EPOCH_BITS) << _SEQUENCE_BITS | stamp.sequence
 
 
-def stamp_of(made: int) -> Stamp:
-    """Return the stamp of the entry that made what has an id; see `id_of`."""
-    return Stamp(made >> _SEQUENCE_BITS, made & ((1 << _SEQUENCE_BITS) - 1))
+def sequence_of(made: int) -> int:
+    """Return the sequence of the entry that made what has an id; see `id_of`."""
+    return made & ((1 << _SEQUENCE_BITS) - 1)
 
 
 class InodeKind(StrEnum):

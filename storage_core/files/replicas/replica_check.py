@@ -21,7 +21,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.files.blocks import BlockRecord, known_volume
 from lockgate.storage_core.files.namespace.queries import PAGE, files_below, path_of, records
-from lockgate.storage_core.files.namespace.rows import Block, RegisteredVolume, stamp_of
+from lockgate.storage_core.files.namespace.rows import Block, RegisteredVolume, id_of, sequence_of
 from lockgate.storage_core.files.namespace.volume_urls import read_lost
 from lockgate.storage_core.files.replicas.lost_volumes import drop_lost
 from lockgate.storage_core.files.replicas.replica_bytes import damage, stat_replica
@@ -80,6 +80,11 @@ class History(NamedTuple):
     def has(self, stamp: Stamp) -> bool:
         """Return whether a stamp is of this history; (0, 0) is that of replicas without one."""
         return stamp == Stamp() or (stamp <= self.newest and survived(self.epochs, stamp))
+
+    def has_made(self, block: BlockId) -> bool:
+        """Return whether an entry of this history made a block."""
+        stamps = (Stamp(epoch.epoch, sequence_of(block)) for epoch in self.epochs)
+        return any(id_of(stamp) == block and self.has(stamp) for stamp in stamps)
 
 
 def judge(
@@ -271,7 +276,7 @@ class ReplicaCheck:
             record = None if row is None else next(iter(records(reading, [row])))
         self._history = read_history(self._journal)
         if record is None:
-            return self._history.has(stamp_of(block))  # a restored journal may lack the block
+            return self._history.has_made(block)  # a restored journal may lack the block
         return not record.faults and self._has_good_members(record)
 
     def _has_good_members(self, record: BlockRecord) -> bool:

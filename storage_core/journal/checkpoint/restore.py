@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Final
 
 import msgspec
 from sqlalchemy import Connection, delete, insert, update
@@ -33,12 +32,14 @@ from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.database.schema import ENTRY, EPOCH, HEAD
 from lockgate.storage_core.journal.journal import Journal, maintenance
 from lockgate.storage_core.journal.read.snapshot_read import Epoch, Reading, epoch_of, read_epochs, survived
-from lockgate.storage_core.journal.write.head import Head, SafeReason, begin_epoch, enter_safe_mode
+from lockgate.storage_core.journal.write.head import (
+    EPOCH_STEP,
+    Head,
+    SafeReason,
+    begin_epoch,
+    enter_safe_mode,
+)
 from lockgate.storage_core.stamp import Stamp
-
-EPOCH_STEP: Final = 1000
-"""Restores begin epochs that are multiples of this. Failovers count by one and reserve none, so an epoch that
-no checkpoint contains never has the number of a restore."""
 
 
 class Restored(msgspec.Struct, frozen=True, kw_only=True):
@@ -245,7 +246,7 @@ class _Restoring:
         with self._journal.reading() as reading:
             status, epochs = reading.status(), read_epochs(reading)
         newest = epochs[-1]
-        if status.stamp.sequence == 0 and newest.epoch < EPOCH_STEP:
+        if status.stamp.sequence == 0 and newest.epoch % EPOCH_STEP:
             return None
         found = (status.identity, newest.reason, newest.before, status.stamp.sequence)
         if found != (self._base.identity, self._reason, self._last, self._last):

@@ -11,11 +11,21 @@ from functools import cache
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import ColumnElement, bindparam, exists, or_, select, tuple_
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    bindparam,
+    exists,
+    literal_column,
+    or_,
+    select,
+    tuple_,
+)
 
 from lockgate.storage_core.errors import ObjectNotFoundError, StateLostError
 from lockgate.storage_core.journal.database.database import timeline
-from lockgate.storage_core.journal.database.schema import HEAD
+from lockgate.storage_core.journal.database.schema import EPOCH, HEAD
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.stamp import Stamp
 
@@ -52,6 +62,7 @@ def refuse_other_state(reading: Reading, known: Known) -> None:
     except ObjectNotFoundError:
         raise journal_gone(reading.database.name, known) from None
     refuse_other_journal(reading.database.name, known, status.identity)
+    refuse_other_branch(reading.connection, reading.database.name, known, status.stamp.epoch)
     if status.stamp < known.newest and not _has_failed_over(reading):
         raise gone_back(reading.database.name, known, status.stamp)
 
@@ -66,6 +77,30 @@ def refuse_other_journal(where: str, known: Known, identity: str) -> None:
         raise StateLostError(
             f"journal {where} holds another journal named {known.journal!r} (identity {identity}) than the "
             f"one that this process has opened ({known.identity}): the database was replaced; {_REMEDY}"
+        )
+
+
+def refuse_other_branch(connection: Connection, where: str, known: Known, epoch: int) -> None:
+    """Raise if the journal never had the newest epoch that the process has seen.
+
+    Two standbys of one primary can both be promoted: each begins an epoch of its own.
+
+    Args:
+        connection: Connection to the primary, with an open transaction.
+        where: Name of the database.
+        known: What the process knows of the journal.
+        epoch: Epoch of the head that was found.
+
+    Raises:
+        StateLostError: It never had that epoch.
+    """
+    if known.newest.epoch in {0, epoch}:
+        return
+    query = select(EPOCH.c.epoch).where(EPOCH.c.journal == known.journal, EPOCH.c.epoch == known.newest.epoch)
+    if connection.execute(query).first() is None:
+        raise StateLostError(
+            f"journal {where} is in epoch {epoch} and has no epoch {known.newest.epoch}, which this process "
+            f"has seen: that one began on another server, or a failover lost it; {_REMEDY}"
         )
 
 
@@ -90,12 +125,17 @@ def is_same(for_sqlite: bool) -> ColumnElement[bool]:
 
     Its parameters are those of `as_parameters`.
     """
-    seen = tuple_(bindparam("known_epoch"), bindparam("known_sequence"))
+    epoch = bindparam("known_epoch", type_=BigInteger)
+    seen = tuple_(epoch, bindparam("known_sequence"))
+    is_of_branch = exists(
+        select(EPOCH.c.epoch).where(EPOCH.c.journal == HEAD.c.journal, EPOCH.c.epoch == epoch)
+    )
     return exists(
         select(HEAD.c.journal).where(
             HEAD.c.journal == bindparam("known_journal"),
             HEAD.c.identity == bindparam("known_identity"),
             or_(tuple_(HEAD.c.epoch, HEAD.c.sequence) >= seen, HEAD.c.timeline != timeline(for_sqlite)),
+            or_(epoch == literal_column("0"), is_of_branch),
         )
     )
 

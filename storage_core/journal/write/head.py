@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from enum import StrEnum
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from sqlalchemy import (
@@ -36,9 +37,15 @@ from lockgate.storage_core.journal.read.same_journal import (
     Known,
     gone_back,
     journal_gone,
+    refuse_other_branch,
     refuse_other_journal,
 )
 from lockgate.storage_core.stamp import Stamp
+
+EPOCH_STEP: Final = 1000
+"""Restores begin epochs that are multiples of this, and reserve them; no other epoch is one."""
+
+_AUTHORS: Final = 10**9
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +97,7 @@ def read_head(connection: Connection, database: Database, known: Known, locked: 
         locked
     )
     refuse_other_journal(database.name, known, identity)
+    refuse_other_branch(connection, database.name, known, epoch)
     if timeline != server_timeline:
         reason = f"the server's timeline changed from {timeline} to {server_timeline}"
         last = Stamp(epoch, sequence)
@@ -142,7 +150,7 @@ def begin_epoch(
     epoch: int | None = None,
 ) -> int:
     """Begin a new epoch, so that no stamp of the previous one is issued again, and return its number."""
-    number = epoch or last.epoch + 1
+    number = epoch or epoch_after(last.epoch)
     connection.execute(
         insert(EPOCH).values(
             journal=journal,
@@ -155,6 +163,16 @@ def begin_epoch(
     )
     connection.execute(update(HEAD).where(HEAD.c.journal == journal).values(epoch=number, timeline=timeline))
     return number
+
+
+def epoch_after(last: int) -> int:
+    """Return the number of an epoch that begins by itself.
+
+    It is random, because nothing else tells two servers apart: of two standbys that are promoted from one
+    primary, neither knows of the other, and both have the same timeline.
+    """
+    number = last + 1 + secrets.randbelow(_AUTHORS)
+    return number if number % EPOCH_STEP else number + 1
 
 
 def enter_safe_mode(

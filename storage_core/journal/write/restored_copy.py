@@ -14,7 +14,14 @@ from lockgate.storage_core.journal.database.database import Database
 from lockgate.storage_core.journal.read.same_journal import Known
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.journal.write.acknowledged_head import AcknowledgedHead
-from lockgate.storage_core.journal.write.head import Head, SafeReason, begin_epoch, enter_safe_mode, lock_head
+from lockgate.storage_core.journal.write.head import (
+    Head,
+    SafeReason,
+    begin_epoch,
+    enter_safe_mode,
+    epoch_after,
+    lock_head,
+)
 from lockgate.storage_core.stamp import Stamp
 
 LOG: Final = logging.getLogger("lockgate.journal")
@@ -54,7 +61,7 @@ def _begin_epoch(database: Database, known: Known, acknowledged: AcknowledgedHea
             timeline=head.timeline,
             reason=reason,
             now_s=head.now_s,
-            epoch=max(head.stamp.epoch, newest.epoch) + 1,
+            epoch=epoch_after(max(head.stamp.epoch, newest.epoch)),
         )
         enter_safe_mode(connection, known.journal, SafeReason.PUT_BACK, reason, head.now_s)
     FAILPOINTS.hit(f"{point}.after")

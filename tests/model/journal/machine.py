@@ -214,10 +214,10 @@ class JournalMachine(RuleBasedStateMachine):
         journal = self.journals[process]
         with journal.database.write() as connection:
             head = lock_head(connection, journal.database, journal.known)
-            begin_epoch(
+            number = begin_epoch(
                 connection, self.name, head.stamp, timeline=head.timeline, reason="test", now_s=head.now_s
             )
-        self.model.begin_epoch()
+        self.model.begin_epoch(number)
 
     @rule(is_on=st.booleans())
     def enter_or_leave_safe_mode(self, is_on: bool) -> None:

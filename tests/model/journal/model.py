@@ -153,9 +153,10 @@ class JournalModel:
         for lease in leases:
             lease.update(renewed_s=later_s, dropped_s=None)
 
-    def begin_epoch(self) -> None:
-        """Start a new epoch, like a failover or a restore."""
-        self.epoch += 1
+    def begin_epoch(self, number: int) -> None:
+        """Start a new epoch, like a failover."""
+        assert number > self.epoch
+        self.epoch = number
 
     def leave_safe_mode(self, now_s: float) -> int | None:
         """Leave safe mode and restart all leases; return their number, or None if it was not in safe mode."""

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from sqlalchemy import delete, event, select, update
+from sqlalchemy import delete, event, insert, select, update
 
 from lockgate.storage_core.errors import StateLostError
 from lockgate.storage_core.journal import Journal, Leases, Stamp, open_journal
 from lockgate.storage_core.journal.claims import Claims
 from lockgate.storage_core.journal.database.database import parse_url
-from lockgate.storage_core.journal.database.schema import ENTRY, HEAD
+from lockgate.storage_core.journal.database.schema import ENTRY, EPOCH, HEAD
 from lockgate.storage_core.journal.database.sqlite_engine import sqlite_engine
 from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.journal.read.snapshot_read import Reading
@@ -123,7 +123,44 @@ def test_a_server_with_a_new_timeline_continues_with_fewer_entries(journal: Jour
     stand_at(journal, sequence=1, timeline=99)
     assert journal.msync() == Stamp(1, 1)
     assert Leases(journal).renew("h", {"a": Stamp(1, 1)}) == {}
-    assert journal.apply(take("c")).stamp == Stamp(2, 2)
+    stamp = journal.apply(take("c")).stamp
+    assert (stamp.epoch > 1, stamp.sequence) == (True, 2)
+
+
+@each_call
+@pytest.mark.parametrize("by", [-1, 1, 0], ids=["smaller-number", "greater-number", "before-its-first-write"])
+def test_no_call_goes_on_at_another_standby_that_was_promoted_from_the_same_primary(
+    journal: Journal, call: Callable[[Journal], object], by: int
+) -> None:
+    journal.apply(take("a"))
+    stand_at(journal, timeline=99)  # a standby is promoted, and another one beside it
+    epoch = journal.apply(take("b")).stamp.epoch
+    with journal.database.write() as connection:
+        connection.execute(delete(ENTRY).where(ENTRY.c.epoch == epoch))
+        connection.execute(delete(EPOCH).where(EPOCH.c.epoch == epoch))
+        if by:
+            row = {"before": 1, "timeline": 99, "reason": "promoted", "began_s": 1.0}
+            connection.execute(insert(EPOCH).values(journal=journal.name, epoch=epoch + by, **row))
+    other = {"epoch": epoch + by, "sequence": 7} if by else {"epoch": 1, "sequence": 1, "timeline": 98}
+    stand_at(journal, **other)
+    with pytest.raises(StateLostError, match=str(epoch)):
+        call(journal)
+    with journal.database.snapshot() as connection:
+        assert connection.execute(select(HEAD.c.epoch)).scalar_one() == other["epoch"]
+
+
+def test_two_standbys_promoted_from_one_primary_issue_no_stamp_twice(tmp_path: Path) -> None:
+    primary, other = tmp_path / "primary.db", tmp_path / "other.db"
+    with open_journal(f"sqlite:///{primary}") as journal:
+        journal.apply(take("a"))
+        stand_at(journal, timeline=99)
+    shutil.copyfile(primary, other)
+    stamps = set[Stamp]()
+    for path in (primary, other):
+        with open_journal(f"sqlite:///{path}") as journal:
+            stamps.add(journal.apply(take("b")).stamp)
+    assert len(stamps) == 2
+    assert {stamp.sequence for stamp in stamps} == {2}
 
 
 def test_a_token_of_another_process_stops_no_write(journal: Journal) -> None:
