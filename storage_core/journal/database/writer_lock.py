@@ -4,26 +4,27 @@ SQLite retries a locked file after pauses: of fifty processes that write all the
 every try. So each write transaction first takes a lock (flock) on the file `<database>-lock`; the kernel
 wakes its waiters in order, and releases the lock of a process that dies.
 
-The lock only orders the writers; SQLite's own lock keeps them apart.
+A writer waits as long as the lock is handed on, however many wait: it gives up when one process has had the
+lock for `WAIT_S`. The lock only orders the writers; SQLite's own lock keeps them apart.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
+from threading import Event, Thread
 from typing import Final
 
 from lockgate.storage_core.errors import JournalUnavailableError
-from lockgate.storage_core.file_locks import lock_holder
+from lockgate.storage_core.file_locks import lock_holder, touch
 from lockgate.storage_core.forks import FORKS, Forkable
 
 WAIT_S: Final = 60.0
-"""Timeout of the lock; most transactions need milliseconds."""
+"""Longest time for which one process may have the lock; most transactions need milliseconds."""
 
 
 class WriterLock(Forkable):
@@ -52,6 +53,7 @@ class WriterLock(Forkable):
         self._files.add(file)
         try:
             self._lock(file)
+            touch(file)  # the others see that the lock is handed on
             yield
         finally:
             self._files.discard(file)
@@ -66,11 +68,11 @@ class WriterLock(Forkable):
         self._files = set()
 
     def _lock(self, file: FileIO) -> None:
-        """Lock a file, or raise after `WAIT_S`."""
+        """Lock a file, or raise if one process has had the lock for `WAIT_S`."""
         with suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
-        is_locked = threading.Event()
+        is_locked = Event()
 
         def lock() -> None:
             with suppress(OSError, ValueError):  # closed before this thread ran
@@ -79,8 +81,12 @@ class WriterLock(Forkable):
 
         # flock has no timeout, and retries would lose the order. After a timeout the file is closed: then
         # the kernel releases the lock as soon as this thread gets it.
-        threading.Thread(target=lock, name="lockgate-writer-lock", daemon=True).start()
-        if not is_locked.wait(WAIT_S):
+        Thread(target=lock, name="lockgate-writer-lock", daemon=True).start()
+        touched_ns = os.fstat(file.fileno()).st_mtime_ns
+        while not is_locked.wait(WAIT_S):
+            before_ns, touched_ns = touched_ns, os.fstat(file.fileno()).st_mtime_ns
+            if touched_ns != before_ns:
+                continue
             raise JournalUnavailableError(
                 f"journal {self._name}: {lock_holder(file.fileno())} let no other process write for "
                 f"{WAIT_S:g} s; nothing was applied; continue or end that process if it is stopped; more "

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Final
 
 import pytest
@@ -67,6 +69,29 @@ def test_a_stopped_writer_gives_others_an_error_and_no_hang(
         with pytest.raises(JournalUnavailableError, match=words):
             journal.apply(take("a"))
     assert journal.apply(take("a")).stamp == Stamp(1, 1)
+
+
+def test_a_writer_waits_as_long_as_the_lock_is_handed_on(
+    path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fifty processes on a busy machine may need more than the limit, each its share of it."""
+    others, limits = ExitStack(), list[float | None]()
+    lock = path.with_name("journal.db-lock")
+
+    class Limit(Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            limits.append(timeout)
+            if len(limits) < 5:
+                os.utime(lock, ns=(0, len(limits)))  # another process has it now
+                return False
+            others.close()
+            return super().wait()
+
+    journal.apply(take("a"))
+    others.enter_context(writer_lock.WriterLock(path, "other").locked())
+    monkeypatch.setattr(writer_lock, "Event", Limit)
+    assert journal.apply(take("b")).stamp == Stamp(1, 2)
+    assert limits == [writer_lock.WAIT_S] * 5
 
 
 @contextmanager
