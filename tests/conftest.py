@@ -22,6 +22,7 @@ from lockgate.storage_core.blobs.cache.process_cache import close_caches
 from lockgate.storage_core.event_log.event_queue import close_event_logs
 from lockgate.storage_core.journal import Journal, open_journal
 from lockgate.storage_core.journal.process_journal import close_journals
+from tests.support.pgbouncer import pgbouncer_program
 from tests.support.postgres import UNSYNCED, Server, postgres_bin, primary
 from tests.support.soak import IS_SOAK
 
@@ -58,6 +59,7 @@ _PARTS: dict[str, tuple[Callable[[], object], str]] = {
         "no S3 server: start one with `make s3-server` and set its exports",
     ),
     "postgres": (postgres_bin, "no PostgreSQL server: apt install postgresql"),
+    "pgbouncer": (pgbouncer_program, "no pgbouncer: apt install pgbouncer"),
 }
 
 

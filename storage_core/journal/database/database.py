@@ -10,11 +10,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, Final
 
 from sqlalchemy import BigInteger, Connection, Double, Engine, bindparam, func, literal, literal_column
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, TimeoutError  # noqa: A004 - of a pool
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, TimeoutError  # noqa: A004 - of a pool
 from sqlalchemy.sql.elements import ColumnElement
 
 from lockgate.storage_core.clock import Clock, SystemClock
@@ -29,6 +30,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.forks import FORKS, Forkable, leave_to_parent
 from lockgate.storage_core.journal.database.driver_errors import (
     driver_message,
+    is_refused_connection,
     lacks_table,
     refused_commit,
     to_lockgate_error,
@@ -38,6 +40,11 @@ from lockgate.storage_core.journal.database.writer_lock import WriterLock
 
 BUSY_S: Final = 10.0
 """Timeout for locks and for connecting to PostgreSQL."""
+
+SILENCE_S: Final = 60.0
+"""Timeout of a PostgreSQL server that sends nothing during a call."""
+
+_PAUSE_S: Final = 0.05
 
 NOW: Final = "now_s"
 """Name of the parameter in `now_parameter`."""
@@ -62,7 +69,7 @@ class Database(Forkable):
         clock: Replaces the database's clock, for tests.
         busy_s: Timeout for locks and for connecting to PostgreSQL.
         is_primary: Refuse a PostgreSQL server that is a standby.
-        silence_s: Timeout of a PostgreSQL server that sends nothing during a call.
+        silence_s: Timeout of a PostgreSQL server that sends nothing during a call; by default `SILENCE_S`.
 
     Attributes:
         had_tables: Whether this process has found a journal's tables there: then their absence is a loss.
@@ -82,6 +89,7 @@ class Database(Forkable):
         silence_s: float | None = None,
     ) -> None:
         self.url = url
+        self._busy_s = busy_s
         self.is_sqlite = url.get_backend_name() == "sqlite"
         self._clock = clock or (SystemClock() if self.is_sqlite else None)
         if self.is_sqlite:
@@ -91,7 +99,9 @@ class Database(Forkable):
                 postgresql_engine,
             )
 
-            self._engine = postgresql_engine(url, busy_s, is_primary=is_primary, silence_s=silence_s)
+            self._engine = postgresql_engine(
+                url, busy_s, is_primary=is_primary, silence_s=silence_s or SILENCE_S
+            )
         self._writers = WriterLock(Path(url.database or ""), self.name) if self.is_sqlite else None
         self.had_tables = False
         FORKS.register(self)
@@ -166,7 +176,7 @@ class Database(Forkable):
         process = os.getpid()
         with FORKS.sqlite_transaction() if self.is_sqlite else nullcontext():
             try:
-                connection = self._engine.connect()
+                connection = self._connect()
                 try:
                     connection.execution_options(**begin).begin()
                     yield connection
@@ -191,6 +201,19 @@ class Database(Forkable):
                         "`lockgate journal restore`"
                     ) from error
                 raise to_lockgate_error(self.name, error) from error
+
+    def _connect(self) -> Connection:
+        """Take a connection from the pool; if the server accepts no more of them, wait until one is free."""
+        gives_up_s = monotonic() + self._busy_s
+        pool: Any = self._engine.pool
+        while True:
+            can_wait = not self.is_sqlite and pool.checkedout() > 0 and monotonic() < gives_up_s
+            try:
+                return self._engine.connect()
+            except OperationalError as error:
+                if not (can_wait and is_refused_connection(error)):
+                    raise
+            sleep(_PAUSE_S)
 
     def _commit(self, connection: Connection) -> None:
         try:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
 from lockgate.storage_core.errors import (
     InvalidInputError,
@@ -41,60 +41,63 @@ _INTERNAL: Final = "XX"
 _FILE: Final = frozenset({"58P01", "58030"})
 """SQLSTATEs of a missing file, and of a file that cannot be read or written."""
 
-_REMEDIES: Final[Sequence[tuple[tuple[str, ...], type[NotAppliedError], str]]] = (
-    (
-        ("database is locked", "database is busy", "lock timeout", "canceling statement due to lock"),
+_LOCKED: Final = "another process has held its lock for too long; try again later"
+_STANDBY: Final = (
+    "it is a standby: name the primary in LOCKGATE_JOURNAL_URL, a standby in LOCKGATE_OBSERVER_URLS"
+)
+_REACH: Final = "see that it runs and can be reached (LOCKGATE_JOURNAL_URL), and try again"
+_FULL: Final = "free space on its disk, then try again"
+_CONNECT: Final = (
+    "see that it runs and can be reached; see the user and the password (LOCKGATE_JOURNAL_URL, PGPASSFILE); "
+    "if there is no such database, create the database with `createdb`; if all connections are in use, raise "
+    "CONNECTION LIMIT of the role or max_connections; of several hosts one must be a primary"
+)
+"""Remedies for a refused connection: the driver does not pass on the SQLSTATE, and no language is assumed."""
+
+_SQLSTATES: Final[Mapping[str, tuple[type[NotAppliedError], str]]] = {
+    "08006": (JournalUnavailableError, "see why it hangs, or promote a standby; then try again"),
+    "25006": (JournalUnavailableError, _STANDBY),
+    "25P04": (
         JournalUnavailableError,
-        "another process has held its lock for too long; try again later",
+        "raise the limit that ended it: `ALTER ROLE … SET transaction_timeout = …`; then try again",
     ),
-    (
-        ("hot standby", "recovery is in progress", "in a read-only transaction"),
+    "3F000": (
         JournalUnavailableError,
-        "it is a standby: name the primary in LOCKGATE_JOURNAL_URL, a standby in LOCKGATE_OBSERVER_URLS",
+        "create the schema that LOCKGATE_JOURNAL_URL names: `CREATE SCHEMA …`",
     ),
+    "42501": (JournalUnavailableError, "give its user the right to make and to write tables"),
+    "42": (MalformedJournalError, "its tables are not as this program made them: " + RESTORE),
+    "53100": (JournalUnavailableError, _FULL),
+    "55P03": (JournalUnavailableError, _LOCKED),
+    "57014": (
+        JournalUnavailableError,
+        "raise the limit that ended it: `ALTER ROLE … SET statement_timeout = …`, unless an operator did; "
+        "then try again",
+    ),
+}
+"""What to do about a PostgreSQL error, by its SQLSTATE or the first two characters of it."""
+
+_WORDS: Final[Sequence[tuple[tuple[str, ...], type[NotAppliedError], str]]] = (
+    (("database is locked", "database is busy"), JournalUnavailableError, _LOCKED),
     (
         ("readonly database", "read-only", "Read-only"),
         JournalUnavailableError,
         "make the file, its directory and its disk writable for this user, or name another (LOCKGATE_HOME)",
     ),
-    (
-        ("disk is full", "No space left", "could not extend file"),
-        JournalUnavailableError,
-        "free space on its disk, then try again",
-    ),
-    (
-        ("no schema has been selected",),
-        JournalUnavailableError,
-        "create the schema that LOCKGATE_JOURNAL_URL names: `CREATE SCHEMA …`",
-    ),
-    (("permission denied",), JournalUnavailableError, "give its user the right to make and to write tables"),
+    (("disk is full", "No space left"), JournalUnavailableError, _FULL),
     (("is not a database", "no such table"), MalformedJournalError, RESTORE),
-    (
-        ('relation "', 'column "'),
-        MalformedJournalError,
-        "its tables are not as this program made them: " + RESTORE,
-    ),
-    (
-        ("password", "authentication failed", "pg_hba.conf", 'role "'),
-        JournalUnavailableError,
-        "see the user and the password in LOCKGATE_JOURNAL_URL, or PGPASSFILE",
-    ),
-    (
-        ('database "',),
-        JournalUnavailableError,
-        "create the database with `createdb`, or name another in LOCKGATE_JOURNAL_URL",
-    ),
     (
         ("unable to open", "Permission denied", "Not a directory", "File exists"),
         JournalUnavailableError,
         "see that the file's directory exists and is writable for this user (LOCKGATE_HOME)",
     ),
     (
-        ("slots are reserved", "too many clients", "too many connections", "QueuePool limit"),
+        ("QueuePool limit",),
         JournalUnavailableError,
-        "all connections are in use; try again later, or allow more of them",
+        "all connections of this process are in use; try again later, or use fewer threads",
     ),
 )
+"""What to do about an error of SQLite, of its file or of the pool: these texts are not translated."""
 
 TRANSACTION_TRIES: Final = Retry(
     lambda error: isinstance(error, (OutcomeUnknownError, TransactionUndoneError)),
@@ -112,23 +115,38 @@ def to_lockgate_error(name: str, error: Exception) -> NotAppliedError:
         return MalformedJournalError(
             f"journal {name}: {damage_finding(error)}; nothing was applied; see `lockgate journal verify`"
         )
-    if _is_undone(error):
+    state = _sqlstate(error)
+    known = _SQLSTATES.get(state, _SQLSTATES.get(state[:2]))
+    if known is None and (state in _UNDONE or _is_lost(error)):
         return TransactionUndoneError(
             f"journal {name}: {message}; nothing was applied, the database rolled the transaction back; "
             "try again"
         )
-    kind: type[NotAppliedError] = JournalUnavailableError
-    remedy = "see that it runs and can be reached (LOCKGATE_JOURNAL_URL), and try again"
-    if isinstance(error, DataError):
-        kind, remedy = InvalidInputError, "the database cannot store such a value; use another"
-    elif isinstance(error, IntegrityError):
-        kind, remedy = MalformedJournalError, "it contradicts itself: see `lockgate journal verify`"
-    else:
-        for words, known_kind, known_remedy in _REMEDIES:
-            if any(word in message for word in words):
-                kind, remedy = known_kind, known_remedy
-                break
+    if known is None:
+        known = _known_words(error, message)
+    kind, remedy = known
     return kind(f"journal {name}: {message}; nothing was applied; {remedy}")
+
+
+def _known_words(error: Exception, message: str) -> tuple[type[NotAppliedError], str]:
+    """Return the class of an error without a known SQLSTATE, and what to do about it."""
+    if isinstance(error, DataError):
+        return InvalidInputError, "the database cannot store such a value; use another"
+    if isinstance(error, IntegrityError):
+        return MalformedJournalError, "it contradicts itself: see `lockgate journal verify`"
+    if is_refused_connection(error):
+        return JournalUnavailableError, _CONNECT
+    for words, kind, remedy in () if _sqlstate(error) else _WORDS:
+        if any(word in message for word in words):
+            return kind, remedy
+    return JournalUnavailableError, _REACH
+
+
+def is_refused_connection(error: Exception) -> bool:
+    """Return whether a PostgreSQL server did not accept a connection, or was not reached."""
+    if not isinstance(error, OperationalError) or isinstance(error.orig, sqlite3.Error):
+        return False
+    return not (error.connection_invalidated or _sqlstate(error))
 
 
 def is_damage(error: Exception) -> bool:
@@ -138,7 +156,7 @@ def is_damage(error: Exception) -> bool:
     cause: Any = getattr(error, "orig", None)
     if isinstance(cause, sqlite3.DatabaseError):
         return any(words in str(cause) for words in _SQLITE_DAMAGE)
-    state = getattr(cause, "sqlstate", None) or ""
+    state = _sqlstate(error)
     return state in _FILE or state.startswith(_INTERNAL)
 
 
@@ -150,7 +168,9 @@ def damage_finding(error: Exception) -> str:
 def lacks_table(error: Exception) -> bool:
     """Return whether a table does not exist."""
     cause = getattr(error, "orig", None)
-    return getattr(cause, "sqlstate", None) == _UNDEFINED_TABLE or "no such table" in str(cause)
+    if isinstance(cause, sqlite3.Error):
+        return "no such table" in str(cause)
+    return _sqlstate(error) == _UNDEFINED_TABLE
 
 
 def refused_commit(error: SQLAlchemyError) -> bool:
@@ -167,8 +187,10 @@ def driver_message(error: Exception) -> str:
     return (str(cause).strip().splitlines() or [type(cause).__name__])[0]
 
 
-def _is_undone(error: Exception) -> bool:
-    return _is_lost(error) or getattr(getattr(error, "orig", None), "sqlstate", None) in _UNDONE
+def _sqlstate(error: Exception) -> str:
+    """Return PostgreSQL's code of an error, empty if it has none."""
+    state: str | None = getattr(getattr(error, "orig", None), "sqlstate", None)
+    return state or ""
 
 
 def _is_lost(error: Exception) -> bool:

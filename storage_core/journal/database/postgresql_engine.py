@@ -6,18 +6,20 @@ module.
 
 from __future__ import annotations
 
+import re
 import select
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
+from itertools import chain
 from typing import Any, Final
 
 import psycopg
 from psycopg.abc import PQGen
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DisconnectionError
 
-from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.errors import InvalidInputError, JournalUnavailableError
 from lockgate.storage_core.journal.database.pipeline import SYNCHRONOUS_COMMIT
 
 _IDLE_IN_TRANSACTION_S: Final = 60
@@ -29,10 +31,14 @@ _LOST_S: Final = 30
 RESTED_S: Final = 1.0
 """A connection that was idle for this long is pinged before use."""
 
-_FSYNC: Final = (
-    "current_setting('fsync'), coalesce(current_setting('lockgate.may_lose_entries', true), '') = 'on'"
+_MAY_LOSE: Final = "lockgate.may_lose_entries"
+_SERVER: Final = (
+    f"pg_is_in_recovery(), current_setting('fsync'), coalesce(current_setting('{_MAY_LOSE}', true), '')"
 )
-"""Whether the server syncs, and whether its settings permit lost entries."""
+"""Whether it is a standby, whether it syncs, and whether its settings permit lost entries."""
+
+_OPTION: Final = re.compile(r"(?:-c\s*|--)([\w.]+)=((?:\\.|[^\s\\])*)\s*", re.ASCII)
+"""One parameter in the `options` of a URL."""
 
 
 class TimeoutConnection(psycopg.Connection[Any]):
@@ -66,13 +72,15 @@ class TimeoutConnection(psycopg.Connection[Any]):
                     received_s = now_s
                 elif now_s - received_s > self.silence_s:
                     self.pgconn.finish()
-                    raise psycopg.OperationalError(f"the server has sent nothing for {self.silence_s:g} s")
+                    raise psycopg.errors.ConnectionFailure(
+                        f"the server has sent nothing for {self.silence_s:g} s"
+                    )
                 wanted = gen.send(ready)
         except StopIteration as end:
             return end.value
 
 
-def postgresql_engine(url: URL, busy_s: float, *, is_primary: bool, silence_s: float | None = None) -> Engine:
+def postgresql_engine(url: URL, busy_s: float, *, is_primary: bool, silence_s: float) -> Engine:
     """Return an engine for a PostgreSQL server.
 
     Args:
@@ -80,14 +88,17 @@ def postgresql_engine(url: URL, busy_s: float, *, is_primary: bool, silence_s: f
         busy_s: Timeout for connections and locks.
         is_primary: Refuse a standby, and a server that loses acknowledged entries; of several hosts, use the
             primary.
-        silence_s: Timeout of a server that sends nothing during a call; None: no timeout.
+        silence_s: Timeout of a server that sends nothing during a call.
+
+    Raises:
+        InvalidInputError: The `options` of the URL are not `-c name=value`.
     """
-    options = (
-        f"-c lock_timeout={int(busy_s * 1000)}",
-        f"-c idle_in_transaction_session_timeout={_IDLE_IN_TRANSACTION_S * 1000}",
-        "-c plan_cache_mode=force_custom_plan",  # a plan cached for a small table keeps reading all of it
-        str(url.query.get("options", "")),
-    )
+    parameters = {
+        "lock_timeout": f"{busy_s * 1000:.0f}",
+        "idle_in_transaction_session_timeout": f"{_IDLE_IN_TRANSACTION_S * 1000}",
+        "plan_cache_mode": "force_custom_plan",  # a plan cached for a small table keeps reading all of it
+        **_url_parameters(url),
+    }
     chosen: dict[str, Any] = {
         "connect_timeout": max(2, int(busy_s)),
         "application_name": "lockgate",
@@ -96,7 +107,7 @@ def postgresql_engine(url: URL, busy_s: float, *, is_primary: bool, silence_s: f
         "keepalives_count": 3,
         "tcp_user_timeout": _LOST_S * 1000,
     }
-    if is_primary:
+    if is_primary and "," in ",".join((url.host or "", *_texts(url, "host"))):
         chosen["target_session_attrs"] = "primary"
     engine = create_engine(
         url,
@@ -104,41 +115,70 @@ def postgresql_engine(url: URL, busy_s: float, *, is_primary: bool, silence_s: f
         max_overflow=16,
         hide_parameters=True,
         connect_args={
-            "options": " ".join(options).strip(),
+            "options": "",  # poolers refuse or drop them: they are set below
             "client_encoding": "utf8",
             **{name: value for name, value in chosen.items() if name not in url.query},
         },
     )
 
+    @event.listens_for(engine, "do_connect")
+    def _connect(dialect: Any, record: Any, args: Any, options: Any) -> TimeoutConnection:  # noqa: ARG001
+        connection = TimeoutConnection.connect(*args, **options)
+        connection.silence_s = silence_s
+        return connection
+
     @event.listens_for(engine, "connect", insert=True)  # before SQLAlchemy, which needs UTF-8
     def _refuse_encoding(connection: psycopg.Connection, record: Any) -> None:  # noqa: ARG001
         _check_encoding(connection)
 
-    if is_primary:
+    @event.listens_for(engine, "connect")
+    def _set_up(connection: psycopg.Connection, record: Any) -> None:
+        record.info["is_pooled"] = _set_parameters(connection, parameters, is_primary=is_primary)
+        if record.info["is_pooled"]:
+            connection.prepare_threshold = None  # another session may have one of that name
 
-        @event.listens_for(engine, "connect")
-        def _refuse_loss(connection: psycopg.Connection, record: Any) -> None:  # noqa: ARG001
-            _check_durability(connection)
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        if connection.info["is_pooled"]:
+            local = ", ".join(["set_config(%s, %s, true)"] * len(parameters))
+            connection.exec_driver_sql(
+                f"SELECT {local}, {SYNCHRONOUS_COMMIT}", tuple(chain(*parameters.items()))
+            )
 
     @event.listens_for(engine, "checkin")
     def _checkin(connection: psycopg.Connection, record: Any) -> None:  # noqa: ARG001
         record.info["rests_since_s"] = time.monotonic()
 
     @event.listens_for(engine, "checkout")
-    def _checkout(connection: psycopg.Connection, record: Any, proxy: Any) -> None:  # noqa: ARG001
+    def _checkout(connection: TimeoutConnection, record: Any, proxy: Any) -> None:  # noqa: ARG001
         rested_s = time.monotonic() - record.info.get("rests_since_s", float("inf"))
+        connection.silence_s = min(busy_s, silence_s)  # a ping takes no time
         if _has_input(connection) or (rested_s >= RESTED_S and not _is_alive(engine, connection)):
             raise DisconnectionError
-
-    if silence_s is not None:
-
-        @event.listens_for(engine, "do_connect")
-        def _connect(dialect: Any, record: Any, args: Any, options: Any) -> TimeoutConnection:  # noqa: ARG001
-            connection = TimeoutConnection.connect(*args, **options)
-            connection.silence_s = silence_s
-            return connection
+        connection.silence_s = silence_s
 
     return engine
+
+
+def _texts(url: URL, name: str) -> tuple[str, ...]:
+    """Return the values of a parameter in the query of a URL."""
+    found = url.query.get(name, ())
+    return (found,) if isinstance(found, str) else found
+
+
+def _url_parameters(url: URL) -> dict[str, str]:
+    """Return the server's parameters in the `options` of a URL."""
+    parameters, rest = dict[str, str](), " ".join(_texts(url, "options")).strip()
+    while rest:
+        option = _OPTION.match(rest)
+        if option is None:
+            raise InvalidInputError(
+                f"journal database {url.database}: the options {rest!r} of its URL are not understood; "
+                "nothing was applied; give parameters as options=-c%20name%3Dvalue (LOCKGATE_JOURNAL_URL)"
+            )
+        parameters[option[1]] = re.sub(r"\\(.)", r"\1", option[2])
+        rest = rest[option.end() :]
+    return parameters
 
 
 def _has_input(connection: psycopg.Connection) -> bool:
@@ -168,13 +208,33 @@ def _check_encoding(connection: psycopg.Connection) -> None:
         )
 
 
-def _check_durability(connection: psycopg.Connection) -> None:
-    """Turn `synchronous_commit` on for the session if it is off; raise if the server syncs nothing."""
-    connection.autocommit = True  # one round trip, and no rollback that would reset the setting
-    row = connection.execute(f"SELECT {_FSYNC}, {SYNCHRONOUS_COMMIT}").fetchone()
+def _set_parameters(
+    connection: psycopg.Connection, parameters: Mapping[str, str], *, is_primary: bool
+) -> bool:
+    """Set the session's parameters, and return whether a pooler, such as pgbouncer, is in between.
+
+    A pooler gives each transaction another session, or drops what a client sends at its start. Nothing is set
+    there: each transaction sets the parameters for itself.
+
+    Raises:
+        JournalUnavailableError: A primary is required, and the server is a standby.
+        InvalidInputError: A primary is required, and the server syncs nothing.
+    """
+    pid = connection.info.backend_pid  # a pooler makes its own
+    setting = ", ".join(["set_config(%s, %s, pg_backend_pid() <> %s)"] * len(parameters))
+    values = chain.from_iterable((name, value, pid) for name, value in parameters.items())
+    connection.autocommit = True  # one round trip, and no rollback that would reset the parameters
+    row = connection.execute(
+        f"SELECT pg_backend_pid(), {_SERVER}, {SYNCHRONOUS_COMMIT}, {setting}".encode(), tuple(values)
+    ).fetchone()
     connection.autocommit = False
-    fsync, may_lose, _ = row or ("", False, "")
-    if fsync == "off" and not may_lose:
+    server_pid, is_standby, fsync, may_lose, *_ = row or (pid, False, "", "")
+    if is_primary and is_standby:
+        raise JournalUnavailableError(
+            f"journal database {connection.info.dbname}: its server is a standby; nothing was applied; name "
+            "the primary in LOCKGATE_JOURNAL_URL, a standby in LOCKGATE_OBSERVER_URLS"
+        )
+    if is_primary and fsync == "off" and "on" not in {may_lose, parameters.get(_MAY_LOSE)}:
         raise InvalidInputError(
             f"journal database {connection.info.dbname}: fsync is off on its server, so a crash of its "
             "machine loses acknowledged entries, and their stamps are issued again; nothing was applied; set "
@@ -182,3 +242,4 @@ def _check_durability(connection: psycopg.Connection) -> None:
             "as in tests, set lockgate.may_lose_entries = on there, or add "
             "?options=-c%20lockgate.may_lose_entries%3Don to LOCKGATE_JOURNAL_URL"
         )
+    return bool(server_pid != pid)

@@ -30,6 +30,9 @@ _STATUS: Final = (
     "pruned_sequence",
     "requests_since_s",
 )
+SLOW_S: Final = 3600.0
+"""Timeout of a statement that reads a whole table."""
+
 COUNTED: Final = 10_000
 """Leases that are counted, so that a count costs the same in every journal."""
 
@@ -120,9 +123,11 @@ class Reading(SqlRows):
         self._status: Status | None = None
 
     def stay_open(self) -> None:
-        """Keep the snapshot open between slow statements. It blocks no writer."""
+        """Keep the snapshot open for and between slow statements. It blocks no writer."""
         if not self.database.is_sqlite:  # PostgreSQL would end an idle transaction after a minute
             self.connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+            driver: Any = self.connection.connection.driver_connection
+            driver.silence_s = SLOW_S  # until the connection is used again
 
     def status(self) -> Status:
         """Return the journal's status; it is read once.

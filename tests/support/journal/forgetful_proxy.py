@@ -17,11 +17,13 @@ class ForgetfulProxy:
     Attributes:
         port: Port on 127.0.0.1.
         ways: Client socket and server socket of each connection.
+        hangs: Whether it drops what a client sends, as a process that is stopped leaves it unread.
     """
 
     port: int
     ways: list[tuple[socket.socket, socket.socket]] = field(default_factory=list)
     forgotten: set[socket.socket] = field(default_factory=set)
+    hangs: bool = False
 
     def forget(self) -> None:
         """Close every current connection as soon as its client sends something."""
@@ -36,7 +38,8 @@ class ForgetfulProxy:
                     data = sender.recv(65_536)
                     if not data or (sender is client and client in self.forgotten):
                         return hang_up(client, server)
-                    other[sender].sendall(data)
+                    if not (self.hangs and sender is client):
+                        other[sender].sendall(data)
         return hang_up(client, server)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from lockgate.storage_core.errors import (
     OutcomeUnknownError,
 )
 from lockgate.storage_core.journal import Stamp, open_journal
-from lockgate.storage_core.journal.database import postgresql_engine
+from lockgate.storage_core.journal.database import database, postgresql_engine
 from lockgate.storage_core.journal.database.database import parse_url
 from lockgate.storage_core.journal.database.schema import table_of
 from lockgate.storage_core.journal.entries.lease_entries import Lease
@@ -65,6 +67,69 @@ def test_a_wait_for_a_lock_of_another_session_is_limited(postgres: Server) -> No
             journal.apply(take("a"))
         other.rollback()
         assert journal.apply(take("a")).stamp == Stamp(1, 1)
+
+
+@pytest.mark.requires("postgres")
+def test_a_statement_that_takes_longer_than_the_role_allows_names_the_limit(postgres: Server) -> None:
+    import psycopg
+
+    url = postgres.new_database("hurried")
+    postgres.run_sql("ALTER DATABASE hurried SET statement_timeout = '200ms'")
+    with open_journal(url) as journal, psycopg.connect(url) as other:
+        other.execute("SELECT * FROM head FOR UPDATE")
+        with pytest.raises(JournalUnavailableError, match=r"raise the limit .* statement_timeout"):
+            journal.apply(take("a"))
+        other.rollback()
+        assert journal.apply(take("a")).stamp == Stamp(1, 1)
+
+
+@pytest.mark.requires("postgres")
+def test_a_renamed_column_is_reported_as_tables_of_another_program(postgres: Server) -> None:
+    with open_journal(postgres.new_database("renamed")) as journal:
+        postgres.run_sql("ALTER TABLE lease RENAME COLUMN detail TO details", "renamed")
+        with pytest.raises(MalformedJournalError, match="not as this program made them"):
+            journal.apply(take("a"))
+
+
+@pytest.mark.requires("postgres")
+def test_a_thread_waits_for_a_connection_of_its_process_if_the_role_may_open_no_more(
+    postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    postgres.run_sql("CREATE ROLE limited LOGIN CONNECTION LIMIT 1")
+    postgres.new_database("limited")
+    postgres.run_sql("ALTER DATABASE limited OWNER TO limited")
+    postgres.run_sql("ALTER SCHEMA public OWNER TO limited", "limited")
+    url = parse_url(postgres.url_of("limited")).set(username="limited").render_as_string()
+    is_refused, held = threading.Event(), ExitStack()
+    monkeypatch.setattr(database, "sleep", lambda _: (is_refused.set(), held.close()))
+    with open_journal(url) as journal, ThreadPoolExecutor(1) as other:
+        held.enter_context(journal.reading())
+        assert other.submit(journal.status).result().stamp == Stamp(1, 0)
+        assert is_refused.is_set()
+        with pytest.raises(JournalUnavailableError, match="raise CONNECTION LIMIT"):
+            open_journal(url)
+
+
+@pytest.mark.requires("postgres")
+def test_a_primary_that_hangs_is_given_up_after_a_limit(
+    postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "SILENCE_S", 1.0)
+    url = parse_url(postgres.new_database("hangs"))
+    with (
+        forgetful_proxy(postgres.port) as proxy,
+        open_journal(url.set(port=proxy.port).render_as_string()) as journal,
+    ):
+        journal.apply(take("a"))
+
+        def hang() -> None:
+            proxy.hangs = True
+
+        with before_storing(journal, hang), pytest.raises(JournalUnavailableError) as given_up:
+            journal.apply(take("b"))
+        assert "the server has sent nothing for 1 s; nothing was applied" in str(given_up.value)
+        proxy.hangs = False
+        assert journal.apply(take("b")).stamp == Stamp(1, 2)
 
 
 @pytest.mark.requires("postgres")
