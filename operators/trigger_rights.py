@@ -28,7 +28,6 @@ from lockgate.storage_core.stores.open_store import parse_destination
 
 _LOCAL: Final = "file://"
 _HADOOP_S3: Final = re.compile(r"s3[an]?://", re.IGNORECASE)
-_HADOOP_FILE: Final = re.compile(r"file:/(?!/)", re.IGNORECASE)
 _PATTERN: Final = re.compile(r"[*\[]")
 _CODECS: Final = frozenset({"codec", "compression"})
 _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
@@ -233,7 +232,7 @@ def _is_below_any(url: str, roots: Iterable[str]) -> bool:
 
 def _url(path: str) -> str:
     """Return the canonical URL of a path as Spark reads it, without `..`."""
-    return parse_destination(_HADOOP_FILE.sub("file:///", _HADOOP_S3.sub("s3://", path, count=1), count=1))
+    return parse_destination(_HADOOP_S3.sub("s3://", path, count=1))
 
 
 def _file_url(path: str) -> str:
