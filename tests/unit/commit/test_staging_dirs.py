@@ -31,7 +31,7 @@ def test_a_staging_directory_is_a_path_and_no_folder_that_is_called_like_a_url(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for url in ("s3://lake/staging", "s3:/lake/staging", "~/staging"):
-        with pytest.raises(InvalidInputError, match=r"write|all workers access"):
+        with pytest.raises(InvalidInputError, match=r"write|all workers can access"):
             world.open_job("sales", committer="staging", staging=url)
     assert [path.name for path in tmp_path.iterdir() if path.name not in {"home", "dest"}] == []
     job = world.open_job("sales", committer="staging", staging=f"file:{tmp_path}/shared")
