@@ -22,7 +22,9 @@ from lockgate.operators.dag_run.parameters import (
     configured_destinations,
     filled_in,
 )
+from lockgate.storage_core.commit.registry.rows import Job
 from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores.open_store import parse_destination
 
@@ -211,6 +213,20 @@ def allow_lists() -> AllowLists:
         staging=tuple(map(str, settings.staging_roots)),
         spark_settings=settings.trigger_spark,
     )
+
+
+def without_own_destination(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a form without the destination of a job that the journal has there.
+
+    The scheduled recovery does the same with that job, wherever it is, so a form that names the job, as the
+    button of its page does, needs no allow-list. To be called with the task's connections in effect.
+    """
+    destination, job_id, settings = values["destination"], values["job_id"], load_settings()
+    if not destination or not job_id or (journal := configured_journal(settings)) is None:
+        return dict(values)
+    with journal.reading() as reading:
+        is_own = reading.get(Job, parse_destination(destination), job_id) is not None
+    return {**values, "destination": None} if is_own else dict(values)
 
 
 def _refusal(what: str, given: str, setting: str, allowed: tuple[str, ...]) -> InvalidInputError:
