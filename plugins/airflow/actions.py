@@ -11,9 +11,8 @@ from airflow.models import DagModel, Log
 from airflow.utils.session import create_session
 from airflow.utils.types import DagRunTriggeredByType
 
-from lockgate.operators.trigger_rights import allow_lists
-from lockgate.plugins.web.access import ActionName, ActionRequest, ActionStarted, Stopped
-from lockgate.storage_core.errors import ConflictError, InvalidInputError
+from lockgate.plugins.web.access import ActionName, ActionRequest, ActionStarted
+from lockgate.storage_core.errors import ConflictError, InvalidInputError, ObjectNotFoundError
 
 DAGS: Final[Mapping[ActionName, str]] = {
     "recover": "job_recovery",
@@ -40,12 +39,12 @@ class DagRuns:
 
         Raises:
             InvalidInputError: The action needs a job, or the DAG refuses a parameter.
-            ConflictError: The DAG is missing or paused, or cannot be imported.
+            ObjectNotFoundError: Airflow has no such DAG.
+            ConflictError: The DAG is paused or cannot be imported.
         """
         dag_id, conf = DAGS[action], _conf(action, request)
         with create_session() as session:
-            if why := _why_stopped(DagModel.get_current(dag_id, session=session), dag_id):
-                raise ConflictError(f"{why}; nothing was started")
+            _check_can_run(DagModel.get_current(dag_id, session=session), dag_id)
             try:
                 run = trigger_dag(
                     dag_id,
@@ -79,28 +78,6 @@ class DagRuns:
         )
 
 
-def stopped(action: ActionName, dag_href: Callable[[str], str]) -> Stopped | None:
-    """Return why the DAG of an action cannot run, with the DAG's address; None if it can."""
-    dag_id = DAGS[action]
-    with create_session() as session:
-        why = _why_stopped(DagModel.get_current(dag_id, session=session), dag_id)
-    return Stopped(why, dag_href(dag_id)) if why else None
-
-
-def warning(action: ActionName, request: ActionRequest) -> str:
-    """Return why a worker with this server's settings would refuse the destination; empty if it would not.
-
-    A recovery is of a job that the journal has, which no worker refuses.
-    """
-    if action not in {"abort", "sweep-uploads"} or not request.destination:
-        return ""
-    try:
-        allow_lists().destination(request.destination)
-    except InvalidInputError as error:
-        return f"Its run will fail, if the workers have the settings of this server: {error}"
-    return ""
-
-
 def _conf(action: ActionName, request: ActionRequest) -> dict[str, Any]:
     """Return the parameters of the DAG run."""
     match action:
@@ -117,12 +94,18 @@ def _conf(action: ActionName, request: ActionRequest) -> dict[str, Any]:
             return {}
 
 
-def _why_stopped(dag: DagModel | None, dag_id: str) -> str:
-    """Return why a DAG cannot run, and the remedy; empty if it can."""
+def _check_can_run(dag: DagModel | None, dag_id: str) -> None:
     if dag is None or dag.is_stale:
-        return f"Airflow has no DAG {dag_id}: `lockgate dags install DIR`, with Airflow's DAG folder"
+        raise ObjectNotFoundError(
+            f"Airflow has no DAG {dag_id}, which carries this action out; nothing was started; install it: "
+            "`lockgate dags install DIR`, with Airflow's DAG folder"
+        )
     if dag.has_import_errors:
-        return f"the file of DAG {dag_id} cannot be imported: see Airflow's import errors"
+        raise ConflictError(
+            f"the file of DAG {dag_id} cannot be imported; nothing was started; see Airflow's import errors"
+        )
     if dag.is_paused:
-        return f"DAG {dag_id} is paused: unpause it in Airflow"
-    return ""
+        raise ConflictError(
+            f"DAG {dag_id}, which carries this action out, is paused; nothing was started; unpause it in "
+            "Airflow, and press again"
+        )

@@ -6,8 +6,7 @@ Source: commit protocol, "Recovery".
 
 from __future__ import annotations
 
-import logging
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from lockgate.storage_core.commit.decide.plan import Plan, read_plan
 from lockgate.storage_core.commit.job_events import record_event
@@ -21,14 +20,7 @@ from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase, advan
 from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import Ended
 from lockgate.storage_core.commit.uploads.upload_completion import NOT_ABOUT_THE_FILE
-from lockgate.storage_core.errors import (
-    ConflictError,
-    NotAppliedError,
-    ObjectNotFoundError,
-    OutcomeUnknownError,
-)
-
-LOG: Final = logging.getLogger("lockgate.commit")
+from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError, OutcomeUnknownError
 
 
 class Decided(NamedTuple):
@@ -103,10 +95,7 @@ def _roll_forward(context: CommitContext, decided: Decided | None, *, discard: b
         remove_rest(context, decision.plan)
     all_dropped = drop_uploads(context, Marks(decision, outcome))
     if all_dropped and not context.report.counts["undeleted"] and not ended.retained_until_s:
-        try:
-            clean_up(context.folder, context.job, context.settings)
-        except NotAppliedError as error:
-            LOG.warning("%s", error)  # the job's result is the same
+        clean_up(context.folder, context.job, context.settings)
     return ended
 
 

@@ -13,7 +13,6 @@ from lockgate.storage_core.errors import (
     AlreadyExistsError,
     JournalUnavailableError,
     LockgateError,
-    LockTimeoutError,
     NotAppliedError,
     ObjectNotFoundError,
     OutcomeUnknownError,
@@ -66,9 +65,7 @@ def retry_while_busy(*also: type[LockgateError]) -> Retry:
         also: Further errors after which the call may be retried.
     """
     return Retry(
-        lambda error: (
-            isinstance(error, (StoreUnavailableError, *also)) and not isinstance(error, LockTimeoutError)
-        ),
+        lambda error: isinstance(error, (StoreUnavailableError, *also)),
         tries=CREATE_TRIES,
         pause_s=0.1,
         longest_pause_s=5,

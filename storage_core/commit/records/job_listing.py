@@ -82,9 +82,14 @@ def job_ids(store: Store, prefix: str = layout.JOBS, *, after_job: str = "") -> 
         prefix: Beginning of the jobs' keys.
         after_job: Id of the job after which to begin; empty: with the first.
     """
-    after = after_job and f"{layout.JOBS}{after_job}0"
-    while page := next(iter(store.pages(prefix, after=after)), ()):
-        found = dict.fromkeys(info.key.removeprefix(layout.JOBS).partition("/")[0] for info in page)
-        yield from (JobId(job) for job in found if is_job_id(job))
-        # "0" sorts after "/": the next page starts after the last job's folder.
-        after = f"{layout.JOBS}{list(found)[-1]}0"
+    rest: str | None = after_job and f"{layout.JOBS}{after_job}0"
+    last = ""
+    while rest is not None:
+        listed, rest = store.pages(prefix, after=rest), None
+        for page in listed:
+            found = dict.fromkeys(info.key.removeprefix(layout.JOBS).partition("/")[0] for info in page)
+            yield from (JobId(job) for job in found if is_job_id(job) and job != last)
+            last = next(reversed(found), last)
+            if len(found) == 1:  # a large folder; "0" sorts after "/": the next page starts after it
+                rest = f"{layout.JOBS}{last}0"
+                break

@@ -6,6 +6,7 @@ Source: commit protocol, steps 8 and 9, and "Revert".
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
@@ -14,7 +15,7 @@ from lockgate.storage_core.commit.decide.plan import read_plan
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.job_summary import JobSummary
 from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
-from lockgate.storage_core.commit.publish.cleanup import clean_up, delete_pages
+from lockgate.storage_core.commit.publish.cleanup import clean_up
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.replaced_files import not_deleted, remove_rest
 from lockgate.storage_core.commit.publish.roll_forward import roll_forward
@@ -27,6 +28,10 @@ from lockgate.storage_core.errors import LockgateError, ObjectNotFoundError
 from lockgate.storage_core.ids import JobId, JobName, split_job_id
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import Store
+
+KEPT_GENERATIONS: Final = 100
+"""Generations of a name that are kept for `tombstone_s`. Older ones go after `orphan_age_s`: every set-up of
+the name lists those that are there."""
 
 
 class SweptJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +77,11 @@ def sweep_ended_jobs(
                     drop_temporary(store, job)
                 yield SweptJob(job_id=job, action="delete what a killed attempt wrote after the job's end")
             if has_ended and is_old:
-                yield from _delete_old(JobFolder(store, job), settings, clock, dry_run=dry_run)
+                has_many = generation < newest[name] - KEPT_GENERATIONS
+                age_s = settings.orphan_age_s if has_many else settings.tombstone_s
+                yield from _delete_old(
+                    JobFolder(store, job), min(age_s, settings.tombstone_s), clock, dry_run
+                )
         except LockgateError as error:
             yield SweptJob(job_id=job, action=f"left as it is: {error}")
 
@@ -124,10 +133,10 @@ def _process_retained(context: CommitContext, ended: Ended) -> None:
     revert_plan(context, plan, exclude=DestinationLog(context.store).manifest().files)
 
 
-def _delete_old(folder: JobFolder, settings: Settings, clock: Clock, *, dry_run: bool) -> Iterator[SweptJob]:
-    """Delete an older generation's folder after `tombstone_s`. The newest one has the generation number."""
+def _delete_old(folder: JobFolder, age_s: float, clock: Clock, dry_run: bool) -> Iterator[SweptJob]:
+    """Delete an older generation's folder some time after its end. The newest has the generation number."""
     ended = next((mark for mark in folder.ended() if mark is not None), None)
-    if ended is None or clock.now_s() - ended.ended_s < settings.tombstone_s or folder.has_lease():
+    if ended is None or clock.now_s() - ended.ended_s < age_s or folder.has_lease():
         return  # an ended job with a lease still has something to delete
     if not dry_run:
         _delete_folder(folder)
@@ -137,4 +146,5 @@ def _delete_old(folder: JobFolder, settings: Settings, clock: Clock, *, dry_run:
 def _delete_folder(folder: JobFolder) -> None:
     """Delete a job's folder, `job.json` first: a folder without it is known to be partly deleted."""
     folder.store.delete(folder.key("job.json"))
-    delete_pages(folder, ([info.key for info in page] for page in folder.store.pages(folder.prefix)))
+    for page in folder.store.pages(folder.prefix):
+        folder.store.delete_many([info.key for info in page])

@@ -43,8 +43,7 @@ def _application() -> FastAPI:
 
 
 def _host(**options: Any) -> Host:
-    offers = options.pop("offers", lambda _: frozenset())
-    return Host(may_read=allow, may_act={}, offers=offers, user=lambda _: "tester", **options)
+    return Host(may_read=allow, may_act={}, offers=lambda _: frozenset(), user=lambda _: "tester", **options)
 
 
 def get(world: World, path: str, **query: Any) -> Any:

@@ -10,6 +10,9 @@ import pytest
 
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.destination.visible_files import visible_files
+from lockgate.storage_core.commit.records.job_listing import job_ids
+from lockgate.storage_core.commit.recovery import retention
+from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.commit.destination import World
 
@@ -68,3 +71,31 @@ def test_a_destination_shows_that_it_has_published_in_the_first_entries_of_its_l
     listed.clear()
     assert DestinationLog(world.store).has_published()
     assert len(listed) <= 50
+
+
+def test_a_name_that_is_run_again_and_again_keeps_a_bounded_number_of_generations(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "KEPT_GENERATIONS", 2)
+    for number in range(5):
+        world.run("sales", {f"{number}.csv": b"1"}, mode="replace")
+
+    def kept() -> set[str]:
+        sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
+        return set(job_ids(world.store))
+
+    assert len(kept()) == 5
+    world.clock.sleep(world.settings.orphan_age_s + 1)
+    assert kept() == {"sales-g3", "sales-g4", "sales-g5"}
+    world.clock.sleep(world.settings.tombstone_s)
+    assert kept() == {"sales-g5"}
+    assert world.run("sales", {"again.csv": b"2"}, mode="replace").job_id == "sales-g6"
+    assert world.visible() == {"again.csv": b"2"}
+
+
+def test_jobs_are_listed_once_each_beside_folders_of_many_records(world: World) -> None:
+    jobs = [f"job-{number}-g1" for number in range(5)]
+    for job, number in zip(jobs, (1_500, 3, 2_100, 400, 1), strict=True):
+        make(world, f"_lockgate/jobs/{job}/tasks/t", number)
+    assert list(job_ids(world.store)) == jobs
+    assert list(job_ids(world.store, after_job=jobs[1])) == jobs[2:]
