@@ -14,7 +14,11 @@ from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.job_record import StoreRecord
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
-from lockgate.storage_core.commit.setup.capabilities import forget_destination, with_probed_capabilities
+from lockgate.storage_core.commit.setup.capabilities import (
+    forget_destination,
+    probe_again,
+    with_probed_capabilities,
+)
 from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.errors import ConflictError, UnsupportedStoreError
 from lockgate.storage_core.failpoints import FAILPOINTS
@@ -101,6 +105,21 @@ class TestDestinations:
         job = s3.driver.run("old", NEW)
         assert job.job_id == "old-g1"
         assert s3.other.visible() == NEW
+
+    def test_a_record_of_the_store_that_was_deleted_by_hand_is_written_again(self, s3: S3World) -> None:
+        s3.driver.run("old", OLD)
+        before = s3.other.store.get(layout.PROBED)
+        s3.other.store.delete(layout.PROBED)
+
+        s3.driver.run("new", NEW)
+        assert s3.other.visible() == {**OLD, **NEW}
+        assert s3.other.store.get(layout.PROBED) == before
+
+    def test_a_store_is_not_probed_again_where_a_journal_decides(self, s3: S3World) -> None:
+        s3.driver.run("old", OLD)
+        with pytest.raises(ConflictError, match=r"journal\.db decides there"):
+            probe_again(s3.other.store)
+        assert s3.other.visible() == OLD
 
     @pytest.mark.parametrize(
         "options",
