@@ -318,7 +318,8 @@ class JobAbortOperator(LockgateOperator):
 
     Args:
         job: Handle of the job: `setup.output`.
-        reason: Reason in the job's report.
+        reason: Reason in the job's report; None: that its audit failed, or that the run ended without a
+            commit.
 
     Returns:
         The job's phase after it: `failed`, or that of a job that was decided before.
@@ -326,9 +327,7 @@ class JobAbortOperator(LockgateOperator):
 
     ui_color = "#f1f3f4"
 
-    def __init__(
-        self, *, job: JobHandle | Any, reason: str = "the DAG run ended without a commit", **kwargs: Any
-    ) -> None:
+    def __init__(self, *, job: JobHandle | Any, reason: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.job = job
         self.reason = reason
@@ -339,7 +338,7 @@ class JobAbortOperator(LockgateOperator):
         from lockgate.storage_core.commit.records.phase import JobPhase
 
         job = attach(self.job)
-        phase = abort_attached(job, self.reason)
+        phase = abort_attached(job, self.reason or _why_aborted(job))
         page = job_address(job.destination, job.job_id)
         if phase in {JobPhase.DECIDED, JobPhase.PUBLISHED}:
             self.log.warning(
@@ -350,6 +349,20 @@ class JobAbortOperator(LockgateOperator):
         else:
             self.log.info("job %s at %s is %s; its page: %s", job.job_id, job.destination, phase, page)
         return str(phase)
+
+
+def _why_aborted(job: Job) -> str:
+    """Return why a run ended without a commit, as far as the job's records say it."""
+    from lockgate.storage_core.commit.records.job_folder import JobFolder
+
+    try:
+        verdict = JobFolder(job.store, job.job_id).newest_audit()
+    except LockgateError:  # the reason must not stop the abort
+        verdict = None
+    if verdict is None or verdict.passed:
+        return "the DAG run ended without a commit"
+    failure = verdict.summary.get("failure_1")
+    return f"its audit failed: {failure}" if failure else "its audit failed"
 
 
 def abort_attached(job: Job, reason: str) -> JobPhase:

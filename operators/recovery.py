@@ -107,6 +107,13 @@ class JobRecoveryOperator(LockgateOperator):
         self.grace_s = grace_s
         self.deferrable = deferrable
 
+    def form_values(self) -> dict[str, Any]:
+        """Return what is checked: to recover a job at its own destination is what the schedule does."""
+        from lockgate.operators.trigger_rights import without_own_destination
+
+        values = super().form_values()
+        return values if self.abort_reason else without_own_destination(values)
+
     @task_entry
     def execute(self, context: Context) -> dict[str, int]:
         """Find the jobs, recover them, and return how each ended."""

@@ -22,13 +22,14 @@ from lockgate.operators.dag_run.parameters import (
     configured_destinations,
     filled_in,
 )
+from lockgate.storage_core.commit.registry.rows import Job
 from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores.open_store import parse_destination
 
 _LOCAL: Final = "file://"
 _HADOOP_S3: Final = re.compile(r"s3[an]?://", re.IGNORECASE)
-_HADOOP_FILE: Final = re.compile(r"file:/(?!/)", re.IGNORECASE)
 _PATTERN: Final = re.compile(r"[*\[]")
 _CODECS: Final = frozenset({"codec", "compression"})
 _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
@@ -214,6 +215,20 @@ def allow_lists() -> AllowLists:
     )
 
 
+def without_own_destination(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a form without the destination of a job that the journal has there.
+
+    The scheduled recovery does the same with that job, wherever it is, so a form that names the job, as the
+    button of its page does, needs no allow-list. To be called with the task's connections in effect.
+    """
+    destination, job_id, settings = values["destination"], values["job_id"], load_settings()
+    if not destination or not job_id or (journal := configured_journal(settings)) is None:
+        return dict(values)
+    with journal.reading() as reading:
+        is_own = reading.get(Job, parse_destination(destination), job_id) is not None
+    return {**values, "destination": None} if is_own else dict(values)
+
+
 def _refusal(what: str, given: str, setting: str, allowed: tuple[str, ...]) -> InvalidInputError:
     without = f" (without it {ENVIRONMENT})" if setting.endswith(("SOURCES", "DESTINATIONS")) else ""
     return InvalidInputError(
@@ -233,7 +248,7 @@ def _is_below_any(url: str, roots: Iterable[str]) -> bool:
 
 def _url(path: str) -> str:
     """Return the canonical URL of a path as Spark reads it, without `..`."""
-    return parse_destination(_HADOOP_FILE.sub("file:///", _HADOOP_S3.sub("s3://", path, count=1), count=1))
+    return parse_destination(_HADOOP_S3.sub("s3://", path, count=1))
 
 
 def _file_url(path: str) -> str:

@@ -29,6 +29,7 @@
     │   ├── StateLostError
     │   └── AuditFailedError
     ├── OutcomeUnknownError        no answer: delete nothing, abort nothing, leave it to recovery
+    │   └── LockTimeoutError
     ├── FencedError                a newer owner has taken over: stop at once
     └── JobFailedError             the job was decided and ended without publishing: aborted or reverted
 
@@ -208,6 +209,10 @@ class OutcomeUnknownError(LockgateError):
     """The call got no answer: it may or may not have been applied. Delete nothing; recovery resolves it."""
 
     exit_code = 10
+
+
+class LockTimeoutError(OutcomeUnknownError):
+    """Another process, perhaps a stopped one, has a file's lock; a second wait would take as long again."""
 
 
 class FencedError(LockgateError):

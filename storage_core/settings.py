@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,6 +22,7 @@ FAR_CALLS: Final = 128
 
 _PREFIX: Final = "LOCKGATE_"
 _CENTURY_S: Final = 100 * 365 * 86_400.0
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _INTERVALS: Final = ("recovery_minutes", "retention_interval_s")
 
 # Each type of a setting with limits, with the words of an error for what is allowed.
@@ -243,6 +245,33 @@ class Settings(Struct, frozen=True, kw_only=True):
     s3_sse_kms_key_id: str | None = None
     """KMS key for encryption."""
 
+    s3_sse: Annotated[
+        Literal["AES256", "aws:kms", "aws:kms:dsse"] | None,
+        Meta(description="AES256, aws:kms or aws:kms:dsse"),
+    ] = None
+    """Encryption that a bucket's policy demands; None: aws:kms with a KMS key, else the bucket's default."""
+
+    s3_acl: Annotated[
+        Literal[
+            "authenticated-read",
+            "aws-exec-read",
+            "bucket-owner-full-control",
+            "bucket-owner-read",
+            "private",
+            "public-read",
+            "public-read-write",
+        ]
+        | None,
+        Meta(description="a canned ACL, such as bucket-owner-full-control"),
+    ] = None
+    """Canned ACL of new objects, e.g. bucket-owner-full-control."""
+
+    s3_equal_parts: Flag = False
+    """Never enlarge the parts of an upload on its way, for stores that want them equal (Cloudflare R2)."""
+
+    accept_unsafe_store: Flag = False
+    """Set jobs up also where the probe saw a listing or an abort that a commit cannot rely on."""
+
     spark_s3_jars: Path | None = None
     """Folder with hadoop-aws of Spark's Hadoop version and its dependencies, for Spark's S3 sources; None:
     fetched from Maven Central."""
@@ -420,7 +449,14 @@ def _variable(name: str) -> str:
 def _parsed(text: str, kind: Any) -> Any:
     """Return the value of a variable; raise a `MsgspecError` if it is none of this kind."""
     value = decode_json(text, object) if _is_json(kind) else text
-    return convert(value, kind, strict=False, dec_hook=lambda _, path: Path(path))
+    return convert(value, kind, strict=False, dec_hook=lambda _, path: _path(path))
+
+
+def _path(text: str) -> Path:
+    """Return a path; a URL is refused, because it would be a folder of the current directory."""
+    if _URL.match(text):
+        raise ValueError(text)
+    return Path(text)
 
 
 def _is_json(kind: Any) -> bool:
@@ -431,6 +467,7 @@ def _problem(name: str, value: object) -> str:
     """Return what is wrong with a value, which is shown unless it may hold a password."""
     kind = _fields()[name].type
     metadata = (getattr(part, "__metadata__", ()) for part in (kind, *get_args(kind)))
-    expected = next((limit.description for limits in metadata for limit in limits), f"of type {kind}")
+    default = "a path, not a URL" if Path in {kind, *get_args(kind)} else f"of type {kind}"
+    expected = next((limit.description for limits in metadata for limit in limits), default)
     shown = "cannot be read" if _is_json(kind) else f"is {value!r}"
     return f"{_variable(name)} {shown}: it must be {expected}"

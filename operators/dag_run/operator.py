@@ -86,9 +86,11 @@ class LockgateOperator(BaseOperator):
         """Check a form's values, show the task's page, and keep store clients' chatter out of its log."""
         quiet_clients()
         if self.restricted:
+            from lockgate.operators.connections import lockgate_connection
             from lockgate.operators.trigger_rights import allow_lists, check_parameters
 
-            with fail_without_retry():
+            connection = lockgate_connection(self.lockgate_conn_id, aws_conn_id=self.aws_conn_id)
+            with fail_without_retry(), connection:
                 check_parameters(allow_lists(), self.form_values())
         self.push_links(context)
         super().pre_execute(context)

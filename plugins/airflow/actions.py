@@ -11,8 +11,9 @@ from airflow.models import DagModel, Log
 from airflow.utils.session import create_session
 from airflow.utils.types import DagRunTriggeredByType
 
-from lockgate.plugins.web.access import ActionName, ActionRequest, ActionStarted
-from lockgate.storage_core.errors import ConflictError, InvalidInputError, ObjectNotFoundError
+from lockgate.operators.trigger_rights import allow_lists
+from lockgate.plugins.web.access import ActionName, ActionRequest, ActionStarted, Stopped
+from lockgate.storage_core.errors import ConflictError, InvalidInputError
 
 DAGS: Final[Mapping[ActionName, str]] = {
     "recover": "job_recovery",
@@ -39,12 +40,12 @@ class DagRuns:
 
         Raises:
             InvalidInputError: The action needs a job, or the DAG refuses a parameter.
-            ObjectNotFoundError: Airflow has no such DAG.
-            ConflictError: The DAG is paused or cannot be imported.
+            ConflictError: The DAG is missing or paused, or cannot be imported.
         """
         dag_id, conf = DAGS[action], _conf(action, request)
         with create_session() as session:
-            _check_can_run(DagModel.get_current(dag_id, session=session), dag_id)
+            if why := _why_stopped(DagModel.get_current(dag_id, session=session), dag_id):
+                raise ConflictError(f"{why}; nothing was started")
             try:
                 run = trigger_dag(
                     dag_id,
@@ -78,6 +79,28 @@ class DagRuns:
         )
 
 
+def stopped(action: ActionName, dag_href: Callable[[str], str]) -> Stopped | None:
+    """Return why the DAG of an action cannot run, with the DAG's address; None if it can."""
+    dag_id = DAGS[action]
+    with create_session() as session:
+        why = _why_stopped(DagModel.get_current(dag_id, session=session), dag_id)
+    return Stopped(why, dag_href(dag_id)) if why else None
+
+
+def warning(action: ActionName, request: ActionRequest) -> str:
+    """Return why a worker with this server's settings would refuse the destination; empty if it would not.
+
+    A recovery is of a job that the journal has, which no worker refuses.
+    """
+    if action not in {"abort", "sweep-uploads"} or not request.destination:
+        return ""
+    try:
+        allow_lists().destination(request.destination)
+    except InvalidInputError as error:
+        return f"Its run will fail, if the workers have the settings of this server: {error}"
+    return ""
+
+
 def _conf(action: ActionName, request: ActionRequest) -> dict[str, Any]:
     """Return the parameters of the DAG run."""
     match action:
@@ -94,18 +117,12 @@ def _conf(action: ActionName, request: ActionRequest) -> dict[str, Any]:
             return {}
 
 
-def _check_can_run(dag: DagModel | None, dag_id: str) -> None:
+def _why_stopped(dag: DagModel | None, dag_id: str) -> str:
+    """Return why a DAG cannot run, and the remedy; empty if it can."""
     if dag is None or dag.is_stale:
-        raise ObjectNotFoundError(
-            f"Airflow has no DAG {dag_id}, which carries this action out; nothing was started; install it: "
-            "`lockgate dags install DIR`, with Airflow's DAG folder"
-        )
+        return f"Airflow has no DAG {dag_id}: `lockgate dags install DIR`, with Airflow's DAG folder"
     if dag.has_import_errors:
-        raise ConflictError(
-            f"the file of DAG {dag_id} cannot be imported; nothing was started; see Airflow's import errors"
-        )
+        return f"the file of DAG {dag_id} cannot be imported: see Airflow's import errors"
     if dag.is_paused:
-        raise ConflictError(
-            f"DAG {dag_id}, which carries this action out, is paused; nothing was started; unpause it in "
-            "Airflow, and press again"
-        )
+        return f"DAG {dag_id} is paused: unpause it in Airflow"
+    return ""

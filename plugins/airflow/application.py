@@ -6,6 +6,7 @@ Airflow asks nothing before it calls a plugin's route, so every route depends on
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
@@ -19,7 +20,7 @@ from fastapi import FastAPI, HTTPException
 from starlette.requests import Request
 from starlette.staticfiles import StaticFiles
 
-from lockgate.plugins.airflow.actions import DAGS, DagRuns
+from lockgate.plugins.airflow.actions import DAGS, DagRuns, stopped, warning
 from lockgate.plugins.airflow.default_connection import DefaultConnection
 from lockgate.plugins.web.access import ActionName, Host, Run
 from lockgate.plugins.web.application import web_app
@@ -53,6 +54,8 @@ def airflow_host() -> Host:
         theme="airflow",
         settings=DefaultConnection(),
         settings_from="the connection lockgate_default, or LOCKGATE_JOURNAL_URL of the API server",
+        stopped=partial(stopped, dag_href=dag_href),
+        warning=warning,
         own_origin=_own_origin,
     )
 
@@ -62,10 +65,15 @@ def _own_origin() -> str:
     return f"{address.scheme}://{address.netloc}" if address.netloc else ""
 
 
+def dag_href(dag_id: str) -> str:
+    """Return the address of a DAG in Airflow, where it can be unpaused."""
+    prefix = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
+    return f"{prefix}/dags/{quote(dag_id, safe='')}"
+
+
 def run_href(dag_id: str, run_id: str, task_id: str | None, map_index: int) -> str:
     """Return the address of a DAG run or a task instance in Airflow."""
-    prefix = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
-    href = f"{prefix}/dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"
+    href = f"{dag_href(dag_id)}/runs/{quote(run_id, safe='')}"
     if task_id is not None:
         href += f"/tasks/{quote(task_id, safe='')}"
     return f"{href}/mapped/{map_index}" if task_id is not None and map_index >= 0 else href

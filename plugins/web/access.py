@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Protocol, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from fastapi import Depends, Request
 from pydantic import Field
@@ -53,6 +53,18 @@ class ActionStarted(Model):
     lines: tuple[str, ...] = ()
 
 
+class Stopped(NamedTuple):
+    """Why an action cannot run now.
+
+    Attributes:
+        why: What stops it, and what a person does about it.
+        href: Address of the page where it is done; None if there is none.
+    """
+
+    why: str
+    href: str | None = None
+
+
 class Actions(Protocol):
     """Carries actions out. A dry run never comes here: it is a read, and the application does it."""
 
@@ -77,6 +89,8 @@ class Host:
         destinations: Destinations that may be read beside those in the journal.
         settings: Settings of now, and another object once they have changed; None: those of the environment.
         settings_from: Where they are from, for a person who sees an empty journal and expects a full one.
+        stopped: Why an action could not run if it were started, such as a paused DAG; None if it could.
+        warning: Why the run of an action might be refused although it starts; empty if nothing is known.
         own_origin: Origin of the host's configured address, `https://airflow.example`; empty if there is
             none. Behind a proxy, a browser sends this one, and the `Host` header may be an inner name.
     """
@@ -92,6 +106,8 @@ class Host:
     destinations: tuple[str, ...] = ()
     settings: Callable[[], Settings] | None = None
     settings_from: str = "LOCKGATE_JOURNAL_URL, or LOCKGATE_HOME, of this server"
+    stopped: Callable[[ActionName], Stopped | None] = lambda _: None
+    warning: Callable[[ActionName, ActionRequest], str] = lambda *_: ""
     own_origin: Callable[[], str] = str
 
 

@@ -41,6 +41,12 @@ commands = typer.Typer(help="Check whether a store can hold jobs.", no_args_is_h
 def check(
     url: Annotated[str, typer.Argument(metavar="URL", help="s3://bucket/prefix, file:///dir, or a path.")],
     json: JsonFlag = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Let the next job test it again; run it while no job is at work.")
+    ] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the promises as a Markdown table.")
+    ] = False,
 ) -> None:
     """Test every capability of a store that commits need, and read the whole log of the destination.
 
@@ -50,6 +56,7 @@ def check(
     """
     from lockgate.storage_core.commit.destination.overlap import overlap_findings
     from lockgate.storage_core.commit.recovery.log_check import check_log
+    from lockgate.storage_core.commit.setup.capabilities import probe_again
     from lockgate.storage_core.commit.uploads.upload_owner import S3aJobs
     from lockgate.storage_core.journal.process_journal import configured_journal
     from lockgate.storage_core.stores import open_store
@@ -60,10 +67,22 @@ def check(
     damaged = check_log(store)
     overlaps = overlap_findings(store, settings)
     magic = S3aJobs(store).inside()
+    if again:
+        probe_again(store)
     has_create = report.capabilities.conditional_create
     journal = None if has_create else configured_journal(settings)
-    usable = has_create or journal is not None
-    if json:
+    accepted = not report.dangers or settings.accept_unsafe_store
+    usable = (has_create or journal is not None) and not report.refusals and accepted
+    rows = [
+        (finding.name, "yes" if finding.ok else "NO", finding.detail)
+        for finding in [*report.findings, *overlaps]
+    ]
+    if markdown:
+        print_line(f"| promise | {store.url} | note |")
+        print_line("|---|---|---|")
+        for row in rows:
+            print_line(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |")
+    elif json:
         arbiter = None if journal is None else journal.url
         print_json(
             {
@@ -77,14 +96,7 @@ def check(
             }
         )
     else:
-        print_table(
-            ("promise", "kept", "note"),
-            [
-                (finding.name, "yes" if finding.ok else "NO", finding.detail)
-                for finding in [*report.findings, *overlaps]
-            ],
-            empty="nothing was tested",
-        )
+        print_table(("promise", "kept", "note"), rows, empty="nothing was tested")
         tested = counted(len(report.findings), "promise")
         print_line(f"tested {tested} in {store.url}/_lockgate/probe/ and {_left(report)}")
         for fault in damaged:
@@ -96,7 +108,7 @@ def check(
                 f"{magic} is of an S3A magic committer: its job may be at work here; set "
                 "fs.s3a.committer.abort.pending.uploads=false for it, or it aborts the uploads of every job"
             )
-        print_line(f"{store.url} {_verdict(has_create, journal)}")
+        print_line(f"{store.url} {_verdict(report, journal, accepted=accepted)}")
     if not usable:
         raise typer.Exit(UnsupportedStoreError.exit_code)
     if damaged:
@@ -160,7 +172,7 @@ def _probe(store: Store, settings: Settings) -> ProbeReport:
     from lockgate.storage_core.stores.probe import probe
 
     if not store.url.startswith("file://"):
-        return probe(store)
+        return probe(store, thorough=True)
     root = Path(store.url.removeprefix("file://"))
     if not root.is_dir():
         raise DestinationNotFoundError(
@@ -170,7 +182,7 @@ def _probe(store: Store, settings: Settings) -> ProbeReport:
     parents = [root / "_lockgate" / "probe", root / "_lockgate"]
     inside = parents[0] / new_token()
     try:
-        report = probe(open_store(str(inside), settings))
+        report = probe(open_store(str(inside), settings), thorough=True)
     finally:
         shutil.rmtree(inside, ignore_errors=True)
         with suppress(OSError):  # it has something else
@@ -186,8 +198,17 @@ def _left(report: ProbeReport) -> str:
     return f"could not delete {left}, such as {report.left[0]}: delete them by hand"
 
 
-def _verdict(has_create: bool, journal: Journal | None) -> str:
-    if has_create:
+def _verdict(report: ProbeReport, journal: Journal | None, *, accepted: bool) -> str:
+    if report.refusals:
+        return "cannot hold jobs: nothing can be written there"
+    if not accepted:
+        return (
+            "is refused, because a job there could lose files or rows: "
+            + report.dangers[0].name
+            + "; to take "
+            "that risk, set LOCKGATE_ACCEPT_UNSAFE_STORE=true"
+        )
+    if report.capabilities.conditional_create:
         return "can hold jobs"
     if journal is None:
         return (

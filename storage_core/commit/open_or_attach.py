@@ -32,7 +32,7 @@ from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import JobAttemptId, JobId, check_id, job_name, new_job_attempt_id
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import open_store
-from lockgate.storage_core.stores.open_store import parse_destination
+from lockgate.storage_core.stores.open_store import parse_destination, parse_directory
 
 LOG: Final = logging.getLogger("lockgate.job")
 
@@ -113,7 +113,7 @@ def open_job(
         scope=scope or get_committer(committer).scope,
         columns=None if columns is None else tuple(Column(*column) for column in columns),
         evolve_schema=evolve_schema,
-        staging=staging,
+        staging=None if staging is None else parse_directory(staging),
         audit=audit,
         on_lapse=on_lapse,
         rerun=rerun,

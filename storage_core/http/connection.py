@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from http.client import RemoteDisconnected
@@ -244,13 +245,13 @@ class Connection(Forkable):
         """Return the path of the URL; raise if the settings can never work."""
         peer = self._peer
         parsed = check_url(self.url, peer)
-        if self._ca_file is not None and not self._ca_file.is_file():
-            raise InvalidInputError(f"{peer.ca_setting}: {self._ca_file} does not exist")
         if self._ca_file is not None and parsed.scheme == "http":
             raise InvalidInputError(
                 f"{peer.url_setting}: {parsed.scheme}://{parsed.netloc} is plain HTTP, which "
                 f"{peer.ca_setting} cannot verify; nothing was sent; use https, or unset the latter"
             )
+        if self._ca_file is not None:
+            check_certificates(self._ca_file, peer.ca_setting)
         self._credentials()
         return parsed.path or ""
 
@@ -287,6 +288,21 @@ class Connection(Forkable):
         return OutcomeUnknownError(
             f"{failed}; the {peer.name} gave no answer; it may have been done; {peer.advice}"
         )
+
+
+def check_certificates(path: Path, setting: str) -> None:
+    """Check trusted certificates before a request: its error would look like one of the network.
+
+    Raises:
+        InvalidInputError: They cannot be read.
+    """
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except OSError as error:  # ssl.SSLError is one
+        raise InvalidInputError(
+            f"{setting}: the certificates in {path} cannot be read ({error.strerror or error}); nothing was "
+            "sent; name a file of certificates in PEM"
+        ) from None
 
 
 def check_url(url: str, peer: Peer) -> Url:

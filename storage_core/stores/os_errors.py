@@ -20,13 +20,18 @@ from lockgate.storage_core.errors import (
     UnsupportedStoreError,
 )
 
+_LACKING: Final = (
+    UnsupportedStoreError,
+    "the file system lacks hard links or locks; a journal decides in their place (LOCKGATE_JOURNAL_URL), or "
+    "choose another",
+)
 _REFUSALS: Final[dict[int, tuple[type[LockgateError], str]]] = {
     errno.ENOENT: (ObjectNotFoundError, "there is no such file; check the key"),
     errno.EACCES: (AccessDeniedError, "give this user permission to read and write the destination"),
     errno.EPERM: (AccessDeniedError, "give this user permission to read and write the destination"),
     errno.EROFS: (
         AccessDeniedError,
-        "the file system is read-only; remount it or choose another destination",
+        "the file system is read-only; remount it, or choose another place",
     ),
     errno.ENOTDIR: (InvalidInputError, "a parent of it is a file; choose another name or remove that file"),
     errno.EISDIR: (InvalidInputError, "it is a directory; choose another name or remove the directory"),
@@ -39,7 +44,7 @@ _REFUSALS: Final[dict[int, tuple[type[LockgateError], str]]] = {
         UnsupportedStoreError,
         "another file system is mounted below the destination; make that one the destination",
     ),
-    errno.EOPNOTSUPP: (UnsupportedStoreError, "the file system lacks hard links or locks; choose another"),
+    **dict.fromkeys((errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK), _LACKING),
     errno.EBUSY: (NotAppliedError, "another program uses it; close it there, then try again"),
     errno.ETXTBSY: (NotAppliedError, "another program runs it; end that, then try again"),
     errno.ENOSPC: (StoreUnavailableError, "the file system is full; free space, then try again"),

@@ -306,7 +306,12 @@ class Store(Protocol):
         """
 
     def abort_upload(self, key: str, upload_id: str) -> None:
-        """Abort a pending upload; a missing one counts as aborted. Never changes a visible object."""
+        """Abort a pending upload; a missing one counts as aborted. Never changes a visible object.
+
+        Args:
+            key: Any key from a listing, also one that `check_key` refuses.
+            upload_id: The store's id of the upload.
+        """
 
     def holds(self, pending: PendingUpload) -> bool:
         """Return whether the object at the pending upload's key is the result of this upload.

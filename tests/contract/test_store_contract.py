@@ -111,11 +111,10 @@ class TestObjects:
             lambda: store.get(key),
             lambda: store.head(key),
             lambda: store.begin_upload(key, new_token()),
-            lambda: store.abort_upload(key, "0" * 32),
         ]
         if not {"", ".", ".."}.isdisjoint(key.split("/")):
-            # Other programs' files with the other names can be deleted.
-            calls.append(lambda: store.delete(key))
+            # Other programs' files and uploads with the other names can be deleted.
+            calls += [lambda: store.delete(key), lambda: store.abort_upload(key, "0" * 32)]
         for call in calls:
             with pytest.raises(InvalidInputError):
                 call()

@@ -44,6 +44,7 @@ def test_an_error_names_every_invalid_variable_with_what_is_allowed(monkeypatch:
         "BROKER_PREFIX": "a",
         "LOG_LAPSE_S": "nan",
         "OBSERVER_URLS": "postgresql://user:s3cr3t@standby/db",
+        "HOME": "s3://lake/home",
     }
     for name, value in invalid.items():
         monkeypatch.setenv(f"LOCKGATE_{name}", value)
@@ -53,6 +54,7 @@ def test_an_error_names_every_invalid_variable_with_what_is_allowed(monkeypatch:
 
     assert sorted(str(refused.value).removeprefix("settings: ").split("; ")) == [
         "LOCKGATE_BROKER_PREFIX is 'a': it must be empty, or text without spaces that ends in one of : _ . -",
+        "LOCKGATE_HOME is 's3://lake/home': it must be a path, not a URL",
         "LOCKGATE_JOB_LOG is 'maybe': it must be true or false",
         "LOCKGATE_LOG_LAPSE_S is 'nan': it must be seconds, above 0 and at most a century",
         'LOCKGATE_OBSERVER_URLS cannot be read: it must be JSON, such as ["one", "another"]',

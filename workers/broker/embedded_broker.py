@@ -29,6 +29,7 @@ from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.errors import MissingPartError, StoreUnavailableError
 from lockgate.storage_core.file_locks import lock_exclusive, wait_for
 from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores.os_errors import translated
 
 ANSWER_TIMEOUT_S: Final = 5.0
 START_TIMEOUT_S: Final = 30.0
@@ -153,9 +154,10 @@ def redis_program() -> Path:
 @contextmanager
 def _locked(settings: Settings) -> Iterator[Path]:
     folder = broker_dir(settings)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with lock_exclusive(folder / "broker.lock", limit_s=LOCK_WAIT_S):
-        yield folder
+    with translated("use the embedded broker in", str(folder), changes=True):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with lock_exclusive(folder / "broker.lock", limit_s=LOCK_WAIT_S):
+            yield folder
 
 
 def _loads(folder: Path) -> None:

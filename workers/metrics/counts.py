@@ -17,6 +17,8 @@ from celery import signals
 from prometheus_client import CollectorRegistry, Counter, Histogram, values
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from lockgate.storage_core.stores.os_errors import translated
+
 _SECONDS: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
 
 
@@ -69,7 +71,8 @@ def count_in_folder(folder: Path) -> CollectorRegistry:
         folder: Folder of this worker alone; files of an earlier worker are deleted.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    with translated("make", str(folder), changes=True):
+        folder.mkdir(parents=True)
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
     values.ValueClass = values.MultiProcessValue()  # type: ignore[no-untyped-call]  # chosen at import otherwise
     TaskMetrics().connect()

@@ -77,6 +77,7 @@ function LockgateCard() {
       ),
       found !== null && !found.empty_why && h(Text, { color: "fg.muted", fontSize: "sm" }, `${found.unended} not ended`),
     ),
+    found?.recovery_stopped && h(Text, { color: "fg.error", fontSize: "sm" }, found.recovery_stopped),
     found?.empty_why && h(Text, { color: "fg.muted", fontSize: "sm" }, found.empty_why),
     error !== null && h(Text, { role: "status", color: "fg.muted", fontSize: "sm" }, `The newest numbers are not known: ${error}`),
     ...rows.map((job) =>

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends, HTTPException, Request
 from lockgate.plugins.web.access import ActionName, ActionRequest, ActionStarted, Host
 from lockgate.plugins.web.api.effects import carry_out, check_request
 from lockgate.plugins.web.request_reads import ReadsOfRequest
+from lockgate.storage_core.errors import ConflictError
 
 ACTIONS: Final[tuple[ActionName, ...]] = get_args(ActionName)
 
@@ -54,11 +55,15 @@ def _route(action: ActionName, host: Host) -> Callable[..., ActionStarted]:
         check_request(action, wanted)
         if wanted.destination:
             wanted = wanted.model_copy(update={"destination": reads.known(wanted.destination)})
+        if stopped := host.stopped(action):
+            raise ConflictError(f"{action}: {stopped.why}; nothing was started")
         if wanted.dry_run:
             place = wanted.destination or "journal"
             dry_run = partial(carry_out, action, wanted, reads.settings, dry_run=True)
             effect = reads.store(place, dry_run, limit_s=DRY_RUN_LIMIT_S)
-            return ActionStarted(action=action, dry_run=True, text=effect.text, lines=effect.lines)
+            warning = host.warning(action, wanted)
+            lines = (warning, *effect.lines) if warning else effect.lines
+            return ActionStarted(action=action, dry_run=True, text=effect.text, lines=lines)
         if host.actions is None or action not in host.may_act:
             raise HTTPException(403, f"{action}: these pages are read-only; nothing was started")
         return host.actions.start(action, wanted, host.user(request))

@@ -11,7 +11,7 @@ import msgspec
 from fastapi import APIRouter, Query
 from pydantic import AliasChoices, Field
 
-from lockgate.plugins.web.access import HostOfRequest
+from lockgate.plugins.web.access import HostOfRequest, Stopped
 from lockgate.plugins.web.answers import Model
 from lockgate.plugins.web.api.job_state import JobState
 from lockgate.plugins.web.api.job_steps import Step, steps
@@ -25,6 +25,7 @@ from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import JobOrigin, JobRecord
 from lockgate.storage_core.commit.records.pending_set import AuditVerdict
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
+from lockgate.storage_core.commit.registry import job_lists
 from lockgate.storage_core.commit.registry import queries as registry
 from lockgate.storage_core.commit.registry.rows import Job
 from lockgate.storage_core.errors import (
@@ -123,12 +124,13 @@ class SeenLease(NamedTuple):
 
 
 class Registered(NamedTuple):
-    """What the journal knows about a job."""
+    """What the journal knows about a job, with the number of its committed tasks."""
 
     job: Job | None
     lease: Lease | None
     identity: str
     now_s: float
+    committed: int = 0
 
 
 class Stored(NamedTuple):
@@ -166,12 +168,14 @@ def job_detail(
     Raises:
         ObjectNotFoundError: Neither the store nor the registry knows the job, or the destination.
     """
-    found = detail_of(reads, job_id, destination)
+    found = detail_of(reads, job_id, destination, host.stopped("recover"))
     [origin] = with_users(host, [found.row.origin])
     return found.model_copy(update={"row": found.row.model_copy(update={"origin": origin})})
 
 
-def detail_of(reads: Reads, job_id: str, destination: str | None) -> JobDetail:
+def detail_of(
+    reads: Reads, job_id: str, destination: str | None, stopped: Stopped | None = None
+) -> JobDetail:
     """Return what `job_detail` returns, without the user who triggered its run."""
     place, unknown = place_of(reads, job_id, destination), list[str]()
     known = _registered(reads, job_id, place, unknown)
@@ -191,9 +195,10 @@ def detail_of(reads: Reads, job_id: str, destination: str | None) -> JobDetail:
         lease=lease.state,
         lease_until_s=lease.until_s,
         is_recovering=lease.is_recovering,
-        tasks=(stored and stored.tasks) or _published_tasks(known.job),
+        tasks=(stored and stored.tasks) or _registered_tasks(known),
         recovery_minutes=reads.settings.recovery_minutes,
         now_s=known.now_s,
+        stopped=stopped,
     )
     records = state.records
     if records is not None:
@@ -226,20 +231,23 @@ def _receipt(state: JobState) -> PublishedJob | None:
     )
 
 
-def _published_tasks(job: Job | None) -> TaskCount | None:
-    """Return the tasks that a decided job publishes, which the registry keeps after the clean-up."""
-    if job is None or job.tasks is None or job.phase not in {"committing", "committed"}:
-        return None
-    return TaskCount(committed=job.tasks, expected=job.tasks)
+def _registered_tasks(known: Registered) -> TaskCount | None:
+    """Return the tasks that a decided job publishes, or that have committed; both outlive the clean-up."""
+    job = known.job
+    if job is not None and job.tasks is not None and job.phase in {"committing", "committed"}:
+        return TaskCount(committed=job.tasks, expected=job.tasks)
+    return TaskCount(committed=known.committed, expected=None) if known.committed else None
 
 
 def _registered(reads: Reads, job_id: str, place: str, unknown: list[str]) -> Registered:
     def query(reading: Reading) -> Registered:
+        job = reading.get(Job, place, job_id)
         return Registered(
-            reading.get(Job, place, job_id),
+            job,
             reading.get(Lease, job_resource(place, job_id)),
             reading.status().identity,
             reading.now_s(),
+            0 if job is None else job_lists.committed_tasks(reading, [job])[job.key],
         )
 
     if reads.has_journal:
@@ -332,6 +340,7 @@ def _row(state: JobState, job_id: str, place: str) -> JobRow:
         phase=_phase(state),
         needs=need,
         needs_why=why,
+        reason=state.reason,
         lease=state.lease,
         mode=record.spec.mode if record else known.mode if known else "",
         committer=record.spec.committer if record else known.committer if known else "",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from lockgate.plugins.web.access import Stopped
 from lockgate.storage_core.commit.job_view import JobRecords, TaskCount
 from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.records.job_record import OnLapse
@@ -35,6 +36,7 @@ class JobState:
         is_recovering: Whether a recovery has the lease.
         tasks: Progress of the tasks; None if it is unknown.
         recovery_minutes: Interval of the recovery.
+        stopped: Why recovery does not run here, with the remedy; None if it does.
     """
 
     records: JobRecords | None
@@ -45,6 +47,7 @@ class JobState:
     tasks: TaskCount | None
     recovery_minutes: float
     now_s: float
+    stopped: Stopped | None = None
 
     @property
     def phase(self) -> JobPhase | None:
@@ -132,5 +135,6 @@ class JobState:
             return ""
         if self.tasks.expected is None:
             number = self.tasks.committed
-            return f"{number} task{'' if number == 1 else 's'} committed; it is not known how many will."
+            more = "; it is not known how many will" if self.phase is JobPhase.OPEN else ""
+            return f"{number} task{'' if number == 1 else 's'} committed{more}."
         return f"{self.tasks.committed} of {self.tasks.text} tasks have committed."

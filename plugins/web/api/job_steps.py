@@ -56,7 +56,7 @@ def _set_up(state: JobState) -> Step:
 
 def _tasks(state: JobState) -> Iterator[Step]:
     """Yield the steps of writing and of committed tasks."""
-    progress = state.progress or "The numbers of its tasks are not known."
+    progress = state.progress or "How many of its tasks have committed is not known here."
     if state.phase is JobPhase.OPEN:
         tasks = state.tasks
         is_whole = tasks is not None and tasks.expected is not None and tasks.committed >= tasks.expected
@@ -65,7 +65,7 @@ def _tasks(state: JobState) -> Iterator[Step]:
         yield _step("committed tasks", "done" if is_whole else "todo", progress)
         return
     is_known = state.phase is not None
-    yield _step("writing", "done" if is_known else "todo", "No task writes for it any more.")
+    yield _step("writing", "done" if is_known else "todo", "What a task still writes is not part of it.")
     ended: State = "done" if state.phase in _FORWARD else "skipped"
     yield _step("committed tasks", ended if is_known else "todo", progress)
 
@@ -117,10 +117,13 @@ def _published(state: JobState) -> Step:
 _PUBLISHED: Final[dict[JobPhase | None, tuple[str, State]]] = {
     None: ("It is not known.", "todo"),
     JobPhase.OPEN: ("Nothing is visible yet.", "todo"),
-    JobPhase.DECIDED: ("Its files are being completed; they become visible at once.", "now"),
+    JobPhase.DECIDED: (
+        "Its files remain to be completed; then readers of the manifest see all of them at once.",
+        "now",
+    ),
     JobPhase.PUBLISHED: ("All files are visible.", "done"),
     JobPhase.COMMITTED: ("All files are visible.", "done"),
-    JobPhase.REVERTING: ("Its files are being removed.", "failed"),
+    JobPhase.REVERTING: ("Its files remain to be removed.", "failed"),
     JobPhase.ABORTING: ("Nothing of it was published.", "skipped"),
     JobPhase.QUARANTINED: ("Nothing of it was published.", "skipped"),
     JobPhase.FAILED: ("Nothing of it was published.", "skipped"),
@@ -135,5 +138,5 @@ def _ended(state: JobState) -> Step:
         case JobPhase.FAILED:
             return _step("ended", "failed", f"Ended without a publication{when}.", state.ended_s)
         case JobPhase.PUBLISHED | JobPhase.REVERTING | JobPhase.ABORTING:
-            return _step("ended", "now", "What is left over is being cleaned up.")
+            return _step("ended", "now", "What is left over remains to be cleaned up.")
     return _step("ended", "todo", "It has not ended.")

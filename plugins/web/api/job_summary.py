@@ -21,10 +21,11 @@ _STANDS: Final[dict[JobPhase | None, str]] = {
     None: "Records of this job cannot be read, so nothing is done with it. Restore them from a version or a "
     "backup of the store, or set the job aside: `lockgate jobs quarantine`.",
     JobPhase.OPEN: "Set up{created}; nothing is visible yet. {driver}",
-    JobPhase.DECIDED: "Decided{decided}. {driver} Nothing is visible until all of it is.",
+    JobPhase.DECIDED: "Decided{decided}. {driver} Readers of the manifest will see all of it at once; "
+    "readers that list see each file as soon as it is complete.",
     JobPhase.PUBLISHED: "Published{published}: its files are visible. Replaced files and markers remain to "
     "be handled. {driver}",
-    JobPhase.REVERTING: "Its commit was not published{reason}. Its files are being removed. {driver}",
+    JobPhase.REVERTING: "Its commit was not published{reason}. Its files remain to be removed. {driver}",
     JobPhase.ABORTING: "Decided{decided} to abort{reason}. {driver} Nothing of it is visible.",
     JobPhase.QUARANTINED: "Set aside{decided}{reason}: it publishes nothing, and nothing of it is deleted. "
     "Its name is free for a new run. Press Abort to delete what it wrote.",
@@ -63,11 +64,13 @@ class Possible(Model):
     Attributes:
         is_allowed: Whether the protocol allows it now; whether the user may do it is asked elsewhere.
         text: What it will do; or, if it is not allowed, why not.
+        href: Address where what stops it is put right, if it is not allowed for that reason.
     """
 
     action: Literal["recover", "abort"]
     is_allowed: bool
     text: str
+    href: str | None = None
 
 
 def summary(state: JobState) -> str:
@@ -114,6 +117,8 @@ def _driver(state: JobState) -> str:
 
 def _recovery(state: JobState, what: str) -> str:
     """Return when recovery comes, and what it does then."""
+    if state.stopped is not None:
+        return f"Nothing will {what} now, because {state.stopped.why}."
     due_s = None if state.lease_until_s is None else state.lease_until_s + 60 * state.recovery_minutes
     if due_s is None:
         return f"Recovery will {what} at its next run, or press Recover."
@@ -144,7 +149,14 @@ def needs(state: JobState) -> tuple[Needs, str]:
 
 def actions(state: JobState) -> tuple[Possible, ...]:
     """Return the actions, each with what it will do, or why it is not allowed."""
-    return (_recover(state), _abort(state))
+    found = (_recover(state), _abort(state))
+    if state.stopped is None:
+        return found
+    why, href = state.stopped
+    return tuple(
+        Possible(action=each.action, is_allowed=False, text=f"{why}.", href=href) if each.is_allowed else each
+        for each in found
+    )
 
 
 def _recover(state: JobState) -> Possible:

@@ -76,6 +76,7 @@ class JobRow(Model):
     Attributes:
         phase: Phase in the registry: `open`, `committing`, `aborting`, `committed` or `failed`.
         needs_why: One sentence: why the job waits or needs a person; empty for `nothing`.
+        reason: Why it was aborted, reverted, failed or set aside, cut after 200 characters; else empty.
         lease: State of the driver's lease; None if the job has ended or has none.
         tasks_expected: None if the driver has not frozen its list of tasks.
         rows: None if any writer did not count them.
@@ -88,6 +89,7 @@ class JobRow(Model):
     phase: str
     needs: Needs
     needs_why: str
+    reason: str
     lease: str | None
     mode: str
     committer: str
@@ -110,6 +112,7 @@ class JobCounts(Model):
         needs_you: At most 100.
         unended: At most 1,000.
         journal: URL of the journal that was read, without a password; empty if this server has none.
+        recovery_stopped: If jobs have not ended: why recovery does not run, and the remedy; else empty.
         empty_why: If no job is known: which journal was read, and where to name another; else empty.
     """
 
@@ -118,6 +121,7 @@ class JobCounts(Model):
     journal: str
     empty_why: str
     first: tuple[JobRow, ...]
+    recovery_stopped: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,7 +231,9 @@ def job_counts(reads: ReadsOfRequest, host: HostOfRequest) -> JobCounts:
         JournalUnavailableError: The journal cannot be reached.
     """
     if not reads.has_journal:
-        return JobCounts(needs_you=0, unended=0, journal="", empty_why=NO_JOURNAL, first=())
+        return JobCounts(
+            needs_you=0, unended=0, journal="", empty_why=NO_JOURNAL, first=(), recovery_stopped=""
+        )
     found = job_page(reads, JobFilter(needs="you"), None, COUNTED_NEEDS).items
     unended = reads.journal(
         lambda reading: job_lists.count_unended(reading, queries.UNENDED, COUNTED_UNENDED)
@@ -235,7 +241,15 @@ def job_counts(reads: ReadsOfRequest, host: HostOfRequest) -> JobCounts:
     journal, why = reads.journal_name, ""
     if not found and not unended and not job_page(reads, JobFilter(), None, 1).items:
         why = NO_JOBS.format(journal=journal, settings_from=host.settings_from)
-    return JobCounts(needs_you=len(found), unended=unended, journal=journal, empty_why=why, first=found[:5])
+    stopped = host.stopped("recover") if unended else None
+    return JobCounts(
+        needs_you=len(found),
+        unended=unended,
+        journal=journal,
+        empty_why=why,
+        first=found[:5],
+        recovery_stopped=f"Nothing is recovered, because {stopped.why}." if stopped else "",
+    )
 
 
 Name = Annotated[str, Query(max_length=250)]
@@ -406,6 +420,7 @@ def _row(job: Job, lease: LeaseState | None, committed: int) -> JobRow:
         phase=job.phase,
         needs=need,
         needs_why=why,
+        reason=job.reason or "",
         lease=lease,
         mode=job.mode,
         committer=job.committer,

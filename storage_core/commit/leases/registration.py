@@ -50,6 +50,8 @@ from lockgate.storage_core.stores.open_store import canonical_url
 from lockgate.storage_core.stores.protocol import in_pages
 
 LOG: Final = logging.getLogger("lockgate.registry")
+REASON: Final = 200
+"""Characters of a reason that lists show; the job's records have all of it."""
 
 PHASES: Final[Mapping[JobPhase, Phase]] = {
     JobPhase.OPEN: "open",
@@ -139,6 +141,7 @@ def record_job(
     """
     known, origin = facts or JobFacts(), job.origin or None
     receipt = None if known.ended is None else known.ended.receipt
+    reasons = (found.reason for found in (known.ended, known.decision) if found is not None and found.reason)
     return RecordJob(
         destination=canonical_url(folder.store),
         job_id=job.job_id,
@@ -160,6 +163,7 @@ def record_job(
         task_id=origin and origin.task_id,
         map_index=origin and origin.map_index,
         attention="quarantined" if phase is JobPhase.QUARANTINED else known.rest,
+        reason=next(reasons, "")[:REASON] or None,
     )
 
 

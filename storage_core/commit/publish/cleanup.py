@@ -20,7 +20,12 @@ from lockgate.storage_core.commit.records.report import FileResult
 from lockgate.storage_core.commit.staged_files import drop_temporary, staging_dir
 from lockgate.storage_core.commit.uploads.own_uploads import JobUploads, uploads_of_job
 from lockgate.storage_core.concurrency import in_parallel
-from lockgate.storage_core.errors import LockgateError, MalformedRecordError, ObjectNotFoundError
+from lockgate.storage_core.errors import (
+    LockgateError,
+    MalformedRecordError,
+    NotAppliedError,
+    ObjectNotFoundError,
+)
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import ObjectInfo
@@ -109,14 +114,31 @@ def clean_up(
         job: Record of the job.
         settings: Settings.
         listed: Pages of the folder's objects; by default they are listed now.
+
+    Raises:
+        NotAppliedError: The store refused to delete some of it; recovery and the sweep try again.
     """
     with step("clean-up"):
         delete_staged_files(folder, job, settings)
         pages = folder.store.pages(folder.prefix) if listed is None else listed
         unneeded = (keys for page in pages if (keys := _unneeded(folder, page)))
-        failures = [failure for keys in unneeded for failure in folder.store.delete_many(keys)]
-        if not failures:
-            folder.store.delete(folder.key("lease.json"))
+        delete_pages(folder, unneeded)
+        folder.store.delete(folder.key("lease.json"))
+
+
+def delete_pages(folder: JobFolder, pages: Iterable[Sequence[str]]) -> None:
+    """Delete keys of a job's folder.
+
+    Raises:
+        NotAppliedError: The store refused to delete some of them.
+    """
+    failures = [failure for keys in pages for failure in folder.store.delete_many(keys)]
+    if failures:
+        raise NotAppliedError(
+            f"job {folder.job_id} at {folder.store.url}: {len(failures)} of its records could not be "
+            f"deleted, such as {failures[0].key} ({failures[0].reason}); no data is affected; allow it, then "
+            "recovery and the sweep delete the rest"
+        )
 
 
 def _unneeded(folder: JobFolder, page: Sequence[ObjectInfo]) -> list[str]:

@@ -6,7 +6,8 @@ Source: commit protocol, "Recovery".
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import logging
+from typing import Any, Final, NamedTuple
 
 from lockgate.storage_core.commit.decide.plan import Plan, read_plan
 from lockgate.storage_core.commit.job_events import record_event
@@ -20,7 +21,14 @@ from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase, advan
 from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import Ended
 from lockgate.storage_core.commit.uploads.upload_completion import NOT_ABOUT_THE_FILE
-from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError, OutcomeUnknownError
+from lockgate.storage_core.errors import (
+    ConflictError,
+    NotAppliedError,
+    ObjectNotFoundError,
+    OutcomeUnknownError,
+)
+
+LOG: Final = logging.getLogger("lockgate.commit")
 
 
 class Decided(NamedTuple):
@@ -95,7 +103,10 @@ def _roll_forward(context: CommitContext, decided: Decided | None, *, discard: b
         remove_rest(context, decision.plan)
     all_dropped = drop_uploads(context, Marks(decision, outcome))
     if all_dropped and not context.report.counts["undeleted"] and not ended.retained_until_s:
-        clean_up(context.folder, context.job, context.settings)
+        try:
+            clean_up(context.folder, context.job, context.settings)
+        except NotAppliedError as error:
+            LOG.warning("%s", error)  # the job's result is the same
     return ended
 
 

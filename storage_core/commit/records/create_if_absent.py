@@ -13,6 +13,7 @@ from lockgate.storage_core.errors import (
     AlreadyExistsError,
     JournalUnavailableError,
     LockgateError,
+    LockTimeoutError,
     NotAppliedError,
     ObjectNotFoundError,
     OutcomeUnknownError,
@@ -65,7 +66,9 @@ def retry_while_busy(*also: type[LockgateError]) -> Retry:
         also: Further errors after which the call may be retried.
     """
     return Retry(
-        lambda error: isinstance(error, (StoreUnavailableError, *also)),
+        lambda error: (
+            isinstance(error, (StoreUnavailableError, *also)) and not isinstance(error, LockTimeoutError)
+        ),
         tries=CREATE_TRIES,
         pause_s=0.1,
         longest_pause_s=5,

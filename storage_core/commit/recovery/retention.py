@@ -15,7 +15,7 @@ from lockgate.storage_core.commit.decide.plan import read_plan
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.job_summary import JobSummary
 from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
-from lockgate.storage_core.commit.publish.cleanup import clean_up
+from lockgate.storage_core.commit.publish.cleanup import clean_up, delete_pages
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.replaced_files import not_deleted, remove_rest
 from lockgate.storage_core.commit.publish.roll_forward import roll_forward
@@ -146,5 +146,4 @@ def _delete_old(folder: JobFolder, age_s: float, clock: Clock, dry_run: bool) ->
 def _delete_folder(folder: JobFolder) -> None:
     """Delete a job's folder, `job.json` first: a folder without it is known to be partly deleted."""
     folder.store.delete(folder.key("job.json"))
-    for page in folder.store.pages(folder.prefix):
-        folder.store.delete_many([info.key for info in page])
+    delete_pages(folder, ([info.key for info in page] for page in folder.store.pages(folder.prefix)))

@@ -31,6 +31,7 @@ from lockgate.storage_core.stamp import Stamp
 
 TERMINAL = frozenset({"committed", "failed"})
 KEPT: Final = (
+    "reason",
     "decided_s",
     "tasks",
     "files",
@@ -82,6 +83,7 @@ class RecordJob(Op, frozen=True, tag="record-job"):
     task_id: str | None = None
     map_index: int | None = None
     attention: str | None = None
+    reason: str | None = None
 
     def touches(self) -> Iterable[Key]:
         """Return the job, its destination and day, and the lease that is compared."""

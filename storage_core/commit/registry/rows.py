@@ -41,6 +41,7 @@ class Job(Row, frozen=True):
         attention: Why it needs a person although it is not at work: `quarantined`; `uploads left`, if it
             failed and could not abort all of its uploads; `undeleted files`, if it was published and the
             store refused to delete files that it replaced.
+        reason: Beginning of why it was aborted, reverted, failed or set aside; None if it was not.
     """
 
     TABLE: ClassVar = "job"
@@ -77,6 +78,7 @@ class Job(Row, frozen=True):
     task_id: str | None = None
     map_index: int | None = None
     attention: str | None = None
+    reason: str | None = None
 
 
 class JobDay(Row, frozen=True):

@@ -20,7 +20,7 @@ from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import Store, open_store
 from lockgate.storage_core.stores.open_store import canonical_url
-from lockgate.storage_core.stores.probe import probe, with_capabilities
+from lockgate.storage_core.stores.probe import ProbeReport, probe, with_capabilities
 
 if TYPE_CHECKING:
     from lockgate.storage_core.commit.setup.arbitrated_store import ArbitratedStore
@@ -43,7 +43,8 @@ def with_probed_capabilities(
 
     Raises:
         UnsupportedStoreError: The store has no conditional create, which safe commits need, and this process
-            has no journal, or not the destination's.
+            has no journal, or not the destination's; or nothing can be written there, or the probe saw
+            something unsafe that LOCKGATE_ACCEPT_UNSAFE_STORE does not accept.
         ConflictError: The journal has claims of names of the destination that the store does not have.
         JournalUnavailableError: The journal cannot be reached.
     """
@@ -83,8 +84,31 @@ def forget_destination(store: Store, journal: Journal) -> int:
     return claims.release(claims.names())
 
 
-def arbiter_for(store: Store, settings: Settings, clock: Clock) -> Journal:
+def probe_again(store: Store) -> None:
+    """Let the next job probe the store again, whose promises have changed since the first set-up.
+
+    No job may be at work at the destination.
+
+    Raises:
+        ConflictError: A journal is the arbiter there, and stays it.
+    """
+    known = find(store, StoreRecord, layout.PROBED)
+    if known is not None and known.arbiter:
+        raise ConflictError(
+            f"{store.url}: journal {known.arbiter_url} decides there, whatever the store can do now; nothing "
+            "was changed"
+        )
+    store.delete(layout.PROBED)
+
+
+def arbiter_for(store: Store, settings: Settings, clock: Clock, why: str = "") -> Journal:
     """Return the journal that can be the arbiter of a store without conditional create.
+
+    Args:
+        store: Store of the destination.
+        settings: Settings, with the journal.
+        clock: Clock of the journal.
+        why: What was seen instead.
 
     Raises:
         UnsupportedStoreError: This process has no journal.
@@ -93,8 +117,8 @@ def arbiter_for(store: Store, settings: Settings, clock: Clock) -> Journal:
     journal = own_journal(settings, clock)
     if journal is None:
         raise UnsupportedStoreError(
-            f"{store.url}: this store has no conditional create (two writers of one key both succeeded), so "
-            "a commit could be decided twice; nothing was changed; name a journal that decides in its place "
+            f"{store.url}: this store has no conditional create{f' ({why})' if why else ''}, so a commit "
+            "could be decided twice; nothing was changed; name a journal that decides in its place "
             "(LOCKGATE_JOURNAL_URL), the same one in all processes, or use a store that has it "
             f"(`lockgate store check {store.url}` shows the findings)"
         )
@@ -106,17 +130,20 @@ def _first_seen(store: Store, settings: Settings, clock: Clock) -> StoreRecord:
     for finding in report.findings:
         if not finding.ok:
             LOG.warning("%s: %s: %s", store.url, finding.name, finding.detail)
+    _refuse_unsafe(store, report, settings)
     seen = StoreRecord(capabilities=report.capabilities, probed_s=clock.now_s())
     if report.capabilities.conditional_create:
         return claim(store, layout.PROBED, seen)
-    journal = arbiter_for(store, settings, clock)
+    journal = arbiter_for(store, settings, clock, "; ".join(report.without_create))
     claims = _claims(store, journal)
     # Names are claimed only after this record exists: another process has just written it, or it was deleted.
     if set(claims.names()) - {layout.PROBED}:
-        known = find(store, StoreRecord, layout.PROBED)
-        if known is None:
+        if not any(store.pages(layout.ROOT, page_size=1)):
             raise _deleted_by_hand(store, journal)
-        return known
+        # Somebody may have deleted only this record: its claim has its bytes.
+        known = find(_arbitrated(store, claims), StoreRecord, layout.PROBED)
+        if known is not None:
+            return known
     LOG.warning("%s: journal %s decides from now on who creates a name there", store.url, journal.url)
     seen = StoreRecord(
         capabilities=report.capabilities,
@@ -125,6 +152,20 @@ def _first_seen(store: Store, settings: Settings, clock: Clock) -> StoreRecord:
         arbiter_url=journal.url,
     )
     return claim(_arbitrated(store, claims), layout.PROBED, seen)
+
+
+def _refuse_unsafe(store: Store, report: ProbeReport, settings: Settings) -> None:
+    remedy = f"`lockgate store check {store.url}` shows all findings"
+    for finding in report.refusals:
+        raise UnsupportedStoreError(f"{store.url}: {finding.detail}; no job was set up; {remedy}")
+    if settings.accept_unsafe_store:
+        return
+    for finding in report.dangers:
+        raise UnsupportedStoreError(
+            f"{store.url}: it broke the promise {finding.name!r} ({finding.detail}), so a job could lose "
+            f"files or rows; no job was set up; {remedy}; to take that risk, set "
+            "LOCKGATE_ACCEPT_UNSAFE_STORE=true"
+        )
 
 
 def _as_known(store: Store, known: StoreRecord, settings: Settings, clock: Clock) -> Store:

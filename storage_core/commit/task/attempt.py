@@ -42,6 +42,7 @@ from lockgate.storage_core.forks import ForkGuard
 from lockgate.storage_core.ids import AttemptId, JobAttemptId, TaskId, new_token, short_id_in, with_short_id
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
+from lockgate.storage_core.stores.os_errors import translated
 from lockgate.storage_core.stores.protocol import check_key, check_metadata
 
 
@@ -108,7 +109,8 @@ class Attempt:
     def staging_dir(self) -> Path:
         """Private directory of this attempt, created with mode 0700 on first use."""
         made = staging_dir(self._job, self._settings) / "attempts" / self.attempt_id
-        made.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with translated("make", str(made), changes=True):
+            made.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._directories.append(made)
         return made
 
@@ -164,20 +166,25 @@ class Attempt:
             self._opened[path] = file
         return file
 
-    def open_upload(self, path: str) -> PendingFileWriter:
+    def open_upload(self, path: str, size: int | None = None) -> PendingFileWriter:
         """Open a file that is streamed into a pending upload, with any committer.
+
+        Args:
+            path: Path below the destination.
+            size: Size of the file, if it is known: then its parts are equal, and few enough.
 
         Raises:
             InvalidInputError: See `open`.
         """
-        key = self._check_path(path)
+        key, store = self._check_path(path), self._folder.store
         headers = self._headers.get(path, _FileHeaders())
         writer = PendingFileWriter(
-            self._folder.store,
+            store,
             path,
             key,
             new_token(),
-            part_bytes=self._settings.part_bytes,
+            part_bytes=max(self._settings.part_bytes, -(-(size or 0) // store.capabilities.max_parts)),
+            grows=size is None and not self._settings.s3_equal_parts,
             executor=self._executor,
             content_type=headers.content_type,
             metadata=headers.metadata,
@@ -225,7 +232,7 @@ class Attempt:
                     self._add(file)
                     source.check_size(file.upload.size)
                     return
-            with self.open_upload(path) as writer:
+            with self.open_upload(path, source.size) as writer:
                 writer.rows = rows
                 source.copy_to(writer, with_sha256=with_sha256)
 

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 IN_FLIGHT: Final = 2
 """Parts being sent while the next one is filled; at most three parts are in memory."""
 PARTS_A_SIZE: Final = 1000
-"""Number of parts after which the part size doubles, so that 10,000 parts hold the largest possible file."""
+"""Number of parts after which the part size doubles, if the file's size is not known: so 10,000 parts hold
+the largest possible file."""
 
 
 class PendingFileWriter(io.RawIOBase):
@@ -54,6 +55,7 @@ class PendingFileWriter(io.RawIOBase):
         token: Token,
         *,
         part_bytes: int,
+        grows: bool,
         executor: Executor,
         content_type: str | None,
         metadata: Mapping[str, str],
@@ -68,6 +70,7 @@ class PendingFileWriter(io.RawIOBase):
         self._store = store
         self._token = token
         self._part_bytes = max(part_bytes, store.capabilities.min_part_bytes)
+        self._grows = grows
         self._executor = executor
         self._content_type = content_type
         self._metadata = metadata
@@ -197,7 +200,7 @@ class PendingFileWriter(io.RawIOBase):
             self.abort()
 
     def _next_part_bytes(self) -> int:
-        return int(self._part_bytes << (self._number // PARTS_A_SIZE))
+        return int(self._part_bytes << (self._number // PARTS_A_SIZE if self._grows else 0))
 
     def _send(self) -> None:
         if self._upload_id is None:

@@ -19,10 +19,11 @@ from lockgate.storage_core.commit.job_summary import JobSummary
 from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.concurrency import Progress, no_progress
+from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import Store, UploadInfo, open_store
-from lockgate.storage_core.stores.protocol import check_key
+from lockgate.storage_core.stores.protocol import check_key, check_listed_key
 
 MAGIC: Final = ("__magic_job-", "__magic/")
 
@@ -274,6 +275,11 @@ class UploadOwnership:
                 f"no owner, but {magic} is of an S3A job that may be writing it",
                 self._by_name,
             )
+        try:
+            check_listed_key(info.key)
+        except InvalidInputError:
+            remedy = "abort it with the tool that began it, or by a lifecycle rule of the bucket"
+            return SweepAction.KEEP, "no owner, and its key could be taken for another", remedy
         return SweepAction.ABORT, "no owner, seen by two sweeps", ""
 
 

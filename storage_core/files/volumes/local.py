@@ -52,8 +52,9 @@ class LocalVolume:
         self._locks: defaultdict[BlockId, threading.Lock] = defaultdict(threading.Lock)
         self._blocks: BlockList | None = None
         self._listing = threading.Lock()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = try_lock_exclusive(folder / "owner.lock")
+        with translated("open", str(folder), changes=True):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = try_lock_exclusive(folder / "owner.lock")
         if lock is None:
             owner = (folder / "owner.lock").read_text().strip() or "unknown"
             raise ConflictError(

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from lockgate.storage_core.errors import OutcomeUnknownError
+from lockgate.storage_core.errors import LockTimeoutError
 from lockgate.storage_core.file_locks import LockWait
 from lockgate.storage_core.printable import printable
 from lockgate.storage_core.stores.local.listing import LOCKS
@@ -36,7 +36,7 @@ def locked(tree: RootedDir, key: str) -> Iterator[None]:
     """Exclude every other check-and-change of a key in all processes; a crash releases the lock.
 
     Raises:
-        OutcomeUnknownError: Another process holds the lock for too long; this call changed nothing.
+        LockTimeoutError: Another process holds the lock for too long; this call changed nothing.
     """
     name = hashlib.sha256(os.fsencode(key)).hexdigest()
     wait = _wait_for(f"file://{tree.root}/{printable(key)}")
@@ -70,7 +70,7 @@ def _wait_for(url: str) -> LockWait:
         url,
         limit_s=LOCK_WAIT_S,
         warn_after_s=WARN_AFTER_S,
-        refusal=lambda holder: OutcomeUnknownError(
+        refusal=lambda holder: LockTimeoutError(
             f"{url}: {holder} has its lock, and did not release it in "
             f"{LOCK_WAIT_S:g} s; this call changed nothing, but that process may still change the "
             "file; nothing was deleted; continue that process if it is stopped (kill -CONT), or end "

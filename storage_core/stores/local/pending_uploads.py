@@ -3,7 +3,7 @@
 The hidden file is `_lockgate/uploads/<key>/~<upload id>`; completion never copies it. A finished file on the
 same file system is adopted by a hard link to the hidden name. A crash between the link to the key and the
 removal of the hidden name leaves two names of one file: the upload is complete, and the next listing of
-uploads removes the hidden name.
+uploads removes the hidden name. Without hard links, or over another file, the hidden file is renamed.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from lockgate.storage_core.errors import AlreadyExistsError, InvalidInputError, UploadGoneError
 from lockgate.storage_core.ids import Token, new_token
-from lockgate.storage_core.stores.local.listing import TEMPORARY, UPLOADS, object_info, uploads, version_of
+from lockgate.storage_core.stores.local.listing import UPLOADS, object_info, uploads, version_of
+from lockgate.storage_core.stores.local.names import give_to_group, group_in, is_at, link, rename
 from lockgate.storage_core.stores.local.rooted_dir import RootedDir
 from lockgate.storage_core.stores.os_errors import after_the_effect
 from lockgate.storage_core.stores.protocol import ObjectInfo, Part, PendingUpload, UploadInfo, check_parts
@@ -51,7 +51,8 @@ def adopt(tree: RootedDir, names: Sequence[str], local: Path, token: Token) -> P
     with _finished_file(local) as status:
 
         def link(folder: int) -> None:
-            os.link(local, _hidden_name(upload_id), dst_dir_fd=folder, follow_symlinks=False)
+            with suppress(FileExistsError):  # it was done at the first try: no other file has this name
+                os.link(local, _hidden_name(upload_id), dst_dir_fd=folder, follow_symlinks=False)
             if not os.path.samestat(os.lstat(_hidden_name(upload_id), dir_fd=folder), status):
                 os.unlink(_hidden_name(upload_id), dir_fd=folder)
                 raise _not_adopted(local, "it was replaced meanwhile")
@@ -59,6 +60,8 @@ def adopt(tree: RootedDir, names: Sequence[str], local: Path, token: Token) -> P
                 # A staged file is private; it becomes visible with the mode of this process's other files.
                 with suppress(PermissionError):
                     os.chmod(_hidden_name(upload_id), 0o666 & ~_umask(), dir_fd=folder)
+            group = group_in(folder)
+            give_to_group(folder, _hidden_name(upload_id), os.getegid() if group is None else group)
             os.fsync(folder)
 
         tree.within([*UPLOADS, *names], link)
@@ -132,47 +135,45 @@ def complete(tree: RootedDir, names: Sequence[str], pending: PendingUpload) -> O
         The object, or None if there is another file; then the upload stays open.
 
     Raises:
+        NoHardLinksError: The file system has none; the upload stays open.
         UploadGoneError: The hidden file is gone, or was written to after it was sealed.
     """
-    name = names[-1]
-    with _sealed(tree, names, pending) as hidden:
-
-        def link(folder: int) -> bool:
-            tree.refuse_other_case(folder, name)
-            try:
-                hidden.link_to(folder, name)
-            except FileExistsError:
-                if not os.path.samestat(os.lstat(name, dir_fd=folder), hidden.status):
-                    return False
-            with after_the_effect("complete upload", pending.key):
-                os.fsync(folder)
-            return True
-
-        if not tree.within(names[:-1], link):
-            return None
-    drop(tree, names, pending.upload_id)
-    return object_info(pending.key, hidden.status)
+    try:
+        return _named(tree, names, pending, link)
+    except FileExistsError:
+        return None
 
 
 def complete_over(tree: RootedDir, names: Sequence[str], pending: PendingUpload) -> ObjectInfo:
-    """Replace the file at the key by the hidden file; the caller holds the key's lock."""
-    temporary_name = new_token()
-    with _sealed(tree, names, pending) as hidden, tree.folder(TEMPORARY, make=True) as temporary:
+    """Rename the hidden file to its key, also over another file; the caller holds the key's lock."""
+    return _named(tree, names, pending, rename)
 
-        def replace(folder: int) -> None:
-            os.rename(temporary_name, names[-1], src_dir_fd=temporary, dst_dir_fd=folder)
+
+def _named(
+    tree: RootedDir,
+    names: Sequence[str],
+    pending: PendingUpload,
+    give: Callable[[int, str, int, str], None],
+) -> ObjectInfo:
+    """Give a hidden file the name of its key, and remove what is hidden."""
+    name, hidden = names[-1], _hidden_name(pending.upload_id)
+    with _sealed(tree, names, pending) as (source, status):
+
+        def act(folder: int) -> None:
+            tree.refuse_other_case(folder, name)
+            try:
+                give_to_group(source, hidden, group_in(folder))
+                give(source, hidden, folder, name)
+            except FileNotFoundError:
+                if is_at(source, hidden, status):
+                    raise  # the folder has just been removed
+                raise _gone(pending.key, pending.upload_id) from None
             with after_the_effect("complete upload", pending.key):
                 os.fsync(folder)
 
-        hidden.link_to(temporary, temporary_name)
-        try:
-            tree.within(names[:-1], replace)
-        finally:
-            # A rename over another name of the same file removes neither.
-            with suppress(OSError):
-                os.unlink(temporary_name, dir_fd=temporary)
+        tree.within(names[:-1], act)
     drop(tree, names, pending.upload_id)
-    return object_info(pending.key, hidden.status)
+    return object_info(pending.key, status)
 
 
 def drop(tree: RootedDir, names: Sequence[str], upload_id: str) -> None:
@@ -181,7 +182,7 @@ def drop(tree: RootedDir, names: Sequence[str], upload_id: str) -> None:
         return
     folders = [*UPLOADS, *names]
     with suppress(FileNotFoundError, NotADirectoryError):
-        with tree.folder(folders) as hidden:
+        with tree.folder(folders) as hidden, suppress(FileNotFoundError):
             os.unlink(_hidden_name(upload_id), dir_fd=hidden)
         tree.remove_empty(folders, keep=len(UPLOADS))
 
@@ -199,7 +200,7 @@ def still_open(tree: RootedDir, prefix: str) -> Iterator[UploadInfo]:
 
 def _is_at_its_key(tree: RootedDir, names: Sequence[str], status: os.stat_result) -> bool:
     with suppress(FileNotFoundError, NotADirectoryError), tree.folder(names[:-1]) as folder:
-        return os.path.samestat(os.lstat(names[-1], dir_fd=folder), status)
+        return is_at(folder, names[-1], status)
     return False
 
 
@@ -256,29 +257,11 @@ def _hidden_file(tree: RootedDir, names: Sequence[str], upload_id: str) -> Itera
         os.close(file)
 
 
-@dataclass(frozen=True)
-class _Hidden:
-    """A hidden file as it was sealed."""
-
-    key: str
-    upload_id: str
-    folder: int
-    status: os.stat_result
-
-    def link_to(self, folder: int, name: str) -> None:
-        """Link the file to another name; raise `UploadGoneError` if its hidden name has just been removed."""
-        hidden = _hidden_name(self.upload_id)
-        try:
-            os.link(hidden, name, src_dir_fd=self.folder, dst_dir_fd=folder, follow_symlinks=False)
-        except FileNotFoundError:
-            if _is_in(self.folder, hidden):
-                raise
-            raise _gone(self.key, self.upload_id) from None
-
-
 @contextmanager
-def _sealed(tree: RootedDir, names: Sequence[str], pending: PendingUpload) -> Iterator[_Hidden]:
-    """Yield a hidden file after checking that it is unchanged since it was sealed."""
+def _sealed(
+    tree: RootedDir, names: Sequence[str], pending: PendingUpload
+) -> Iterator[tuple[int, os.stat_result]]:
+    """Yield the open folder and the status of a hidden file that is unchanged since it was sealed."""
     with _hidden_folder(tree, names, pending.upload_id) as folder:
         try:
             status = os.lstat(_hidden_name(pending.upload_id), dir_fd=folder)
@@ -289,14 +272,7 @@ def _sealed(tree: RootedDir, names: Sequence[str], pending: PendingUpload) -> It
                 f"complete upload {pending.upload_id} of {pending.key!r}: it was written to after it was "
                 "sealed; nothing was changed; abort it and run its task again"
             )
-        yield _Hidden(pending.key, pending.upload_id, folder, status)
-
-
-def _is_in(folder: int, name: str) -> bool:
-    with suppress(FileNotFoundError):
-        os.lstat(name, dir_fd=folder)
-        return True
-    return False
+        yield folder, status
 
 
 def _gone(key: str, upload_id: str) -> UploadGoneError:

@@ -27,6 +27,7 @@ from lockgate.storage_core.errors import (
     NotAppliedError,
     ObjectNotFoundError,
     PreconditionFailedError,
+    UnsupportedStoreError,
     UploadGoneError,
 )
 from lockgate.storage_core.ids import Token, new_token
@@ -43,6 +44,7 @@ from lockgate.storage_core.stores.local.listing import (
     objects,
     version_of,
 )
+from lockgate.storage_core.stores.local.names import NoHardLinksError, link, rename
 from lockgate.storage_core.stores.local.rooted_dir import RootedDir
 from lockgate.storage_core.stores.os_errors import after_the_effect, translated
 from lockgate.storage_core.stores.protocol import (
@@ -109,13 +111,13 @@ class LocalStore:
             if if_version is not None and self._version(names) != if_version:
                 raise _other_version("put", self._path(key), if_version)
 
-            def rename(folder: int) -> None:
+            def replace(folder: int) -> None:
                 self._tree.refuse_other_case(folder, names[-1])
-                os.rename(temporary.name, names[-1], src_dir_fd=temporary.folder, dst_dir_fd=folder)
+                rename(temporary.folder, temporary.name, folder, names[-1])
                 with after_the_effect("put", self._path(key)):
                     os.fsync(folder)
 
-            self._tree.within(names[:-1], rename)
+            self._tree.within(names[:-1], replace)
         return object_info(key, temporary.status)
 
     def create(self, key: str, data: bytes) -> ObjectInfo:
@@ -123,23 +125,24 @@ class LocalStore:
         names = self._names(key)
         with translated("create", self._path(key), changes=True), self._temporary_file(data) as temporary:
 
-            def link(folder: int) -> None:
+            def add(folder: int) -> None:
                 self._tree.refuse_other_case(folder, names[-1])
-                os.link(
-                    temporary.name,
-                    names[-1],
-                    src_dir_fd=temporary.folder,
-                    dst_dir_fd=folder,
-                    follow_symlinks=False,
-                )
+                link(temporary.folder, temporary.name, folder, names[-1])
                 with after_the_effect("create", self._path(key)):
                     os.fsync(folder)
 
             try:
-                self._tree.within(names[:-1], link)
+                self._tree.within(names[:-1], add)
             except FileExistsError:
                 self._refuse_directory(names)
                 raise pending_uploads.already_there(self._path(key)) from None
+            except NoHardLinksError:
+                raise UnsupportedStoreError(
+                    f"create {self._path(key)}: the file system has no hard links, which create a name "
+                    "once only; nothing was changed; choose another, or let a journal decide in their place "
+                    "(LOCKGATE_JOURNAL_URL); if jobs ran here before, mount it as it was then, or, while "
+                    f"none is at work, run `lockgate store check {self.url} --again`"
+                ) from None
         return object_info(key, temporary.status)
 
     def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
@@ -246,7 +249,7 @@ class LocalStore:
 
     def abort_upload(self, key: str, upload_id: str) -> None:
         """Delete the hidden file; see `Store.abort_upload`."""
-        names = self._names(key)
+        names = self._listed_names(key)
         # The lock excludes a completion that replaces an object: after the abort has returned, the upload
         # cannot become visible any more.
         with translated("abort upload", self._path(key), changes=True), locked(self._tree, key):
@@ -260,7 +263,7 @@ class LocalStore:
 
     def upload_bytes(self, key: str, upload_id: str) -> int:
         """Return the hidden file's size; see `Store.upload_bytes`."""
-        names = self._names(key)
+        names = self._listed_names(key)
         with translated("measure upload", self._path(key), changes=False):
             return pending_uploads.written_bytes(self._tree, names, upload_id)
 
@@ -340,26 +343,18 @@ class LocalStore:
         drop_abandoned(self._tree, older_than_s=_ABANDONED_S)
 
     def _complete(self, names: Sequence[str], pending: PendingUpload, *, if_absent: bool) -> ObjectInfo:
-        done = pending_uploads.complete(self._tree, names, pending)
-        if done is not None:
-            return done
+        with suppress(NoHardLinksError):
+            done = pending_uploads.complete(self._tree, names, pending)
+            if done is not None:
+                return done
         self._refuse_directory(names)
-        if if_absent:
-            raise pending_uploads.already_there(self._path(pending.key))
         with locked(self._tree, pending.key):
+            if if_absent and self._version(names) is not None:
+                raise pending_uploads.already_there(self._path(pending.key))
             return pending_uploads.complete_over(self._tree, names, pending)
 
     def _is_held(self, names: Sequence[str], pending: PendingUpload) -> bool:
         return self._version(names) == pending.seal
-
-    def _link(self, old: Sequence[str], new: Sequence[str]) -> None:
-        with self._tree.folder(old[:-1]) as source:
-
-            def link(folder: int) -> None:
-                os.link(old[-1], new[-1], src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
-                os.fsync(folder)
-
-            self._tree.within(new[:-1], link)
 
     def _unlink(self, key: str, names: Sequence[str], if_version: str | None) -> bool:
         if self._version(names) is None:

@@ -51,6 +51,16 @@ _HEADERS: Final = {
 
 _RANGE: Final = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
+UNREADABLE: Final = "\ufdd0"
+"""Stands in a listing for characters that XML cannot hold; Unicode has none there."""
+
+LISTINGS: Final = frozenset({"ListMultipartUploads", "ListObjectsV2"})
+_NO_XML: Final = re.compile(
+    rb"[\0-\x08\x0b\x0c\x0e-\x1f]"
+    rb"|&#0*(?:[0-8]|1[124-9]|2\d|3[01]|6553[45]);|&#x0*(?:[0-8bcef]|1[\da-f]|fff[ef]);",
+    re.IGNORECASE,
+)
+
 _BODILESS: Final = frozenset({204, 304})
 
 
@@ -139,6 +149,25 @@ def check_range(
     end = total if length is None else min(start + length, total)
     if (first, last + 1, size) != (start, end, end - start):
         raise CutAnswerError(error=f"it holds bytes {first} to {last}, which are not those asked for")
+
+
+def readable(operation: str, body: bytes) -> bytes:
+    """Return the document of a listing in a form that a parser of XML accepts; another one unchanged.
+
+    A server that does not encode keys sends control characters in those of other programs.
+    """
+    return _NO_XML.sub(UNREADABLE.encode(), body) if operation in LISTINGS else body
+
+
+def make_readable(operation_model: Any, response_dict: dict[str, Any], **_: Any) -> None:
+    """Handle the event of a listing that XML cannot hold: botocore has just made an error of it."""
+    body = readable(operation_model.name, response_dict["body"])
+    if body == response_dict["body"] or _is_error(body):
+        return
+    response_dict["status_code"] = 200
+    before_parse(operation_model, response_dict)  # with the length that the server sent
+    headers = {**response_dict["headers"], "content-length": str(len(body))}
+    response_dict.update(body=body, headers=headers)
 
 
 def before_parse(operation_model: Any, response_dict: Mapping[str, Any], **_: Any) -> None:

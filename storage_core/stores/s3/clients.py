@@ -25,7 +25,7 @@ from botocore.httpsession import get_cert_path
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import Settings
-from lockgate.storage_core.stores.s3.answers import before_parse, timestamp
+from lockgate.storage_core.stores.s3.answers import LISTINGS, before_parse, make_readable, timestamp
 from lockgate.storage_core.stores.s3.credentials import read_credentials
 from lockgate.storage_core.stores.s3.errors import (
     NO_CONNECTION,
@@ -121,6 +121,18 @@ class Clients:
     single: S3Client
     ahead: CrtClient | None = None
     lost_tries: LostTries = field(default_factory=LostTries)
+
+    @property
+    def sends_checksums(self) -> bool:
+        """Whether requests contain checksums: not with AWS_REQUEST_CHECKSUM_CALCULATION=when_required."""
+        config: Any = self.repeating.meta.config
+        return bool(config.request_checksum_calculation != "when_required")
+
+    @property
+    def asks_for_checksums(self) -> bool:
+        """Whether reads ask for checksums: not with AWS_RESPONSE_CHECKSUM_VALIDATION=when_required."""
+        config: Any = self.repeating.meta.config
+        return bool(config.response_checksum_validation != "when_required")
 
 
 def endpoint_of(settings: Settings | _Connection) -> str | None:
@@ -249,6 +261,8 @@ def _client(session: boto3.Session, connection: _Connection, region: str, *, tri
     )
     client = session.client("s3", endpoint_url=endpoint, region_name=region, config=config)
     client.meta.events.register("before-parse.s3", before_parse)
+    for listing in LISTINGS:
+        client.meta.events.register_first(f"before-parse.s3.{listing}", make_readable)
     if not connection.s3_anonymous:
         client.meta.events.register_first("before-sign.s3", partial(_check_credentials, session))
     return client

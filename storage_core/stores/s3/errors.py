@@ -46,10 +46,11 @@ from lockgate.storage_core.errors import (
     UploadGoneError,
 )
 
+_PUT: Final = "s3:PutObject (its policy may want an encryption or ACL: LOCKGATE_S3_SSE, LOCKGATE_S3_ACL)"
 _PERMISSIONS: Final = {
     "AbortMultipartUpload": "s3:AbortMultipartUpload",
     "CompleteMultipartUpload": "s3:PutObject",
-    "CreateMultipartUpload": "s3:PutObject",
+    "CreateMultipartUpload": _PUT,
     "DeleteObject": "s3:DeleteObject",
     "DeleteObjects": "s3:DeleteObject",
     "GetBucketLifecycleConfiguration": "s3:GetLifecycleConfiguration",
@@ -58,7 +59,7 @@ _PERMISSIONS: Final = {
     "ListMultipartUploads": "s3:ListBucketMultipartUploads",
     "ListObjectsV2": "s3:ListBucket",
     "ListParts": "s3:ListMultipartUploadParts",
-    "PutObject": "s3:PutObject",
+    "PutObject": _PUT,
     "UploadPart": "s3:PutObject",
 }
 NO_CREDENTIALS: Final = (
@@ -117,6 +118,14 @@ _REFUSALS: Final[dict[str, tuple[type[LockgateError], str]]] = {
 
 _OF_AN_UPLOAD: Final = ("AbortMultipartUpload", "CompleteMultipartUpload", "ListParts", "UploadPart")
 """Operations whose 404 means that the upload is not open, whatever its code says is missing."""
+
+_CHECKSUMS: Final = (
+    UnsupportedStoreError,
+    "{effect}; this store may not take checksums: set AWS_REQUEST_CHECKSUM_CALCULATION=when_required and "
+    "AWS_RESPONSE_CHECKSUM_VALIDATION=when_required",
+)
+_NAMES_CHECKSUM: Final = re.compile("x-amz-(sdk-)?checksum|x-amz-trailer|STREAMING-UNSIGNED", re.IGNORECASE)
+"""What a look-alike's refusal names if it does not know checksums."""
 
 _CONCURRENT: Final = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})
 """Codes of a 409 that another request caused. Others, such as `ObjectParentIsFile`, are definite refusals."""
@@ -226,9 +235,12 @@ def _error_from_response(request: RequestInfo, error: ClientError) -> LockgateEr
         return _precondition(request, message)
     if status in {429, 503}:
         return _refusal(request, message, _LATER)
+    found = _REFUSALS.get(code)
+    if found is None and status in {400, 501} and _NAMES_CHECKSUM.search(text):
+        found = _CHECKSUMS
     other = (NotAppliedError, "{effect}; correct what it names, then try again")
     by_status = "NoSuchUpload" if status == 404 and request.operation in _OF_AN_UPLOAD else str(status)
-    return _refusal(request, message, _REFUSALS.get(code) or _REFUSALS.get(by_status) or other)
+    return _refusal(request, message, found or _REFUSALS.get(by_status) or other)
 
 
 def _refusal(request: RequestInfo, message: str, refusal: tuple[type[LockgateError], str]) -> LockgateError:

@@ -1,13 +1,19 @@
-"""Listings of S3: the objects and the open uploads below a prefix, whose answers differ between servers."""
+"""Listings of S3: the objects and the open uploads below a prefix, whose answers differ between servers.
+
+Keys are listed percent-encoded, because XML cannot hold control characters. A key of another program that
+cannot be decoded nevertheless is left out with a warning: no call could name it.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypedDict
+from urllib.parse import unquote_plus
 
 from lockgate.storage_core.stores.protocol import PAGE, ObjectInfo, UploadInfo
-from lockgate.storage_core.stores.s3.answers import CutAnswerError
+from lockgate.storage_core.stores.s3.answers import UNREADABLE, CutAnswerError
 from lockgate.storage_core.stores.s3.clients import Clients
 from lockgate.storage_core.stores.s3.request_policy import RequestPolicy
 
@@ -17,6 +23,8 @@ if TYPE_CHECKING:
         ListObjectsV2OutputTypeDef,
         ListObjectsV2RequestTypeDef,
     )
+
+LOG: Final = logging.getLogger("lockgate.stores")
 
 _SAME_PAGE: Final = "its next page is the same page again"
 
@@ -29,6 +37,7 @@ def object_pages(
         "Bucket": requests.bucket,
         "Prefix": requests.prefix + prefix,
         "MaxKeys": max(1, min(page_size, PAGE)),
+        "EncodingType": "url",
     }
     if after:
         request["StartAfter"] = requests.prefix + after
@@ -56,15 +65,44 @@ def _page(
         raise CutAnswerError(error=_SAME_PAGE)
     return answer, [
         ObjectInfo(
-            key=found["Key"].removeprefix(requests.prefix),
+            key=key.removeprefix(requests.prefix),
             size=found["Size"],
             version=found["ETag"].strip('"'),
             modified_s=found["LastModified"].timestamp(),
         )
-        for found in answer.get("Contents", [])
+        for key, found in _named(requests, answer, answer.get("Contents", []))
         # Some tools create an empty object as a folder marker; the destination's is not a file in it.
-        if found["Key"] != requests.prefix
+        if key != requests.prefix
     ]
+
+
+def _named(
+    requests: RequestPolicy, answer: Mapping[str, Any], listed: Sequence[Any]
+) -> Iterator[tuple[str, Any]]:
+    """Yield what a page lists with its key, without what cannot be decoded."""
+    for found in listed:
+        key = _decoded(answer, found["Key"])
+        if key is None:
+            LOG.warning(
+                "%s: a listing names %.200r, which cannot be decoded: it is left out, and nothing is done "
+                "about it; it is not one of Lockgate's",
+                f"s3://{requests.bucket}/{requests.prefix}",
+                found["Key"],
+            )
+        else:
+            yield key, found
+
+
+def _decoded(answer: Mapping[str, Any], text: str) -> str | None:
+    """Return a key of an answer; None if it cannot be decoded."""
+    if UNREADABLE in text:
+        return None
+    if answer.get("EncodingType") != "url":
+        return text
+    try:
+        return unquote_plus(text, errors="strict")
+    except UnicodeDecodeError:
+        return None
 
 
 def upload_pages(requests: RequestPolicy, prefix: str, *, after: str) -> Iterator[Sequence[UploadInfo]]:
@@ -72,6 +110,7 @@ def upload_pages(requests: RequestPolicy, prefix: str, *, after: str) -> Iterato
     first: ListMultipartUploadsRequestTypeDef = {
         "Bucket": requests.bucket,
         "Prefix": requests.prefix + prefix,
+        "EncodingType": "url",
     }
     request = first.copy()
     if after:
@@ -102,11 +141,11 @@ def _uploads(
     answer = clients.repeating.list_multipart_uploads(**request)
     found = [
         UploadInfo(
-            key=upload["Key"].removeprefix(requests.prefix),
+            key=key.removeprefix(requests.prefix),
             upload_id=upload["UploadId"],
             begun_s=upload["Initiated"].timestamp(),
         )
-        for upload in answer.get("Uploads", [])
+        for key, upload in _named(requests, answer, answer.get("Uploads", []))
     ]
     # Some look-alikes begin with the marker's own key.
     found = [upload for upload in found if upload.key > after]
@@ -121,7 +160,10 @@ def _uploads(
         following = _Markers(KeyMarker=requests.prefix + complete[-1].key)
     else:
         _check_next(answer, "NextKeyMarker", "NextUploadIdMarker")
-        following = _Markers(KeyMarker=answer["NextKeyMarker"], UploadIdMarker=answer["NextUploadIdMarker"])
+        at = _decoded(answer, answer["NextKeyMarker"])
+        if at is None:
+            raise CutAnswerError(error="the name at which its next page begins cannot be decoded")
+        following = _Markers(KeyMarker=at, UploadIdMarker=answer["NextUploadIdMarker"])
     if following == {name: at for name, at in request.items() if name in _Markers.__annotations__}:
         raise CutAnswerError(error=_SAME_PAGE)
     return complete or found, following

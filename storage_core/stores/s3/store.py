@@ -14,10 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from botocore.exceptions import ClientError, ReadTimeoutError
 
+from lockgate.storage_core.concurrency import in_order
 from lockgate.storage_core.errors import (
+    AccessDeniedError,
     InvalidInputError,
+    NotAppliedError,
     ObjectNotFoundError,
     PreconditionFailedError,
+    StoreUnavailableError,
     UnsupportedStoreError,
     UploadGoneError,
 )
@@ -51,6 +55,7 @@ if TYPE_CHECKING:
         GetObjectOutputTypeDef,
         GetObjectRequestTypeDef,
         PutObjectRequestTypeDef,
+        UploadPartRequestTypeDef,
     )
 
     from lockgate.storage_core.stores.s3.crt.client import CrtClient
@@ -68,6 +73,7 @@ class S3Store:
         url: `s3://bucket` or `s3://bucket/prefix`.
         bucket: Name of the bucket.
         capabilities: Capabilities that the store relies on.
+        deletes_many: Whether DeleteObjects is tried: not after a refusal.
     """
 
     def __init__(self, bucket: str, prefix: str, settings: Settings) -> None:
@@ -79,6 +85,7 @@ class S3Store:
             conditional_delete=endpoint_of(settings) is None,
             min_part_bytes=5 * MIB,
         )
+        self.deletes_many = True
         self._requests = RequestPolicy(self.url, bucket, prefix, settings)
         self._settings = settings
 
@@ -90,14 +97,15 @@ class S3Store:
 
     def put(self, key: str, data: bytes, *, if_version: str | None = None) -> ObjectInfo:
         """Send PutObject, with `If-Match` for a version; see `Store.put`."""
-        request = self._put_request(key, data)
         if if_version is None:
             with self._requests.repeating("PutObject", key) as clients:
+                request = self._put_request(clients, key, data)
                 return _object_info(key, len(data), clients.repeating.put_object(**request))
         if not self.capabilities.conditional_put:
             raise self._unsupported("replace only a given version", key)
-        request["IfMatch"] = _quoted(if_version)
         with self._requests.once("PutObject", key) as clients:
+            request = self._put_request(clients, key, data)
+            request["IfMatch"] = _quoted(if_version)
             try:
                 return _object_info(key, len(data), clients.single.put_object(**request))
             except ClientError as error:
@@ -110,9 +118,9 @@ class S3Store:
 
     def create(self, key: str, data: bytes) -> ObjectInfo:
         """Send PutObject once with `If-None-Match`; see `Store.create`."""
-        request = self._put_request(key, data)
-        request["IfNoneMatch"] = "*"
         with self._requests.once("PutObject", key, if_absent=True) as clients:
+            request = self._put_request(clients, key, data)
+            request["IfNoneMatch"] = "*"
             return _object_info(key, len(data), clients.single.put_object(**request))
 
     def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
@@ -120,16 +128,14 @@ class S3Store:
         if length == 0:
             self.head(key)
             return b""
-        request: GetObjectRequestTypeDef = {
-            "Bucket": self.bucket,
-            "Key": self._requests.key(key),
-            "ChecksumMode": "ENABLED",
-        }
+        request: GetObjectRequestTypeDef = {"Bucket": self.bucket, "Key": self._requests.key(key)}
         if start or length is not None:
             request["Range"] = f"bytes={start}-{'' if length is None else start + length - 1}"
 
         def call(clients: Clients) -> bytes:
             try:
+                if clients.asks_for_checksums:
+                    request["ChecksumMode"] = "ENABLED"
                 answer = clients.repeating.get_object(**request)
                 data = _body(answer)
                 check_range(answer, len(data), start, length, is_range="Range" in request)
@@ -177,10 +183,20 @@ class S3Store:
             )
 
     def delete_many(self, keys: Sequence[str]) -> list[DeleteFailure]:
-        """Send DeleteObjects, with up to 1,000 keys in each request; see `Store.delete_many`."""
+        """Send DeleteObjects, with up to 1,000 keys in each request; see `Store.delete_many`.
+
+        Look-alikes lack it, or want a Content-MD5, which boto3 does not send: they get one DeleteObject each.
+        """
         failures: list[DeleteFailure] = []
         for first in range(0, len(keys), PAGE):
-            failures += self._delete_page(keys[first : first + PAGE])
+            page = keys[first : first + PAGE]
+            try:
+                failures += self._delete_page(page) if self.deletes_many else self._delete_each(page)
+            except (AccessDeniedError, StoreUnavailableError):
+                raise
+            except NotAppliedError:
+                self.deletes_many = False
+                failures += self._delete_each(page)
         return failures
 
     def begin_upload(
@@ -196,33 +212,34 @@ class S3Store:
             "Bucket": self.bucket,
             "Key": self._requests.key(key),
             "Metadata": {**(metadata or {}), TOKEN_METADATA: token},
-            "ChecksumAlgorithm": "CRC32",
         }
+        self._add_attributes(request)
         if content_type:
             request["ContentType"] = content_type
         if self._settings.s3_storage_class:
             request["StorageClass"] = self._settings.s3_storage_class  # type: ignore[typeddict-item] # S3 checks
-        if self._settings.s3_sse_kms_key_id:
-            request["ServerSideEncryption"] = "aws:kms"
-            request["SSEKMSKeyId"] = self._settings.s3_sse_kms_key_id
         with self._requests.repeating("CreateMultipartUpload", key) as clients:
+            if clients.sends_checksums:
+                request["ChecksumAlgorithm"] = "CRC32"
             return clients.repeating.create_multipart_upload(**request)["UploadId"]
 
     def put_part(self, key: str, upload_id: str, number: int, offset: int, data: bytes) -> Part:  # noqa: ARG002
         """Send UploadPart with the part's CRC-32; S3 does not need the offset; see `Store.put_part`."""
         self._check_number(key, number)
+        request: UploadPartRequestTypeDef = {
+            "Bucket": self.bucket,
+            "Key": self._requests.key(key),
+            "UploadId": upload_id,
+            "PartNumber": number,
+            "Body": data,
+        }
         with self._requests.repeating("UploadPart", key) as clients:
-            answer = clients.repeating.upload_part(
-                Bucket=self.bucket,
-                Key=self._requests.key(key),
-                UploadId=upload_id,
-                PartNumber=number,
-                Body=data,
-                ChecksumCRC32=(sent := _crc32(data)),
-            )
+            if clients.sends_checksums:
+                request["ChecksumCRC32"] = _crc32(data)
+            answer = clients.repeating.upload_part(**request)
             # A store that keeps no checksums returns none, and refuses a completion that contains one.
             checksum = answer.get("ChecksumCRC32") or None
-            if checksum not in {None, sent}:
+            if checksum not in {None, request.get("ChecksumCRC32", checksum)}:
                 raise CutAnswerError(error="it names another checksum than the part's")
             return Part(number=number, size=len(data), etag=answer["ETag"], checksum=checksum)
 
@@ -310,7 +327,7 @@ class S3Store:
             self._requests.repeating("AbortMultipartUpload", key) as clients,
         ):
             clients.repeating.abort_multipart_upload(
-                Bucket=self.bucket, Key=self._requests.key(key), UploadId=upload_id
+                Bucket=self.bucket, Key=self._requests.listed_key(key), UploadId=upload_id
             )
 
     def holds(self, pending: PendingUpload) -> bool:
@@ -323,7 +340,7 @@ class S3Store:
 
     def upload_bytes(self, key: str, upload_id: str) -> int:
         """Send ListParts, one request for each 1,000 parts; see `Store.upload_bytes`."""
-        name = self._requests.key(key)
+        name = self._requests.listed_key(key)
 
         def call(clients: Clients) -> int:
             pages = clients.repeating.get_paginator("list_parts").paginate(
@@ -380,6 +397,16 @@ class S3Store:
                 failures.append(DeleteFailure(key=names[refused["Key"]], reason=reason))
         return failures
 
+    def _delete_each(self, keys: Sequence[str]) -> list[DeleteFailure]:
+        def delete(key: str) -> list[DeleteFailure]:
+            try:
+                self.delete(key)
+            except (AccessDeniedError, InvalidInputError) as error:
+                return [DeleteFailure(key=key, reason=str(error))]
+            return []
+
+        return [failure for found in in_order(delete, keys, self._settings.far_calls) for failure in found]
+
     def _check_number(self, key: str, number: int) -> None:
         if not 1 <= number <= self.capabilities.max_parts:
             raise InvalidInputError(
@@ -387,17 +414,26 @@ class S3Store:
                 "use larger parts (LOCKGATE_PART_BYTES)"
             )
 
-    def _put_request(self, key: str, data: bytes) -> PutObjectRequestTypeDef:
+    def _put_request(self, clients: Clients, key: str, data: bytes) -> PutObjectRequestTypeDef:
         request: PutObjectRequestTypeDef = {
             "Bucket": self.bucket,
             "Key": self._requests.key(key),
             "Body": data,
-            "ChecksumCRC32": _crc32(data),
         }
-        if self._settings.s3_sse_kms_key_id:
-            request["ServerSideEncryption"] = "aws:kms"
-            request["SSEKMSKeyId"] = self._settings.s3_sse_kms_key_id
+        self._add_attributes(request)
+        if clients.sends_checksums:
+            request["ChecksumCRC32"] = _crc32(data)
         return request
+
+    def _add_attributes(self, request: PutObjectRequestTypeDef | CreateMultipartUploadRequestTypeDef) -> None:
+        """Add what a bucket's policy may demand of each request that makes an object."""
+        settings = self._settings
+        if settings.s3_sse or settings.s3_sse_kms_key_id:
+            request["ServerSideEncryption"] = settings.s3_sse or "aws:kms"
+        if settings.s3_sse_kms_key_id:
+            request["SSEKMSKeyId"] = settings.s3_sse_kms_key_id
+        if settings.s3_acl:
+            request["ACL"] = settings.s3_acl
 
     def _unsupported(self, what: str, key: str) -> UnsupportedStoreError:
         return UnsupportedStoreError(

@@ -56,7 +56,8 @@ def attributes_of(request: Request) -> Attributes:
     encryption = {
         name: value for name, value in request.headers.items() if name.startswith("x-amz-server-side-")
     }
-    if encryption and encryption.get("x-amz-server-side-encryption") != "aws:kms":
+    kinds = {"aws:kms"} if len(encryption) > 1 else {"aws:kms", "AES256"}
+    if encryption and encryption.get("x-amz-server-side-encryption") not in kinds:
         raise Refusal(400, "InvalidArgument", "A key is named, but not that it is to encrypt")
     return Attributes(
         metadata=metadata,

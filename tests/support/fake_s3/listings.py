@@ -53,20 +53,27 @@ def list_multipart_uploads(bucket: Bucket, request: Request) -> Answer:
     left = [upload for upload in found if _is_behind(upload, after_key, after_id)]
     page = left[: _page_size(request, "max-uploads", bucket)]
     more = len(left) > len(page)
+    encoding = request.query.get("encoding-type") if bucket.options.encodes_uploads else None
+    if encoding not in {None, "url"}:
+        raise unknown(f"a listing encoded as {encoding}")
+    written = quote if encoding else str
     next_markers = (
-        tag("NextKeyMarker", page[-1].key) + tag("NextUploadIdMarker", page[-1].upload_id) if more else ""
+        tag("NextKeyMarker", written(page[-1].key)) + tag("NextUploadIdMarker", page[-1].upload_id)
+        if more
+        else ""
     )
     return Answer(
         body=xml(
             "ListMultipartUploadsResult",
             tag("Bucket", request.bucket),
-            tag("Prefix", prefix),
-            tag("KeyMarker", after_key),
+            tag("EncodingType", encoding) if encoding else "",
+            tag("Prefix", written(prefix)),
+            tag("KeyMarker", written(after_key)),
             tag("UploadIdMarker", after_id),
             tag("MaxUploads", request.query.get("max-uploads", 1000)),
             tag("IsTruncated", _word(more)),
             next_markers,
-            *(_upload(upload) for upload in page),
+            *(_upload(upload, written(upload.key)) for upload in page),
         )
     )
 
@@ -125,9 +132,9 @@ def _contents(key: str, found: StoredObject) -> str:
     return f"<Contents>{''.join(tags)}</Contents>"
 
 
-def _upload(upload: Upload) -> str:
+def _upload(upload: Upload, key: str) -> str:
     tags = (
-        tag("Key", upload.key),
+        tag("Key", key),
         tag("UploadId", upload.upload_id),
         tag("StorageClass", upload.attributes.storage_class),
         tag("Initiated", _iso(upload.begun_s)),

@@ -14,6 +14,7 @@ _CRC: Final = frozenset({"x-amz-checksum-crc32", "x-amz-trailer", "x-amz-decoded
 _ATTRIBUTES: Final = frozenset(
     {
         "x-amz-storage-class",
+        "x-amz-acl",
         "x-amz-server-side-encryption",
         "x-amz-server-side-encryption-aws-kms-key-id",
     }
@@ -88,7 +89,10 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "DeleteObject": _of("DELETE", key=True, headers=frozenset({"if-match"})),
     "DeleteObjects": _of("POST", key=False, needs="delete", headers=_CRC),
     "ListMultipartUploads": _of(
-        "GET", key=False, needs="uploads", query="prefix key-marker upload-id-marker max-uploads"
+        "GET",
+        key=False,
+        needs="uploads",
+        query="prefix key-marker upload-id-marker max-uploads encoding-type",
     ),
     "ListObjectsV2": _of(
         "GET",

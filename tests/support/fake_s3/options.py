@@ -21,6 +21,7 @@ class Options:
         page_size: Maximum length of a page of any listing, even if a request asks for more.
         min_part_bytes: Minimum size of all parts but the last.
         keeps_parts: False: the bytes of parts are checked and counted, then dropped.
+        encodes_uploads: False: a listing of uploads ignores `encoding-type`, and its XML may not be valid.
         upload_expiry_days: Days after which the bucket's lifecycle rule aborts uploads; None: no rule.
     """
 
@@ -32,4 +33,5 @@ class Options:
     page_size: int = 1000
     min_part_bytes: int = 5 * MIB
     keeps_parts: bool = True
+    encodes_uploads: bool = True
     upload_expiry_days: int | None = None

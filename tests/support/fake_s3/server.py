@@ -82,6 +82,7 @@ class FakeS3:
         seen: Every received request, including refused ones.
         watch: Called before and after every request, within the store's lock.
         rounds: Holds requests that come together, to count requests in a row.
+        lookalike: Answers first, where it does; see `tests.support.s3.lookalikes`.
     """
 
     bucket: str = "lake"
@@ -91,6 +92,7 @@ class FakeS3:
     seen: list[Seen] = field(default_factory=list)
     watch: Callable[[Moment], None] | None = None
     rounds: Rounds | None = None
+    lookalike: Callable[[Request], Answer | Refusal | None] | None = None
 
     def __post_init__(self) -> None:
         self._bucket = Bucket(self.options, self.clock)
@@ -147,6 +149,11 @@ class FakeS3:
         try:
             if request.bucket != self.bucket:
                 raise Refusal(404, "NoSuchBucket", "The specified bucket does not exist")
+            played = self.lookalike(request) if self.lookalike else None
+            if isinstance(played, Refusal):
+                raise played
+            if played is not None:
+                return played
             check_known(name, request)
             return _ANSWERS[name](self._bucket, request)
         except Refusal as refusal:

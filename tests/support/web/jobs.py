@@ -43,7 +43,8 @@ def _application() -> FastAPI:
 
 
 def _host(**options: Any) -> Host:
-    return Host(may_read=allow, may_act={}, offers=lambda _: frozenset(), user=lambda _: "tester", **options)
+    offers = options.pop("offers", lambda _: frozenset())
+    return Host(may_read=allow, may_act={}, offers=offers, user=lambda _: "tester", **options)
 
 
 def get(world: World, path: str, **query: Any) -> Any:

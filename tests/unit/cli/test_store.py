@@ -28,7 +28,7 @@ def test_store_check_of_a_local_store_passes_every_check_and_leaves_nothing(
     assert shown.stdout.endswith("can hold jobs\n")
     assert checked["usable"]
     assert all(finding["ok"] for finding in checked["report"]["findings"])
-    assert "tested 8 promises in file://" in shown.stdout
+    assert "tested 9 promises in file://" in shown.stdout
     assert list(Path(destination).iterdir()) == []
 
 
@@ -45,9 +45,9 @@ def test_a_probe_reports_what_it_could_not_delete(destination: str, monkeypatch:
     from lockgate.storage_core.stores.local.store import LocalStore
     from lockgate.storage_core.stores.probe import probe
 
-    assert probe(open_store(destination)).left == []
+    assert probe(open_store(destination), thorough=True).left == []
     monkeypatch.setattr(LocalStore, "delete_many", lambda *_: [])
-    assert len(probe(open_store(destination)).left) > 1
+    assert len(probe(open_store(destination), thorough=True).left) > 1
 
 
 def test_store_check_says_where_an_s3a_job_may_be_at_work(run: Run, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def without_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
         capabilities=Capabilities(conditional_create=False, conditional_put=False, conditional_delete=False),
         findings=[probe.Finding(name="create", ok=False, detail="a second create succeeded")],
     )
-    monkeypatch.setattr(probe, "probe", lambda _store: found)
+    monkeypatch.setattr(probe, "probe", lambda _store, **_: found)
 
 
 @pytest.mark.usefixtures("without_conditions")

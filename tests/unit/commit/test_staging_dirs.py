@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.errors import ConflictError
+from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from tests.support.commit.destination import World, write
 
 
@@ -24,6 +24,18 @@ def test_jobs_with_one_name_at_two_destinations_do_not_share_staged_files(tmp_pa
     attempt.commit()
     mine.commit()
     assert here.visible() == {"a.csv": b"mine"}
+
+
+def test_a_staging_directory_is_a_path_and_no_folder_that_is_called_like_a_url(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for url in ("s3://lake/staging", "s3:/lake/staging", "~/staging"):
+        with pytest.raises(InvalidInputError, match=r"write|all workers can access"):
+            world.open_job("sales", committer="staging", staging=url)
+    assert [path.name for path in tmp_path.iterdir() if path.name not in {"home", "dest"}] == []
+    job = world.open_job("sales", committer="staging", staging=f"file:{tmp_path}/shared")
+    assert job.staging_dir.startswith(f"{tmp_path}/shared/")
 
 
 def test_a_job_aborted_by_its_own_commit_is_not_reported_as_taken_over(

@@ -13,6 +13,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from lockgate.operators.asset_events import asset_of
 from lockgate.operators.dag_run.job_handle import attach
 from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
+from lockgate.plugins.web.api.jobs import JobFilter, job_page
+from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.records.phase import JobPhase
@@ -223,6 +225,23 @@ def test_abort_reverts_the_writes_of_an_undecided_job(world: World) -> None:
     assert world.open_uploads() == []
     with pytest.raises(AirflowFailException, match="JobFailedError"):
         commit(handle)
+
+
+def test_the_abort_of_a_job_whose_audit_failed_says_so_in_the_job_and_in_the_list(world: World) -> None:
+    world = world.with_journal()
+    handle = set_up(world, audit=True)
+    write(handle, {"a.txt": b"1"})
+    job = attach(handle)
+    job.record_audit(
+        chosen=job.chosen_digest(), passed=False, suite="s", summary={"failure_1": "3 orders have no id"}
+    )
+
+    JobAbortOperator(task_id="abort", job=handle).execute(TaskRun().context())
+
+    [row] = job_page(Reads(load_settings()), JobFilter(), None, 2).items
+    assert row.reason == "aborted: its audit failed: 3 orders have no id"
+    [listed] = list_jobs(world.url)
+    assert listed.phase is JobPhase.FAILED
 
 
 def test_abort_changes_nothing_once_the_commit_is_decided(world: World) -> None:

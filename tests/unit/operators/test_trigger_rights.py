@@ -23,6 +23,7 @@ from lockgate.operators import (
     announce,
 )
 from lockgate.operators.trigger_rights import READ_FILES, AllowLists, check_parameters, check_suite
+from lockgate.storage_core.commit.open_or_attach import open_job
 from lockgate.storage_core.commit.recovery import expired_jobs
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import Settings
@@ -122,6 +123,29 @@ def test_one_destination_is_not_split_at_commas_after_it_was_checked(
         task.execute(TaskRun().context())
 
     assert opened == [given]
+
+
+def test_a_form_may_recover_a_job_that_the_journal_has_wherever_it_is_and_no_other(
+    restricted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+    elsewhere = str(tmp_path / "elsewhere")
+    job = open_job(elsewhere, "sales")
+    job.suspend(0)
+    named = {"task_id": "task", "restricted": True, "destination": elsewhere, "job_id": job.job_id}
+
+    recover, announced = JobRecoveryOperator(**named), JobAnnounceOperator(**named)
+    for task in (recover, announced):
+        task.pre_execute(TaskRun().context())
+    assert recover.execute(TaskRun().context()) == {"abort": 1}
+    for task in (
+        JobRecoveryOperator(**named, abort_reason="not mine"),
+        JobRecoveryOperator(**{**named, "job_id": "other-g1"}),
+        JobRecoveryOperator(**{**named, "destination": str(tmp_path / "third")}),
+        JobAnnounceOperator(**{**named, "job_id": None}),
+    ):
+        with pytest.raises(AirflowFailException, match="LOCKGATE_TRIGGER_DESTINATIONS"):
+            task.pre_execute(TaskRun().context())
 
 
 def in_lake(value: Any, lake: Path) -> Any:

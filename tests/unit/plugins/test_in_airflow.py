@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 
 from lockgate.plugins import airflow
 from lockgate.plugins.web.access import ActionName, ActionRequest
-from lockgate.storage_core.errors import ConflictError, InvalidInputError, LockgateError, ObjectNotFoundError
+from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from tests.support.airflow import api_server as server
 from tests.support.airflow.api_server import ROLES, client, plugin_routes
 
@@ -236,21 +236,23 @@ def test_an_action_starts_a_run_of_its_dag_in_the_users_name(
 
 
 @pytest.mark.parametrize(
-    ("columns", "error", "remedy"),
+    ("columns", "remedy"),
     [
-        ({"is_paused": True}, ConflictError, "unpause"),
-        ({"has_import_errors": True}, ConflictError, "import errors"),
-        ({"is_stale": True}, ObjectNotFoundError, "lockgate dags install"),
+        ({"is_paused": True}, "unpause"),
+        ({"has_import_errors": True}, "import errors"),
+        ({"is_stale": True}, "lockgate dags install"),
     ],
 )
 @pytest.mark.usefixtures("dags")
 def test_a_dag_that_cannot_run_is_a_problem_that_names_the_remedy(
-    columns: dict[str, bool], error: type[LockgateError], remedy: str
+    clients: dict[str | None, TestClient], columns: dict[str, bool], remedy: str
 ) -> None:
     server.changed_dag("blob_sweep", **columns)
     try:
-        with pytest.raises(error, match=f"blob_sweep.*nothing was started.*{remedy}"):
+        with pytest.raises(ConflictError, match=f"blob_sweep.*{remedy}.*nothing was started"):
             start("sweep-blobs")
+        dry_run = clients["user"].post("/lockgate/api/v1/actions/sweep-blobs", json={"dry_run": True})
+        assert (dry_run.status_code, remedy in dry_run.json()["detail"]) == (409, True)
     finally:
         server.changed_dag("blob_sweep", **dict.fromkeys(columns, False))
 

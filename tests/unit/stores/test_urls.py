@@ -25,6 +25,9 @@ from lockgate.storage_core.stores.open_store import parse_destination
         ("s3://lake/a b/100%/é#1", "s3://lake/a b/100%/é#1"),
         ("file:///data/sales/", "file:///data/sales"),
         ("file:///", "file:///"),
+        ("file:/data/sales", "file:///data/sales"),
+        ("FILE:/data", "file:///data"),
+        ("/data/~x/$y/a:b", "file:///data/~x/$y/a:b"),
         ("/data//sales/../other", "file:///data/other"),
         ("//data", "file:///data"),
         ("/data/100%25 é#1", "file:///data/100%25 é#1"),
@@ -60,6 +63,26 @@ def test_a_relative_path_starts_at_the_current_directory(
         ("s3a://lake/a", "write s3://"),
         ("gs://lake/a", "scheme 'gs' is not known; write s3://bucket/prefix, file:///directory"),
         ("/data/\0", "choose another"),
+        ("s3:/lake/x", "write s3://lake/x"),
+        ("s3a:/lake/x", "write s3://lake/x"),
+        ("s3:lake/x", "write s3://lake/x"),
+        ("dbfs:/sales", "scheme 'dbfs' is not known; for Databricks' dbfs:/ write the path /dbfs/"),
+        ("dbfs:/sales/a://b", "scheme 'dbfs' is not known"),
+        ("hdfs:/sales", "scheme 'hdfs' is not known"),
+        ("file:data", "scheme 'file' is not known"),
+        ("C:/data", "scheme 'c' is not known"),
+        ("a:b/c", "or a plain path, such as './a:b/c'"),
+        (" s3://lake/x", "write 's3://lake/x'"),
+        ("s3://lake/x ", "write 's3://lake/x'"),
+        ("/data/x\n", "write '/data/x'"),
+        ("~/lake", f"write {Path.home()}/lake, or ./NAME"),
+        ("~nobody_of_this_name/lake", "./NAME for a folder"),
+        ("$LAKE/sales", "write what it stands for"),
+        ("{{ var.value.lake }}/sales", "write what it stands for"),
+        ("<bucket>/sales", "write what it stands for"),
+        ("'s3://lake/x'", "write what it stands for"),
+        ('"/data"', "write what it stands for"),
+        ("https//x://y", "write what it stands for"),
     ],
 )
 def test_an_invalid_destination_is_refused_with_the_remedy(written: str, remedy: str) -> None:
@@ -75,6 +98,16 @@ def test_parsing_twice_changes_nothing(text: str) -> None:
     except InvalidInputError:
         return
     assert parse_destination(once) == once
+
+
+def test_a_folder_with_the_name_of_a_url_is_written_with_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    for name in ("a:b", "~x", "$y"):
+        assert parse_destination(f"./{name}") == f"file://{tmp_path}/{name}"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_opening_a_store_makes_no_request(tmp_path: Path) -> None:
@@ -103,6 +136,9 @@ def test_opening_a_store_arms_the_failpoints_of_the_settings(tmp_path: Path) -> 
         "ftp://me:hun@hunter2@host",
         "file://me:hunter2@host/a",
         "s3://me:hunter2@bucket?a=b",
+        "s3:/me:hunter2@bucket/a",
+        " s3://me:hunter2@bucket/a",
+        "'https://me:hunter2@host/a'",
     ],
 )
 def test_a_refused_destination_is_named_without_its_password(url: str) -> None:

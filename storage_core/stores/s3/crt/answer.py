@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from botocore.exceptions import ClientError
 
-from lockgate.storage_core.stores.s3.answers import CutAnswerError, check_whole, timestamp
+from lockgate.storage_core.stores.s3.answers import CutAnswerError, check_whole, readable, timestamp
 from lockgate.storage_core.stores.s3.crt.document import Document, read_document
 from lockgate.storage_core.stores.s3.crt.operation import METADATA, Operation
 
@@ -68,7 +68,7 @@ def results(operation: Operation, answer: Answer) -> dict[str, Any]:
             if name.startswith(METADATA)
         }
     if operation.fields or (answer.body.lstrip().startswith(b"<") and not operation.has_stream):
-        document = read_document(answer.body)
+        document = read_document(readable(operation.name, answer.body))
         if document.root == "Error":
             # As botocore: an error inside a 200 is a 500, whatever its code.
             parsed["ResponseMetadata"]["HTTPStatusCode"] = 500

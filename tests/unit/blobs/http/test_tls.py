@@ -61,6 +61,17 @@ def test_tls_to_a_plain_server_and_plain_http_to_a_tls_server_both_fail(
         client.put(b"a")
 
 
+def test_trusted_certificates_that_cannot_be_read_are_reported_at_the_start(tmp_path: Path) -> None:
+    garbage = tmp_path / "garbage.pem"
+    garbage.write_bytes(b"no certificate")
+    for ca_file in (garbage, tmp_path / "missing.pem", tmp_path):
+        with (
+            pytest.raises(InvalidInputError, match=r"LOCKGATE_BLOB_CA_FILE: the certificates in .* cannot"),
+            client_of("https://127.0.0.1:1", ca_file=ca_file),
+        ):
+            pass
+
+
 def test_an_unusable_certificate_is_reported_at_the_start(
     certificate: tuple[Path, Path], tmp_path: Path
 ) -> None:

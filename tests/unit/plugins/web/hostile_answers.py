@@ -130,7 +130,7 @@ def _detail(_reads: object, _host: object, job_id: str, _destination: object) ->
 
 ANSWERS: dict[str, Any] = {
     "job_page": Page(items=(STUCK, row("job-1", origin=RUN), filled(JobRow)), next_after="next+key"),
-    "job_counts": filled(JobCounts, needs_you=1, empty_why="", first=(STUCK,)),
+    "job_counts": filled(JobCounts, needs_you=1, empty_why="", recovery_stopped="", first=(STUCK,)),
     "run_page": filled(Page[JobRow]),
     "job_detail": _detail,
     "job_attempts": Page(items=tuple(filled(Attempt, counts=counts) for counts in (True, False, None))),

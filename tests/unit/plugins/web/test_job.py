@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lockgate.plugins.web.access import Stopped
 from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.commit.records.expected_tasks import ExpectedTask
 from lockgate.storage_core.commit.records.job_folder import JobFolder
@@ -95,10 +96,69 @@ def test_a_decided_job_whose_driver_died_says_when_recovery_comes_and_that_it_ca
     found = get(world, f"/jobs/{job.job_id}")
     assert found["summary"] == (
         "Decided at 08:12 UTC. The driver died. Recovery will finish it by 08:19 UTC, or press Recover. "
-        "Nothing is visible until all of it is."
+        "Readers of the manifest will see all of it at once; readers that list see each file as soon as "
+        "it is complete."
     )
     assert found["row"]["needs"] == "you"
     assert "can only go forward" in found["actions"][1]["text"]
+
+
+def test_a_job_whose_recovery_is_stopped_says_so_and_offers_what_is_to_be_done_instead(world: World) -> None:
+    job = job_in(world, "decided")
+    world.clock.sleep(300)
+    stopped = Stopped("DAG job_recovery is paused: unpause it in Airflow", "/dags/job_recovery")
+    page = client_of(world, stopped=lambda _: stopped)
+
+    found = page.get(f"/api/v1/jobs/{job.job_id}", params={"destination": world.url}).json()
+    assert "Nothing will finish it now, because DAG job_recovery is paused: unpause it" in found["summary"]
+    assert [action["is_allowed"] for action in found["actions"]] == [False, False]
+    assert found["actions"][0]["href"] == "/dags/job_recovery"
+    html = client_of(world, stopped=lambda _: stopped, offers=lambda _: {"recover"}, actions=object())
+    text = html.get("/job", params={"destination": world.url, "job": job.job_id}).text
+    assert 'href="/dags/job_recovery" target="_top"' in text
+    assert 'data-action="recover"' not in text
+
+
+def test_a_dry_run_of_an_action_that_would_not_run_says_so(world: World) -> None:
+    job = job_in(world, "decided")
+    stopped = Stopped("DAG job_recovery is paused: unpause it in Airflow")
+
+    answer = client_of(world, stopped=lambda _: stopped).post(
+        "/api/v1/actions/recover", json={"destination": world.url, "job_id": job.job_id}
+    )
+
+    assert answer.status_code == 409
+    assert "is paused: unpause it in Airflow; nothing was started" in answer.json()["detail"]
+
+
+def test_a_dry_run_says_what_the_workers_may_refuse(world: World) -> None:
+    job = job_in(world, "live")
+
+    answer = client_of(world, warning=lambda *_: "Its run will fail.").post(
+        "/api/v1/actions/abort", json={"destination": world.url, "job_id": job.job_id}
+    )
+
+    assert answer.json()["lines"][0] == "Its run will fail."
+
+
+def test_no_sentence_claims_what_readers_that_list_see_otherwise_or_work_that_nobody_does(
+    world: World,
+) -> None:
+    job = job_in(world, "decided")
+    world.clock.sleep(3_000)
+    found = get(world, f"/jobs/{job.job_id}")
+    said = " ".join([found["summary"], *(step["text"] for step in found["steps"])])
+
+    assert "readers that list see each file as soon as it is complete" in found["summary"]
+    assert "being completed" not in said
+    assert "No task writes" not in said
+
+
+def test_the_committed_tasks_of_an_aborted_job_are_counted_after_its_clean_up(journal_world: World) -> None:
+    job = job_in(journal_world, "failed")
+    found = get(journal_world, f"/jobs/{job.job_id}")
+
+    assert found["steps"][2]["text"] == "1 task committed."
 
 
 def test_a_committed_job_has_its_receipt_counts_and_commit_time(world: World) -> None:

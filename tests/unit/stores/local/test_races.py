@@ -17,12 +17,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from lockgate.storage_core import file_locks
 from lockgate.storage_core.errors import OutcomeUnknownError
 from lockgate.storage_core.ids import Token, new_token
 from lockgate.storage_core.stores.local import key_locks
 from lockgate.storage_core.stores.local.listing import version_of
+from lockgate.storage_core.stores.local.rooted_dir import RootedDir
 from lockgate.storage_core.stores.local.store import LocalStore
 from lockgate.storage_core.stores.protocol import PendingUpload
+from tests.support.commit.destination import ManualClock, World, write
 
 DAY_S = 86_400.0
 
@@ -152,6 +155,24 @@ def test_a_call_waits_for_a_stopped_process_with_a_limit_and_then_names_it(
     shown = [message for message in caplog.messages if message.startswith(store.url)]
     assert shown == [f"{store.url}/held: waiting for its lock, which the process with {name} has"]
     assert store.get("held") == b"1"
+
+
+def test_a_commit_waits_for_a_stopped_process_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.run("one", {"a.csv": b"1"})
+    (key,) = world.keys()
+    job = world.open_job("two", mode="replace")
+    write(job, "t", {"b.csv": b"2"})
+    clock = ManualClock()
+    monkeypatch.setattr(file_locks, "CLOCK", clock)
+    began_s = clock.monotonic_s()
+    with (
+        key_locks.locked(RootedDir(Path(world.url)), key),
+        pytest.raises(OutcomeUnknownError, match="kill -CONT"),
+    ):
+        job.commit()
+    assert clock.monotonic_s() - began_s == pytest.approx(key_locks.LOCK_WAIT_S, abs=1.0)
+    world.recover()
+    assert world.visible() == {"b.csv": b"2"}
 
 
 def test_a_stopped_process_delays_no_call_for_another_key(tmp_path: Path, stopped: int) -> None:
