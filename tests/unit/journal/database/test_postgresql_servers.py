@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from sqlalchemy import Connection, event, text
 
@@ -129,6 +130,29 @@ def test_a_primary_that_hangs_is_given_up_after_a_limit(
             journal.apply(take("b"))
         assert "the server has sent nothing for 1 s; nothing was applied" in str(given_up.value)
         proxy.hangs = False
+        assert journal.apply(take("b")).stamp == Stamp(1, 2)
+
+
+@pytest.mark.soak
+@pytest.mark.integration
+@pytest.mark.requires("postgres")
+def test_a_primary_whose_processes_are_all_stopped_is_given_up_and_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "SILENCE_S", 1.0)
+    with primary(tmp_path / "server") as server, open_journal(server.url, busy_s=2.0) as journal:
+        journal.apply(take("a"))
+        postmaster = psutil.Process(int((server.root / "data/postmaster.pid").read_text().split()[0]))
+        stopped = [postmaster, *postmaster.children()]
+        for process in stopped:
+            process.suspend()
+        try:
+            for call in (journal.status, lambda: journal.apply(take("b")), lambda: open_journal(server.url)):
+                with pytest.raises(JournalUnavailableError, match="nothing was applied"):
+                    call()
+        finally:
+            for process in stopped:
+                process.resume()
         assert journal.apply(take("b")).stamp == Stamp(1, 2)
 
 

@@ -22,13 +22,13 @@ from lockgate.storage_core.journal.entries.lease_entries import Lease
 from tests.support.journal.database import QUICK, take
 from tests.support.soak import rounds
 
-WRITERS: Final = 10
+WRITERS: Final = rounds(10, 50)
 ENTRIES: Final = WRITERS * rounds(25, 100)
 FACTOR: Final = 5
 """A writer may write this many times as often as another on a busy machine, if none pauses."""
 
 
-def test_ten_writers_of_one_sqlite_file_all_start_and_none_starves(tmp_path: Path) -> None:
+def test_many_writers_of_one_sqlite_file_all_start_and_none_starves(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'journal.db'}"
     program = [
         sys.executable,
