@@ -16,12 +16,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from lockgate.storage_core.commit.committers.committer import Committer, Place, Uploads, VisibleAt
 from lockgate.storage_core.errors import ConflictError, LockgateError
 from lockgate.storage_core.stores.os_errors import translated
 from lockgate.storage_core.stores.protocol import check_key
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +86,15 @@ class _StagedFile(io.BufferedWriter):
         super().__init__(io.FileIO(target, "x", opener=partial(os.open, mode=mode)))
         self._target = target
         self._drop = drop
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Write bytes.
+
+        Raises:
+            StoreUnavailableError: The disk is full.
+        """
+        with translated("write", str(self._target), changes=False):
+            return super().write(data)
 
     def close(self) -> None:
         """Write the buffered bytes and close the file.

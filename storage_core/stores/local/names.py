@@ -1,4 +1,4 @@
-"""Give a file another name, where the file system has no hard links or answers for an earlier try.
+"""Give a file the name and the group of its place, also without hard links and where an answer is repeated.
 
 NFS repeats a request whose answer was lost. If it was done the first time, the second answer says that the
 new name exists (a link), or that the old one does not (a rename): the names are read before it is believed.
@@ -25,7 +25,7 @@ class NoHardLinksError(OSError):
 
 
 def link(source: int, name: str, folder: int, new: str) -> None:
-    """Give a file of this user a second name.
+    """Give a file of this user a second name, and the group of its place.
 
     Args:
         source: Open folder of the file.
@@ -37,6 +37,7 @@ def link(source: int, name: str, folder: int, new: str) -> None:
         FileExistsError: The second name is another file's.
         NoHardLinksError: The file system has no hard links.
     """
+    _give_group(source, name, folder)
     try:
         os.link(name, new, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
     except FileExistsError:
@@ -49,11 +50,12 @@ def link(source: int, name: str, folder: int, new: str) -> None:
 
 
 def rename(source: int, name: str, folder: int, new: str) -> None:
-    """Rename a file, and replace a file that has the new name.
+    """Rename a file, give it the group of its place, and replace a file that has the new name.
 
     Raises:
         FileNotFoundError: It was not there, or the folder is gone.
     """
+    _give_group(source, name, folder)
     status = os.lstat(name, dir_fd=source)
     try:
         os.rename(name, new, src_dir_fd=source, dst_dir_fd=folder)
@@ -75,8 +77,14 @@ def group_in(folder: int) -> int | None:
     return status.st_gid if status.st_mode & stat.S_ISGID or sys.platform == "darwin" else None
 
 
-def give_to_group(folder: int, name: str, group: int | None) -> None:
+def give_to_group(folder: int, name: str, group: int) -> None:
     """Give a file to a group, unless it is another user's or this user is not a member."""
-    if group is not None and os.lstat(name, dir_fd=folder).st_gid != group:
+    if os.lstat(name, dir_fd=folder).st_gid != group:
         with suppress(PermissionError):
             os.chown(name, -1, group, dir_fd=folder, follow_symlinks=False)
+
+
+def _give_group(source: int, name: str, folder: int) -> None:
+    group = group_in(folder)
+    if group is not None:
+        give_to_group(source, name, group)

@@ -162,7 +162,6 @@ def _named(
         def act(folder: int) -> None:
             tree.refuse_other_case(folder, name)
             try:
-                give_to_group(source, hidden, group_in(folder))
                 give(source, hidden, folder, name)
             except FileNotFoundError:
                 if is_at(source, hidden, status):

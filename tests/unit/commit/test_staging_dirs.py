@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.errors import ConflictError, InvalidInputError
+from lockgate.storage_core.errors import ConflictError, InvalidInputError, StoreUnavailableError
 from tests.support.commit.destination import World, write
 
 
@@ -51,6 +52,16 @@ def test_a_job_aborted_by_its_own_commit_is_not_reported_as_taken_over(
         second()
     assert caplog.messages == []
     assert world.attach("two-g1").phase() is JobPhase.FAILED
+
+
+def test_a_disk_that_is_full_of_staged_files_is_said(world: World) -> None:
+    with world.open_job("sales", committer="staging") as job:
+        file = job.attempt("t").open("a.csv")
+        full = os.open("/dev/full", os.O_WRONLY)
+        os.dup2(full, file.fileno())
+        os.close(full)
+        with pytest.raises(StoreUnavailableError, match="the file system is full; free space"):
+            file.write(bytes(2**20))
 
 
 @pytest.mark.parametrize("committer", ["staging", "partitioned"])

@@ -152,6 +152,7 @@ def test_a_file_gets_the_group_of_its_destination_and_not_that_of_its_staging_fo
     world.run("two", {"b.csv": b"2"}, committer=committer, mode="replace")
     (visible,) = Path(world.url).glob("b-*.csv")
     assert visible.stat().st_gid == group
+    assert Path(world.url, "_SUCCESS").stat().st_gid == group
 
 
 @pytest.mark.parametrize("committer", COMMITTERS)
