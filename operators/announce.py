@@ -24,7 +24,6 @@ from lockgate.operators.dag_run.parameters import (
     named_destinations,
     watched_destinations,
 )
-from lockgate.operators.trigger_rights import without_own_destination
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.layout import ASSET_EVENTS
 from lockgate.storage_core.commit.records.phase import JobPhase
@@ -95,6 +94,8 @@ class JobAnnounceOperator(LockgateOperator):
 
     def form_values(self) -> dict[str, Any]:
         """Return what is checked: to announce a job at its own destination is what the schedule does."""
+        from lockgate.operators.trigger_rights import without_own_destination
+
         return without_own_destination(super().form_values())
 
     @task_entry

@@ -45,6 +45,9 @@ def dags_path(json: JsonFlag = False) -> None:
 def install_dags(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="An existing DAG folder of Airflow.")],
     *,
+    examples: Annotated[
+        bool, typer.Option("--examples", help="Copy the example DAGs instead, to be changed.")
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
     """Write one stub for each DAG into DIR: a file that imports the DAG from Lockgate.
@@ -52,15 +55,15 @@ def install_dags(
     Running it again changes nothing. It never overwrites a file: if another file has the name of a stub, it
     writes nothing at all.
     """
-    from lockgate.operators.dag_files import install_stubs
+    from lockgate.operators.dag_files import install_examples, install_stubs
 
-    stubs = install_stubs(folder)
+    stubs = install_examples(folder) if examples else install_stubs(folder)
     if json:
         print_json(stubs)
         return
     print_table(("DAG", "file", ""), [(stub.dag, stub.path, stub.action) for stub in stubs], empty="no DAGs")
     if all(stub.action == "unchanged" for stub in stubs):
-        print_line("all stubs exist; nothing was changed")
+        print_line("all files exist; nothing was changed")
 
 
 @xcom_commands.callback()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Final, Literal
@@ -13,6 +14,7 @@ from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from lockgate.storage_core.stores.os_errors import translated
 
 DAGS_PACKAGE: Final = "lockgate.dags"
+EXAMPLES_PACKAGE: Final = "lockgate.operators.example_dags"
 PREFIX: Final = "lockgate_"
 """Prefix of the stubs' file names: `lockgate_job_recovery.py` for the DAG `job_recovery`."""
 
@@ -26,11 +28,11 @@ __all__ = ["dag"]
 
 
 class InstalledStub(msgspec.Struct, frozen=True, kw_only=True):
-    """One stub in a DAG folder.
+    """One stub, or one copy of an example, in a DAG folder.
 
     Attributes:
         dag: Id of the DAG.
-        path: Path of the stub.
+        path: Path of the file.
         action: `written`, or `unchanged` if it existed.
     """
 
@@ -49,6 +51,25 @@ def dag_names() -> list[str]:
     return sorted(path.stem for path in dags_dir().glob("*.py") if path.stem != "__init__")
 
 
+def install_examples(folder: Path) -> list[InstalledStub]:
+    """Copy the example DAGs into a DAG folder of Airflow, to be changed there; a file that exists is kept.
+
+    Args:
+        folder: Existing folder from which Airflow reads DAGs.
+
+    Raises:
+        InvalidInputError: It is not a folder; nothing was written.
+        AccessDeniedError: This user may not write there.
+    """
+    _check_folder(folder)
+    examples = {path.stem: path for path in Path(str(files(EXAMPLES_PACKAGE))).glob("[!_]*.py")}
+    copies = {name: folder / f"{PREFIX}example_{name}.py" for name in sorted(examples)}
+    missing = [name for name, path in copies.items() if not os.path.lexists(path)]
+    for name in missing:
+        _create(copies[name], examples[name].read_text())
+    return _installed(copies, missing)
+
+
 def install_stubs(folder: Path) -> list[InstalledStub]:
     """Write one stub for each DAG into a DAG folder of Airflow, and keep existing stubs.
 
@@ -62,11 +83,7 @@ def install_stubs(folder: Path) -> list[InstalledStub]:
         ConflictError: Another file has the name of a stub; nothing was written.
         AccessDeniedError: This user may not write there.
     """
-    if not folder.is_dir():
-        raise InvalidInputError(
-            f"{folder} is not a folder; nothing was written; create it, or pass Airflow's DAG folder: "
-            "`airflow config get-value core dags_folder`"
-        )
+    _check_folder(folder)
     if folder.resolve() == dags_dir().resolve():
         raise InvalidInputError(
             f"{folder} is the folder of the shipped DAGs, which needs no stubs; nothing was written; "
@@ -76,10 +93,22 @@ def install_stubs(folder: Path) -> list[InstalledStub]:
     missing = [name for name, path in stubs.items() if not _is_installed(path, _stub(name))]
     for name in missing:
         _create(stubs[name], _stub(name))
+    return _installed(stubs, missing)
+
+
+def _installed(paths: Mapping[str, Path], written: Collection[str]) -> list[InstalledStub]:
     return [
-        InstalledStub(dag=name, path=str(path), action="written" if name in missing else "unchanged")
-        for name, path in stubs.items()
+        InstalledStub(dag=name, path=str(path), action="written" if name in written else "unchanged")
+        for name, path in paths.items()
     ]
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise InvalidInputError(
+            f"{folder} is not a folder; nothing was written; create it, or pass Airflow's DAG folder: "
+            "`airflow config get-value core dags_folder`"
+        )
 
 
 def _stub(name: str) -> str:

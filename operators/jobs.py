@@ -22,7 +22,13 @@ from lockgate.operators.dag_run.lineage import lineage_if_installed, lineage_of_
 from lockgate.operators.dag_run.log_tables import LoggedProgress, receipt_table
 from lockgate.operators.dag_run.operator import LockgateOperator, task_entry, templated
 from lockgate.operators.dag_run.page_links import job_address
-from lockgate.operators.dag_run.parameters import check_bool, check_choice, seconds, seconds_or_none
+from lockgate.operators.dag_run.parameters import (
+    check_bool,
+    check_choice,
+    from_template,
+    seconds,
+    seconds_or_none,
+)
 from lockgate.operators.deferral import defer_until, is_deferrable, remaining
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.settings import load_settings
@@ -160,7 +166,7 @@ class JobSetupOperator(LockgateOperator):
             audit=check_bool("audit", self.audit),
             on_lapse=self.on_lapse,
             rerun=self.rerun,
-            artefacts=self.artefacts,
+            artefacts=from_template(self.artefacts),
         )
 
 

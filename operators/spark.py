@@ -12,7 +12,13 @@ from lockgate.operators.dag_run.lineage import lineage_of_write, parquet_columns
 from lockgate.operators.dag_run.log_tables import log_table
 from lockgate.operators.dag_run.operator import LockgateOperator, task_entry, templated
 from lockgate.operators.dag_run.page_links import job_address
-from lockgate.operators.dag_run.parameters import check_bool, filled_in, positive, seconds_or_none
+from lockgate.operators.dag_run.parameters import (
+    check_bool,
+    filled_in,
+    from_template,
+    positive,
+    seconds_or_none,
+)
 from lockgate.operators.spark_process.process import ALL, Part, SparkChild, SparkWork
 from lockgate.storage_core.ids import new_job_attempt_id
 
@@ -138,7 +144,9 @@ class SparkWriteOperator(LockgateOperator):
         from lockgate.operators.connections import child_settings, spark_place
         from lockgate.storage_core.commit.records.expected_tasks import StagedFile
 
-        artefacts = self.artefacts or (None if job.spec.artefacts is None else job.spec.artefacts.handle())
+        artefacts = from_template(self.artefacts) or (
+            None if job.spec.artefacts is None else job.spec.artefacts.handle()
+        )
         needs = self._needs() if self.restricted and not artefacts else ALL
         place = spark_place(self.master, self.spark_conn_id, self.spark_connect_id)
         staged = self._child.run(

@@ -15,7 +15,7 @@ from lockgate.operators.dag_run.job_handle import (
 from lockgate.operators.dag_run.log_tables import LoggedProgress, log_table
 from lockgate.operators.dag_run.operator import LockgateOperator, task_entry, templated
 from lockgate.operators.dag_run.page_links import job_address
-from lockgate.operators.dag_run.parameters import seconds, seconds_or_none
+from lockgate.operators.dag_run.parameters import from_template, seconds, seconds_or_none
 from lockgate.operators.deferral import defer_until, is_deferrable, longest_suspension, remaining
 from lockgate.storage_core.errors import InvalidInputError
 
@@ -134,7 +134,7 @@ class TaskCommitOperator(LockgateOperator):
 
     def _tasks(self, job: Job) -> list[str]:
         if self.task_ids is not None:
-            return [str(task) for task in self.task_ids]
+            return [str(task) for task in from_template(self.task_ids)]
         expected = job.expected()
         if expected is None:
             raise InvalidInputError(

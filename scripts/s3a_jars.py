@@ -15,8 +15,7 @@ from typing import Final
 
 from pyspark.errors import PySparkException
 
-from lockgate.storage_core.settings import Settings
-from lockgate.storage_core.spark.s3a import s3a_jars
+from lockgate.storage_core.spark.s3a_fetch import fetch_s3a_jars
 from lockgate.storage_core.spark.session import spark_session
 
 CLOUD: Final = "org.apache.spark:spark-hadoop-cloud_2.13:4.1.1"
@@ -49,8 +48,7 @@ def _in_new_process(call: Callable[..., None], *arguments: Path) -> None:
 
 def fetch_hadoop_aws(fetched: Path) -> None:
     """Fetch hadoop-aws with its dependencies."""
-    config = {**s3a_jars(Settings(spark_s3_jars=None)), "spark.jars.ivy": str(fetched.absolute())}
-    spark_session("fetch hadoop-aws", master="local[1]", config=config).stop()
+    fetch_s3a_jars(fetched, print)
 
 
 def fetch_cloud(fetched: Path, jars: Path) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from lockgate.operators.dag_run.parameters import from_template
 from lockgate.storage_core.concurrency import no_progress
 from lockgate.storage_core.errors import FencedError, InvalidInputError, LockgateError
 from lockgate.storage_core.ids import JobAttemptId, JobId, JobName, job_name
@@ -54,11 +55,12 @@ def handle_of(job: Job) -> JobHandle:
 
 
 def check_handle(handle: object) -> JobHandle:
-    """Return a value from XCom or a user's DAG as a handle.
+    """Return a value from XCom or a user's DAG as a handle; also from the text of a template.
 
     Raises:
         InvalidInputError: It is not a handle, most often because the set-up task did not run.
     """
+    handle = from_template(handle)
     if not isinstance(handle, dict) or not JobHandle.__required_keys__ <= handle.keys():
         raise InvalidInputError(
             f"job={str(handle)[:120]!r} is not a job handle: pass the output of JobSetupOperator, "

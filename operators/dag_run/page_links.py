@@ -11,6 +11,8 @@ from urllib.parse import urlencode, urlsplit
 
 from airflow.sdk import BaseOperatorLink
 
+from lockgate.operators.dag_run.parameters import from_template
+
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
     from airflow.sdk.types import TaskInstanceKey
@@ -48,7 +50,7 @@ class PageLink(BaseOperatorLink):
 
 def job_query(operator: Any) -> str:
     """Return the query of the job's page; empty while the operator has no job."""
-    handle = getattr(operator, "job", None)
+    handle = from_template(getattr(operator, "job", None))
     if not isinstance(handle, dict):
         handle = {name: getattr(operator, name, None) for name in ("destination", "job_id")}
     destination, job_id = handle.get("destination"), handle.get("job_id")

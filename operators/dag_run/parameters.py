@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+from ast import literal_eval
 from collections.abc import Iterable
-from typing import Final
+from contextlib import suppress
+from typing import Any, Final
 
 from airflow.sdk import Variable
 
@@ -13,6 +15,17 @@ from lockgate.storage_core.errors import InvalidInputError
 
 VARIABLE: Final = "lockgate_destinations"
 ENVIRONMENT: Final = "LOCKGATE_DESTINATIONS"
+
+
+def from_template(value: Any) -> Any:
+    """Return the list or mapping of which a template has made text; other values as they are.
+
+    A template gives text, unless the DAG has `render_template_as_native_obj`.
+    """
+    if isinstance(value, str) and value.startswith(("{", "[")):
+        with suppress(ValueError, SyntaxError):
+            return literal_eval(value)
+    return value
 
 
 def check_bool(name: str, value: object) -> bool:

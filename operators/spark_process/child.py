@@ -10,7 +10,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +21,7 @@ from lockgate.storage_core.blobs.library import NO_LIBRARIES, Libraries, Library
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
 from lockgate.storage_core.settings import load_settings, settings_in_effect
 from lockgate.storage_core.spark.s3a import configure_s3a, merged_config, s3a_jars
+from lockgate.storage_core.spark.s3a_fetch import announced, ivy_folder
 from lockgate.storage_core.spark.session import add_libraries, library_config, spark_session
 
 if TYPE_CHECKING:
@@ -64,11 +65,19 @@ def _session(work: SparkWork, libraries: Libraries) -> SparkSession:
     settings = load_settings()
     jars = s3a_jars(settings) if work.reads_s3 else {}
     config = merged_config(jars, library_config(libraries), work.config)
-    spark = spark_session(work.app_name, master=work.master, config=config)
+    fetches = "spark.jars.packages" in jars and "spark.jars.ivy" not in config
+    with announced(_say, ivy_folder()) if fetches else nullcontext():
+        spark = spark_session(work.app_name, master=work.master, config=config)
     if work.reads_s3:
         configure_s3a(spark, settings)
     add_libraries(spark, libraries)
     return spark
+
+
+def _say(line: str) -> None:
+    """Print a line, which the task logs."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def _remote_session(work: SparkWork, libraries: Libraries) -> SparkSession:

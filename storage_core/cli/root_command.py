@@ -18,6 +18,7 @@ from lockgate.storage_core.cli import (
     journal_commands,
     manifest_command,
     server_commands,
+    spark_commands,
     store_commands,
     upload_commands,
     volume_commands,
@@ -41,7 +42,7 @@ EXTENSIONS = "lockgate.commands"
 HELP_SECTIONS: Final = {
     "Jobs and destinations": ("jobs", "manifest", "uploads", "store", "committers", "ui"),
     "Journal, blobs and files": ("journal", "blobs", "blob-server", "files", "volumes", "volume-server"),
-    "Airflow and Celery": ("dags", "xcom", "worker", "broker"),
+    "Airflow, Celery and Spark": ("dags", "xcom", "worker", "broker", "spark-jars"),
 }
 """Commands of each section of `lockgate --help`; all others are in the last one."""
 
@@ -146,6 +147,7 @@ def build() -> typer.Typer:
     root.add_typer(journal_commands.commands, name="journal")
     root.add_typer(store_commands.commands, name="store")
     root.add_typer(blob_commands.commands, name="blobs")
+    root.add_typer(spark_commands.commands, name="spark-jars")
     root.add_typer(file_commands.commands, name="files")
     root.add_typer(volume_commands.commands, name="volumes")
     root.command("blob-server")(server_commands.serve_blobs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from lockgate.storage_core.settings import Settings
     from lockgate.storage_core.stores import Store
     from lockgate.storage_core.stores.probe import ProbeReport
+
+_KEPT: Final[dict[bool | None, str]] = {True: "yes", False: "NO", None: "?"}
 
 commands = typer.Typer(help="Check whether a store can hold jobs.", no_args_is_help=True)
 
@@ -73,10 +75,7 @@ def check(
     journal = None if has_create else configured_journal(settings)
     accepted = not report.dangers or settings.accept_unsafe_store
     usable = (has_create or journal is not None) and not report.refusals and accepted
-    rows = [
-        (finding.name, "yes" if finding.ok else "NO", finding.detail)
-        for finding in [*report.findings, *overlaps]
-    ]
+    rows = [(finding.name, _KEPT[finding.ok], finding.detail) for finding in [*report.findings, *overlaps]]
     if markdown:
         print_line(f"| promise | {store.url} | note |")
         print_line("|---|---|---|")

@@ -37,6 +37,10 @@ from lockgate.storage_core.settings import Settings
 
 LOG: Final = logging.getLogger("lockgate.event_log")
 
+NO_VOLUME: Final = (
+    "the journal is one of several machines, and no volume is registered that all of them reach: add one, "
+    "`lockgate volumes --help`, or set LOCKGATE_JOB_LOG=false"
+)
 REST_S: Final = 30.0
 """After a failure the volumes are left alone for this long, and lines are lost."""
 
@@ -126,8 +130,12 @@ class LogWriters:
                 self._losses.warned.discard(job.place)
             elif job.place not in self._losses.warned:
                 self._losses.warned.add(job.place)
-                LOG.warning(
-                    "job %s: its event log is not written: %s; the job is not affected", job.job_id, why_not
+                # Without a volume there is no log by design; a warning in each task would be noise.
+                level = logging.DEBUG if why_not.endswith(NO_VOLUME) else logging.WARNING
+                LOG.log(
+                    level,
+                    "job %s: its event log is not written: %s; the job is not affected",
+                    *(job.job_id, why_not),
                 )
 
     def close_idle(self, idle_s: float) -> None:
@@ -253,10 +261,7 @@ class _PlaceWriters:
         if self._files is None:
             journal = configured_journal(self._settings, self._clock)
             if journal is None or not (journal.url.startswith("sqlite") or read_urls(journal)):
-                raise StoreUnavailableError(
-                    "the journal is one of several machines, and no volume is registered that all of them "
-                    "reach: add one, `lockgate volumes --help`, or set LOCKGATE_JOB_LOG=false"
-                )
+                raise StoreUnavailableError(NO_VOLUME)
             self._journal = journal.identity
             self._files = self._opened.enter_context(
                 open_files(self._settings, writes=True, clock=self._clock)

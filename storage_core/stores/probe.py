@@ -45,12 +45,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: The promise.
-        ok: Whether the store kept it.
+        ok: Whether the store kept it; None if that could not be tested.
         detail: What happened instead, and the remedy; empty if the store kept it.
     """
 
     name: str
-    ok: bool
+    ok: bool | None
     detail: str = ""
 
 
@@ -369,5 +369,7 @@ def _check_upload_expiry(store: Store) -> list[Finding]:
     try:
         detail = inner.upload_expiry_problem()
     except (NotAppliedError, OutcomeUnknownError) as error:
-        detail = f"could not be read: {error}"
+        return [
+            Finding(name=_EXPIRES, ok=None, detail=f"not tested, because the rules cannot be read: {error}")
+        ]
     return [Finding(name=_EXPIRES, ok=not detail, detail=detail)]

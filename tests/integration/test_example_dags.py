@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from examples import dags
 from examples.flights.processes.airflow_home import AirflowHome
 from examples.flights.processes.worker import running_broker, running_worker
 from lockgate import read_manifest
+from lockgate.operators import example_dags
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.settings import Settings, load_settings
 from tests.support.airflow.home import create
@@ -22,7 +22,7 @@ from tests.support.postgres import Server
 
 pytestmark = [pytest.mark.soak, pytest.mark.integration, pytest.mark.timeout(1_800)]
 
-EXAMPLES = Path(dags.__file__).parent
+EXAMPLES = Path(example_dags.__file__).parent
 
 
 def test_the_pandas_example_publishes_its_file_after_its_audit(

@@ -10,12 +10,15 @@ from fastapi import APIRouter
 
 from lockgate.plugins.web.answers import DEFAULT_LIMIT, After, Limit, Model, Page, key_after, page_of
 from lockgate.plugins.web.api.job import detail_of
+from lockgate.plugins.web.api.jobs import COUNTED_UNENDED
 from lockgate.plugins.web.api.turns import READS_AT_ONCE, KnownDestination, Turn, read_turn, total
 from lockgate.plugins.web.request_reads import Reads, ReadsOfRequest
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.destination.log import Turn as LogTurn
 from lockgate.storage_core.commit.records.job_record import Column
 from lockgate.storage_core.commit.records.shards import total_rows
+from lockgate.storage_core.commit.registry import job_lists
+from lockgate.storage_core.commit.registry.queries import UNENDED
 from lockgate.storage_core.commit.registry.rows import Destination
 from lockgate.storage_core.concurrency import in_order
 from lockgate.storage_core.errors import (
@@ -45,11 +48,14 @@ class DestinationRow(Model):
     Attributes:
         first_s: When its first job was registered; None if the journal does not know it.
         last_s: When a job of it was last changed.
+        unended: How many jobs have not ended there; the jobs of a page are counted up to 1,000. None if the
+            journal does not know it.
     """
 
     destination: str
     first_s: float | None = None
     last_s: float | None = None
+    unended: int | None = None
 
 
 class ColumnType(Model):
@@ -94,22 +100,30 @@ def destination_rows(
     """Return the known destinations: those of the registry, then those that only the host knows."""
     is_hosts, begin = key_after("destinations", after, bool, str) or (False, "")
     known: Sequence[Destination] = ()
+    unended: dict[str, int] = {}
     hosted: list[str] = [url for url in sorted(reads.destinations) if not is_hosts or url > begin]
     unknown: tuple[str, ...] = ()
 
-    def query(reading: Reading) -> tuple[Sequence[Destination], set[str]]:
+    def query(reading: Reading) -> tuple[Sequence[Destination], dict[str, int], set[str]]:
         rows = reading.where(Destination, {}, after=(begin,) if begin else None, limit=limit + 1)
         both = reading.find(Destination, [(url,) for url in hosted]) if hosted else ()
-        return rows, {row.url for row in both}
+        unended = job_lists.unended_at(reading, UNENDED, [row.url for row in rows], COUNTED_UNENDED)
+        return rows, unended, {row.url for row in both}
 
     if reads.has_journal and not is_hosts:
         try:
-            known, registered = reads.journal(query)
+            known, unended, registered = reads.journal(query)
             hosted = [url for url in hosted if url not in registered]
         except (JournalUnavailableError, StateLostError) as error:
             unknown = (f"The journal: {error}",)
     found = [
-        (False, DestinationRow(destination=row.url, first_s=row.first_s, last_s=row.last_s)) for row in known
+        (
+            False,
+            DestinationRow(
+                destination=row.url, first_s=row.first_s, last_s=row.last_s, unended=unended.get(row.url, 0)
+            ),
+        )
+        for row in known
     ]
     found += [(True, DestinationRow(destination=url)) for url in hosted]
     return page_of(

@@ -195,6 +195,25 @@ def count_unended(reading: Reading, phases: Iterable[str], limit: int) -> int:
     return reading.connection.execute(select(func.count()).select_from(found)).scalar_one()
 
 
+def unended_at(
+    reading: Reading, phases: Iterable[str], destinations: Iterable[str], limit: int
+) -> dict[str, int]:
+    """Return the number of jobs in some phases at each destination that has one, counting at most `limit`."""
+    at = table_of(Job).c
+    found = (
+        select(at.destination)
+        .where(
+            at.journal == reading.journal,
+            at.destination.in_(list(destinations)),
+            at.phase.in_(sorted(phases)),
+        )
+        .limit(limit)
+        .subquery()
+    )
+    counted = select(found.c.destination, func.count()).group_by(found.c.destination)
+    return {row[0]: row[1] for row in reading.connection.execute(counted)}
+
+
 def day_totals(reading: Reading, first: int, last: int, destination: str | None = None) -> dict[int, JobDay]:
     """Return the totals of the committed jobs by the day of their end; days without jobs are left out.
 

@@ -128,7 +128,7 @@ def arbiter_for(store: Store, settings: Settings, clock: Clock, why: str = "") -
 def _first_seen(store: Store, settings: Settings, clock: Clock) -> StoreRecord:
     report = probe(store, at_once=settings.near_calls)
     for finding in report.findings:
-        if not finding.ok:
+        if finding.ok is False:
             LOG.warning("%s: %s: %s", store.url, finding.name, finding.detail)
     _refuse_unsafe(store, report, settings)
     seen = StoreRecord(capabilities=report.capabilities, probed_s=clock.now_s())

@@ -240,7 +240,7 @@ def test_a_fork_writes_a_file_of_its_own(logged: Settings, destination: str, rea
 
 
 @pytest.mark.requires("postgres")
-def test_a_journal_of_several_machines_without_volumes_has_no_log_and_says_so_once(
+def test_a_journal_of_several_machines_without_volumes_has_no_log_and_no_task_warns_of_it(
     logged: Settings,
     destination: str,
     postgres: Server,
@@ -248,15 +248,16 @@ def test_a_journal_of_several_machines_without_volumes_has_no_log_and_says_so_on
 ) -> None:
     url = postgres.new_database("job_log_without_volumes")
     settings = structs.replace(logged, journal_url=url)
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.DEBUG, "lockgate"):
         committed_job(destination, settings)
         event_queue.close_event_logs()
         committed_job(destination, settings, "other")
         event_queue.close_event_logs()
 
-    warnings = [record.message for record in caplog.records if "event log is not written" in record.message]
-    assert len(warnings) == 1
-    assert "no volume is registered" in warnings[0]
+    records = [record for record in caplog.records if "event log is not written" in record.message]
+    assert len(records) == 1
+    assert "no volume is registered" in records[0].message
+    assert records[0].levelno == logging.DEBUG
     assert not (logged.home_dir / "volumes").exists()
 
 

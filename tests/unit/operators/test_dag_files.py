@@ -104,3 +104,21 @@ def test_a_missing_folder_and_the_folder_of_the_shipped_dags_are_refused(tmp_pat
     assert "nothing was written" in missing.stderr
     assert "nothing was written" in own.stderr
     assert not list(dags_dir().glob("lockgate_*"))
+
+
+def test_the_examples_are_copied_once_and_a_copy_that_was_changed_is_kept(folder: Path) -> None:
+    assert dags("install", "--examples", folder).exit_code == 0
+    copy = folder / "lockgate_example_pandas_only.py"
+    assert "@task.lockgate" in copy.read_text()
+    assert len(contents(folder)) == 6  # five, and the user's own
+    copy.write_text("# changed\n")
+
+    again = dags("install", "--examples", folder)
+
+    assert again.exit_code == 0
+    assert "all files exist" in again.stdout
+    assert copy.read_text() == "# changed\n"
+
+
+def test_the_examples_are_copied_into_no_missing_folder(tmp_path: Path) -> None:
+    assert dags("install", "--examples", tmp_path / "none").exit_code != 0

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from examples import dags as examples
-from lockgate.operators import JobSetupOperator
+from lockgate.operators import JobSetupOperator, example_dags
 from lockgate.operators.blobs import sweep_interval
 from lockgate.operators.dag_files import dag_names, dags_dir
 from tests.support.airflow.preloaded import answer_of
@@ -42,9 +41,9 @@ answer({{
 }})
 """
 
-FOLDER = Path(examples.__file__).parent
+FOLDER = Path(example_dags.__file__).parent
 EXAMPLES = sorted(file for file in FOLDER.glob("*.py") if file.stem != "__init__")
-GUIDE = FOLDER.parents[1] / "docs" / "guides" / "airflow.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "airflow.md"
 NEEDS_A_LOGICAL_DATE = re.compile(
     r"{{[^}]*\b(ds|ts|ds_nodash|ts_nodash|logical_date|data_interval_\w+)\b(?<!\| ds)"
 )
@@ -130,7 +129,7 @@ def test_dag_files_hold_no_logic() -> None:
 
 def test_the_example_in_the_documentation_parses(tmp_path: Path) -> None:
     example = tmp_path / "sales.py"
-    example.write_text(GUIDE.read_text().split("```python\n", 1)[1].split("```", 1)[0])
+    example.write_text(GUIDE.read_text().split("## In your own DAGs\n\n```python\n")[1].split("```", 1)[0])
 
     dag = parsed_file(example)
 

@@ -11,6 +11,7 @@ from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowFailException
 
 from lockgate.operators.asset_events import asset_of
+from lockgate.operators.dag_run import page_links
 from lockgate.operators.dag_run.job_handle import attach
 from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
 from lockgate.plugins.web.api.jobs import JobFilter, job_page
@@ -255,7 +256,18 @@ def test_abort_changes_nothing_once_the_commit_is_decided(world: World) -> None:
     assert world.visible() == {"a.txt": b"1"}
 
 
-@pytest.mark.parametrize("handle", [None, "job", {"job_id": "x"}])
+@pytest.mark.parametrize("text", [str, json.dumps])
+def test_a_handle_that_a_template_made_text_is_the_handle(world: World, text: Any) -> None:
+    handle = set_up(world)
+    write(handle, {"a.txt": b"1"})
+
+    assert JobAbortOperator(task_id="abort", job=text(handle)).execute(TaskRun().context()) == "failed"
+    assert page_links.job_query(JobAbortOperator(task_id="other", job=text(handle))).startswith(
+        "destination="
+    )
+
+
+@pytest.mark.parametrize("handle", [None, "job", "{", {"job_id": "x"}])
 def test_an_invalid_handle_is_refused_with_the_way_to_get_one(handle: Any) -> None:
     with pytest.raises(AirflowFailException, match="JobSetupOperator"):
         commit(handle)

@@ -13,15 +13,14 @@ import pytest
 from airflow.sdk import DAG, task
 from airflow.sdk.exceptions import AirflowFailException
 
-from examples import dags as examples
-from lockgate.operators import JobCommitOperator, JobSetupOperator, lockgate_connection
+from lockgate.operators import JobCommitOperator, JobSetupOperator, example_dags, lockgate_connection
 from lockgate.storage_core.commit.destination.manifest import read_manifest
 from lockgate.storage_core.journal.process_journal import journal_url
 from lockgate.storage_core.settings import load_settings
 from tests.support.airflow.connections import connect, forget_credentials, run
 from tests.support.airflow.task_run import OutletEvent, TaskRun
 
-EXAMPLES = Path(examples.__file__).parent
+EXAMPLES = Path(example_dags.__file__).parent
 
 
 @pytest.fixture(autouse=True)

@@ -122,3 +122,18 @@ def test_known_destinations_are_listed_and_no_other_is_read(journal_world: World
             assert answer.status_code == 404
         nothing = client.get("/api/v1/destinations/detail", params={"destination": hosted[0]}).json()
     assert (nothing["turn"], nothing["live_files"], nothing["unknown"]) == (None, 0, [])
+
+
+def test_a_list_of_destinations_has_the_number_of_jobs_that_have_not_ended(journal_world: World) -> None:
+    journal_world.run("a", {"a.csv": b"1"})
+    page = {"destination": None}
+    [row] = get(journal_world, "/destinations", **page)["items"]
+    assert row["unended"] == 0
+    journal_world.open_job("b")
+    journal_world.open_job("c")
+
+    [row] = get(journal_world, "/destinations", **page)["items"]
+    assert row["unended"] == 2
+    with client_of(journal_world) as client:
+        assert "2 jobs have not ended" in client.get("/destinations").text
+        assert "2 jobs have not ended" in client.get("/uploads").text

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockgate import open_job
+from lockgate.storage_core.errors import AccessDeniedError
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores import open_store
 from lockgate.storage_core.stores.probe import probe
 from lockgate.storage_core.stores.s3.lifecycle import rule_problem
+from lockgate.storage_core.stores.s3.store import S3Store
 from tests.support.cli import Run
 from tests.support.s3.moto_server import mocked_aws
 
@@ -151,3 +153,24 @@ def test_store_check_shows_such_a_rule_and_still_reports_the_store_as_usable(
     assert "deleted all that was written there" in result.stdout
     assert "Contents" not in bucket.list_objects_v2(Bucket="lake")
     assert "Uploads" not in bucket.list_multipart_uploads(Bucket="lake")
+
+
+def test_rules_that_may_not_be_read_are_no_finding(
+    bucket: S3Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def denied(_: S3Store) -> str:
+        raise AccessDeniedError("s3:GetLifecycleConfiguration is missing")
+
+    monkeypatch.setattr(S3Store, "upload_expiry_problem", denied)
+    settings = load_settings(s3_region="us-east-1", lease_renew_s=3600, lease_hard_s=7200)
+
+    (found,) = [
+        finding
+        for finding in probe(open_store("s3://lake/sales", settings)).findings
+        if "lifecycle" in finding.name
+    ]
+    assert found.ok is None
+    assert "s3:GetLifecycleConfiguration is missing" in found.detail
+    with open_job("s3://lake/sales", "sales", settings=settings) as job:
+        job.commit()
+    assert "lifecycle" not in caplog.text
