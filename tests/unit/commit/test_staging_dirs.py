@@ -62,6 +62,7 @@ def test_a_disk_that_is_full_of_staged_files_is_said(world: World) -> None:
         os.close(full)
         with pytest.raises(StoreUnavailableError, match="the file system is full; free space"):
             file.write(bytes(2**20))
+        file.close()
 
 
 @pytest.mark.parametrize("committer", ["staging", "partitioned"])
