@@ -42,7 +42,7 @@ class RequestsAhead:
         self._destination_log = DestinationLog(context.store, context.settings.near_calls)
         self._additions: Future[Additions] | None = None
         self.decision = self._send("load", context.folder.decision)
-        self.record = self.job()
+        self.record = self._send("load", context.folder.job)
         self.expected = self._send("load", partial(context.folder.expected, job_attempt))
         self.listed = self._send("load", partial(list_tasks, context.folder))
         self._log: Future[LogRead] | None = self._send("turn", self._destination_log.read)

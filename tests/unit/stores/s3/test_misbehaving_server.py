@@ -15,6 +15,7 @@ import pytest
 from msgspec import structs
 
 from lockgate.storage_core.errors import (
+    AccessDeniedError,
     InvalidInputError,
     LockgateError,
     OutcomeUnknownError,
@@ -353,5 +354,5 @@ def test_a_redirect_to_an_impossible_region_is_a_refusal(
     headers = b"x-amz-bucket-region: %b\r\n" % region.encode()
     body = b"<Error><Code>PermanentRedirect</Code><Message>no</Message></Error>"
     server.manners = [answer("301 Moved Permanently", body, headers=headers)] * 2
-    with pytest.raises(InvalidInputError, match="set LOCKGATE_S3_REGION"):
+    with pytest.raises(AccessDeniedError, match="set LOCKGATE_S3_REGION"):
         CALLS[name].make(open_store("s3://lake", settings))
