@@ -18,6 +18,7 @@ from lockgate.storage_core.commit.records.expected_tasks import ExpectedTask, St
 from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.commit.records.shards import total_rows
 from lockgate.storage_core.commit.task.attempt import Attempt
+from lockgate.storage_core.commit.uploads.parquet_footer import rows_of_file
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import ConflictError, InvalidInputError, MalformedRecordError
 from lockgate.storage_core.failpoints import step
@@ -137,7 +138,7 @@ def count_rows(path: Path) -> int | None:
     try:
         match suffixes:
             case [*_, ".parquet"]:
-                return _parquet_rows(path)
+                return rows_of_file(path)
             case [*_, ".orc"]:
                 return _orc_rows(path)
             case [*_, ".json" | ".jsonl" | ".ndjson"]:
@@ -154,12 +155,6 @@ def count_rows(path: Path) -> int | None:
             "uploaded; stage the data again"
         ) from error
     return None
-
-
-def _parquet_rows(path: Path) -> int:
-    from pyarrow import parquet
-
-    return int(parquet.read_metadata(path).num_rows)
 
 
 def _orc_rows(path: Path) -> int:

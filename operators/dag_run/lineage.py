@@ -100,15 +100,13 @@ def lineage_of_commit(handle: object) -> OperatorLineage[Any, Any]:
 
 def parquet_columns(staging: Path, partition_by: Iterable[str]) -> tuple[Column, ...]:
     """Return the columns of staged Parquet files by the footer of one of them; none if there is no file."""
-    from pyarrow import parquet
-
     from lockgate.storage_core.commit.records.job_record import Column
+    from lockgate.storage_core.commit.uploads.parquet_footer import columns_of_file
 
     file = next(iter(sorted(staging.rglob("*.parquet"))), None)
     if file is None:
         return ()
-    schema = parquet.read_schema(file)
-    inside = [Column(name=field.name, type=str(field.type)) for field in schema]
+    inside = [Column(name=name, type=kind) for name, kind in columns_of_file(file)]
     return (*inside, *(Column(name=name, type=PARTITION_TYPE) for name in partition_by))
 
 

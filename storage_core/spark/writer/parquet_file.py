@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lockgate.storage_core.commit.uploads.parquet_footer import footer_statistics
 from lockgate.storage_core.commit.uploads.pending_file_writer import PendingFileWriter
 from lockgate.storage_core.spark.source_options import FileOptions
 
@@ -65,11 +64,10 @@ class ParquetFile:
             self._write_row_group()
 
     def close(self) -> None:
-        """Write buffered rows and the footer, and seal the pending file with its rows and statistics."""
+        """Write buffered rows and the footer, and seal the pending file with its rows."""
         output = self._write_row_group() if self._batches or self._output is None else self._output
         output.writer.close()
         output.pending.rows = self.rows
-        output.pending.statistics = footer_statistics(output.footers[0])
         output.pending.close()
 
     def drop(self) -> None:
@@ -104,24 +102,22 @@ def _memory(batch: pa.RecordBatch) -> int:
 
 @dataclass(frozen=True)
 class _Output:
-    """An open Parquet file: its pending file, Arrow's writer, and the footer that the writer leaves."""
+    """An open Parquet file: its pending file, and Arrow's writer."""
 
     pending: PendingFileWriter
     sink: _Sink
     writer: pq.ParquetWriter
-    footers: list[pq.FileMetaData]
 
     @classmethod
     def open(cls, pending: PendingFileWriter, first: pa.Table, options: FileOptions) -> Self:
-        sink, footers = _Sink(pending), []  # type: tuple[_Sink, list[pq.FileMetaData]]
+        sink = _Sink(pending)
         writer = pq.ParquetWriter(
             sink,
             first.schema,
             compression=options.compression,
             use_dictionary=_dictionary_columns(first),
-            metadata_collector=footers,
         )
-        return cls(pending, sink, writer, footers)
+        return cls(pending, sink, writer)
 
 
 class _Sink:

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lockgate.storage_core.commit.records.pending_set import ColumnStatistics
+from lockgate.storage_core.commit.uploads.parquet_footer import statistics_in_tail
 from lockgate.storage_core.spark.schema.columns import nullable_schema
 from lockgate.storage_core.spark.source_options import FileOptions
 from lockgate.storage_core.spark.writer.partition_files import TaskFiles, split
@@ -25,7 +26,6 @@ class Kept:
 
     data: bytearray = field(default_factory=bytearray)
     rows: int | None = None
-    statistics: dict[str, ColumnStatistics] = field(default_factory=dict)
     closed: bool = False
 
     def write(self, data: memoryview, /) -> int:
@@ -184,8 +184,11 @@ def test_rows_and_statistics_are_recorded_with_the_file() -> None:
     with _task(there) as task:
         task.add(batch)
     (file,) = there.files.values()
-    assert file.statistics["id"] == ColumnStatistics(type="int64", nulls=1, minimum="5", maximum="9")
-    assert file.statistics["name"] == ColumnStatistics(type="string", nulls=3)
+    found = statistics_in_tail(bytes(file.data), "a.parquet")
+    assert found is not None
+    assert (found[0], file.rows) == (3, 3)
+    assert found[1]["id"] == ColumnStatistics(type="int64", nulls=1, minimum="5", maximum="9")
+    assert found[1]["name"] == ColumnStatistics(type="string", nulls=3)
 
 
 def test_a_long_value_is_left_out_of_the_statistics() -> None:
@@ -193,7 +196,9 @@ def test_a_long_value_is_left_out_of_the_statistics() -> None:
     with _task(there) as task:
         task.add(pa.RecordBatch.from_pydict({"id": pa.array([1]), "name": pa.array(["x" * 1000])}))
     (file,) = there.files.values()
-    assert file.statistics["name"] == ColumnStatistics(type="string", nulls=0)
+    found = statistics_in_tail(bytes(file.data), "a.parquet")
+    assert found is not None
+    assert found[1]["name"] == ColumnStatistics(type="string", nulls=0)
 
 
 def test_only_columns_with_repeated_values_have_a_dictionary() -> None:
