@@ -35,6 +35,7 @@ FINAL: Final = (*NOT_RETRYABLE, ObjectNotFoundError)
 LOG: Final = logging.getLogger("lockgate.deferral")
 ALL_ENDED: Final = "all ended"
 NO_WORKER: Final = "no worker listens"
+LOST: Final = "the broker has lost messages"
 NO_BROKER: Final = "the broker does not answer"
 
 
@@ -165,7 +166,7 @@ class BatchEnded(Condition):
 
     def ask(self) -> str | None:
         """Return whether all tasks have ended, or nothing has happened for the grace time and why."""
-        from lockgate.workers.gather import BROKER_ERRORS, ended_in, has_listener
+        from lockgate.workers.gather import BROKER_ERRORS, ended_in, has_lost, is_served
 
         is_over = time.monotonic() - self._quiet_since >= self.grace_s
         try:
@@ -173,8 +174,10 @@ class BatchEnded(Condition):
                 self._pending -= ended
                 self._quiet_since = time.monotonic()
             elif self._pending and is_over:
-                if not has_listener(self.queue):
+                if not is_served(self.queue):
                     return NO_WORKER
+                if has_lost(self.batch, self._pending, self.queue):
+                    return LOST
                 self._quiet_since = time.monotonic()
         except (*BROKER_ERRORS, LockgateError) as error:
             LOG.warning("batch %s: the broker gives no answer: %s", self.batch, error)

@@ -18,6 +18,7 @@
     │   ├── UploadGoneError
     │   ├── AccessDeniedError
     │   ├── StoreUnavailableError
+    │   ├── NoWorkerError
     │   ├── UnsupportedStoreError
     │   ├── ConflictError
     │   │   ├── LeaseHeldError
@@ -141,6 +142,12 @@ class AccessDeniedError(NotAppliedError):
 
 class StoreUnavailableError(NotAppliedError):
     """The store is throttling or not reachable; retrying later is safe."""
+
+    exit_code = 6
+
+
+class NoWorkerError(NotAppliedError):
+    """No Celery worker takes the tasks; they were withdrawn, and retrying when one runs is safe."""
 
     exit_code = 6
 

@@ -53,6 +53,8 @@ def configuration() -> dict[str, Any]:
         "broker_url": url,
         "result_backend": result_backend(url),
         "broker_connection_retry_on_startup": True,
+        # A Redis that refuses for a moment (READONLY in a failover, OOM) is waited for, as one that is away.
+        "broker_channel_error_retry": True,
         "broker_transport_options": {
             "visibility_timeout": settings.redelivery_s,
             # By default Kombu looks for messages of dead workers only every 100 s.
@@ -74,7 +76,9 @@ def configuration() -> dict[str, Any]:
         "task_acks_late": True,
         "task_reject_on_worker_lost": True,
         "worker_prefetch_multiplier": 1,
-        "worker_cancel_long_running_tasks_on_connection_loss": True,
+        # To cancel a task Celery writes its result to the broker that is away, and ends at the error; the
+        # pools `solo` and `threads` cannot cancel at all. A task that runs twice has one effect.
+        "worker_cancel_long_running_tasks_on_connection_loss": False,
         "task_soft_time_limit": SOFT_TIME_LIMIT_S,
         "task_time_limit": TIME_LIMIT_S,
         "worker_proc_alive_timeout": 60.0,

@@ -60,7 +60,7 @@ def commit_tasks(
         batch: Result of `dispatch_tasks` for the same tasks; None: they are sent now.
 
     Raises:
-        MissingPartError: No worker listens.
+        NoWorkerError: No worker listens.
         OutcomeUnknownError: The time limit has passed, or a worker's task raised an unexpected error.
         LockgateError: The error of the first task that failed; tasks that no worker had begun were withdrawn.
     """
@@ -138,7 +138,7 @@ def sweep_blobs(
     """Sweep unreferenced blobs on a worker, at the blob server that the worker's settings name.
 
     Raises:
-        MissingPartError: No worker listens.
+        NoWorkerError: No worker listens.
         LockgateError: The error that the worker raised.
     """
     from lockgate.storage_core.blobs.reports import BlobSweepReport
@@ -153,7 +153,7 @@ def recover_files(
     """Close the appendable files whose writers have ended on a worker that reaches their volumes.
 
     Raises:
-        MissingPartError: No worker listens.
+        NoWorkerError: No worker listens.
         LockgateError: The error that the worker raised.
     """
     from lockgate.storage_core.files.scheduled_work import FilesRecovered
@@ -173,7 +173,7 @@ def maintain_volumes(
     """Check the replicas of appendable files on a worker that reaches their volumes, or repair them.
 
     Raises:
-        MissingPartError: No worker listens.
+        NoWorkerError: No worker listens.
         LockgateError: The error that the worker raised.
     """
     from lockgate.storage_core.files.scheduled_work import VolumesMaintained

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,17 +19,19 @@ from celery.canvas import Signature
 from celery.exceptions import NotRegistered
 from celery.result import denied_join_result
 from kombu.exceptions import OperationalError
-from redis.exceptions import RedisError
+from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
 
 from lockgate.storage_core.errors import (
     JournalVersionError,
     LockgateError,
     MessageVersionError,
     MissingPartError,
+    NoWorkerError,
     OutcomeUnknownError,
     RecordVersionError,
 )
 from lockgate.storage_core.ids import new_token
+from lockgate.workers.broker.broker_keys import HeldMessages, held_messages
 from lockgate.workers.celery_app import QUEUES, app
 from lockgate.workers.session_token import HEADER, extract
 
@@ -92,9 +94,15 @@ def withdraw(batch: str, count: int) -> None:
     app.asker().control.revoke([_id_in(batch, position) for position in range(count)])
 
 
-def has_listener(queue: str) -> bool:
-    """Return whether a worker listens on a queue; raises a broker's error."""
-    return bool(_listeners(queue))
+def is_served(queue: str) -> bool:
+    """Return whether a worker listens on a queue, or may be too busy to answer; raises a broker's error."""
+    answers = _answers()
+    return bool(_listeners(answers, queue)) or _is_busy(held_messages(app.asker(), queue), answers)
+
+
+def has_lost(batch: str, positions: Collection[int], queue: str) -> bool:
+    """Return whether the broker has lost messages of tasks that have not ended; raises a broker's error."""
+    return bool(_lost((_id_in(batch, position) for position in positions), held_messages(app.asker(), queue)))
 
 
 def _id_in(batch: str, position: int) -> str:
@@ -113,7 +121,8 @@ def gather(
     """Run tasks on the workers and yield the position of each and its result or error, as they end.
 
     A task that a worker's shutdown interrupted has not failed: it is sent again, as often as that happens. So
-    is one that a worker of another version refused, unless no worker does any of these tasks for `grace_s`.
+    is one whose message the broker has lost, which is noticed after `grace_s` without a result, and one that
+    a worker of another version refused, unless no worker does any of these tasks for `grace_s`.
     Closing the generator early withdraws the tasks that no worker has begun. Begun tasks continue; every
     task's effect is idempotent.
 
@@ -123,11 +132,13 @@ def gather(
         queue: Queue of the tasks.
         timeout_s: Time limit for all of them together.
         grace_s: How long to wait without a result and without a worker on the queue. A broker that does not
-            answer is called again for as long, and its workers then have as long to reconnect.
+            answer, or refuses, is called again for as long, and its workers then have as long to reconnect. A
+            worker that is busy, as a pool `solo` that runs a task, is waited for.
         batch: Name of the batch as which the tasks were dispatched; None: they are sent now.
 
     Raises:
-        MissingPartError: No worker listens on the queue, or each is of another version.
+        NoWorkerError: No worker listens on the queue.
+        MissingPartError: Each worker is of another version.
         OutcomeUnknownError: The time limit has passed, or the broker does not answer; begun tasks may still
             succeed.
     """
@@ -156,7 +167,9 @@ def gather(
                 if is_refused:
                     logger.warning("%s: tasks are sent to another worker: %s", work, patience.refusal)
                     time.sleep(REFUSED_S)
-                patience.check(sent)
+                for task_id in patience.check(sent):
+                    position = sent.pop(task_id)
+                    waiting.append((position, signatures[position]))
             except BROKER_ERRORS as error:
                 patience.wait_for_broker(error, sent=len(sent))
             else:
@@ -235,24 +248,49 @@ class _Patience:
             self._broker_gone_since = None
             self.renew()  # the workers lost it too, and may reconnect later than this process
 
-    def check(self, sent: Collection[str]) -> None:
+    def check(self, sent: Collection[str]) -> Collection[str]:
+        """Return the tasks that must be sent again, because the broker has lost their messages.
+
+        Raises:
+            NoWorkerError: No worker listens.
+            MissingPartError: All workers are of another version.
+        """
         if time.monotonic() - self.since < self.grace_s:
-            return
-        if not _listeners(self.queue) and self._broker_gone_since is None:
-            raise MissingPartError(
-                f"{self.work}: no worker listens on queue {self.queue!r}; the messages were withdrawn; "
-                f"start one with `celery -A lockgate.workers worker -Q {','.join(QUEUES)}`"
-            )
+            return ()
+        answers, held = _answers(), held_messages(app.asker(), self.queue)
+        if not _listeners(answers, self.queue) and self._broker_gone_since is None:
+            if not _is_busy(held, answers):
+                raise NoWorkerError(
+                    f"{self.work}: no worker listens on queue {self.queue!r}; the messages were withdrawn; "
+                    f"start one with `celery -A lockgate.workers worker -Q {','.join(QUEUES)}`, then run it "
+                    "again"
+                )
+            logger.info("%s: no worker answers; one is connected and at work, so it is waited for", self.work)
         if self.refusal is not None and not _are_running(sent):
             raise MissingPartError(
                 f"{self.work}: no worker on queue {self.queue!r} knows these tasks; they were withdrawn; "
                 f"upgrade the workers to the version of this process: {self.refusal}"
             )
         self.renew()
+        if lost := _lost(sent, held):
+            logger.warning("%s: the broker has lost %d messages; they are sent again", self.work, len(lost))
+            _declare(self.queue)
+        return lost
 
 
 def _no_answer(error: Exception) -> str:
-    return f"the broker {app.broker_address()} gives no answer ({type(error).__name__})"
+    """Return what a broker's error means: it is away, or it is there and refuses."""
+    cause = error if isinstance(error, ResponseError) else error.__cause__
+    if not isinstance(cause, ResponseError):
+        return f"the broker {app.broker_address()} gives no answer ({type(error).__name__})"
+    remedy = _REMEDIES.get(type(cause), "")
+    return f"the broker {app.broker_address()} refuses: {cause}{remedy}"
+
+
+_REMEDIES: Final[Mapping[type[Exception], str]] = {
+    ReadOnlyError: " (READONLY: it is a replica; name its primary in LOCKGATE_BROKER_URL)",
+    OutOfMemoryError: " (OOM: its memory is full; give it more, or remove what others keep there)",
+}
 
 
 def _are_running(sent: Collection[str]) -> bool:
@@ -260,6 +298,26 @@ def _are_running(sent: Collection[str]) -> bool:
     return any(task["id"] in sent for tasks in answers.values() for task in tasks)
 
 
-def _listeners(queue: str) -> list[str]:
-    answers = app.asker().control.inspect(timeout=PING_S).active_queues() or {}
+def _answers() -> Mapping[str, Any]:
+    """Return the queues of each worker that answers; a pool `solo` does not while it runs a task."""
+    return app.asker().control.inspect(timeout=PING_S).active_queues() or {}
+
+
+def _listeners(answers: Mapping[str, Any], queue: str) -> list[str]:
     return [worker for worker, queues in answers.items() if any(q["name"] == queue for q in queues)]
+
+
+def _is_busy(held: HeldMessages | None, answers: Mapping[str, Any]) -> bool:
+    """Return whether a worker is connected that does not answer, and a message is taken."""
+    return held is not None and held.taken > 0 and held.workers > len(answers)
+
+
+def _lost(sent: Iterable[str], held: HeldMessages | None) -> list[str]:
+    """Return the tasks that neither wait nor run; also one that ended meanwhile, which is harmless."""
+    return [] if held is None else [task_id for task_id in sent if task_id not in held.ids]
+
+
+def _declare(queue: str) -> None:
+    """Declare a queue again: this process remembers that it did, and the broker may have lost that, too."""
+    with app.producer_or_acquire() as producer:
+        app.amqp.queues[queue](producer.channel).declare()

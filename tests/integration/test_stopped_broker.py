@@ -17,7 +17,7 @@ from lockgate.storage_core.settings import Settings
 from lockgate.workers import celery_app
 from lockgate.workers.broker.embedded_broker import BrokerRecord, find_broker
 from lockgate.workers.dispatch import commit_tasks, dispatch_tasks
-from lockgate.workers.gather import has_listener
+from lockgate.workers.gather import is_served
 from tests.support.workers.celery_worker import StagedJob, connect_again, embedded_broker, worker_process
 
 pytestmark = [pytest.mark.soak, pytest.mark.integration, pytest.mark.timeout(240)]
@@ -73,4 +73,4 @@ def test_a_driver_and_a_worker_go_on_after_a_stop_of_the_broker(tmp_path: Path) 
         assert staged.committed_attempts() == sorted(staged.task_ids)
         staged.attach().commit()
         assert staged.visible_rows() == staged.all_rows
-        assert has_listener("commit")
+        assert is_served("commit")

@@ -12,6 +12,7 @@ import json
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -35,6 +36,8 @@ _SCANS: Final = 500
 """Together they bound the check to five million keys; further ones are not looked at."""
 _MESSAGES: Final = 100
 """Messages looked at in each queue, and of those that are unacknowledged."""
+_HELD: Final = 10_000
+"""Messages among which a sender looks for its own."""
 
 _ANSWER_S: Final = 5.0
 
@@ -113,6 +116,45 @@ def refuse_foreign_keys(app: Celery) -> None:
             _refuse_foreign(client, prefix, app)
 
 
+@dataclass(frozen=True)
+class HeldMessages:
+    """What a broker holds for the workers.
+
+    Attributes:
+        ids: Tasks whose messages wait in the queue, or were taken and are not acknowledged.
+        taken: Number of messages that workers have taken and not acknowledged.
+        workers: Number of workers that are connected, also those that are too busy to answer.
+    """
+
+    ids: frozenset[str]
+    taken: int
+    workers: int
+
+
+def held_messages(app: Celery, queue: str) -> HeldMessages | None:
+    """Return what the broker holds; None if it is no Redis, or holds too many messages to look at.
+
+    Raises:
+        RedisError: It gives no answer, or does not allow the question.
+        OperationalError: As above.
+    """
+    prefix = app.conf.broker_transport_options.get("global_keyprefix", "")
+    with app.connection_for_read() as connection:
+        if connection.transport.driver_type != "redis":
+            return None
+        pool = connection.default_channel.client.connection_pool
+        with closing(redis.Redis(connection_pool=pool)) as client:
+            # The queue first: a message goes from there to the taken ones.
+            waiting = client.lrange(prefix + queue, 0, _HELD)
+            if len(waiting) > _HELD or client.hlen(f"{prefix}unacked") > _HELD:
+                return None
+            taken = client.hvals(f"{prefix}unacked")
+            database = str(pool.connection_kwargs.get("db", 0))
+            workers = [each for each in client.client_list(_type="pubsub") if each["db"] == database]
+    ids = {headers["id"] for headers in _headers([*waiting, *taken]) if "id" in headers}
+    return HeldMessages(frozenset(ids), len(taken), len(workers))
+
+
 def _refuse_foreign(client: Any, prefix: str, app: Celery) -> None:
     own = {f"task {name}" for name in app.tasks} | {f"queue {name}" for name in app.amqp.queues}
     known = own | {name.decode() for name in client.smembers(prefix + NAMES)}
@@ -145,10 +187,15 @@ def _names(client: Any, prefix: str, queues: Iterable[str]) -> Iterator[str]:
 
 
 def _tasks(messages: Iterable[bytes]) -> Iterator[str]:
+    return (f"task {headers['task']}" for headers in _headers(messages) if "task" in headers)
+
+
+def _headers(messages: Iterable[Any]) -> Iterator[dict[Any, Any]]:
+    """Yield the headers of messages in a queue, and of unacknowledged ones."""
     for message in messages:
         match json.loads(message):
-            case {"headers": {"task": str(task)}} | [{"headers": {"task": str(task)}}, *_]:
-                yield f"task {task}"
+            case {"headers": {**headers}} | [{"headers": {**headers}}, *_]:
+                yield headers
 
 
 def _log_or_refuse(error: Exception, interval_s: float) -> None:

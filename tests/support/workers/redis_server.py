@@ -1,4 +1,4 @@
-"""A Redis of a test's own, with one database."""
+"""A Redis of a test's own."""
 
 from __future__ import annotations
 
@@ -32,7 +32,37 @@ def redis_with_one_database(folder: Path) -> Iterator[int]:
         server.wait()
 
 
+class RestartableRedis:
+    """A Redis that a test takes away and brings back, with its data, at the same port."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.port = free_port()
+        self.client = redis.Redis(port=self.port)
+        self.start()
+
+    @property
+    def url(self) -> str:
+        """URL of the database that Lockgate uses."""
+        return f"redis://127.0.0.1:{self.port}/7"
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        options = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "yes", "--appendfsync", "always"]
+        self._server = subprocess.Popen(
+            [redis_program(), "--port", str(self.port), *options],
+            cwd=self._folder,
+            stdout=subprocess.DEVNULL,
+        )
+        wait_until(lambda: _answers(self.client))
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._server.kill()
+        self._server.wait()
+
+
 def _answers(client: redis.Redis) -> bool:
-    with suppress(redis.ConnectionError):
+    with suppress(redis.ConnectionError, redis.exceptions.BusyLoadingError):
         return bool(client.ping())
     return False

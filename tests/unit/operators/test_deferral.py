@@ -30,7 +30,8 @@ from lockgate.operators.deferral import is_deferrable
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.errors import ObjectNotFoundError, OutcomeUnknownError
+from lockgate.storage_core.errors import NoWorkerError, ObjectNotFoundError, OutcomeUnknownError
+from lockgate.workers.broker.broker_keys import HeldMessages
 from lockgate.workers.celery_app import app
 from lockgate.workers.task_commit import commit_staged_task
 from tests.support.airflow.task_run import TaskRun
@@ -160,7 +161,7 @@ def test_without_a_worker_the_task_is_resumed_after_the_grace_time_and_says_so(s
     event = event_of(restored(found))
     assert event == {"why": conditions.NO_WORKER}
 
-    with pytest.raises(AirflowFailException, match="no worker listens on queue"):
+    with pytest.raises(NoWorkerError, match="no worker listens on queue"):  # which Airflow retries
         resume(operator, found, event)
 
 
@@ -353,3 +354,15 @@ def test_a_broker_that_is_away_is_asked_again_until_the_grace_time(
     hasty = conditions.BatchEnded(batch="b", count=1, queue="commit", grace_s=0.0)
     assert (patient.ask(), hasty.ask()) == (None, conditions.NO_BROKER)
     assert attach(handle_of(staged.job)).phase() is JobPhase.OPEN
+
+
+def test_a_batch_whose_messages_the_broker_has_lost_resumes_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lockgate.workers import gather
+
+    held = HeldMessages(frozenset({"b-0"}), taken=0, workers=1)
+    monkeypatch.setattr(gather, "_answers", lambda: {"worker": [{"name": "commit"}]})
+    monkeypatch.setattr(gather, "held_messages", lambda *_: held)
+    monkeypatch.setattr(gather, "ended_in", lambda *_: set())
+    whole = conditions.BatchEnded(batch="b", count=1, queue="commit", grace_s=0.0)
+    lossy = conditions.BatchEnded(batch="b", count=2, queue="commit", grace_s=0.0)
+    assert (whole.ask(), lossy.ask()) == (None, conditions.LOST)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lockgate.storage_core.errors import InvalidInputError, MissingPartError, OutcomeUnknownError
+from lockgate.storage_core.errors import InvalidInputError, NoWorkerError, OutcomeUnknownError
 from lockgate.workers import gather
 from lockgate.workers.celery_app import COMMIT_QUEUE, QUEUES, app, configuration, result_backend
 from lockgate.workers.dispatch import commit_tasks, complete_by_workers
@@ -30,7 +30,7 @@ def test_without_a_worker_the_error_names_the_command_that_starts_one(
 ) -> None:
     monkeypatch.setattr(gather, "PING_S", 0.1)
 
-    with pytest.raises(MissingPartError, match=r"celery -A lockgate\.workers worker -Q commit"):
+    with pytest.raises(NoWorkerError, match=r"celery -A lockgate\.workers worker -Q commit"):
         commit_tasks(*staged.ids, staged.task_ids, grace_s=0.2)
 
 
@@ -41,7 +41,7 @@ def test_a_worker_that_listens_to_other_queues_only_is_not_counted(
 
     with (
         worker_thread("sweep"),
-        pytest.raises(MissingPartError, match="no worker listens on queue 'commit'"),
+        pytest.raises(NoWorkerError, match="no worker listens on queue 'commit'"),
     ):
         commit_tasks(*staged.ids, staged.task_ids, grace_s=0.2)
 
