@@ -13,6 +13,8 @@ from lockgate.storage_core.commit.destination.log import Manifest
 from lockgate.storage_core.commit.destination.manifest import read_manifest
 from lockgate.storage_core.spark.reader.partition_reader import LiveFilesReader
 from lockgate.storage_core.spark.reader.published_schema import check_parquet, published_schema
+from lockgate.storage_core.spark.reader.spark_reader import spark_frame
+from lockgate.storage_core.spark.schema.columns import quoted
 from lockgate.storage_core.spark.source_options import (
     ReadOptions,
     read_options,
@@ -95,6 +97,9 @@ def read(
 ) -> DataFrame:
     """Return the published data of a destination: whole jobs only, as of this moment.
 
+    Spark's own Parquet reader reads the files that Spark wrote, if this session reaches the store; otherwise
+    the data source `lockgate` does, in Python.
+
     Args:
         spark: Spark session, with which the data source is registered.
         destination: `s3://bucket/prefix`, `file:///dir` or a path.
@@ -102,9 +107,14 @@ def read(
         columns: Columns to read from the files; Spark does not prune the columns of a Python source.
 
     Raises:
-        AnalysisException: Nothing was published there, or a column does not exist.
+        InvalidInputError: Nothing was published there, a file is not Parquet, or there is no turn `as_of`.
+        AnalysisException: A column does not exist, or a file is gone.
     """
     register(spark)
+    store, manifest = open_store(destination), read_manifest(destination, as_of=as_of)
+    frame = spark_frame(spark, store, manifest, published_schema(store, manifest))
+    if frame is not None:
+        return frame if columns is None else frame.select(*(quoted(name) for name in columns))
     reader = spark.read.format("lockgate").option("timeZone", spark.conf.get("spark.sql.session.timeZone"))
     if as_of is not None:
         reader = reader.option("asOf", as_of)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from lockgate.storage_core.settings import Settings
 
+ENDPOINT: Final = "fs.s3a.endpoint"
 _LISTS: Final = ("spark.jars", "spark.jars.packages")
 _PROVIDERS: Final = "org.apache.hadoop.fs.s3a"
 
@@ -92,7 +93,7 @@ def s3a_config(settings: Settings) -> dict[str, str]:
         "fs.s3a.path.style.access": str(path_style).lower(),
     }
     if endpoint is not None:
-        config["fs.s3a.endpoint"] = endpoint
+        config[ENDPOINT] = endpoint
     return {**config, **_credentials(settings)}
 
 

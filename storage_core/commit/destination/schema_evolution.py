@@ -21,13 +21,14 @@ _ALIASES: Final = {
     "float64": "double", "date32": "date",
 }  # fmt: skip
 _WIDER: Final = {
-    "tinyint": {"smallint", "int", "bigint", "float", "double"},
-    "smallint": {"int", "bigint", "float", "double"},
+    "tinyint": {"smallint", "int", "bigint", "double"},
+    "smallint": {"int", "bigint", "double"},
     "int": {"bigint", "double"},
     "float": {"double"},
     "date": {"timestamp_ntz"},
 }
-_WHOLE_DIGITS: Final = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+_WHOLE_DIGITS: Final = {"tinyint": 10, "smallint": 10, "int": 10, "bigint": 20}
+"""Digits before the point with which Spark reads a file's whole numbers as a decimal."""
 _DECIMAL: Final = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from lockgate.storage_core.commit.destination.log import Manifest
 from lockgate.storage_core.commit.records.log_records import LiveFile
+from lockgate.storage_core.spark.reader.julian_dates import check_gregorian, has_julian_dates
 from lockgate.storage_core.spark.reader.store_file import StoreFile
 from lockgate.storage_core.spark.reader.widening import widened
 from lockgate.storage_core.spark.schema.hive_layout import folder_value, partition_values
@@ -73,9 +74,14 @@ def _read_file(
     store: Store, key: str, size: int, wanted: pa.Schema, time_zone: str
 ) -> Iterator[pa.RecordBatch]:
     folders = partition_values(key)
-    with pq.ParquetFile(pa.PythonFile(StoreFile(store, key, size), mode="r")) as file:
+    # Nanoseconds since 1970 do not reach beyond 1677 and 2262.
+    source = pa.PythonFile(StoreFile(store, key, size), mode="r")
+    with pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file:
         own = [name for name in wanted.names if name not in folders and name in file.schema_arrow.names]
+        is_julian = has_julian_dates(file.schema_arrow.metadata or {})
         for batch in file.iter_batches(BATCH_ROWS, columns=own):
+            if is_julian:
+                check_gregorian(batch, f"{store.url}/{key}")
             yield _conform(batch, folders, wanted, time_zone, f"{store.url}/{key}")
 
 

@@ -62,7 +62,34 @@ def _folder_columns(manifest: Manifest) -> dict[str, str]:
     return {name: inferred_type(row.get(name) for row in rows) for name in names}
 
 
+def recorded_schema(store: Store, manifest: Manifest) -> StructType | None:
+    """Return the columns that Spark recorded in the newest file; None if another program wrote it."""
+    newest = max(manifest.files, default=None)
+    if newest is None:
+        return None
+    with _opened(store, newest, manifest.files[newest].size) as file:
+        return _by_spark(file)
+
+
 def _footer_schema(store: Store, key: str, size: int) -> StructType:
-    footer = pq.read_schema(pa.PythonFile(StoreFile(store, key, size), mode="r"))
-    recorded = (footer.metadata or {}).get(SPARK_SCHEMA)
-    return StructType.fromJson(json.loads(recorded)) if recorded else from_arrow_schema(footer)
+    with _opened(store, key, size) as file:
+        return _by_spark(file) or from_arrow_schema(_with_instants(file))
+
+
+def _opened(store: Store, key: str, size: int) -> pq.ParquetFile:
+    return pq.ParquetFile(pa.PythonFile(StoreFile(store, key, size), mode="r"))
+
+
+def _by_spark(file: pq.ParquetFile) -> StructType | None:
+    recorded = (file.schema_arrow.metadata or {}).get(SPARK_SCHEMA)
+    return StructType.fromJson(json.loads(recorded)) if recorded else None
+
+
+def _with_instants(file: pq.ParquetFile) -> pa.Schema:
+    """Return the file's schema with INT96 as the instants that Spark takes it for."""
+    schema = file.schema_arrow
+    for column in file.schema:
+        if column.physical_type == "INT96" and column.path in schema.names:
+            instant = pa.field(column.path, pa.timestamp("us", "UTC"))
+            schema = schema.set(schema.get_field_index(column.path), instant)
+    return schema

@@ -100,6 +100,12 @@ def _check_folder(name: str, kind: DataType) -> None:
             f"partition column {name!r} is {kind.simpleString()}: each version of Java gives such a number "
             "another text, and so another folder; nothing was written; cast it to a decimal"
         )
+    if isinstance(kind, StringType) and not kind.isUTF8BinaryCollation():
+        raise InvalidInputError(
+            f"partition column {name!r} has the collation {kind.collation}, in which one value has several "
+            "texts, and so several folders; nothing was written; cast it to a string without a collation: "
+            "collate(…, 'UTF8_BINARY')"
+        )
     if not isinstance(kind, _FOLDERS):
         raise InvalidInputError(
             f"partition column {name!r} is {kind.simpleString()}, which cannot be a folder's name; "

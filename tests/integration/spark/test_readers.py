@@ -8,10 +8,10 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from lockgate import open_job
+from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.spark.data_source import read
 from lockgate.storage_core.spark.frame_write import write
 
@@ -146,7 +146,7 @@ def test_an_earlier_turn_can_be_read(spark: SparkSession, destination: str) -> N
 
 def test_a_turn_beyond_the_log_is_refused(spark: SparkSession, destination: str) -> None:
     write(spark.range(10), destination)
-    with pytest.raises(PySparkException, match=r"as_of=9: the log of .* has turns 0 to 1"):
+    with pytest.raises(InvalidInputError, match=r"as_of=9: the log of .* has turns 0 to 1"):
         read(spark, destination, as_of=9).count()
 
 
@@ -197,7 +197,7 @@ def test_files_of_a_job_without_a_schema_are_read_by_their_footer_and_folders(
 
 def test_reading_a_destination_without_a_published_job_raises(spark: SparkSession, destination: str) -> None:
     Path(destination).mkdir(parents=True)
-    with pytest.raises(PySparkException, match="no job has published anything there"):
+    with pytest.raises(InvalidInputError, match="no job has published anything there"):
         read(spark, destination)
 
 
@@ -206,5 +206,5 @@ def test_files_other_than_parquet_are_refused_by_name(spark: SparkSession, desti
         with job.attempt("t-0") as attempt, attempt.open("a.csv") as file:
             file.write(b"id\n1\n")
         job.commit()
-    with pytest.raises(PySparkException, match=r"a-\w+\.csv is not Parquet"):
+    with pytest.raises(InvalidInputError, match=r"a-\w+\.csv is not Parquet"):
         read(spark, destination)
