@@ -56,6 +56,11 @@ def test_partition_columns_are_found_without_regard_to_case() -> None:
 @pytest.mark.parametrize(
     ("schema", "partition_by", "message"),
     [
+        (
+            StructType().add("id", LongType()).add("city", StringType("UNICODE_CI")),
+            ["city"],
+            "'city' has the collation UNICODE_CI",
+        ),
         (SALES, ["month"], r"'month' does not exist; the columns are id, Day, city"),
         (SALES, ["id", "Day", "city"], "no column is left for the files: .* all of them partition columns"),
         (SALES, ["day", "Day"], "names a column twice"),
