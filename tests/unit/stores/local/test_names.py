@@ -20,6 +20,8 @@ from tests.support.commit.destination import Crash, World, write
 COMMITTERS = ("magic", "staging", "file-v1")
 ANSWERS = {"SMB": errno.ENOTSUP, "FAT": errno.EPERM, "FUSE": errno.ENOSYS, "a limit of 1": errno.EMLINK}
 
+FAT = pytest.mark.parametrize("forget_links", [errno.EPERM], indirect=True)
+
 
 @pytest.fixture(autouse=True)
 def unobserved() -> Iterator[None]:
@@ -44,6 +46,7 @@ def test_set_up_says_that_there_are_no_hard_links(world: World, forget_links: Ca
     assert "LOCKGATE_JOURNAL_URL" in str(refused.value)
 
 
+@FAT
 @pytest.mark.parametrize("committer", ["magic", "staging"])
 def test_with_a_journal_jobs_run_without_hard_links(
     journal_world: World, forget_links: Callable[[], None], committer: str
@@ -60,6 +63,7 @@ def test_with_a_journal_jobs_run_without_hard_links(
     assert world.recover() == []
 
 
+@FAT
 def test_a_decided_job_ends_after_its_destination_has_lost_its_hard_links(
     journal_world: World, forget_links: Callable[[], None], run: Run
 ) -> None:
