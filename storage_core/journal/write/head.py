@@ -46,6 +46,7 @@ EPOCH_STEP: Final = 1000
 """Restores begin epochs that are multiples of this, and reserve them; no other epoch is one."""
 
 _AUTHORS: Final = 10**9
+"""An epoch that begins by itself has one of so many numbers; see `epoch_after`."""
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):

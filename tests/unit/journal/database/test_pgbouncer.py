@@ -13,7 +13,9 @@ import pytest
 
 from lockgate.storage_core.errors import InvalidInputError, JournalUnavailableError
 from lockgate.storage_core.journal import open_journal
+from lockgate.storage_core.journal.database.bulk import MANY
 from lockgate.storage_core.journal.entries.lease_entries import Lease
+from lockgate.storage_core.journal.write.mutation import Mutation
 from tests.support.journal.database import QUICK, entries, take
 from tests.support.pgbouncer import pgbouncer
 from tests.support.postgres import Server
@@ -76,9 +78,10 @@ def test_the_schema_that_the_url_names_holds_the_journal(pooled: Pooled) -> None
         query = "?options=-csearch_path%3Dof_lockgate"
         with open_journal(pooled.url + query) as journal:
             journal.apply(take("a"))
+            journal.write([Mutation(op=take(str(number))) for number in range(MANY)])  # with COPY
             with open_journal(pooled.direct_url + query) as direct:
                 assert direct.identity == journal.identity
-                assert entries(direct) == 1
+                assert entries(direct) == 1 + MANY
         tables = "SELECT DISTINCT schemaname FROM pg_tables WHERE tablename = 'head'"
         assert server.execute(tables).fetchall() == [("of_lockgate",)]
 
