@@ -20,6 +20,8 @@ from starlette.testclient import TestClient
 
 from lockgate.plugins import airflow
 from lockgate.plugins.web.access import ActionName, ActionRequest
+from lockgate.plugins.web.api.jobs import job_counts
+from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from tests.support.airflow import api_server as server
 from tests.support.airflow.api_server import ROLES, client, plugin_routes
@@ -280,6 +282,33 @@ def test_the_user_of_a_run_is_known_and_none_is_made_up() -> None:
     mine, other = ("blob_sweep", unquote(run_id)), ("blob_sweep", "scheduled__2026-11-18")
 
     assert host.run_users({mine, other}) == {mine: "tess"}
+
+
+def test_the_pages_read_the_journal_of_the_connection_in_airflows_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.api_server()
+    from airflow.models import Connection
+    from airflow.utils.session import create_session
+
+    from lockgate.plugins.airflow.application import airflow_host
+
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")  # as in the API server's own process
+    url = f"sqlite:///{tmp_path / 'of-the-connection.db'}"
+    made = Connection(
+        conn_id="lockgate_default", conn_type="lockgate", extra=json.dumps({"journal_url": url})
+    )
+    with create_session() as session:
+        session.add(made)
+    try:
+        host = airflow_host()
+        counts = job_counts(Reads(host.settings), host)
+    finally:
+        with create_session() as session:
+            session.delete(session.merge(made))
+
+    assert counts.journal == url
+    assert "lockgate_default" in counts.empty_why
 
 
 @pytest.mark.parametrize(
