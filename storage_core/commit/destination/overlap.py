@@ -172,7 +172,10 @@ def _is_in_use(other: Store) -> bool:
 
 
 def _is_aborted(store: Store, job: JobId) -> bool:
-    decision = JobFolder(store, job).decision()
+    folder = JobFolder(store, job)
+    decision = folder.decision()
+    if decision is None:
+        folder.job()  # without it, the turn is of a destination that was moved away: not in use
     return decision is not None and decision.verdict == "abort"
 
 

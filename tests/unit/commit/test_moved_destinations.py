@@ -12,6 +12,7 @@ from lockgate.storage_core.commit.records.log_records import TurnClaim
 from lockgate.storage_core.errors import ObjectNotFoundError
 from lockgate.storage_core.ids import JobId, Token
 from lockgate.storage_core.stamp import Stamp
+from lockgate.storage_core.stores import open_store
 from tests.support.commit.destination import World, write
 
 
@@ -44,3 +45,11 @@ def test_a_name_whose_record_was_deleted_by_hand_begins_its_next_generation(worl
     world.store.delete(job._folder.key("job.json"))
     assert world.run("sales", {"b.csv": b"2"}).job_id == "sales-g2"
     assert world.visible() == {"b.csv": b"2"}
+
+
+def test_a_turn_of_a_job_that_has_no_record_keeps_no_destination_above_it_from_beginning(
+    world: World,
+) -> None:
+    inside = open_store(f"{world.url}/day=1", world.settings)
+    claim(inside, turn_claim(1), TurnClaim(job_id=JobId("gone-g1"), token=Token("t"), stamp=Stamp()))
+    assert world.run("sales", {"a.csv": b"1"}).receipt is not None
