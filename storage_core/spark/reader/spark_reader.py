@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql.functions import col
@@ -53,9 +53,7 @@ def spark_frame(spark: SparkSession, store: Store, manifest: Manifest, ddl: str)
     root = _reachable_root(spark, store, manifest)
     if root is None:
         return None
-    published = StructType.fromDDL(ddl)
-    assert isinstance(published, StructType)  # noqa: S101 - for the type checker
-    schema = _with_metadata(published, recorded or StructType())
+    schema = _with_metadata(cast("StructType", StructType.fromDDL(ddl)), recorded or StructType())
     by_id = str(spark.conf.get(_READS_IDS)).lower() == "true"
     # The names of files are no patterns, although some contain `{` or `[`.
     reader = (
