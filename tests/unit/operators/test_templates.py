@@ -24,7 +24,9 @@ from lockgate.storage_core.errors import InvalidInputError
 from tests.support.airflow.task_run import TaskRun
 from tests.support.commit.destination import World
 
-OPERATORS: list[Any] = [getattr(operators, name) for name in operators.__all__ if name != "JobNotifier"]
+OPERATORS: list[Any] = [
+    getattr(operators, name) for name in operators.__all__ if name.endswith(("Operator", "Sensor"))
+]
 
 
 def parameters(operator: Any) -> dict[str, inspect.Parameter]:
