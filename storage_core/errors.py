@@ -146,6 +146,10 @@ class StoreUnavailableError(NotAppliedError):
     exit_code = 6
 
 
+class FileBusyError(StoreUnavailableError):
+    """Another program uses the file; retrying when it has closed the file is safe."""
+
+
 class NoWorkerError(NotAppliedError):
     """No Celery worker takes the tasks; they were withdrawn, and retrying when one runs is safe."""
 

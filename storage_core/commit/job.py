@@ -383,10 +383,11 @@ class Job:
         For a job that the store never lets complete. Its files are deleted, and no reader of the manifest has
         seen them. If its commit publishes it meanwhile, it stays published.
         """
-        decision = self._folder.decision()
-        if decision is None or decision.turn is None or self.phase() is not JobPhase.DECIDED:
+        decision, phase = self._folder.decision(), self.phase()
+        if decision is None or decision.turn is None or phase not in {JobPhase.DECIDED, JobPhase.REVERTING}:
             return self.abort(reason)
-        pass_turn(self.store, decision.turn, self.job_id, self._clock, reason)
+        if phase is JobPhase.DECIDED:
+            pass_turn(self.store, decision.turn, self.job_id, self._clock, reason)
         return self.finish()
 
     def finish(self) -> JobPhase:

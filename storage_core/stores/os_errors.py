@@ -11,9 +11,9 @@ from typing import Final
 
 from lockgate.storage_core.errors import (
     AccessDeniedError,
+    FileBusyError,
     InvalidInputError,
     LockgateError,
-    NotAppliedError,
     ObjectNotFoundError,
     OutcomeUnknownError,
     StoreUnavailableError,
@@ -45,8 +45,8 @@ _REFUSALS: Final[dict[int, tuple[type[LockgateError], str]]] = {
         "another file system is mounted below the destination; make that one the destination",
     ),
     **dict.fromkeys((errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK), _LACKING),
-    errno.EBUSY: (NotAppliedError, "another program uses it; close it there, then try again"),
-    errno.ETXTBSY: (NotAppliedError, "another program runs it; end that, then try again"),
+    errno.EBUSY: (FileBusyError, "another program uses it; close it there, then try again"),
+    errno.ETXTBSY: (FileBusyError, "another program runs it; end that, then try again"),
     errno.ENOSPC: (StoreUnavailableError, "the file system is full; free space, then try again"),
     errno.EDQUOT: (StoreUnavailableError, "this user's quota is used up; free space, then try again"),
 }

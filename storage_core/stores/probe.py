@@ -23,6 +23,9 @@ from lockgate.storage_core.ids import Token, new_token
 from lockgate.storage_core.stores.instrumented import InstrumentedStore, instrument
 from lockgate.storage_core.stores.protocol import Capabilities, PendingUpload, Store
 
+PROBES: Final = "_lockgate/probe/"
+"""Prefix of what probes write and delete."""
+
 _WRITES: Final = "objects and uploads are written and read"
 _CREATES: Final = "create does not replace an object"
 _COMPLETES: Final = "conditional completion does not replace an object"
@@ -132,7 +135,7 @@ def probe(store: Store, *, at_once: int = 8, thorough: bool = False) -> ProbeRep
     all_conditions = msgspec.structs.replace(
         store.capabilities, conditional_create=True, conditional_put=True, conditional_delete=True
     )
-    trial = _Trial(with_capabilities(store, all_conditions), f"_lockgate/probe/{new_token()}/", at_once)
+    trial = _Trial(with_capabilities(store, all_conditions), f"{PROBES}{new_token()}/", at_once)
     with trial.cleaned_up():
         findings = trial.run(thorough=thorough)
     left = trial.left() if thorough else []

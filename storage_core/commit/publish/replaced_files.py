@@ -8,16 +8,19 @@ Source: commit protocol, step 8.
 from __future__ import annotations
 
 import logging
-from collections.abc import Container
-from typing import Final
+from collections.abc import Callable, Container
+from functools import cache, partial
+from typing import Final, Literal
 
 from lockgate.storage_core.commit.decide.plan import Plan, read_plan
+from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.publish.commit_context import CommitContext, FileReport, read_file_results
 from lockgate.storage_core.commit.records.create_if_absent import retry_while_busy
 from lockgate.storage_core.commit.records.plan_records import RemovedFile
 from lockgate.storage_core.commit.records.report import FileResult
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import (
+    FileBusyError,
     InvalidInputError,
     NotAppliedError,
     ObjectNotFoundError,
@@ -26,6 +29,7 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import step
+from lockgate.storage_core.printable import printable
 
 LOG: Final = logging.getLogger("lockgate.ending")
 
@@ -40,9 +44,10 @@ def remove_replaced(context: CommitContext, plan: Plan, keys: Container[str] | N
         StoreUnavailableError: The store is busy; the job stays published; try again.
     """
     wanted = (file for file in plan.all_removals() if keys is None or file.key in keys)
+    live = cache(lambda: DestinationLog(context.store).manifest().files)
     with step("remove"):
         for removed in in_parallel(
-            lambda file: _remove(context, file),
+            lambda file: _remove(context, file, live),
             wanted,
             context.settings.near_calls,
             context.settings.far_calls,
@@ -87,29 +92,35 @@ def not_deleted(report: FileReport, result: str = "undeleted") -> str:
     if first is None:
         return ""
     files = "1 replaced file is" if number == 1 else f"{number} replaced files are"
-    return f"{files} not deleted, the first is {first.key}: {first.detail}"
+    return f"{files} not deleted, the first is {printable(first.key)}: {printable(first.detail)}"
 
 
-def _remove(context: CommitContext, file: RemovedFile) -> FileResult:
-    """Delete a replaced file if it still has the version in the plan."""
-    if not file.version:
-        return FileResult(key=file.key, result="removed", detail="it was gone already")
-    key = file.listed_key
+def _remove(context: CommitContext, file: RemovedFile, live: Callable[[], Container[str]]) -> FileResult:
+    """Delete a replaced file if it still has the version in the plan, and no later job has published it."""
+    result: Literal["removed", "kept", "undeleted"] = "removed"
+    detail = ""
     try:
-        if context.store.capabilities.conditional_delete:
+        if not file.version:
+            detail = "it was gone already"
+        # Versions that are ETags are those of the bytes: a later file with the same bytes has the same.
+        elif not file.managed and file.key in live():
+            detail = "a later job has published a file there"
+        elif context.store.capabilities.conditional_delete:
             # Retry after a lost answer too: a delete by version cannot delete a later version.
-            retry_while_busy(OutcomeUnknownError).call(context.store.delete, key, if_version=file.version)
+            delete = partial(context.store.delete, file.listed_key, if_version=file.version)
+            retry_while_busy(OutcomeUnknownError).call(delete)
         elif file.managed:
-            context.store.delete(key)  # the name of a managed file is never used for another file
+            context.store.delete(file.listed_key)  # its name is never used for another file
         else:
-            detail = "the job does not own it, and the store cannot delete by version"
-            return FileResult(key=file.key, result="kept", detail=detail)
+            result, detail = "kept", "the job does not own it, and the store cannot delete by version"
     except PreconditionFailedError:
-        return FileResult(key=file.key, result="kept", detail="it changed after the plan was made")
+        result, detail = "kept", "it changed after the plan was made"
+    except FileBusyError as error:
+        result, detail = "undeleted", str(error)
     except (OutcomeUnknownError, StoreUnavailableError):
         raise  # the job stays published; a retry or recovery continues here
     except InvalidInputError as error:  # of its name, which stays as it is
-        return FileResult(key=file.key, result="kept", detail=str(error))
-    except NotAppliedError as error:  # of a right that is missing, or a lock: both may end
-        return FileResult(key=file.key, result="undeleted", detail=str(error))
-    return FileResult(key=file.key, result="removed")
+        result, detail = "kept", str(error)
+    except NotAppliedError as error:  # for want of a right, which may be granted
+        result, detail = "undeleted", str(error)
+    return FileResult(key=file.key, result=result, detail=detail)

@@ -6,7 +6,6 @@ Source: commit protocol, "Revert", and steps 5 and 7.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
-from functools import partial
 from typing import Final
 
 from lockgate.storage_core.commit.decide.plan import Plan
@@ -17,7 +16,7 @@ from lockgate.storage_core.commit.records.log_records import Outcome
 from lockgate.storage_core.commit.records.pending_set import PendingFile
 from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import Ended, FileResult
-from lockgate.storage_core.commit.uploads.upload_completion import NOT_ABOUT_THE_FILE, is_open
+from lockgate.storage_core.commit.uploads.upload_completion import NOT_ABOUT_THE_FILE, is_open, refuses_key
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import (
     NotAppliedError,
@@ -77,14 +76,14 @@ def revert_plan(context: CommitContext, plan: Plan, *, exclude: Container[str] =
 
     with step("revert"):
         for _ in in_parallel(
-            lambda file: _unless_refused(file, partial(_abort, context)),
+            lambda file: _unless_refused(context, file, _abort),
             files(),
             context.settings.near_calls,
             context.settings.far_calls,
         ):
             pass
         for outcome in in_parallel(
-            lambda file: _unless_refused(file, partial(_revert_file, context)),
+            lambda file: _unless_refused(context, file, _revert_file),
             files(),
             context.settings.near_calls,
             context.settings.far_calls,
@@ -94,14 +93,18 @@ def revert_plan(context: CommitContext, plan: Plan, *, exclude: Container[str] =
 
 
 def _unless_refused(
-    file: PendingFile, revert: Callable[[PendingFile], FileResult | None]
+    context: CommitContext,
+    file: PendingFile,
+    revert: Callable[[CommitContext, PendingFile], FileResult | None],
 ) -> FileResult | None:
     """Revert a file; if the store refuses such a key, it has no object, and its upload is left."""
     try:
-        return revert(file)
+        return revert(context, file)
     except (StoreUnavailableError, *NOT_ABOUT_THE_FILE):
         raise  # of all files alike
     except NotAppliedError as error:
+        if not refuses_key(context.store, file.key):
+            raise
         return FileResult(key=file.key, result="left", detail=f"not reverted: {error}")
 
 

@@ -91,9 +91,7 @@ def _finish(
 ) -> Iterator[SweptJob]:
     folder = JobFolder(store, summary.job_id)
     if summary.is_partly_deleted:
-        if not dry_run:
-            _delete_folder(folder)
-        yield SweptJob(job_id=summary.job_id, action="delete the rest of an old folder")
+        yield from _delete_rest(folder, dry_run)
         return
     if not summary.has_ended or summary.record is None or summary.lease is JobLeaseState.UNKNOWN:
         return  # the clean-up of an ended job deletes its lease last: without one, it is complete
@@ -141,6 +139,15 @@ def _delete_old(folder: JobFolder, age_s: float, clock: Clock, dry_run: bool) ->
     if not dry_run:
         _delete_folder(folder)
     yield SweptJob(job_id=folder.job_id, action="delete the folder of an older generation")
+
+
+def _delete_rest(folder: JobFolder, dry_run: bool) -> Iterator[SweptJob]:
+    """Delete what is left of a folder, if a listing, too, finds no `job.json` in it."""
+    if any(info.key == folder.key("job.json") for page in folder.store.pages(folder.prefix) for info in page):
+        return
+    if not dry_run:
+        _delete_folder(folder)
+    yield SweptJob(job_id=folder.job_id, action="delete the rest of an old folder")
 
 
 def _delete_folder(folder: JobFolder) -> None:

@@ -20,7 +20,7 @@ from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import Store, open_store
 from lockgate.storage_core.stores.open_store import canonical_url
-from lockgate.storage_core.stores.probe import ProbeReport, probe, with_capabilities
+from lockgate.storage_core.stores.probe import PROBES, ProbeReport, probe, with_capabilities
 
 if TYPE_CHECKING:
     from lockgate.storage_core.commit.setup.arbitrated_store import ArbitratedStore
@@ -138,7 +138,8 @@ def _first_seen(store: Store, settings: Settings, clock: Clock) -> StoreRecord:
     claims = _claims(store, journal)
     # Names are claimed only after this record exists: another process has just written it, or it was deleted.
     if set(claims.names()) - {layout.PROBED}:
-        if not any(store.pages(layout.ROOT, page_size=1)):
+        kept = (info.key for page in store.pages(layout.ROOT) for info in page)
+        if all(key.startswith(PROBES) for key in kept):
             raise _deleted_by_hand(store, journal)
         # Somebody may have deleted only this record: its claim has its bytes.
         known = find(_arbitrated(store, claims), StoreRecord, layout.PROBED)

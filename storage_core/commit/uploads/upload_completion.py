@@ -174,6 +174,17 @@ def _is_held(store: Store, pending: PendingUpload) -> bool:
         raise
 
 
+def refuses_key(store: Store, key: str) -> bool:
+    """Return whether the store refuses to read such a key, so that it can have no object."""
+    try:
+        store.get(key, length=1)
+    except (StoreUnavailableError, *NOT_ABOUT_THE_FILE):
+        return False
+    except NotAppliedError:
+        return True
+    return False
+
+
 def is_folder(store: Store, key: str) -> bool:
     """Return whether there are objects below a key: S3 servers that keep files answer 500 for it, always."""
     return any(store.pages(f"{key}/", page_size=1))

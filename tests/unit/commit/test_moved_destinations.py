@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lockgate.storage_core.commit.records.create_if_absent import claim
 from lockgate.storage_core.commit.records.layout import LOG, turn_claim
 from lockgate.storage_core.commit.records.log_records import TurnClaim
+from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
 from lockgate.storage_core.errors import ObjectNotFoundError
 from lockgate.storage_core.ids import JobId, Token
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import open_store
+from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.commit.destination import World, write
 
 
@@ -53,3 +56,21 @@ def test_a_turn_of_a_job_that_has_no_record_keeps_no_destination_above_it_from_b
     inside = open_store(f"{world.url}/day=1", world.settings)
     claim(inside, turn_claim(1), TurnClaim(job_id=JobId("gone-g1"), token=Token("t"), stamp=Stamp()))
     assert world.run("sales", {"a.csv": b"1"}).receipt is not None
+
+
+def test_a_wrong_answer_that_a_record_is_gone_deletes_nothing_of_the_job(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = world.open_job("sales")
+    write(job, "t", {"a.csv": b"1"})
+    get = LocalStore.get
+
+    def gone(store: LocalStore, key: str, **options: Any) -> bytes:
+        if key == job._folder.key("job.json"):
+            raise ObjectNotFoundError("404 during an outage")
+        return get(store, key, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStore, "get", gone)
+        sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
+    assert job.commit().files == 1

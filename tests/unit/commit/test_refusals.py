@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,11 @@ from lockgate.storage_core.errors import (
     LockgateError,
     NotAppliedError,
     OutcomeUnknownError,
+    StoreUnavailableError,
     TurnBusyError,
     UnsupportedStoreError,
 )
+from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.stores import PendingUpload
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.cli import Run
@@ -110,6 +114,61 @@ def test_a_job_that_the_store_never_lets_complete_is_reverted_by_hand_and_others
         assert world.visible() == {}
         assert commits(world, "later")
     assert [key for key in world.open_uploads() if plain(key) in FILES] == []
+
+
+def test_a_revert_by_hand_whose_deletions_are_refused_is_repeated_when_they_are_allowed(
+    world: World, run: Run
+) -> None:
+    job = written(world)
+    with refused("long.csv", DENIED, "complete_upload"), refused("a.csv", DENIED, "delete"):
+        with pytest.raises(AccessDeniedError):
+            job.commit()
+        assert run("jobs", "abort", "--revert", world.url, job.job_id).exit_code == 5
+        assert job.phase() is JobPhase.REVERTING
+        assert commits(world, "other")
+    assert run("jobs", "abort", "--revert", world.url, job.job_id).exit_code == 0
+    assert (job.phase(), set(world.visible())) == (JobPhase.FAILED, {"other.csv"})
+
+
+def test_a_file_that_the_store_does_not_delete_keeps_its_job_from_the_end_of_its_revert(world: World) -> None:
+    job = written(world)
+    pending = next(job.pending_sets()).files[1]
+
+    def lose(point: str) -> None:
+        if point == "decide.create.after":
+            world.store.abort_upload(pending.key, pending.upload.upload_id)
+            FAILPOINTS.observer = None
+
+    FAILPOINTS.observer = lose
+    with refused("a.csv", NotAppliedError("S3 answered 409"), "delete"):
+        with pytest.raises(NotAppliedError, match="409"):
+            job.commit()
+        assert job.phase() is JobPhase.REVERTING
+        assert commits(world, "other")
+    world.recover()
+    assert (job.phase(), set(world.visible())) == (JobPhase.FAILED, {"other.csv"})
+
+
+@pytest.mark.parametrize("name", ["00000001.turn", "lease.json", "COMMIT_STARTED", "a.csv"])
+def test_a_file_that_another_program_has_open_aborts_no_job(
+    world: World, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, ends_s = written(world), world.clock.now + 20
+    link = os.link
+
+    def busy(source: str, to: str, **options: Any) -> None:
+        if plain(str(to)) == name and world.clock.now < ends_s:
+            world.clock.sleep(1)
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        link(source, to, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", busy)
+        with suppress(StoreUnavailableError, OutcomeUnknownError):
+            job.commit()
+    assert job.phase() is not JobPhase.FAILED
+    world.attach(job.job_id).commit()
+    assert world.visible() == FILES
 
 
 def test_a_published_job_is_not_reverted_by_hand(world: World, run: Run) -> None:

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -22,7 +23,9 @@ from lockgate.storage_core.errors import AccessDeniedError, InvalidInputError, L
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.stores.local.store import LocalStore
 from lockgate.storage_core.stores.open_store import canonical_url
+from lockgate.storage_core.stores.s3.store import S3Store
 from tests.support.commit.destination import World, plain, write
+from tests.support.s3.destination import s3_world
 from tests.support.web.jobs import get
 
 OLD, NEW = {"old.csv": b"old", "older.csv": b"older"}, {"new.csv": b"new"}
@@ -151,6 +154,31 @@ def test_a_file_that_another_program_has_open_is_deleted_when_it_is_closed(
     assert results_of(world, job.job_id)["old.csv"] == "undeleted"
     recover(world, job.job_id)
     assert world.visible() == NEW
+
+
+def test_a_name_that_a_later_job_has_published_again_is_not_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Versions on S3 are those of the bytes, so a delete by version would delete the later file."""
+    delete = S3Store.delete
+
+    def refuse(store: S3Store, key: str, *, if_version: str | None = None) -> None:
+        if key == "day.csv":
+            raise DENIED
+        delete(store, key, if_version=if_version)
+
+    with s3_world(tmp_path, monkeypatch) as s3:
+        world = s3.driver
+        options = {"unique_filenames": False, "allow_irreversible": True}
+        world.run("first", {"day.csv": b"same"}, **options)
+        with monkeypatch.context() as patched:
+            patched.setattr(S3Store, "delete", refuse)
+            job = world.run("second", {"other.csv": b"2"}, mode="replace")
+        assert results_of(world, job.job_id)["day.csv"] == "undeleted"
+        world.run("third", {"day.csv": b"same"}, **options)
+        world.recover()
+        assert world.visible() == {"day.csv": b"same", "other.csv": b"2"}
+        assert world.live() == world.keys()
 
 
 def test_the_registry_and_the_page_name_the_job_until_its_files_are_deleted(journal_world: World) -> None:

@@ -26,6 +26,7 @@ from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.claims import Claims
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.stores import Store
+from lockgate.storage_core.stores.probe import PROBES
 from tests.support.commit.arbitrated_destination import arbiter_world
 from tests.support.commit.destination import ManualClock, World, write
 from tests.support.s3.destination import S3World
@@ -114,6 +115,14 @@ class TestDestinations:
         s3.driver.run("new", NEW)
         assert s3.other.visible() == {**OLD, **NEW}
         assert s3.other.store.get(layout.PROBED) == before
+
+    def test_a_probe_of_another_process_is_no_sign_of_a_destination(self, s3: S3World) -> None:
+        s3.driver.run("old", OLD)
+        store = s3.other.store
+        store.delete_many([info.key for page in store.pages("") for info in page])
+        store.put(f"{PROBES}0123/plain", b"of another process")
+        with pytest.raises(ConflictError, match="deleted by hand"):
+            s3.driver.open_job("new")
 
     def test_a_store_is_not_probed_again_where_a_journal_decides(self, s3: S3World) -> None:
         s3.driver.run("old", OLD)
