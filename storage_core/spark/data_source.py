@@ -94,26 +94,29 @@ def read(
     *,
     as_of: int | None = None,
     columns: Sequence[str] | None = None,
+    by_spark: bool = False,
 ) -> DataFrame:
     """Return the published data of a destination: whole jobs only, as of this moment.
-
-    Spark's own Parquet reader reads the files that Spark wrote, if this session reaches the store; otherwise
-    the data source `lockgate` does, in Python.
 
     Args:
         spark: Spark session, with which the data source is registered.
         destination: `s3://bucket/prefix`, `file:///dir` or a path.
         as_of: Turn of the destination log; its files may be gone if a later `replace` removed them.
         columns: Columns to read from the files; Spark does not prune the columns of a Python source.
+        by_spark: Let Spark's own Parquet reader read exactly the live files, for data that Spark wrote: with
+            its calendars, options, comments and metadata. By default the data source `lockgate` reads them,
+            in Python.
 
     Raises:
-        InvalidInputError: Nothing was published there, a file is not Parquet, or there is no turn `as_of`.
+        InvalidInputError: Nothing was published there, a file is not Parquet, or there is no turn `as_of`;
+            or Spark's own reader does not reach the files, or would read other partition values.
         AnalysisException: A column does not exist, or a file is gone.
     """
     register(spark)
     store, manifest = open_store(destination), read_manifest(destination, as_of=as_of)
-    frame = spark_frame(spark, store, manifest, published_schema(store, manifest))
-    if frame is not None:
+    ddl = published_schema(store, manifest)
+    if by_spark:
+        frame = spark_frame(spark, store, manifest, ddl)
         return frame if columns is None else frame.select(*(quoted(name) for name in columns))
     reader = spark.read.format("lockgate").option("timeZone", spark.conf.get("spark.sql.session.timeZone"))
     if as_of is not None:

@@ -75,7 +75,7 @@ def write_stage(
     folders = partition_columns(df.schema, partition_by)
     _make_new(new_dir)
     writer = df.write.format(format).mode("append").options(**{**_COMMIT_SETTINGS, **(options or {})})
-    (writer.partitionBy(*folders) if folders else writer).save(new_dir.as_uri())
+    (writer.partitionBy(*folders) if folders else writer).save(f"file://{new_dir}")
     return list_staged(new_dir)
 
 

@@ -39,9 +39,9 @@ def check_gregorian(batch: pa.RecordBatch, where: str) -> None:
             if first is not None and pc.any(pc.less(values, first)).as_py():
                 raise InvalidInputError(
                     f"{where}: column {name!r} has a value before {first.as_py()}, written in the "
-                    "Julian calendar, which this reader does not convert; nothing was read; let Spark reach "
-                    "the store, so that lockgate.spark.read uses Spark's own reader (guides/spark.md), "
-                    "or write the data again, with datetimeRebaseModeInWrite=CORRECTED"
+                    "Julian calendar, which this reader does not convert; nothing was read; read it with "
+                    "lockgate.spark.read(…, by_spark=True), or write the data again, with "
+                    "datetimeRebaseModeInWrite=CORRECTED"
                 )
 
 

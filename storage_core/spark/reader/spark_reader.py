@@ -1,13 +1,15 @@
-"""Read live files by Spark's own Parquet reader, wherever this session of Spark reaches the store.
+"""Read live files by Spark's own Parquet reader, if a user asks for it.
 
 Spark is given exactly the files of the manifest, so it sees whole jobs only. Calendars, types and options of
-its Parquet files then mean what they mean to Spark, and filters and columns are pushed down to the files.
+its Parquet files then mean what they mean to Spark, and filters and columns are pushed down to the files. It
+refuses some types that other programs write, which Lockgate's reader reads.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -15,6 +17,7 @@ from pyspark.sql.functions import col
 from pyspark.sql.types import StructField, StructType
 
 from lockgate.storage_core.commit.records.layout import is_hidden
+from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.spark.reader.published_schema import recorded_schema
 from lockgate.storage_core.spark.s3a import ENDPOINT, s3a_config
@@ -27,14 +30,23 @@ if TYPE_CHECKING:
     from lockgate.storage_core.commit.destination.log import Manifest
     from lockgate.storage_core.stores import Store
 
-LOG: Final = logging.getLogger("lockgate.spark")
-
 _READS_IDS: Final = "spark.sql.parquet.fieldId.read.enabled"
 _FIELD_ID: Final = "parquet.field.id"
+_DEFAULTS: Final = frozenset({"CURRENT_DEFAULT", "EXISTS_DEFAULT"})
+"""Metadata by which Spark fills a column that a file lacks; they are another table's."""
+_LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _S3A_CLASS: Final = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+_FOLDERS: Final = {
+    "string": re.compile(r".+", re.DOTALL),
+    "int": re.compile(r"-?\d{1,9}", re.ASCII),
+    "bigint": re.compile(r"-?\d{1,18}", re.ASCII),
+    "date": re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII),
+}
+"""Types of partition columns with the values that Spark reads as they were written: it changes the scale of
+decimals, and narrows small integers without a check."""
 
 
-def spark_frame(spark: SparkSession, store: Store, manifest: Manifest, ddl: str) -> DataFrame | None:
+def spark_frame(spark: SparkSession, store: Store, manifest: Manifest, ddl: str) -> DataFrame:
     """Return the live files as Spark's own reader reads them.
 
     Args:
@@ -43,39 +55,50 @@ def spark_frame(spark: SparkSession, store: Store, manifest: Manifest, ddl: str)
         manifest: Live files.
         ddl: Columns to read, as `published_schema` returns them.
 
-    Returns:
-        The rows; None if Spark did not write these files, does not reach them, or would read other columns
-        from their folders than the log has.
+    Raises:
+        InvalidInputError: Spark does not reach the files, or would read other columns or values from their
+            folders than the log has.
     """
-    recorded = recorded_schema(store, manifest)
-    if (recorded is None and manifest.columns is None) or not _is_one_layout(manifest.files):
-        return None
     root = _reachable_root(spark, store, manifest)
-    if root is None:
-        return None
-    schema = _with_metadata(cast("StructType", StructType.fromDDL(ddl)), recorded or StructType())
+    types = cast("StructType", StructType.fromDDL(ddl))
+    if not _is_one_layout(manifest.files) or not _are_plain(types, manifest.files):
+        raise InvalidInputError(
+            f"{store.url}: Spark's own reader would find other partition values in the folders of its files; "
+            "nothing was read; leave out by_spark"
+        )
+    schema = _with_metadata(types, recorded_schema(store, manifest) or StructType())
     by_id = str(spark.conf.get(_READS_IDS)).lower() == "true"
+    left_out = _DEFAULTS if by_id else _DEFAULTS | {_FIELD_ID}  # of which Spark would want each in every file
     # The names of files are no patterns, although some contain `{` or `[`.
-    reader = (
-        spark.read.schema(schema if by_id else _without_ids(schema))
-        .option("basePath", root)
-        .option("__globPaths__", "false")
-    )
-    frame = reader.parquet(*(f"{root}/{key}" for key in manifest.files))
+    reader = spark.read.schema(_without(schema, left_out)).option("__globPaths__", "false")
+    reader = reader.option("basePath", root)
+    with _few_listing_tasks(spark):
+        frame = reader.parquet(*(f"{root}/{key}" for key in manifest.files))
     return frame.select(
         *(col(quoted(field.name)).alias(field.name, metadata=field.metadata) for field in schema)
     )
 
 
-def _without_ids(schema: StructType) -> StructType:
-    """Return the schema without field ids, which Spark would want in every file, also if it reads by name."""
+def _without(schema: StructType, names: frozenset[str]) -> StructType:
+    """Return the schema without these entries of its metadata, at every depth."""
 
     def without(value: Any) -> Any:
         if isinstance(value, dict):
-            return {name: without(each) for name, each in value.items() if name != _FIELD_ID}
+            return {name: without(each) for name, each in value.items() if name not in names}
         return [without(each) for each in value] if isinstance(value, list) else value
 
     return StructType.fromJson(without(schema.jsonValue()))
+
+
+@contextmanager
+def _few_listing_tasks(spark: SparkSession) -> Iterator[None]:
+    """Let Spark look at the files in one task a core: by default it begins one for each of many files."""
+    before = spark.conf.get(_LISTING)
+    spark.conf.set(_LISTING, str(spark.sparkContext.defaultParallelism))
+    try:
+        yield
+    finally:
+        spark.conf.set(_LISTING, str(before))
 
 
 def _is_one_layout(keys: Iterable[str]) -> bool:
@@ -88,6 +111,16 @@ def _is_one_layout(keys: Iterable[str]) -> bool:
             return False
         layouts.add(names)
     return len(layouts) == 1
+
+
+def _are_plain(schema: StructType, keys: Iterable[str]) -> bool:
+    """Return whether Spark reads the values in the folders as they were written."""
+    types = {field.name: _FOLDERS.get(field.dataType.simpleString()) for field in schema.fields}
+    for name, value in {pair for key in keys for pair in partition_values(key).items()}:
+        plain = types.get(name)
+        if plain is None or (value is not None and not plain.fullmatch(value)):
+            return False
+    return True
 
 
 def _with_metadata(schema: StructType, recorded: StructType) -> StructType:
@@ -103,25 +136,35 @@ def _with_metadata(schema: StructType, recorded: StructType) -> StructType:
     return StructType(fields)
 
 
-def _reachable_root(spark: SparkSession, store: Store, manifest: Manifest) -> str | None:
-    """Return the destination as Spark's path; None if Spark does not find a live file there."""
+def _reachable_root(spark: SparkSession, store: Store, manifest: Manifest) -> str:
+    """Return the destination as Spark's path.
+
+    Raises:
+        InvalidInputError: Spark does not find a live file there.
+    """
     jvm: Any = getattr(spark, "_jvm", None)
-    if jvm is None:
-        return None  # Spark Connect: the server's settings are not known here
-    root = store.url
+    root, reason = store.url, "Spark Connect does not tell"
     try:
-        hadoop = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - there is no public call
-        if root.startswith("s3://"):
-            if not _has_s3a(hadoop):
-                return None
-            root = f"s3a{root.removeprefix('s3')}"
-        key, file = next(iter(manifest.files.items()))
-        path = jvm.org.apache.hadoop.fs.Path(f"{root}/{key}")
-        found = path.getFileSystem(hadoop).getFileStatus(path).getLen()
+        if jvm is not None:
+            hadoop = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - there is no public call
+            if root.startswith("s3://"):
+                root = f"s3a{root.removeprefix('s3')}"
+            if root.startswith("s3a://") and not _has_s3a(hadoop):
+                reason = "its session has no S3A for the endpoint of Lockgate's settings"
+            elif not manifest.files:
+                reason = "there are no files"
+            else:
+                key, file = next(iter(manifest.files.items()))
+                path = jvm.org.apache.hadoop.fs.Path(f"{root}/{key}")
+                if path.getFileSystem(hadoop).getFileStatus(path).getLen() == file.size:
+                    return root
+                reason = f"it finds another file as {key}"
     except Py4JError as error:
-        LOG.info("%s: Spark does not reach it, so Lockgate's reader reads it: %s", store.url, error)
-        return None
-    return root if found == file.size else None
+        reason = str(error)
+    raise InvalidInputError(
+        f"{store.url}: Spark's own reader does not reach its files ({reason}); nothing was read; leave out "
+        "by_spark, or let Spark reach the store"
+    )
 
 
 def _has_s3a(hadoop: Any) -> bool:

@@ -70,7 +70,7 @@ def test_a_value_of_the_julian_calendar_is_refused_with_the_file_and_what_to_do(
     destination: str, settings: Settings, column: pa.Array, metadata: dict[bytes, bytes]
 ) -> None:
     published(destination, settings, column, metadata=metadata)
-    with pytest.raises(InvalidInputError, match=r"a-\w+\.parquet: column 'x' .* let Spark reach the store"):
+    with pytest.raises(InvalidInputError, match=r"a-\w+\.parquet: column 'x' .* by_spark=True"):
         rows(destination, settings, column.type)
 
 

@@ -1,25 +1,27 @@
-"""Which destinations Spark's own reader reads, and which Lockgate's does. No Java."""
+"""Which destinations Spark's own reader can read. No Java."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
-from unittest.mock import create_autospec
 
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql.types import LongType, StructType
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+)
 
-from lockgate import open_job, read_manifest
-from lockgate.storage_core.settings import Settings
-from lockgate.storage_core.spark.reader.published_schema import published_schema
 from lockgate.storage_core.spark.reader.spark_reader import (
+    _are_plain,
     _has_s3a,
     _is_one_layout,
-    _without_ids,
-    spark_frame,
+    _without,
 )
-from lockgate.storage_core.stores import open_store
 
 
 @pytest.mark.parametrize(
@@ -67,22 +69,23 @@ def test_spark_reaches_a_bucket_only_at_the_server_of_lockgates_settings(
 def test_field_ids_are_left_out_at_every_depth_and_comments_are_kept() -> None:
     ids: dict[str, Any] = {"parquet.field.id": 7, "comment": "c"}
     inner = StructType().add("b", LongType(), metadata=ids)
-    outer = _without_ids(StructType().add("a", inner, metadata=ids))
+    outer = _without(StructType().add("a", inner, metadata=ids), frozenset({"parquet.field.id"}))
     assert outer["a"].metadata == {"comment": "c"}
     assert outer["a"].dataType.fields[0].metadata == {"comment": "c"}  # type: ignore[attr-defined]
 
 
-def test_files_that_another_program_wrote_are_left_to_lockgates_reader(
-    destination: str, settings: Settings, tmp_path: Path
-) -> None:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    parquet.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
-    with open_job(destination, "plain-python", settings=settings) as job:
-        with job.attempt("t") as attempt:
-            attempt.add_file(tmp_path / "a.parquet", "a.parquet")
-        job.commit()
-    store, manifest = open_store(destination, settings), read_manifest(destination, settings=settings)
-    ddl = published_schema(store, manifest)
-    assert spark_frame(create_autospec(SparkSession), store, manifest, ddl) is None
+@pytest.mark.parametrize(
+    ("kind", "value", "is_plain"),
+    [
+        (StringType(), "a%20b", True),
+        (StringType(), "", False),
+        (IntegerType(), "300", True),
+        (IntegerType(), "1.5", False),
+        (DateType(), "2026-11-29", True),
+        (ByteType(), "1", False),
+        (DecimalType(5, 1), "1.5", False),
+    ],
+)
+def test_spark_reads_only_partition_values_that_it_keeps(kind: DataType, value: str, is_plain: bool) -> None:
+    schema = StructType().add("p", kind)
+    assert _are_plain(schema, [f"p={value}/a.parquet", "p=__HIVE_DEFAULT_PARTITION__/a.parquet"]) is is_plain
