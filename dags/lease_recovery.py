@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, Param
 
-from lockgate.operators.leases import LeaseRecoveryOperator
+from lockgate.operators.files import LeaseRecoveryOperator
 from lockgate.operators.recovery import recovery_interval
 
 with DAG(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, Param
 
-from lockgate.operators.leases import VolumeVerifyOperator
+from lockgate.operators.files import VolumeVerifyOperator
 
 with DAG(
     "volume_verify",

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from lockgate.operators.audit import AuditOperator
     from lockgate.operators.blobs import BlobSweepOperator, BlobUploadOperator
     from lockgate.operators.connections import lockgate_connection
+    from lockgate.operators.files import LeaseRecoveryOperator, VolumeVerifyOperator
     from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
     from lockgate.operators.journal import JournalCheckpointOperator
-    from lockgate.operators.leases import LeaseRecoveryOperator, VolumeVerifyOperator
     from lockgate.operators.notifier import JobNotifier
     from lockgate.operators.recovery import JobRecoveryOperator
     from lockgate.operators.sensors import JobSensor, ManifestSensor
@@ -56,12 +56,12 @@ _MODULES: Final = {
     "JobSensor": "sensors",
     "JobSetupOperator": "jobs",
     "JournalCheckpointOperator": "journal",
-    "LeaseRecoveryOperator": "leases",
+    "LeaseRecoveryOperator": "files",
     "ManifestSensor": "sensors",
     "SparkWriteOperator": "spark",
     "TaskCommitOperator": "tasks",
     "UploadSweepOperator": "uploads",
-    "VolumeVerifyOperator": "leases",
+    "VolumeVerifyOperator": "files",
     "lockgate_connection": "connections",
 }
 

@@ -15,8 +15,8 @@ from lockgate.operators.audit import AuditOperator
 from lockgate.operators.blobs import BlobSweepOperator, BlobUploadOperator
 from lockgate.operators.dag_run.operator import CLIENT_LOGGERS, LockgateOperator
 from lockgate.operators.dag_run.parameters import check_bool, filled_in, positive, seconds, seconds_or_none
+from lockgate.operators.files import VolumeVerifyOperator
 from lockgate.operators.jobs import JobCommitOperator, JobSetupOperator
-from lockgate.operators.leases import VolumeVerifyOperator
 from lockgate.operators.recovery import JobRecoveryOperator
 from lockgate.operators.spark import SparkWriteOperator
 from lockgate.operators.tasks import TaskCommitOperator
