@@ -27,7 +27,7 @@ soak: $(READY) $(FAST_SPARK)  ## Run all tests, with long storms: for hours, by 
 
 test-demo: $(READY) $(FAST_SPARK)  ## Run the demo as a test: check its table, and that no process is left
 	@scripts/need java
-	@$(BIN)/pytest -m demo
+	@$(BIN)/pytest -m demo tests/integration/test_demo.py
 
 test-fast: $(READY)  ## Run the quick tests of the core: no Spark, Airflow, PostgreSQL or S3 server
 	@$(BIN)/python -m scripts.run_tests --fast $(PYTEST_ARGS)
