@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 import pytest
 from pyspark.errors import PySparkException
@@ -13,6 +12,7 @@ from pyspark.sql.types import StructField, StructType
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.spark.data_source import read
 from lockgate.storage_core.spark.frame_write import write
+from tests.support.spark.settings import session_settings
 
 pytestmark = pytest.mark.integration
 
@@ -27,18 +27,6 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
     "hive's layout": {f"{PARQUET}.writeLegacyFormat": "true"},
     "no field ids": {f"{PARQUET}.fieldId.write.enabled": "false"},
 }
-
-
-@contextmanager
-def session(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    before = {name: spark.conf.get(name) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, old in before.items():
-            spark.conf.set(name, str(old))
 
 
 @pytest.fixture
@@ -76,7 +64,7 @@ def texts(frame: DataFrame) -> list[tuple[str | None, ...]]:
 def test_rows_comments_and_metadata_are_those_that_spark_reads(
     spark: SparkSession, frame: DataFrame, destination: str, chosen: str
 ) -> None:
-    with session(spark, OPTIONS[chosen]):
+    with session_settings(spark, OPTIONS[chosen]):
         write(frame, destination)
     found, listed = read(spark, destination, by_spark=True), spark.read.parquet(destination)
     assert texts(found) == texts(frame)
@@ -89,10 +77,10 @@ def test_rows_comments_and_metadata_are_those_that_spark_reads(
 def test_lockgates_reader_reads_int96_and_refuses_the_julian_calendar(
     spark: SparkSession, frame: DataFrame, destination: str
 ) -> None:
-    with session(spark, OPTIONS["int96"]):
+    with session_settings(spark, OPTIONS["int96"]):
         write(frame, destination)
     assert texts(spark.read.format("lockgate").load(destination)) == texts(frame)
-    with session(spark, OPTIONS["julian microseconds"]):
+    with session_settings(spark, OPTIONS["julian microseconds"]):
         write(frame, destination, mode="replace")
     with pytest.raises(PySparkException, match=r"column 'moment' has a value before 1900.* by_spark=True"):
         spark.read.format("lockgate").load(destination).collect()

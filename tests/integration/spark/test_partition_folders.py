@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from lockgate.storage_core.spark.data_source import read
 from lockgate.storage_core.spark.frame_write import write
 from lockgate.storage_core.spark.stage import stage
 from tests.support.soak import soak_only
+from tests.support.spark.settings import session_settings
 
 pytestmark = pytest.mark.integration
 
@@ -66,26 +65,13 @@ def folders(root: str | Path) -> set[str]:
     return {file.parent.relative_to(root).as_posix() for file in Path(root).rglob("*.parquet")}
 
 
-@contextmanager
-def setting(spark: SparkSession, **settings: str) -> Iterator[None]:
-    named = {name.replace("_", "."): value for name, value in settings.items()}
-    before = {name: spark.conf.get(name) for name in named}
-    for name, value in named.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            spark.conf.set(name, value or "")
-
-
 @pytest.mark.parametrize(("zone", "ansi"), [("Europe/Berlin", "true"), soak_only("+05:30", "false")])
 def test_folders_of_every_type_are_those_of_sparks_own_writer(
     spark: SparkSession, every_type: DataFrame, tmp_path: Path, zone: str, ansi: str
 ) -> None:
     ours, theirs = str(tmp_path / "ours"), str(tmp_path / "theirs")
     names = [name for name in every_type.columns if name != "id"]
-    with setting(spark, spark_sql_session_timeZone=zone, spark_sql_ansi_enabled=ansi):
+    with session_settings(spark, {"spark.sql.session.timeZone": zone, "spark.sql.ansi.enabled": ansi}):
         # One column at a time would be one job each; the names of a path have 255 bytes each.
         write(every_type, ours, partition_by=names)
         every_type.write.partitionBy(*names).parquet(theirs)

@@ -3,49 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
-from io import BytesIO
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyarrow import parquet
-from pyspark.sql.pandas.types import from_arrow_schema
 
-from lockgate import open_job, read_manifest
+from lockgate import read_manifest
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import Settings
-from lockgate.storage_core.spark.reader.partition_reader import LiveFilesReader
 from lockgate.storage_core.spark.reader.published_schema import published_schema
-from lockgate.storage_core.spark.source_options import read_options
 from lockgate.storage_core.stores import open_store
+from tests.support.spark.one_column import published, rows
 
 FAR = [dt.datetime(year, 12, 31, 23, 59, 59, 999_999, dt.UTC) for year in (1, 1676, 2263, 9999)]
 LEGACY = {b"org.apache.spark.version": b"4.3.0", b"org.apache.spark.legacyDateTime": b""}
 SPARK_2 = {b"org.apache.spark.version": b"2.4.8"}
 SPARK_4 = {b"org.apache.spark.version": b"4.3.0"}
-
-
-def published(destination: str, settings: Settings, column: pa.Array, **options: Any) -> None:
-    metadata = options.pop("metadata", {})
-    data, table = BytesIO(), pa.table({"x": column})
-    with parquet.ParquetWriter(data, table.schema, store_schema=False, **options) as writer:
-        writer.write_table(table)
-        writer.add_key_value_metadata(metadata)
-    with open_job(destination, "sales", settings=settings) as job:
-        with job.attempt("t") as attempt, attempt.open("a.parquet") as file:
-            file.write(data.getvalue())
-        job.commit()
-
-
-def rows(destination: str, settings: Settings, kind: pa.DataType) -> list[Any]:
-    schema = from_arrow_schema(pa.schema([("x", kind)]))
-    manifest = read_manifest(destination, settings=settings)
-    reader = LiveFilesReader(
-        schema, manifest, Path(destination).as_uri(), read_options({"path": destination})
-    )
-    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
-    return [row for batch in batches for row in batch["x"].to_pylist()]
 
 
 def test_int96_is_read_beyond_the_years_that_nanoseconds_reach(destination: str, settings: Settings) -> None:

@@ -4,41 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
-from io import BytesIO
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyarrow import parquet
-from pyspark.sql.pandas.types import from_arrow_schema
 
-from lockgate import open_job, read_manifest
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import Settings
-from lockgate.storage_core.spark.reader.partition_reader import LiveFilesReader
 from lockgate.storage_core.spark.reader.widening import fits
-from lockgate.storage_core.spark.source_options import read_options
+from tests.support.spark.one_column import published, rows
 
 NOON = dt.datetime.fromisoformat("2026-11-23T13:45")
-
-
-def published(destination: str, settings: Settings, column: pa.Array) -> None:
-    job = open_job(destination, "sales", settings=settings)
-    data = BytesIO()
-    parquet.write_table(pa.table({"x": column}), data)
-    with job.attempt("t") as attempt, attempt.open("a.parquet") as file:
-        file.write(data.getvalue())
-    job.commit()
-
-
-def rows(destination: str, settings: Settings, kind: pa.DataType) -> list[Any]:
-    schema = from_arrow_schema(pa.schema([("x", kind)]))
-    manifest = read_manifest(destination, settings=settings)
-    options = read_options({"path": destination})
-    reader = LiveFilesReader(schema, manifest, Path(destination).as_uri(), options)
-    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
-    return [row for batch in batches for row in batch["x"].to_pylist()]
 
 
 @pytest.mark.parametrize(
