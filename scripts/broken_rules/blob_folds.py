@@ -45,7 +45,8 @@ MUTANTS: Final = (
                 "if False:  # impossible",
             ),
         ],
-        BLOBS,
+        "tests/unit/journal/test_job_blobs.py"
+        "::test_a_sweep_that_chose_a_blob_before_its_reference_does_not_delete_it",
     ),
     Mutant(
         "close-a-renewed-set",

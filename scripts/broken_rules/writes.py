@@ -69,6 +69,7 @@ MUTANTS: Final = (
         "forget-requests-of-a-group",
         "an id that occurs twice in one group has one effect",
         [Edit(f"{JOURNAL}/write/transaction.py", "requests[mutation.request_id] = entry", "pass")],
+        "tests/unit/journal/test_leases.py::test_a_request_that_occurs_twice_in_one_group_has_one_effect",
     ),
     Mutant(
         "write-to-another-journal",

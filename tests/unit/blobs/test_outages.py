@@ -132,7 +132,7 @@ def test_a_full_disk_fails_the_put_and_leaves_nothing(small_disk: Path, tmp_path
         before = world.server.put(b"x" * 300_000, owners=["viewer:1"])
         # The last piece fits only in part: the disk writes that part and reports only its length.
         with pytest.raises(StoreUnavailableError, match="full"):
-            world.server.put(b"y" * 100_000 for _ in range(9))
+            world.server.put(b"y" * 100_000 for _ in range(8))
         assert list((local.path / ".incoming").iterdir()) == []
         assert [found.blob_key for found in local.blobs(NO_JOB)] == [before.blob_key]
         assert len(world.server.page()) == 1

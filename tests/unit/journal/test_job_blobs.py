@@ -6,6 +6,7 @@ import pytest
 
 from lockgate.storage_core.blobs.registry.blob_rows import Blob, BlobJob, Guarantee, Reference
 from lockgate.storage_core.blobs.registry.references import SubmitBlobJob, TakeReference
+from lockgate.storage_core.blobs.registry.removals import MarkDeleting
 from lockgate.storage_core.blobs.registry.upload_sets import (
     BeginUpload,
     CompleteUpload,
@@ -89,6 +90,13 @@ def is_staged(journal: Journal, key: str) -> bool:
         blob = reading.get(Blob, UPLOAD, key)
     assert blob is not None
     return blob.staged_s is not None
+
+
+def test_a_sweep_that_chose_a_blob_before_its_reference_does_not_delete_it(timed_journal: Journal) -> None:
+    key = uploaded(timed_journal)
+    timed_journal.apply(TakeReference(job_id=UPLOAD, blob_key=key, owner="viewer:1"))
+    chosen = MarkDeleting(job_id=UPLOAD, blob_key=key, staged_for_s=0.0)
+    assert timed_journal.apply(chosen).result is False
 
 
 @pytest.mark.parametrize("phase", ["committed", "failed"])

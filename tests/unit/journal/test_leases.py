@@ -9,6 +9,7 @@ import pytest
 
 from lockgate.storage_core.errors import FencedError, LeaseHeldError
 from lockgate.storage_core.journal import Journal, Leases, LeaseState, Mutation, Refused, Stamp
+from lockgate.storage_core.journal.entries.claim_entries import ReleaseName
 from lockgate.storage_core.journal.entries.lease_entries import (
     TAKES,
     DropLease,
@@ -16,6 +17,7 @@ from lockgate.storage_core.journal.entries.lease_entries import (
     TakeLease,
 )
 from lockgate.storage_core.journal.leases import renewal
+from lockgate.storage_core.journal.write.mutation import Written
 from tests.support.commit.destination import ManualClock
 from tests.support.journal.lease_states import NEXT, lease_states
 
@@ -266,6 +268,14 @@ def test_more_leases_than_one_statement_can_name_are_renewed_together(
     clock.sleep(SOFT_S)
     assert leases.renew("me", mine) == {}
     assert set(lease_states(leases.journal).values()) == {HELD}
+
+
+def test_a_request_that_occurs_twice_in_one_group_has_one_effect(timed_journal: Journal) -> None:
+    take = Mutation(op=ReleaseName(store="s", name="n", body_sha256=""), request_id="one")
+    first, second = timed_journal.write([take, take])
+    assert isinstance(first, Written)
+    assert isinstance(second, Written)
+    assert first.stamp == second.stamp
 
 
 def test_the_first_of_two_acquisitions_in_one_group_gets_the_lease(timed_journal: Journal) -> None:
