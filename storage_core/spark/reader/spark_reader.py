@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lockgate.storage_core.stores import Store
 
 _READS_IDS: Final = "spark.sql.parquet.fieldId.read.enabled"
-_FIELD_ID: Final = "parquet.field.id"
+_FIELD_IDS: Final = frozenset({"parquet.field.id"})
 _DEFAULTS: Final = frozenset({"CURRENT_DEFAULT", "EXISTS_DEFAULT"})
 """Metadata by which Spark fills a column that a file lacks; they are another table's."""
 _LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
@@ -66,11 +66,12 @@ def spark_frame(spark: SparkSession, store: Store, manifest: Manifest, ddl: str)
             f"{store.url}: Spark's own reader would find other partition values in the folders of its files; "
             "nothing was read; leave out by_spark"
         )
-    schema = _with_metadata(types, recorded_schema(store, manifest) or StructType())
+    recorded = recorded_schema(store, manifest) or StructType()
+    schema = _without(_with_metadata(types, recorded), _DEFAULTS)
     by_id = str(spark.conf.get(_READS_IDS)).lower() == "true"
-    left_out = _DEFAULTS if by_id else _DEFAULTS | {_FIELD_ID}  # of which Spark would want each in every file
-    # The names of files are no patterns, although some contain `{` or `[`.
-    reader = spark.read.schema(_without(schema, left_out)).option("__globPaths__", "false")
+    # Spark would want an id in every file. The names of files are no patterns, although some contain `{`.
+    reader = spark.read.schema(schema if by_id else _without(schema, _FIELD_IDS))
+    reader = reader.option("__globPaths__", "false")
     reader = reader.option("basePath", root)
     with _few_listing_tasks(spark):
         frame = reader.parquet(*(f"{root}/{key}" for key in manifest.files))

@@ -149,7 +149,7 @@ def test_a_file_that_the_store_does_not_delete_keeps_its_job_from_the_end_of_its
     assert (job.phase(), set(world.visible())) == (JobPhase.FAILED, {"other.csv"})
 
 
-@pytest.mark.parametrize("name", ["00000001.turn", "lease.json", "COMMIT_STARTED", "a.csv"])
+@pytest.mark.parametrize("name", ["00000001.turn", "COMMIT_STARTED", "a.csv"])
 def test_a_file_that_another_program_has_open_aborts_no_job(
     world: World, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
