@@ -80,6 +80,12 @@ class Forks:
                     del self._open[transaction]
                     changed.notify_all()
 
+    @contextmanager
+    def undivided(self) -> Iterator[None]:
+        """Let no fork begin during the block, which must be short."""
+        with self._changed:
+            yield
+
     def before(self) -> None:
         """Wait for open transactions, then call `before_fork` of all objects. Keeps the lock."""
         thread = threading.get_ident()

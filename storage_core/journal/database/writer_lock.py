@@ -45,21 +45,24 @@ class WriterLock(Forkable):
             JournalUnavailableError: Another process had it for `WAIT_S`; nothing was applied.
         """
         file = None
-        with suppress(OSError):  # SQLite's own error about a disk that cannot be written is clearer
+        # A lock lasts as long as a copy of its file: a fork has no copy, or knows it and closes it.
+        # SQLite's own error about a disk that cannot be written is clearer.
+        with suppress(OSError), FORKS.undivided():
             file = FileIO(open_beside(self._database, self._path), "r+")
+            self._files.add(file)
         if file is None:
             yield
             return
-        self._files.add(file)
         try:
             self._lock(file)
             touch(file)  # the others see that the lock is handed on
             yield
         finally:
-            self._files.discard(file)
-            if not file.closed:  # a fork has closed its copy
-                fcntl.flock(file, fcntl.LOCK_UN)  # a fork of this moment may keep a copy open
-                file.close()
+            with FORKS.undivided():
+                self._files.discard(file)
+                if not file.closed:  # a fork has closed its copy
+                    fcntl.flock(file, fcntl.LOCK_UN)  # a program that starts at this moment has a copy, too
+                    file.close()
 
     def after_fork_in_child(self) -> None:
         """Close the files of the parent's threads, which keep their locks."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from threading import Event
-from typing import Final
+from time import sleep
+from typing import Any, Final
 
 import pytest
 
@@ -109,3 +113,53 @@ def _locking_process(path: Path) -> Iterator[subprocess.Popen[bytes]]:
             yield other
         finally:
             other.kill()
+
+
+@pytest.mark.parametrize("moment", ["open", "release"])
+def test_a_fork_keeps_no_copy_of_the_lock_whenever_it_begins(
+    path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """A copy that nobody closes would keep the lock from all others if the parent then died."""
+    reached = Event()
+    path.touch()
+    open_beside, flock = writer_lock.open_beside, fcntl.flock
+
+    def stay() -> None:
+        reached.set()
+        sleep(QUICK)  # the fork below would begin here
+
+    def opened(*given: Any) -> int:
+        descriptor = open_beside(*given)
+        stay()
+        return descriptor
+
+    def released(file: FileIO, mode: int) -> None:
+        if mode == fcntl.LOCK_UN:
+            stay()
+        flock(file, mode)
+
+    if moment == "open":
+        monkeypatch.setattr(writer_lock, "open_beside", opened)
+    else:
+        monkeypatch.setattr(writer_lock.fcntl, "flock", released)
+
+    def write() -> None:
+        with writer_lock.WriterLock(path, "journal").locked():
+            pass
+
+    with ThreadPoolExecutor(1) as executor:
+        written = executor.submit(write)
+        assert reached.wait(10)
+        child = os.fork()
+        if child == 0:
+            os._exit(
+                any(name_of_copy(copy) == f"{path.name}-lock" for copy in Path("/proc/self/fd").iterdir())
+            )
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        written.result()
+
+
+def name_of_copy(descriptor: Path) -> str:
+    with suppress(OSError):
+        return descriptor.readlink().name
+    return ""
