@@ -6,7 +6,7 @@ from typing import Final, NewType, Protocol
 
 import msgspec
 
-from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableError
+from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.stamp import Stamp
 
@@ -15,10 +15,6 @@ VolumeId = NewType("VolumeId", str)
 
 UNLIMITED_BYTES: Final = 2**60
 """Free space of a volume without a limit of its own."""
-
-
-class NotOwnerError(StoreUnavailableError):
-    """The volume is on this machine and can be read, but this process may not change it; nothing is lost."""
 
 
 class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,11 +30,29 @@ class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Volume(Protocol):
-    """A place of replicas. Calls for one replica follow one another, in the order of their arrival.
+    """A place of replicas, which any number of processes and machines use at once.
 
-    All calls raise `FencedError` for a stamp that is older than the replica's, and `StoreUnavailableError`
-    where the volume cannot be reached.
+    Calls that change a replica raise `FencedError` for a stamp that is older than the replica's. All calls
+    raise `StoreUnavailableError` where the volume cannot be reached. A repeated call has the same answer.
+
+    Attributes:
+        id: Its id.
     """
+
+    id: VolumeId
+
+    def claim(self, journal: str) -> None:
+        """Give the volume to a journal; another one numbers its blocks alike.
+
+        Raises:
+            ConflictError: The volume is another journal's.
+        """
+
+    def answers(self) -> bool:
+        """Return whether the volume can be reached now, and is the one that was opened."""
+
+    def close(self) -> None:
+        """Close what is open; bytes that were not flushed may be lost."""
 
     def create(self, block: BlockId, stamp: Stamp) -> Replica:
         """Create an empty replica; one that stands at this stamp is returned."""
@@ -57,21 +71,38 @@ class Volume(Protocol):
     def flush(self, block: BlockId, stamp: Stamp) -> int:
         """Make all received bytes durable, and return their number."""
 
+    def acknowledge(self, block: BlockId, stamp: Stamp, length_bytes: int) -> None:
+        """Note that all members of the block have these bytes durably.
+
+        A hint for recovery and for readers: it is not made durable, and an error of the disk is only logged.
+        """
+
     def read(self, block: BlockId, stamp: Stamp, offset: int, size: int) -> bytes:
-        """Return durable bytes; fewer than `size` only at their end.
+        """Return durable bytes of the replica at a stamp; fewer than `size` only at their end.
+
+        A replica that has been fenced since may still be read at its older stamp.
 
         Raises:
-            StaleReplicaError: The replica has another stamp.
+            StaleReplicaError: The replica has nothing at this stamp.
+            MalformedRecordError: The bytes are damaged; the message names block and volume.
         """
 
     def stat(self, block: BlockId) -> Replica | None:
         """Return a replica, or None if there is none."""
 
-    def fence(self, block: BlockId, stamp: Stamp) -> Replica:
+    def fence(self, block: BlockId, stamp: Stamp, committed: Stamp) -> Replica:
         """Refuse older stamps from here on, and return the replica once that is durable.
+
+        The replica takes appends at this stamp then, also one that was sealed.
+
+        Args:
+            block: Its block.
+            stamp: The new stamp.
+            committed: The block's stamp at its last commit in the journal.
 
         Raises:
             ObjectNotFoundError: There is no replica.
+            StaleReplicaError: The replica is older than `committed`: it missed a reseal.
         """
 
     def trim(self, block: BlockId, stamp: Stamp, length_bytes: int) -> Replica:
@@ -85,7 +116,7 @@ class Volume(Protocol):
         """Seal a replica or open it to appends, durably with its bytes.
 
         Raises:
-            ConflictError: The replica has another stamp or length, or may have lost bytes in a failed sync.
+            ConflictError: The replica has another stamp or length.
         """
 
     def delete(self, block: BlockId, stamp: Stamp) -> bool:
@@ -95,7 +126,7 @@ class Volume(Protocol):
         """Set a damaged replica aside; return whether there was one.
 
         It is kept until `discard`, and neither listed nor served; a new one may be created in its place. One
-        that is newer than the stamp stays; one whose header cannot be read has none.
+        that is newer than the stamp stays; one whose stamp cannot be read has none.
 
         Raises:
             ConflictError: A volume of this kind sets nothing aside.
@@ -111,7 +142,7 @@ class Volume(Protocol):
         """Return the next replicas in the order of their blocks: at most `limit`; fewer only at the end.
 
         The bytes of sealed replicas are not read. A replica that cannot be read at all is listed at the stamp
-        `(0, 0)`, as suspect and empty.
+        `(0, 0)`, as damaged and empty.
 
         Args:
             after: Last block of the page before; None for the first page.

@@ -17,13 +17,9 @@ class ReplicaState(StrEnum):
     """What is known of a replica's bytes."""
 
     WRITING = "writing"
-    """It takes appends at its stamp, and has all bytes that were flushed."""
+    """It takes appends at its stamp."""
     SEALED = "sealed"
     """It takes no appends; its length was chosen by a close or a reseal."""
-    SUSPECT = "suspect"
-    """Its volume was restarted, or a sync failed: durable bytes whose checksums hold; no appends."""
-    STALE = "stale"
-    """It missed a reseal; it is never served."""
 
 
 class Replica(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,9 +28,12 @@ class Replica(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         block: Its block.
         stamp: The newest stamp that created, fenced or finished it.
-        state: What is known of its bytes.
-        length_bytes: Number of bytes received; of a suspect replica, those that are durable and intact.
+        state: Whether it takes appends.
+        length_bytes: Number of intact bytes; of a damaged replica, those before the damage.
         durable_bytes: Of these, the bytes that survive a restart.
+        acknowledged_bytes: What its writer has said that all members have; it may lag, and is 0 where that is
+            not known.
+        damage: What is wrong with its bytes, for people; empty if nothing is known to be.
     """
 
     block: BlockId
@@ -42,3 +41,5 @@ class Replica(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state: ReplicaState
     length_bytes: int
     durable_bytes: int
+    acknowledged_bytes: int = 0
+    damage: str = ""
