@@ -37,6 +37,7 @@ class BlockRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         pending: Stamp of a reseal that is not committed.
         target_bytes: Target of a truncate that is not committed.
         faults: Members whose replicas readers and reseals do not use, and why.
+        is_flushed: Whether a flush was acknowledged, or was about to be, since the last commit.
     """
 
     block: BlockId
@@ -47,6 +48,7 @@ class BlockRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pending: Stamp | None = None
     target_bytes: int | None = None
     faults: Mapping[VolumeId, Fault] = msgspec.field(default_factory=dict)
+    is_flushed: bool = False
 
     @property
     def newest(self) -> Stamp:
@@ -77,6 +79,15 @@ class Blocks(Protocol):
 
     def check_held(self) -> None:
         """Raise `FencedError` if another holder has the lease, or the file was deleted."""
+
+    def mark_flushed(self, block: BlockId) -> None:
+        """Note that bytes of a block are about to be acknowledged; see `BlockRecord.is_flushed`."""
+
+    def acknowledged(self, block: BlockId, stamp: Stamp) -> int:
+        """Return how many bytes of a block all members have, as the last renewals say; 0 where not known."""
+
+    def note_acknowledged(self, block: BlockId, stamp: Stamp, length_bytes: int) -> None:
+        """Note that all members have these bytes; it is stored with the next renewal of the lease."""
 
     def stamp(self, block: BlockId, target_bytes: int | None) -> BlockRecord:
         """Begin a reseal: a pending stamp, and the target of a truncate unless one stands.

@@ -46,12 +46,13 @@ from lockgate.storage_core.files.namespace.queries import (
 from lockgate.storage_core.files.namespace.tree import Delete, Deleted, MakeDirectory, Rename
 from lockgate.storage_core.files.namespace.tree_paths import parse_path, shown
 from lockgate.storage_core.files.namespace.volume_urls import register_members
+from lockgate.storage_core.files.namespace.written_lengths import WrittenLengths
 from lockgate.storage_core.files.reader import Reader
 from lockgate.storage_core.files.removal import Removed, remove_deleted
 from lockgate.storage_core.files.replicas.replica_check import ReplicaCheck
 from lockgate.storage_core.files.replicas.upkeep import ReplicaUpkeep
 from lockgate.storage_core.files.reseal import reseal
-from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId, is_url
 from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.files.writing.writer import BLOCK_BYTES, Writer
 from lockgate.storage_core.ids import file_resource
@@ -125,7 +126,8 @@ class Files:
         self._hard_s = settings.lease_hard_s
         self._replicas = settings.files_replicas
         self._leases = Leases(journal)
-        self._renewer = Renewer(self._leases.renew, every_s=settings.lease_renew_s, clock=journal.clock)
+        self._written = WrittenLengths(self._leases)
+        self._renewer = Renewer(self._written.renew, every_s=settings.lease_renew_s, clock=journal.clock)
         self.recovery = FileRecovery(
             journal, volumes, self._renewer, soft_s=self._soft_s, hard_s=self._hard_s
         )
@@ -367,11 +369,13 @@ class Files:
         give_back(self._leases, resource, opened.stamp)
 
     def _blocks(self, opened: Opened) -> JournalBlocks:
-        return JournalBlocks(self._journal, opened.inode, opened.stamp, self._choose)
+        blocks = JournalBlocks(self._journal, opened.inode, opened.stamp, self._choose)
+        self._written.watch(blocks.resource, blocks)
+        return blocks
 
     def _choose(self) -> tuple[VolumeId, ...]:
         members = self._members()
-        if new := set(members) - self._registered:
+        if new := {one for one in members if not is_url(one)} - self._registered:
             register_members(self._journal, sorted(new))
             self._registered |= new
         return members

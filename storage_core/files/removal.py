@@ -17,6 +17,7 @@ from lockgate.storage_core.files.namespace.queries import PAGE, names_in, record
 from lockgate.storage_core.files.namespace.removals import DetachNames, RemoveBlocks, RemoveInode
 from lockgate.storage_core.files.namespace.rows import DETACHED, Block, InodeKind
 from lockgate.storage_core.files.namespace.volume_urls import read_lost
+from lockgate.storage_core.files.namespace.written_lengths import remove_stale
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
@@ -38,7 +39,7 @@ class Removed(msgspec.Struct, kw_only=True):
 
 
 def remove_deleted(journal: Journal, volumes: Mapping[VolumeId, Volume], *, dry_run: bool = False) -> Removed:
-    """Remove the blocks and names of what was deleted or cut off.
+    """Remove the blocks and names of what was deleted or cut off, and the noted lengths of closed files.
 
     Args:
         journal: The journal of the files.
@@ -50,6 +51,8 @@ def remove_deleted(journal: Journal, volumes: Mapping[VolumeId, Volume], *, dry_
     """
     run = _Removal(journal, volumes, dry_run)
     run.blocks_of(DETACHED)
+    if not dry_run:
+        remove_stale(journal)
     after: str | None = None
     while True:
         with journal.reading() as reading:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lockgate.storage_core.files.namespace.file_blocks import AddBlock, CommitBlock, StampBlock
+from lockgate.storage_core.files.namespace.file_blocks import AddBlock, CommitBlock, MarkFlushed, StampBlock
 from lockgate.storage_core.files.namespace.member_marks import AddMember, DropMember, MarkReplica
 from lockgate.storage_core.files.namespace.open_files import CloseFile, OpenFile
 from lockgate.storage_core.files.namespace.registered_volumes import DeclareLost, ForgetVolume, RegisterVolume
@@ -17,6 +17,7 @@ from lockgate.storage_core.files.namespace.rows import (
     RegisteredVolume,
     ReportedVolume,
     VerifiedVolume,
+    WrittenLength,
 )
 from lockgate.storage_core.files.namespace.tree import Delete, MakeDirectory, Rename
 from lockgate.storage_core.journal.entries.family import Family
@@ -34,6 +35,7 @@ FILES: Final = Family(
         AddBlock,
         StampBlock,
         CommitBlock,
+        MarkFlushed,
         MarkReplica,
         AddMember,
         DropMember,
@@ -44,5 +46,5 @@ FILES: Final = Family(
         DeclareLost,
         ForgetVolume,
     ),
-    soft_rows=(ReportedVolume, VerifiedVolume),
+    soft_rows=(ReportedVolume, VerifiedVolume, WrittenLength),
 )

@@ -23,7 +23,7 @@ from lockgate.storage_core.files.namespace.rows import (
     RegisteredVolume,
     id_of,
 )
-from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.files.volumes.protocol import VolumeId, is_url
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.ids import inode_of
 from lockgate.storage_core.journal.entries.lease_entries import FencedOp, Lease
@@ -36,7 +36,7 @@ class AddBlock(FencedOp, frozen=True, tag="add-block"):
     """Add an empty block at the end of a file. The entry's stamp is the block's generation stamp.
 
     Attributes:
-        members: Volumes that are to have replicas of it.
+        members: Volumes that are to have replicas of it: registered ones, or URLs.
     """
 
     RESULT: ClassVar = BlockRecord
@@ -60,7 +60,7 @@ class AddBlock(FencedOp, frozen=True, tag="add-block"):
         if not self.members or len(set(self.members)) < len(self.members):
             raise InvalidInputError(f"a block needs distinct members, not {self.members}; none was added")
         for volume in self.members:
-            if state.get(RegisteredVolume, volume) is None:
+            if not is_url(volume) and state.get(RegisteredVolume, volume) is None:
                 raise ObjectNotFoundError(f"volume {volume} is not registered; no block was added")
         row = Block(
             block=id_of(moment.stamp),
@@ -183,9 +183,19 @@ class CommitBlock(_BlockOp, frozen=True, tag="commit-block"):
             pending_epoch=None,
             pending_sequence=None,
             target_bytes=None,
+            flushed_s=None,
         )
         state.put(row)
         return record_of(row, self.members)
+
+
+class MarkFlushed(_BlockOp, frozen=True, tag="mark-flushed"):
+    """Note that bytes of a block are about to be acknowledged: an empty replica has lost some from then on."""
+
+    def fold_held(self, state: State, moment: Moment, lease: Lease) -> None:  # noqa: ARG002 - of the base
+        """Store the time."""
+        _, row = self.find(state)
+        state.put(msgspec.structs.replace(row, flushed_s=moment.at_s))
 
 
 def recorded(row: Block, members: Iterable[Member]) -> BlockRecord:
@@ -208,4 +218,5 @@ def record_of(
         pending=row.pending,
         target_bytes=row.target_bytes,
         faults=faults or {},
+        is_flushed=row.flushed_s is not None,
     )

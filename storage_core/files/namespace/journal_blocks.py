@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lockgate.storage_core.files.blocks import BlockRecord
-from lockgate.storage_core.files.namespace.file_blocks import AddBlock, CommitBlock, StampBlock
+from lockgate.storage_core.files.namespace.file_blocks import AddBlock, CommitBlock, MarkFlushed, StampBlock
 from lockgate.storage_core.files.namespace.open_files import CloseFile
 from lockgate.storage_core.files.namespace.queries import block as block_of
 from lockgate.storage_core.files.namespace.queries import blocks_of
+from lockgate.storage_core.files.namespace.rows import WrittenLength
+from lockgate.storage_core.files.namespace.written_lengths import acknowledged
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.ids import file_resource
@@ -23,6 +25,7 @@ class JournalBlocks:
     Attributes:
         resource: Resource of the file's lease.
         lease: Stamp of the lease.
+        written: What `note_acknowledged` was given last.
 
     Args:
         journal: The journal.
@@ -38,6 +41,7 @@ class JournalBlocks:
         self._file = file
         self.lease = lease
         self._choose = choose
+        self.written: WrittenLength | None = None
         self._adding: Mutation | None = None
         self.resource = file_resource(file)
 
@@ -68,6 +72,25 @@ class JournalBlocks:
         with self._journal.reading() as reading:
             lease = reading.get(Lease, self.resource)
         check_held(self.resource, self.lease, lease)
+
+    def mark_flushed(self, block: BlockId) -> None:
+        """Note that bytes of a block are about to be acknowledged; see `BlockRecord.is_flushed`."""
+        self._journal.apply(MarkFlushed(resource=self.resource, stamp=self.lease, block=block))
+
+    def acknowledged(self, block: BlockId, stamp: Stamp) -> int:
+        """Return how many bytes of a block all members have, as the last renewals say; 0 where not known."""
+        with self._journal.reading() as reading:
+            return acknowledged(reading, self._file, block, stamp)
+
+    def note_acknowledged(self, block: BlockId, stamp: Stamp, length_bytes: int) -> None:
+        """Note that all members have these bytes; it is stored with the next renewal of the lease."""
+        self.written = WrittenLength(
+            inode=self._file,
+            block=block,
+            epoch=stamp.epoch,
+            sequence=stamp.sequence,
+            length_bytes=length_bytes,
+        )
 
     def stamp(self, block: BlockId, target_bytes: int | None) -> BlockRecord:
         """Begin a reseal: a pending stamp, and the target of a truncate unless one stands."""

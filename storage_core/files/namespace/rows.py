@@ -94,6 +94,7 @@ class Block(Row, frozen=True):
         sequence: Sequence of that stamp.
         pending_epoch: Epoch of the stamp of a reseal that is not committed.
         pending_sequence: Sequence of that stamp.
+        flushed_s: When the first flush since the last commit was about to be acknowledged; None before.
     """
 
     TABLE: ClassVar = "file_block"
@@ -110,6 +111,7 @@ class Block(Row, frozen=True):
     pending_epoch: int | None = None
     pending_sequence: int | None = None
     target_bytes: int | None = None
+    flushed_s: float | None = None
 
     @property
     def stamp(self) -> Stamp:
@@ -186,6 +188,31 @@ class ReportedVolume(Row, frozen=True):
     only_ones: int = 0
     accepted: int = 0
     since_s: float = 0.0
+
+
+class WrittenLength(Row, frozen=True):
+    """How many bytes of a file's last block all members had at a renewal of its lease: soft state.
+
+    Attributes:
+        inode: The file.
+        block: The block.
+        epoch: Epoch of the stamp at which it was written.
+        sequence: Sequence of that stamp.
+    """
+
+    TABLE: ClassVar = "written_length"
+    KEY: ClassVar = ("inode",)
+
+    inode: int
+    block: int
+    epoch: int
+    sequence: int
+    length_bytes: int
+
+    @property
+    def stamp(self) -> Stamp:
+        """Stamp at which it was written."""
+        return Stamp(self.epoch, self.sequence)
 
 
 class VerifiedVolume(Row, frozen=True):

@@ -157,6 +157,11 @@ class Volume(Protocol):
         """Return the used and the free space."""
 
 
+def is_url(volume: str) -> bool:
+    """Return whether the id of a volume is the URL at which it is, so that it needs no registration."""
+    return "://" in volume
+
+
 def check_limit(limit: int) -> None:
     """Refuse a page of no replicas.
 

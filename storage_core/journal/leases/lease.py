@@ -19,7 +19,7 @@ from sqlalchemy import exists, or_, select
 from lockgate.storage_core.failpoints import FAILPOINTS, current_step
 from lockgate.storage_core.journal import metrics
 from lockgate.storage_core.journal.database.driver_errors import TRANSACTION_TRIES
-from lockgate.storage_core.journal.database.row_access import columns_of, rows_of
+from lockgate.storage_core.journal.database.row_access import SqlRows, columns_of, rows_of
 from lockgate.storage_core.journal.database.schema import HOLDER, LEASE
 from lockgate.storage_core.journal.entries.lease_entries import (
     RENEWABLE,
@@ -35,6 +35,7 @@ from lockgate.storage_core.journal.entries.lease_entries import (
     is_overdue,
     state_of,
 )
+from lockgate.storage_core.journal.entries.state import Row
 from lockgate.storage_core.journal.journal import Journal
 from lockgate.storage_core.journal.leases.renewal import renew
 from lockgate.storage_core.journal.read.snapshot_read import Reading
@@ -95,16 +96,23 @@ class Leases:
         stamp: Stamp = self.journal.apply(op).result.stamp
         return stamp
 
-    def renew(self, holder: str, held: Mapping[str, Stamp]) -> dict[str, str]:
+    def renew(
+        self, holder: str, held: Mapping[str, Stamp], notes: Mapping[str, Row] | None = None
+    ) -> dict[str, str]:
         """Renew all leases of a holder in one row; return a message for each lost one, by resource.
 
         A lease that no other holder has taken is renewed however late: the clock may have jumped. A recovery
         that is about to take it notices the renewal (`TakeLease.seen`).
 
+        Args:
+            holder: The holder.
+            held: Stamps of its leases, by resource.
+            notes: Soft rows, by resource: one is written in the same transaction if its lease is not lost.
+
         Raises:
             StateLostError: The database was replaced; nothing was renewed.
         """
-        alive = TRANSACTION_TRIES.call(self._renewed, holder, held)
+        alive = TRANSACTION_TRIES.call(self._renewed, holder, held, notes or {})
         lost = [resource for resource in held if resource not in alive]
         return {resource: fenced(resource, held[resource], self._row(resource)) for resource in lost}
 
@@ -150,7 +158,7 @@ class Leases:
         monotonic_s = self.journal.clock.monotonic_s()
         return max(0.0, lease.hard_s - LEASE_WATCH.unrenewed_s(name, renewal, monotonic_s, since_s))
 
-    def _renewed(self, holder: str, held: Mapping[str, Stamp]) -> set[str]:
+    def _renewed(self, holder: str, held: Mapping[str, Stamp], notes: Mapping[str, Row]) -> set[str]:
         """Renew the leases that the holder still holds, and return their resources."""
         point = f"{current_step()}.journal-renew"
         FAILPOINTS.hit(f"{point}.before")
@@ -158,6 +166,8 @@ class Leases:
         began_s = time.perf_counter()
         with metrics.span("renew", journal), database.write() as connection:
             alive = renew(connection, database, self.journal.known, holder, held)
+            kept = [row for resource, row in notes.items() if resource in alive]
+            SqlRows(connection, journal).write({(type(row), row.key): row for row in kept})
         metrics.record_renewal(journal, leases=len(alive), seconds=time.perf_counter() - began_s)
         FAILPOINTS.hit(f"{point}.after")
         return alive

@@ -29,6 +29,7 @@ class MemoryJournal:
     holder: str = ""
     rows: dict[BlockId, BlockRecord] = field(default_factory=dict)
     commits: list[BlockRecord] = field(default_factory=list)
+    acknowledged: dict[tuple[BlockId, Stamp], int] = field(default_factory=dict)
     is_lossy: bool = False
     entries: int = 0
     is_closed: bool = False
@@ -92,6 +93,17 @@ class MemoryBlocks:
             self.journal.is_lossy = False
             raise OutcomeUnknownError("commit: the answer was lost on purpose")
         return row
+
+    def mark_flushed(self, block: BlockId) -> None:
+        self._check()
+        self.journal.number()
+        self.journal.rows[block] = msgspec.structs.replace(self.journal.rows[block], is_flushed=True)
+
+    def acknowledged(self, block: BlockId, stamp: Stamp) -> int:
+        return self.journal.acknowledged.get((block, stamp), 0)
+
+    def note_acknowledged(self, block: BlockId, stamp: Stamp, length_bytes: int) -> None:
+        self.journal.acknowledged[block, stamp] = length_bytes
 
     def check_held(self) -> None:
         self._check()

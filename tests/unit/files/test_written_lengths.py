@@ -1,0 +1,149 @@
+"""Acknowledged lengths of open files in the journal: noted in memory, stored with renewals."""
+
+from __future__ import annotations
+
+import pytest
+
+from lockgate.storage_core.errors import FencedError, ObjectNotFoundError
+from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
+from lockgate.storage_core.files.namespace.open_files import Opened, OpenFile
+from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
+from lockgate.storage_core.files.namespace.rows import WrittenLength
+from lockgate.storage_core.files.namespace.written_lengths import WrittenLengths, remove_stale
+from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
+from lockgate.storage_core.journal import Journal, Leases, Stamp
+from lockgate.storage_core.journal.leases.renewer import new_holder
+from tests.support.commit.destination import ManualClock
+from tests.support.journal.checkpoints import JournalWorld
+
+AT = VolumeId("file:///logs")
+
+
+class Holder:
+    """A process that writes files to the volume `AT`, which is not registered."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.name = new_holder()
+        self.lengths = WrittenLengths(Leases(journal))
+        self.held: dict[str, Stamp] = {}
+
+    def create(self, path: str) -> JournalBlocks:
+        op = OpenFile(path=path, mode="create", holder=self.name, soft_s=30, hard_s=60)
+        opened: Opened = self.journal.apply(op).result
+        blocks = JournalBlocks(self.journal, opened.inode, opened.stamp, lambda: (AT,))
+        self.held[blocks.resource] = opened.stamp
+        self.lengths.watch(blocks.resource, blocks)
+        return blocks
+
+    def renew(self) -> None:
+        assert self.lengths.renew(self.name, self.held) == {}
+
+    def stored(self) -> dict[BlockId, int]:
+        with self.journal.reading() as reading:
+            return {BlockId(row.block): row.length_bytes for row in reading.where(WrittenLength, {})}
+
+
+@pytest.fixture
+def holder(journals: JournalWorld) -> Holder:
+    return Holder(journals.open())
+
+
+def test_an_acknowledged_length_is_stored_with_the_next_renewal_only(holder: Holder) -> None:
+    blocks = holder.create("/a")
+    record = blocks.add()
+    blocks.note_acknowledged(record.block, record.stamp, 7)
+    assert blocks.acknowledged(record.block, record.stamp) == 0
+    sequence = holder.journal.status().stamp.sequence
+
+    holder.renew()
+
+    assert blocks.acknowledged(record.block, record.stamp) == 7
+    assert blocks.acknowledged(record.block, Stamp(9, 9)) == 0
+    assert holder.journal.status().stamp.sequence == sequence
+
+
+def test_a_length_that_has_not_changed_is_not_written_again(
+    holder: Holder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet, busy = holder.create("/quiet"), holder.create("/busy")
+    for blocks in (quiet, busy):
+        record = blocks.add()
+        blocks.note_acknowledged(record.block, record.stamp, 1)
+    holder.renew()
+    busy.note_acknowledged(record.block, record.stamp, 2)
+    notes: list[object] = []
+    leases_renew = Leases.renew
+
+    def renew(leases: Leases, name: str, held: dict[str, Stamp], noted: dict[str, WrittenLength]) -> object:
+        notes.extend(noted.values())
+        return leases_renew(leases, name, held, noted)
+
+    monkeypatch.setattr(Leases, "renew", renew)
+    holder.renew()
+    holder.renew()
+
+    assert notes == [busy.written]
+
+
+def test_the_length_of_a_lost_lease_is_not_stored(holder: Holder) -> None:
+    blocks = holder.create("/a")
+    record = blocks.add()
+    blocks.note_acknowledged(record.block, record.stamp, 7)
+    Leases(holder.journal).take(blocks.resource, "other", purpose="take over", soft_s=30, hard_s=60)
+
+    assert list(holder.lengths.renew(holder.name, holder.held)) == [blocks.resource]
+
+    assert holder.stored() == {}
+
+
+def test_lengths_of_closed_files_are_removed_and_those_of_open_ones_stay(holder: Holder) -> None:
+    kept, closed = holder.create("/kept"), holder.create("/closed")
+    for blocks in (kept, closed):
+        record = blocks.add()
+        blocks.note_acknowledged(record.block, record.stamp, 7)
+    holder.renew()
+    closed.commit(record.block, record.stamp, length_bytes=7, members=(AT,), state=ReplicaState.SEALED)
+    closed.close()
+
+    remove_stale(holder.journal)
+
+    (left,) = kept.records()
+    assert holder.stored() == {left.block: 7}
+
+
+def test_the_first_flush_of_a_block_is_marked_until_its_next_commit(holder: Holder) -> None:
+    blocks = holder.create("/a")
+    added = blocks.add()
+    blocks.mark_flushed(added.block)
+    marked = blocks.record(added.block).is_flushed
+    stamped = blocks.stamp(added.block, None)
+    assert (added.is_flushed, marked, stamped.is_flushed) == (False, True, True)
+
+    committed = blocks.commit(
+        added.block, stamped.newest, length_bytes=0, members=(AT,), state=ReplicaState.WRITING
+    )
+
+    assert not committed.is_flushed
+    assert committed == blocks.record(added.block)
+
+
+def test_a_writer_without_the_lease_marks_nothing(holder: Holder, clock: ManualClock) -> None:
+    blocks = holder.create("/a")
+    record = blocks.add()
+    Leases(holder.journal).take(blocks.resource, "other", purpose="take over", soft_s=30, hard_s=60)
+    with pytest.raises(FencedError):
+        blocks.mark_flushed(record.block)
+    assert not blocks.record(record.block).is_flushed
+
+
+def test_a_block_takes_a_url_and_no_unregistered_id_as_its_member(holder: Holder) -> None:
+    blocks = holder.create("/a")
+    assert blocks.add().members == (AT,)
+    other = holder.create("/b")
+    other._choose = lambda: (VolumeId("not-registered"),)
+    with pytest.raises(ObjectNotFoundError, match="not-registered"):
+        other.add()
+    holder.journal.apply(RegisterVolume(volume="not-registered", url=""))
+    assert other.add().members == ("not-registered",)
