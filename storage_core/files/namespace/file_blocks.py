@@ -190,7 +190,7 @@ class CommitBlock(_BlockOp, frozen=True, tag="commit-block"):
 
 
 class MarkFlushed(_BlockOp, frozen=True, tag="mark-flushed"):
-    """Note that bytes of a block are about to be acknowledged: an empty replica has lost some from then on."""
+    """Note that bytes of a block are about to be acknowledged: an empty replica has then lost some."""
 
     def fold_held(self, state: State, moment: Moment, lease: Lease) -> None:  # noqa: ARG002 - of the base
         """Store the time."""
