@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lockgate.storage_core.files.namespace.file_blocks import AddBlock, CommitBlock, MarkFlushed, StampBlock
+from lockgate.storage_core.files.namespace.file_blocks import AddBlock, CommitBlock, StampBlock
 from lockgate.storage_core.files.namespace.member_marks import AddMember, DropMember, MarkReplica
 from lockgate.storage_core.files.namespace.open_files import CloseFile, OpenFile
 from lockgate.storage_core.files.namespace.registered_volumes import DeclareLost, ForgetVolume, RegisterVolume
@@ -35,7 +35,6 @@ FILES: Final = Family(
         AddBlock,
         StampBlock,
         CommitBlock,
-        MarkFlushed,
         MarkReplica,
         AddMember,
         DropMember,

@@ -183,19 +183,9 @@ class CommitBlock(_BlockOp, frozen=True, tag="commit-block"):
             pending_epoch=None,
             pending_sequence=None,
             target_bytes=None,
-            flushed_s=None,
         )
         state.put(row)
         return record_of(row, self.members)
-
-
-class MarkFlushed(_BlockOp, frozen=True, tag="mark-flushed"):
-    """Note that bytes of a block are about to be acknowledged: an empty replica has then lost some."""
-
-    def fold_held(self, state: State, moment: Moment, lease: Lease) -> None:  # noqa: ARG002 - of the base
-        """Store the time."""
-        _, row = self.find(state)
-        state.put(msgspec.structs.replace(row, flushed_s=moment.at_s))
 
 
 def recorded(row: Block, members: Iterable[Member]) -> BlockRecord:
@@ -218,5 +208,4 @@ def record_of(
         pending=row.pending,
         target_bytes=row.target_bytes,
         faults=faults or {},
-        is_flushed=row.flushed_s is not None,
     )

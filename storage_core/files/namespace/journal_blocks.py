@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lockgate.storage_core.files.blocks import BlockRecord
-from lockgate.storage_core.files.namespace.file_blocks import AddBlock, CommitBlock, MarkFlushed, StampBlock
+from lockgate.storage_core.files.namespace.file_blocks import AddBlock, CommitBlock, StampBlock
 from lockgate.storage_core.files.namespace.open_files import CloseFile
 from lockgate.storage_core.files.namespace.queries import block as block_of
 from lockgate.storage_core.files.namespace.queries import blocks_of
@@ -72,10 +72,6 @@ class JournalBlocks:
         with self._journal.reading() as reading:
             lease = reading.get(Lease, self.resource)
         check_held(self.resource, self.lease, lease)
-
-    def mark_flushed(self, block: BlockId) -> None:
-        """Note that bytes of a block are about to be acknowledged; see `BlockRecord.is_flushed`."""
-        self._journal.apply(MarkFlushed(resource=self.resource, stamp=self.lease, block=block))
 
     def acknowledged(self, block: BlockId, stamp: Stamp) -> int:
         """Return how many bytes of a block all members have, as the last renewals say; 0 where not known."""

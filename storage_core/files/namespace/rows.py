@@ -94,7 +94,6 @@ class Block(Row, frozen=True):
         sequence: Sequence of that stamp.
         pending_epoch: Epoch of the stamp of a reseal that is not committed.
         pending_sequence: Sequence of that stamp.
-        flushed_s: When the first flush since the last commit was about to be acknowledged; None before.
     """
 
     TABLE: ClassVar = "file_block"
@@ -111,7 +110,6 @@ class Block(Row, frozen=True):
     pending_epoch: int | None = None
     pending_sequence: int | None = None
     target_bytes: int | None = None
-    flushed_s: float | None = None
 
     @property
     def stamp(self) -> Stamp:

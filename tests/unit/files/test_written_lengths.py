@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockgate.storage_core.errors import FencedError, ObjectNotFoundError
+from lockgate.storage_core.errors import ObjectNotFoundError
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
 from lockgate.storage_core.files.namespace.open_files import Opened, OpenFile
 from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
@@ -14,7 +14,6 @@ from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.journal import Journal, Leases, Stamp
 from lockgate.storage_core.journal.leases.renewer import new_holder
-from tests.support.commit.destination import ManualClock
 from tests.support.journal.checkpoints import JournalWorld
 
 AT = VolumeId("file:///logs")
@@ -111,31 +110,6 @@ def test_lengths_of_closed_files_are_removed_and_those_of_open_ones_stay(holder:
 
     (left,) = kept.records()
     assert holder.stored() == {left.block: 7}
-
-
-def test_the_first_flush_of_a_block_is_marked_until_its_next_commit(holder: Holder) -> None:
-    blocks = holder.create("/a")
-    added = blocks.add()
-    blocks.mark_flushed(added.block)
-    marked = blocks.record(added.block).is_flushed
-    stamped = blocks.stamp(added.block, None)
-    assert (added.is_flushed, marked, stamped.is_flushed) == (False, True, True)
-
-    committed = blocks.commit(
-        added.block, stamped.newest, length_bytes=0, members=(AT,), state=ReplicaState.WRITING
-    )
-
-    assert not committed.is_flushed
-    assert committed == blocks.record(added.block)
-
-
-def test_a_writer_without_the_lease_marks_nothing(holder: Holder, clock: ManualClock) -> None:
-    blocks = holder.create("/a")
-    record = blocks.add()
-    Leases(holder.journal).take(blocks.resource, "other", purpose="take over", soft_s=30, hard_s=60)
-    with pytest.raises(FencedError):
-        blocks.mark_flushed(record.block)
-    assert not blocks.record(record.block).is_flushed
 
 
 def test_a_block_takes_a_url_and_no_unregistered_id_as_its_member(holder: Holder) -> None:
