@@ -14,7 +14,6 @@ from lockgate.storage_core.errors import (
     ObjectNotFoundError,
 )
 from lockgate.storage_core.files.blocks import BlockRecord, Fault
-from lockgate.storage_core.files.namespace.open_files import file_of
 from lockgate.storage_core.files.namespace.rows import (
     DETACHED,
     Block,
@@ -55,27 +54,11 @@ class AddBlock(FencedOp, frozen=True, tag="add-block"):
         """Insert the block if the one before it is sealed."""
         file = file_of(state, inode_of(self.resource))
         for last in state.where(Block, file=file.inode, ordinal=file.blocks - 1):
-            if last.state is not ReplicaState.SEALED or last.pending is not None:
+            if not last.is_settled:
                 raise ConflictError(f"block {last.block} is not sealed; no block was added after it")
-        if not self.members or len(set(self.members)) < len(self.members):
-            raise InvalidInputError(f"a block needs distinct members, not {self.members}; none was added")
-        for volume in self.members:
-            if not is_url(volume) and state.get(RegisteredVolume, volume) is None:
-                raise ObjectNotFoundError(f"volume {volume} is not registered; no block was added")
-        row = Block(
-            block=id_of(moment.stamp),
-            file=file.inode,
-            ordinal=file.blocks,
-            epoch=moment.stamp.epoch,
-            sequence=moment.stamp.sequence,
-            length_bytes=0,
-            state=ReplicaState.WRITING,
-        )
-        state.put(row)
-        for volume in self.members:
-            state.put(Member(block=row.block, volume=volume))
-        state.put(msgspec.structs.replace(file, blocks=file.blocks + 1))
-        return record_of(row, self.members)
+        file, record = added(state, moment, file, self.members)
+        state.put(file)
+        return record
 
 
 class _BlockOp(FencedOp, frozen=True):
@@ -91,10 +74,8 @@ class _BlockOp(FencedOp, frozen=True):
 
     def find(self, state: State) -> tuple[File, Block]:
         """Return the file and its block."""
-        file, row = file_of(state, inode_of(self.resource)), state.get(Block, self.block)
-        if row is None or row.file != file.inode:
-            raise ObjectNotFoundError(f"block {self.block} is not part of file {file.inode} any more")
-        return file, row
+        file = file_of(state, inode_of(self.resource))
+        return file, block_of(state, file, self.block)
 
 
 class StampBlock(_BlockOp, frozen=True, tag="stamp-block"):
@@ -121,13 +102,7 @@ class StampBlock(_BlockOp, frozen=True, tag="stamp-block"):
                 )
             file = self._cut_behind(state, file, row)
             state.put(file)
-        row = msgspec.structs.replace(
-            row,
-            pending_epoch=moment.stamp.epoch,
-            pending_sequence=moment.stamp.sequence,
-            target_bytes=target,
-        )
-        state.put(row)
+        row = stamped(state, moment, msgspec.structs.replace(row, target_bytes=target))
         return recorded(row, state.where(Member, block=self.block))
 
     def _cut_behind(self, state: State, file: File, row: Block) -> File:
@@ -137,6 +112,15 @@ class StampBlock(_BlockOp, frozen=True, tag="stamp-block"):
                 length -= later.length_bytes
                 state.put(msgspec.structs.replace(later, file=DETACHED))
         return msgspec.structs.replace(file, blocks=row.ordinal + 1, length_bytes=length)
+
+
+class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is committed of a block; see `CommitBlock`."""
+
+    block: int
+    generation: Stamp
+    length_bytes: int
+    members: tuple[str, ...]
 
 
 class CommitBlock(_BlockOp, frozen=True, tag="commit-block"):
@@ -156,36 +140,103 @@ class CommitBlock(_BlockOp, frozen=True, tag="commit-block"):
 
     def fold_held(self, state: State, moment: Moment, lease: Lease) -> BlockRecord:  # noqa: ARG002 - of the base
         """Store the length, stamp and members."""
-        file, row = self.find(state)
-        newest = row.pending or row.stamp
-        if newest != self.generation:
-            raise FencedError(
-                f"block {self.block} was stamped {newest} since {self.generation}: another reseal has begun; "
-                "nothing was changed"
-            )
-        before = [member.volume for member in state.where(Member, block=self.block)]
-        if self.length_bytes < 0 or not set(self.members) <= set(before):
-            raise InvalidInputError(
-                f"block {self.block}: {self.length_bytes} bytes on {self.members} cannot be committed; its "
-                f"members are {before}; nothing was changed"
-            )
-        for volume in before:
-            if volume not in self.members:
-                state.delete(Member(block=self.block, volume=volume))
-        length = file.length_bytes + self.length_bytes - row.length_bytes
-        state.put(msgspec.structs.replace(file, length_bytes=length))
-        row = msgspec.structs.replace(
-            row,
-            epoch=newest.epoch,
-            sequence=newest.sequence,
-            length_bytes=self.length_bytes,
-            state=ReplicaState(self.state),
-            pending_epoch=None,
-            pending_sequence=None,
-            target_bytes=None,
-        )
-        state.put(row)
+        commit = Commit(self.block, self.generation, self.length_bytes, self.members)
+        file, row = committed(state, *self.find(state), commit, ReplicaState(self.state))
+        state.put(file)
         return record_of(row, self.members)
+
+
+def file_of(state: State, inode: int) -> File:
+    """Return a file.
+
+    Raises:
+        ObjectNotFoundError: It was removed.
+    """
+    file = state.get(File, inode)
+    if file is None:
+        raise ObjectNotFoundError(f"file {inode} was deleted and removed; nothing was changed")
+    return file
+
+
+def block_of(state: State, file: File, block: int) -> Block:
+    """Return a block of a file.
+
+    Raises:
+        ObjectNotFoundError: It was removed or cut off.
+    """
+    row = state.get(Block, block)
+    if row is None or row.file != file.inode:
+        raise ObjectNotFoundError(f"block {block} is not part of file {file.inode} any more")
+    return row
+
+
+def added(state: State, moment: Moment, file: File, members: tuple[str, ...]) -> tuple[File, BlockRecord]:
+    """Insert an empty block at the end of a file; return the file, which the caller stores, and the block."""
+    if not members or len(set(members)) < len(members):
+        raise InvalidInputError(f"a block needs distinct members, not {members}; none was added")
+    for volume in members:
+        if not is_url(volume) and state.get(RegisteredVolume, volume) is None:
+            raise ObjectNotFoundError(f"volume {volume} is not registered; no block was added")
+    row = Block(
+        block=id_of(moment.stamp),
+        file=file.inode,
+        ordinal=file.blocks,
+        epoch=moment.stamp.epoch,
+        sequence=moment.stamp.sequence,
+        length_bytes=0,
+        state=ReplicaState.WRITING,
+    )
+    state.put(row)
+    for volume in members:
+        state.put(Member(block=row.block, volume=volume))
+    return msgspec.structs.replace(file, blocks=file.blocks + 1), record_of(row, members)
+
+
+def stamped(state: State, moment: Moment, row: Block) -> Block:
+    """Begin the reseal of a block: store the entry's stamp as the pending one."""
+    stamp = moment.stamp
+    row = msgspec.structs.replace(row, pending_epoch=stamp.epoch, pending_sequence=stamp.sequence)
+    state.put(row)
+    return row
+
+
+def committed(state: State, file: File, row: Block, commit: Commit, to: ReplicaState) -> tuple[File, Block]:
+    """Commit a block; return the file, which the caller stores, and the block.
+
+    Raises:
+        FencedError: The block has a newer stamp.
+    """
+    newest = row.pending or row.stamp
+    if newest != commit.generation:
+        raise FencedError(
+            f"block {row.block} was stamped {newest} since {commit.generation}: another reseal has begun; "
+            "nothing was changed"
+        )
+    before = state.where(Member, block=row.block)
+    known = {member.volume for member in before}
+    if commit.length_bytes < 0 or not known.issuperset(commit.members):
+        raise InvalidInputError(
+            f"block {row.block}: {commit.length_bytes} bytes on {commit.members} cannot be committed; its "
+            f"members are {sorted(known)}; nothing was changed"
+        )
+    for member in before:
+        if member.volume not in commit.members:
+            state.delete(member)
+    file = msgspec.structs.replace(
+        file, length_bytes=file.length_bytes + commit.length_bytes - row.length_bytes
+    )
+    row = msgspec.structs.replace(
+        row,
+        epoch=newest.epoch,
+        sequence=newest.sequence,
+        length_bytes=commit.length_bytes,
+        state=to,
+        pending_epoch=None,
+        pending_sequence=None,
+        target_bytes=None,
+    )
+    state.put(row)
+    return file, row
 
 
 def recorded(row: Block, members: Iterable[Member]) -> BlockRecord:

@@ -7,15 +7,34 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
-from lockgate.storage_core.files.namespace.rows import Block, File, FileState, Inode, InodeKind, id_of
+from lockgate.storage_core.errors import ConflictError
+from lockgate.storage_core.files.blocks import BlockRecord
+from lockgate.storage_core.files.namespace.file_blocks import (
+    Commit,
+    added,
+    block_of,
+    committed,
+    file_of,
+    recorded,
+    stamped,
+)
+from lockgate.storage_core.files.namespace.rows import (
+    Block,
+    File,
+    FileState,
+    Inode,
+    InodeKind,
+    Member,
+    RegisteredVolume,
+    id_of,
+)
 from lockgate.storage_core.files.namespace.tree import existing, refuse_existing
 from lockgate.storage_core.files.namespace.tree_paths import directory, parse_path, resolve
 from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.ids import file_resource, inode_of
 from lockgate.storage_core.journal.entries.lease_entries import FencedOp, Lease, TakeLease
 from lockgate.storage_core.journal.entries.op import Moment, Op
-from lockgate.storage_core.journal.entries.state import Key, State
+from lockgate.storage_core.journal.entries.state import Key, Span, State, prefix
 from lockgate.storage_core.stamp import Stamp
 
 
@@ -25,20 +44,31 @@ class Opened(msgspec.Struct, frozen=True):
     Attributes:
         inode: The file.
         stamp: Stamp of its lease.
+        before_bytes: Length of the blocks before the last one.
+        last: The last block, None if there is none. It has a pending stamp if it must be resealed.
+        is_added: Whether the last block was added by the entry; it has no replicas yet.
     """
 
     inode: int
     stamp: Stamp
+    before_bytes: int = 0
+    last: BlockRecord | None = None
+    is_added: bool = False
 
 
 class OpenFile(Op, frozen=True, tag="open-file"):
     """Create a file, or open a closed one, and take its lease in the same entry.
+
+    The entry also adds the first block, or begins the reseal of the last one. Its stamp is that of the lease,
+    of the block that it adds, and of the reseal.
 
     Attributes:
         mode: `create` refuses a path that exists, `append` one that does not.
         holder: Name of the new holder, which renews the lease.
         soft_s: Without a renewal for this long, the lease is late.
         hard_s: Without a renewal for this long, the file may be recovered.
+        members: Volumes of the first block of a created file; empty: no block is added.
+        block_bytes: A sealed last block that is shorter is opened to appends.
     """
 
     RESULT: ClassVar = Opened
@@ -48,6 +78,12 @@ class OpenFile(Op, frozen=True, tag="open-file"):
     holder: str
     soft_s: float
     hard_s: float
+    members: tuple[str, ...] = ()
+    block_bytes: int = 0
+
+    def touches(self) -> Iterable[Key]:
+        """Return the volumes."""
+        return [(RegisteredVolume, (volume,)) for volume in self.members]
 
     def fold(self, state: State, moment: Moment) -> Opened:
         """Insert the file, or mark it as open; take its lease."""
@@ -80,22 +116,50 @@ class OpenFile(Op, frozen=True, tag="open-file"):
             detail=self.path,
         )
         granted = take.fold(state, moment)
+        opened = Opened(found.inode, granted.stamp)
+        if self.members and self.mode == "create":
+            file, last = added(state, moment, file, self.members)
+            opened = Opened(found.inode, granted.stamp, last=last, is_added=True)
+        elif file.blocks:
+            opened = self._at_end(state, moment, file, opened)
         state.put(msgspec.structs.replace(file, state=FileState.OPEN, changed_s=moment.at_s))
-        return Opened(found.inode, granted.stamp)
+        return opened
+
+    def _at_end(self, state: State, moment: Moment, file: File, opened: Opened) -> Opened:
+        (row,) = state.where(Block, file=file.inode, ordinal=file.blocks - 1)
+        if not row.is_settled or row.length_bytes < self.block_bytes:
+            row = stamped(state, moment, row)
+        last = recorded(row, state.where(Member, block=row.block))
+        before = file.length_bytes - row.length_bytes
+        return msgspec.structs.replace(opened, before_bytes=before, last=last)
 
 
 class CloseFile(FencedOp, frozen=True, tag="close-file"):
-    """Close a file whose last block is sealed, and end its lease."""
+    """Close a file whose last block is sealed, and end its lease.
+
+    Attributes:
+        last: The last block, if it is sealed by the same entry. One without bytes and members is removed.
+    """
+
+    last: Commit | None = None
 
     def touches(self) -> Iterable[Key]:
-        """Return the lease and the file."""
-        return [*super().touches(), (File, (inode_of(self.resource),))]
+        """Return the lease, the file and the block."""
+        block = () if self.last is None else [(Block, (self.last.block,))]
+        return [*super().touches(), (File, (inode_of(self.resource),)), *block]
+
+    def spans(self) -> Iterable[Span]:
+        """Return the members of the block."""
+        return () if self.last is None else [prefix(Member, self.last.block)]
 
     def fold_held(self, state: State, moment: Moment, lease: Lease) -> None:
-        """Mark the file as closed and delete its lease."""
+        """Seal the block, mark the file as closed and delete its lease."""
         file = file_of(state, inode_of(self.resource))
-        for last in state.where(Block, file=file.inode, ordinal=file.blocks - 1):
-            if last.state is not ReplicaState.SEALED or last.pending is not None:
+        if self.last is not None:
+            file = self._seal(state, file, self.last)
+        elif file.blocks:
+            (last,) = state.where(Block, file=file.inode, ordinal=file.blocks - 1)
+            if not last.is_settled:
                 raise ConflictError(
                     f"block {last.block} of file {file.inode} is not sealed; the file stays open; "
                     "recover it: `lockgate files recover`"
@@ -103,14 +167,14 @@ class CloseFile(FencedOp, frozen=True, tag="close-file"):
         state.put(msgspec.structs.replace(file, state=FileState.CLOSED, changed_s=moment.at_s))
         state.delete(lease)
 
-
-def file_of(state: State, inode: int) -> File:
-    """Return a file.
-
-    Raises:
-        ObjectNotFoundError: It was removed.
-    """
-    file = state.get(File, inode)
-    if file is None:
-        raise ObjectNotFoundError(f"file {inode} was deleted and removed; nothing was changed")
-    return file
+    def _seal(self, state: State, file: File, last: Commit) -> File:
+        row = block_of(state, file, last.block)
+        if row.ordinal != file.blocks - 1:
+            raise ConflictError(
+                f"block {row.block} is not the last one of file {file.inode}; the file stays open"
+            )
+        file, row = committed(state, file, row, last, ReplicaState.SEALED)
+        if last.length_bytes or last.members:
+            return file
+        state.delete(row)
+        return msgspec.structs.replace(file, blocks=row.ordinal)

@@ -123,6 +123,11 @@ class Block(Row, frozen=True):
             return None
         return Stamp(self.pending_epoch, self.pending_sequence)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is sealed; see `files.blocks.BlockRecord`."""
+        return self.state is ReplicaState.SEALED and self.pending is None
+
 
 class Member(Row, frozen=True):
     """A volume that has a replica of a block.
