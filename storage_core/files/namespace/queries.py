@@ -24,9 +24,11 @@ from lockgate.storage_core.files.namespace.rows import (
 from lockgate.storage_core.files.namespace.tree import existing
 from lockgate.storage_core.files.namespace.tree_paths import directory, parse_path, resolve, shown
 from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.journal.read.row_paths import Tree
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.stores.protocol import in_pages
 
+TREE: Final = Tree(Inode, "inode", ROOT, File)
 PAGE: Final = 500
 """Names and blocks of each query, and rows of each entry that removes them."""
 
@@ -60,7 +62,9 @@ def status(reading: Reading, path: str) -> FileStatus:
         InvalidInputError: It is no path of a file or directory.
     """
     names = parse_path(path)
-    return next(iter(_statuses(reading, [existing(resolve(reading, names), names)])))
+    found = reading.on_path(TREE, names)
+    row = existing(resolve(_Found(found), names), names)
+    return _status(row, found[-1][1])
 
 
 def file_at(reading: Reading, path: str) -> int:
@@ -71,7 +75,7 @@ def file_at(reading: Reading, path: str) -> int:
         ConflictError: It is a directory.
     """
     names = parse_path(path)
-    found = existing(resolve(reading, names), names)
+    found = existing(resolve(_on_path(reading, names), names), names)
     if found.kind is not InodeKind.FILE:
         raise ConflictError(f"{path} is a directory, not a file; nothing was changed; name a file in it")
     return found.inode
@@ -85,15 +89,16 @@ def listing(reading: Reading, path: str, after: str | None = None) -> list[FileS
         path: The directory.
         after: Last name of the page before.
     """
-    inode = directory(reading, parse_path(path))
-    return list(_statuses(reading, names_in(reading, inode, after)))
+    names = parse_path(path)
+    page = reading.below(TREE, names, after=after or "", limit=PAGE)
+    if not page:
+        directory(_on_path(reading, names), names)
+    return [_status(row, file) for row, file in page]
 
 
 def names_in(reading: Reading, inode: int, after: str | None = None) -> Sequence[Inode]:
     """Return a page of the names in a directory, in order."""
-    return reading.where(
-        Inode, {"parent": inode}, limit=PAGE, after=None if after is None else (inode, after)
-    )
+    return reading.where(Inode, {"parent": inode}, limit=PAGE, after=(inode, after or ""))
 
 
 def blocks_of(reading: Reading, file: int) -> tuple[BlockRecord, ...]:
@@ -146,10 +151,11 @@ def files_below(reading: Reading, path: str) -> list[int]:
     """
     reading.stay_open()
     names = parse_path(path)
-    if names and existing(found := resolve(reading, names), names).kind is InodeKind.FILE:
-        return [existing(found, names).inode]
+    tree = _on_path(reading, names)
+    if names and (found := existing(resolve(tree, names), names)).kind is InodeKind.FILE:
+        return [found.inode]
     files: list[int] = []
-    left = [directory(reading, names)]
+    left = [directory(tree, names)]
     while left:
         inode = left.pop()
         after: str | None = None
@@ -214,19 +220,29 @@ def records(reading: Reading, rows: Sequence[Block]) -> Iterable[BlockRecord]:
             yield recorded(row, members.get(row.block, ()))
 
 
-def _statuses(reading: Reading, rows: Sequence[Inode]) -> Iterable[FileStatus]:
-    files = {file.inode: file for file in reading.find(File, [(row.inode,) for row in rows])}
-    for row in rows:
-        file = files.get(row.inode)
-        if file is None:
-            yield FileStatus(name=row.name, inode=row.inode, is_directory=True, changed_s=row.made_s)
-            continue
-        yield FileStatus(
-            name=row.name,
-            inode=row.inode,
-            is_directory=False,
-            is_open=file.state is FileState.OPEN,
-            length_bytes=file.length_bytes,
-            blocks=file.blocks,
-            changed_s=file.changed_s,
-        )
+class _Found:
+    """The names on a path, as a source of names."""
+
+    def __init__(self, rows: Sequence[tuple[Inode, File | None]]) -> None:
+        self._rows = {row.key: row for row, _ in rows}
+
+    def get(self, kind: type[Inode], *key: object) -> Inode | None:  # noqa: ARG002 - of the protocol
+        return self._rows.get(key)
+
+
+def _on_path(reading: Reading, names: Sequence[str]) -> _Found:
+    return _Found(reading.on_path(TREE, names))
+
+
+def _status(row: Inode, file: File | None) -> FileStatus:
+    if file is None:
+        return FileStatus(name=row.name, inode=row.inode, is_directory=True, changed_s=row.made_s)
+    return FileStatus(
+        name=row.name,
+        inode=row.inode,
+        is_directory=False,
+        is_open=file.state is FileState.OPEN,
+        length_bytes=file.length_bytes,
+        blocks=file.blocks,
+        changed_s=file.changed_s,
+    )

@@ -80,9 +80,11 @@ class SqlRows:
         )
         if columns and limit is None and after is None:  # to order by key, SQLite reads all rows
             return sorted(rows_of(kind, self.connection.execute(query)), key=attrgetter("key"))
-        key = [table.c[column] for column in kind.KEY]
+        # Without the columns that have one value: with them, databases sort all rows before the first page.
+        rest = [number for number, column in enumerate(kind.KEY) if column not in columns]
+        key = [table.c[kind.KEY[number]] for number in rest]
         if after is not None:
-            query = query.where(tuple_(*key) > tuple_(*after))
+            query = query.where(tuple_(*key) > tuple_(*(after[number] for number in rest)))
         query = query.order_by(*key).limit(limit)
         return rows_of(kind, self.connection.execute(query))
 

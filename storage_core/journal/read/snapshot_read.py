@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, TypeVar
 
@@ -14,13 +14,15 @@ from lockgate.storage_core.errors import MalformedJournalError, ObjectNotFoundEr
 from lockgate.storage_core.journal.database.bulk import JOURNAL
 from lockgate.storage_core.journal.database.database import Database
 from lockgate.storage_core.journal.database.pipeline import Statement, execute_pipelined
-from lockgate.storage_core.journal.database.row_access import SqlRows
+from lockgate.storage_core.journal.database.row_access import SqlRows, columns_of, rows_of
 from lockgate.storage_core.journal.database.schema import ENTRY, EPOCH, HEAD, SAFE_REASON
 from lockgate.storage_core.journal.entries.lease_entries import Lease, LeaseState, state_of
 from lockgate.storage_core.journal.entries.state import Row
+from lockgate.storage_core.journal.read.row_paths import Tree, below_path, on_path, parameters
 from lockgate.storage_core.stamp import Stamp
 
 R = TypeVar("R", bound=Row)
+S = TypeVar("S", bound=Row)
 
 _STATUS: Final = (
     "identity",
@@ -146,6 +148,31 @@ class Reading(SqlRows):
     def get(self, kind: type[R], *key: Any) -> R | None:
         """Return the row with this key, None if it does not exist."""
         return next(iter(self.find(kind, [key])), None)
+
+    def on_path(self, tree: Tree[R, S], names: Sequence[str]) -> list[tuple[R, S | None]]:
+        """Return the rows on a path, in order, to the last one that exists; see `Tree`."""
+        return self._paired(
+            tree, on_path(tree, self.database.is_sqlite), parameters(self.journal, tree, names)
+        )
+
+    def below(
+        self, tree: Tree[R, S], names: Sequence[str], *, after: str, limit: int
+    ) -> list[tuple[R, S | None]]:
+        """Return a page of the rows below the end of a path, by name; none if the path does not exist."""
+        given = parameters(self.journal, tree, names, after=after, limit=limit)
+        return self._paired(tree, below_path(tree, self.database.is_sqlite), given)
+
+    def _paired(
+        self, tree: Tree[R, S], query: Select[Any], given: Mapping[str, Any]
+    ) -> list[tuple[R, S | None]]:
+        (found,) = execute_pipelined(self.connection, [Statement(query, given, keeps_plan=False)])
+        end = len(columns_of(tree.kind))
+        rows = rows_of(tree.kind, [values[:end] for values in found])
+        beside = iter(rows_of(tree.beside, [values[end:] for values in found if values[end] is not None]))
+        return [
+            (row, None if values[end] is None else next(beside))
+            for row, values in zip(rows, found, strict=True)
+        ]
 
     def entries(self, after: int, limit: int) -> Sequence[Entry]:
         """Return at most `limit` entries with a greater sequence, in order.
