@@ -1,16 +1,30 @@
-"""Follow a path of rows, as of directories, with one statement, which looks up one index entry for each name.
-
-A LEFT JOIN fixes the order of the lookups on SQLite. On PostgreSQL the whole key makes it the cheapest one.
-"""
+"""Follow a path of rows, as of directories, with one statement, which looks up one index entry for each name."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
-from sqlalchemy import CTE, JSON, Select, Text, and_, bindparam, cast, func, literal_column, null, select
+from sqlalchemy import (
+    CTE,
+    JSON,
+    ColumnElement,
+    FromClause,
+    Join,
+    Select,
+    Table,
+    Text,
+    and_,
+    bindparam,
+    cast,
+    func,
+    literal_column,
+    null,
+    select,
+    true,
+)
 
 from lockgate.storage_core.journal.database.bulk import JOURNAL
 from lockgate.storage_core.journal.database.schema import read_columns, table_of
@@ -48,11 +62,11 @@ def parameters(journal: str, tree: Tree[Any, Any], names: Sequence[str], **other
 @cache
 def on_path(tree: Tree[Any, Any], for_sqlite: bool) -> Select[Any]:
     """Return the query for the rows of a path, in order, each with the row beside it."""
-    path, kind, beside = _path(tree, for_sqlite), table_of(tree.kind), table_of(tree.beside)
-    joined = and_(beside.c.journal == bindparam(JOURNAL), beside.c[tree.link] == path.c[tree.link])
+    path = _path(tree, for_sqlite)
+    rows, beside = _beside(path, table_of(tree.beside), {tree.link: path.c[tree.link]}, for_sqlite)
     return (
-        select(*(path.c[at.name] for at in read_columns(kind)), *read_columns(beside))
-        .select_from(path.outerjoin(beside, joined))
+        select(*(path.c[at.name] for at in read_columns(table_of(tree.kind))), *beside)
+        .select_from(rows)
         .where(path.c.depth_ > literal_column("0"), path.c[tree.link].is_not(None))
         .order_by(path.c.depth_)
     )
@@ -61,13 +75,13 @@ def on_path(tree: Tree[Any, Any], for_sqlite: bool) -> Select[Any]:
 @cache
 def below_path(tree: Tree[Any, Any], for_sqlite: bool) -> Select[Any]:
     """Return the query for a page of the rows below the end of a path, by name, with those beside them."""
-    path, kind, beside = _path(tree, for_sqlite), table_of(tree.kind), table_of(tree.beside)
+    path, kind = _path(tree, for_sqlite), table_of(tree.kind)
     above, name = (kind.c[column] for column in tree.kind.KEY)
-    joined = and_(beside.c.journal == bindparam(JOURNAL), beside.c[tree.link] == kind.c[tree.link])
+    rows, beside = _beside(kind, table_of(tree.beside), {tree.link: kind.c[tree.link]}, for_sqlite)
     end = select(path.c[tree.link]).where(path.c.depth_ == bindparam("depth")).scalar_subquery()
     return (
-        select(*read_columns(kind), *read_columns(beside))
-        .select_from(kind.outerjoin(beside, joined))
+        select(*read_columns(kind), *beside)
+        .select_from(rows)
         .where(kind.c.journal == bindparam(JOURNAL), above == end, name > bindparam("after"))
         .order_by(name)
         .limit(bindparam("limit"))
@@ -76,8 +90,7 @@ def below_path(tree: Tree[Any, Any], for_sqlite: bool) -> Select[Any]:
 
 def _path(tree: Tree[Any, Any], for_sqlite: bool) -> CTE:
     """Return the path by depth: the root, then its rows, then one of NULLs where a name is missing."""
-    kind, names = table_of(tree.kind), bindparam(_NAMES, type_=Text)
-    columns, (above, name) = read_columns(kind), (kind.c[column] for column in tree.kind.KEY)
+    columns, names = read_columns(table_of(tree.kind)), bindparam(_NAMES, type_=Text)
     root = [bindparam("root") if at.name == tree.link else null() for at in columns]
     typed = (cast(value, at.type).label(at.name) for value, at in zip(root, columns, strict=True))
     path = select(literal_column("0").label("depth_"), *typed).cte("path_", recursive=True)
@@ -87,6 +100,20 @@ def _path(tree: Tree[Any, Any], for_sqlite: bool) -> CTE:
         if for_sqlite
         else func.json_extract_path_text(cast(names, JSON), depth)
     )
-    found = and_(kind.c.journal == bindparam(JOURNAL), above == path.c[tree.link], name == wanted)
-    step = select(path.c.depth_ + literal_column("1"), *columns).select_from(path.outerjoin(kind, found))
+    key = dict(zip(tree.kind.KEY, (path.c[tree.link], wanted), strict=True))
+    rows, found = _beside(path, table_of(tree.kind), key, for_sqlite)
+    step = select(path.c.depth_ + literal_column("1"), *found).select_from(rows)
     return path.union_all(step.where(path.c[tree.link].is_not(None)))
+
+
+def _beside(
+    rows: FromClause, table: Table, key: Mapping[str, ColumnElement[Any]], for_sqlite: bool
+) -> tuple[Join, Sequence[ColumnElement[Any]]]:
+    """Return the join of each row with the one of a key in a table, if it exists, and that one's columns."""
+    columns = read_columns(table)
+    wanted = and_(table.c.journal == bindparam(JOURNAL), *(table.c[at] == value for at, value in key.items()))
+    if for_sqlite:  # it looks up what is on the right of a LEFT JOIN for each row
+        return rows.outerjoin(table, wanted), columns
+    # OFFSET 0 makes PostgreSQL do the same; it may else read the whole table for a path of two names.
+    each = select(*columns).where(wanted).offset(literal_column("0")).lateral()
+    return rows.outerjoin(each, true()), [*each.c]
