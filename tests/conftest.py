@@ -71,6 +71,7 @@ _DATABASE_IS_THE_SUBJECT = (
     "unit/journal/database",
     "unit/journal/checkpoints/test_pruning",
     "unit/journal/checkpoints/test_restoring",
+    "unit/files/test_tree_queries",
 )
 """Paths whose tests of a journal run on both databases, the others on SQLite only but in `make soak`."""
 

@@ -1,4 +1,4 @@
-"""Follow a path of rows, as of directories, with one statement, which looks up one index entry for each name."""
+"""Follow a path of rows, as of directories, with one statement: it looks up one index entry for each name."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import pytest
@@ -24,8 +24,7 @@ NAMES = 4 * PAGE
 
 
 @pytest.fixture
-def journal(journals: JournalWorld) -> Journal:
-    journal = journals.open()
+def journal(journals: JournalWorld) -> Iterator[Journal]:
     rows: list[Row] = []
     for inode, (parent, name) in enumerate([(ROOT, "a"), (2, "b")], start=2):
         rows.append(Inode(parent=parent, name=name, inode=inode, kind=InodeKind.DIRECTORY, made_s=1.0))
@@ -36,9 +35,10 @@ def journal(journals: JournalWorld) -> Journal:
                 Inode(parent=parent, name=name, inode=inode, kind=InodeKind.FILE, made_s=1.0),
                 File(inode=inode, state=FileState.OPEN, blocks=1, length_bytes=number, changed_s=2.0),
             ]
-    with journal.database.write() as connection:
-        SqlRows(connection, journal.name).write({(type(row), row.key): row for row in rows})
-    return journal
+    with journals.open() as journal:
+        with journal.database.write() as connection:
+            SqlRows(connection, journal.name).write({(type(row), row.key): row for row in rows})
+        yield journal
 
 
 def reads(journal: Journal, query: Callable[[Reading], T]) -> tuple[T, int | str]:
@@ -117,15 +117,14 @@ def test_listings_of_the_root_and_of_what_is_none(journal: Journal) -> None:
             status(reading, "/f-00000/x")
 
 
-def test_names_that_json_escapes_are_found(journals: JournalWorld) -> None:
-    journal = journals.open()
+def test_names_that_json_escapes_are_found(journal: Journal) -> None:
     odd = 'a"\\é%_ [0]'
     rows = [
-        Inode(parent=ROOT, name=odd, inode=2, kind=InodeKind.DIRECTORY, made_s=1.0),
-        Inode(parent=2, name=odd, inode=3, kind=InodeKind.DIRECTORY, made_s=1.0),
+        Inode(parent=ROOT, name=odd, inode=4, kind=InodeKind.DIRECTORY, made_s=1.0),
+        Inode(parent=4, name=odd, inode=5, kind=InodeKind.DIRECTORY, made_s=1.0),
     ]
     with journal.database.write() as connection:
         SqlRows(connection, journal.name).write({(Inode, row.key): row for row in rows})
     with journal.reading() as reading:
-        assert status(reading, f"/{odd}/{odd}").inode == 3
-        assert [one.inode for one in listing(reading, f"/{odd}")] == [3]
+        assert status(reading, f"/{odd}/{odd}").inode == 5
+        assert [one.inode for one in listing(reading, f"/{odd}")] == [5]

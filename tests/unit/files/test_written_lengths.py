@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from lockgate.storage_core.errors import ObjectNotFoundError
@@ -45,8 +47,9 @@ class Holder:
 
 
 @pytest.fixture
-def holder(journals: JournalWorld) -> Holder:
-    return Holder(journals.open())
+def holder(journals: JournalWorld) -> Iterator[Holder]:
+    with journals.open() as journal:
+        yield Holder(journal)
 
 
 def test_an_acknowledged_length_is_stored_with_the_next_renewal_only(holder: Holder) -> None:
