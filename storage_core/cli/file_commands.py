@@ -25,7 +25,7 @@ from lockgate.storage_core.cli.render import (
     standard_output,
 )
 from lockgate.storage_core.cli.volume_upkeep_commands import WRONG_REPLICAS
-from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError, StoreUnavailableError
+from lockgate.storage_core.errors import InvalidInputError, PathNotFoundError, StoreUnavailableError
 from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
@@ -324,10 +324,10 @@ def _open(*, writes: bool) -> AbstractContextManager[Files]:
 def _writer(files: Files, path: str, *, create: bool) -> FileWriter:
     try:
         return files.append(path)
-    except ObjectNotFoundError:
+    except PathNotFoundError:
         if not create:
-            raise ObjectNotFoundError(
-                f"{path} does not exist; nothing was changed; add --create to create it"
+            raise PathNotFoundError(
+                f"{path} does not exist; nothing was changed; add --create to create it", path
             ) from None
     return _create(files, path)
 
@@ -355,7 +355,7 @@ def _with_length(files: Files, path: str, found: FileStatus) -> tuple[FileStatus
         return found, byte_size(found.length_bytes)
     try:
         length = files.readable_bytes(path)
-    except ObjectNotFoundError:
+    except PathNotFoundError:
         length = None  # it was deleted meanwhile
     if length is None:
         return found, f"{byte_size(found.length_bytes)} or more"

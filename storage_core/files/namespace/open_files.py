@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
+from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError, PathIsDirectoryError
 from lockgate.storage_core.files.namespace.rows import Block, File, FileState, Inode, InodeKind, id_of
 from lockgate.storage_core.files.namespace.tree import existing, refuse_existing
 from lockgate.storage_core.files.namespace.tree_paths import directory, parse_path, resolve
@@ -69,7 +69,9 @@ class OpenFile(Op, frozen=True, tag="open-file"):
         else:
             found = existing(found, names)
             if found.kind is not InodeKind.FILE:
-                raise ConflictError(f"{self.path} is a directory, not a file; nothing was changed")
+                raise PathIsDirectoryError(
+                    f"{self.path} is a directory, not a file; nothing was changed", self.path
+                )
             file = file_of(state, found.inode)
         take = TakeLease(
             resource=file_resource(found.inode),
