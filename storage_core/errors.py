@@ -26,6 +26,13 @@
     │   ├── TurnBusyError
     │   ├── JournalUnavailableError
     │   ├── StaleRequestError
+    │   ├── PathError              also an OSError with errno and filename, as pathlib raises
+    │   │   ├── PathNotFoundError      and ObjectNotFoundError, FileNotFoundError
+    │   │   ├── PathExistsError        and AlreadyExistsError, FileExistsError
+    │   │   └── PathConflictError      and ConflictError
+    │   │       ├── PathIsDirectoryError   and IsADirectoryError
+    │   │       ├── PathNotDirectoryError  and NotADirectoryError
+    │   │       └── DirectoryNotEmptyError
     │   ├── SafeModeError
     │   ├── StateLostError
     │   └── AuditFailedError
@@ -39,7 +46,9 @@ A message contains the job or object, the call, its effect, and the next step.
 
 from __future__ import annotations
 
-from typing import ClassVar
+import errno
+import os
+from typing import Any, ClassVar
 
 
 class LockgateError(Exception):
@@ -166,6 +175,67 @@ class ConflictError(NotAppliedError):
     """The destination or the job is not in a state that allows this call."""
 
     exit_code = 8
+
+
+class PathError(NotAppliedError, OSError):
+    """A path of appendable files does not allow this call.
+
+    Attributes:
+        errno: As of the same call on a local file.
+        filename: The path that it is about; None if a deleted file was found by its id.
+    """
+
+    exit_code = 1
+    ERRNO: ClassVar[int]
+
+    def __init__(self, message: str, path: str | None = None) -> None:
+        """Create the error; `message` is its text."""
+        super().__init__(message)
+        self.errno, self.strerror, self.filename = self.ERRNO, os.strerror(self.ERRNO), path
+
+    def __str__(self) -> str:
+        """Return the message; `OSError` would return its number and file name."""
+        return str(self.args[0])
+
+    def __reduce__(self) -> Any:
+        """Keep the path in a copy."""
+        return type(self), (str(self), self.filename)
+
+
+class PathNotFoundError(PathError, ObjectNotFoundError, FileNotFoundError):
+    """The path, or a directory of it, does not exist."""
+
+    ERRNO = errno.ENOENT
+
+
+class PathExistsError(PathError, AlreadyExistsError, FileExistsError):
+    """The path names something already."""
+
+    ERRNO = errno.EEXIST
+
+
+class PathConflictError(PathError, ConflictError):
+    """A directory cannot be moved into itself."""
+
+    ERRNO = errno.EINVAL
+
+
+class PathIsDirectoryError(PathConflictError, IsADirectoryError):
+    """The path names a directory, and the call needs a file."""
+
+    ERRNO = errno.EISDIR
+
+
+class PathNotDirectoryError(PathConflictError, NotADirectoryError):
+    """The path, or one above it, names a file, and the call needs a directory."""
+
+    ERRNO = errno.ENOTDIR
+
+
+class DirectoryNotEmptyError(PathConflictError):
+    """The directory has names in it."""
+
+    ERRNO = errno.ENOTEMPTY
 
 
 class NoTasksError(ConflictError):

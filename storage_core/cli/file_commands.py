@@ -1,38 +1,64 @@
-"""`lockgate files`: append to files, read, follow, cut, move, delete and recover them."""
+"""`lockgate files`: the commands of `hdfs dfs` for appendable files; recovery, check and clean-up."""
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 import typer
 
+from lockgate.storage_core.cli.file_operands import (
+    MAGIC,
+    Named,
+    Total,
+    below,
+    each,
+    each_named,
+    expand,
+    find,
+    join,
+    names_in,
+    place_in,
+    plain,
+    reported,
+    total,
+    with_length,
+)
 from lockgate.storage_core.cli.render import (
     JsonFlag,
     byte_size,
     counted,
     moment,
-    print_fields,
     print_json,
     print_json_list,
     print_line,
     print_table,
+    progress_bar,
     standard_output,
 )
 from lockgate.storage_core.cli.volume_upkeep_commands import WRONG_REPLICAS
-from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError, StoreUnavailableError
+from lockgate.storage_core.errors import (
+    InvalidInputError,
+    LockgateError,
+    PathExistsError,
+    PathIsDirectoryError,
+    PathNotFoundError,
+    StoreUnavailableError,
+)
 from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
+    from lockgate.storage_core.concurrency import Progress
     from lockgate.storage_core.files.files import Files, FileWriter
-    from lockgate.storage_core.files.namespace.queries import FileStatus
     from lockgate.storage_core.files.reader import Reader
 
 commands = typer.Typer(
@@ -42,70 +68,118 @@ commands = typer.Typer(
 
 FOLLOW_S: Final = 0.3
 READ_BYTES: Final = 1024 * 1024
+COPYING: Final = "._COPYING_"
+"""End of the name of a file that is being copied, as in HDFS."""
 
 FilePath = Annotated[str, typer.Argument(metavar="PATH", help="Absolute path such as /logs/a.log.")]
+FilePaths = Annotated[
+    list[str], typer.Argument(metavar="PATH...", help="Paths, or patterns as '/logs/*.log'.")
+]
+Put = Annotated[list[str], typer.Argument(metavar="SOURCE... TARGET", help="`-`: standard input.")]
+Get = Annotated[list[str], typer.Argument(metavar="PATH... [TARGET]", help="`-`: standard output.")]
+Append = Annotated[
+    list[str], typer.Argument(metavar="[SOURCE]... PATH", help="`-`, default: standard input.")
+]
+Move = Annotated[list[str], typer.Argument(metavar="PATH... TARGET", help="A free path, or a directory.")]
+Names = Annotated[list[str] | None, typer.Argument(metavar="[PATH]...", help="Default: /.")]
+Human = Annotated[bool, typer.Option("-h", help="Show sizes with units, such as 1.5 MiB.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Replace a file that is there.")]
+Format = Annotated[
+    list[str],
+    typer.Argument(metavar="[FORMAT] PATH...", help="%b bytes, %F kind, %n name, %y and %Y last change."),
+]
 
 
-@commands.command("create")
-def create(path: FilePath) -> None:
-    """Create an empty file, and the directories above it."""
-    with _open(writes=True) as files:
-        _create(files, path).close()
-
-
-@commands.command("append")
-def append(
-    path: FilePath,
+@commands.command("ls")
+def list_names(
+    paths: Names = None,
     *,
-    source: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            metavar="FILE",
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            help="Append this file; default: standard input.",
-        ),
-    ] = None,
-    create: Annotated[
-        bool, typer.Option("--create", help="Create what is missing: the file, its directories.")
-    ] = False,
+    recursive: Annotated[bool, typer.Option("-R", help="Also what is below directories.")] = False,
+    human: Human = False,
     json: JsonFlag = False,
 ) -> None:
-    """Append bytes. Each piece of standard input is durable, and visible to readers, before the next one."""
-    with _open(writes=True) as files, _writer(files, path, create=create) as writer:
-        for piece in _pieces(source):
-            writer.write(piece)
-            writer.flush()
-        length = writer.tell()
-    if json:
-        print_json({"path": path, "length_bytes": length})
-    else:
-        print_line(f"{path}: {counted(length, 'byte')}")
+    """List files, and what is in directories: kind, bytes, last change, path."""
+
+    def listed(files: Files, named: Named) -> Iterator[Named]:
+        inside = below if recursive else names_in
+        names = inside(files, named.path) if named.status.is_directory else (named,)
+        return (with_length(files, one) for one in names)
+
+    def line(named: Named) -> str:
+        found = named.status
+        size = "-" if found.is_directory else _size(found.length_bytes, human) + named.more
+        kind = "dir" if found.is_directory else "open" if found.is_open else "file"
+        return f"{kind:<4}  {size:>12}  {moment(found.changed_s)}  {named.path}"
+
+    _show("ls", paths or ["/"], listed, line, json)
+
+
+@commands.command("stat")
+def stat(operands: Format, *, json: JsonFlag = False) -> None:
+    """Show files and directories."""
+    has_layout = len(operands) > 1 and "%" in operands[0] and not operands[0].startswith("/")
+    layout, *paths = operands if has_layout else ("", *operands)
+
+    def line(named: Named) -> str:
+        found, made, changed = named.status, moment(named.status.made_s), moment(named.status.changed_s)
+        kind = "directory" if found.is_directory else "open file" if found.is_open else "regular file"
+        if not layout:
+            size = "" if found.is_directory else f"{counted(found.length_bytes, 'byte')}{named.more}, "
+            return f"{named.path}: {kind}, {size}made {made}, changed {changed}"
+        values = {"b": found.length_bytes, "F": kind, "n": found.name, "y": changed[:-1]}
+        values["Y"] = round(found.changed_s * 1000)
+        return re.sub("%(.)", lambda one: str(values.get(one[1], one[0])), layout)
+
+    _show("stat", paths, lambda files, named: [with_length(files, named)], line, json)
+
+
+@commands.command("du")
+def disk_usage(
+    paths: FilePaths,
+    *,
+    summary: Annotated[bool, typer.Option("-s", help="Show one line for each PATH.")] = False,
+    human: Human = False,
+    json: JsonFlag = False,
+) -> None:
+    """Show the bytes of files, and of what is in directories; replicas are not counted."""
+
+    def totals(files: Files, named: Named) -> Iterator[Total]:
+        is_opened = named.status.is_directory and not summary
+        return (total(files, one) for one in (names_in(files, named.path) if is_opened else (named,)))
+
+    _show("du", paths, totals, lambda one: f"{_size(one.length_bytes, human):<12}  {one.path}", json)
+
+
+@commands.command("count")
+def count(paths: FilePaths, *, human: Human = False, json: JsonFlag = False) -> None:
+    """Count directories, files and bytes at each PATH and below it."""
+
+    def line(one: Total) -> str:
+        return f"{one.directories:>12} {one.files:>12} {_size(one.length_bytes, human):>18} {one.path}"
+
+    _show("count", paths, lambda files, named: [total(files, named)], line, json)
 
 
 @commands.command("cat")
-def cat(path: FilePath) -> None:
-    """Write the flushed bytes of a file to standard output."""
-    with _open(writes=False) as files, files.open(path) as reader:
-        _copy(reader)
+def cat(paths: FilePaths) -> None:
+    """Write the flushed bytes of files to standard output."""
+    with _open("cat", writes=False) as files:
+        each_named("cat", files, paths, lambda named: _print_bytes(files, named))
 
 
 @commands.command("tail")
 def tail(
     path: FilePath,
     *,
-    size: Annotated[int, typer.Option("--bytes", min=0, help="Begin so many bytes before the end.")] = 4096,
+    size: Annotated[int, typer.Option("--bytes", min=0, help="Begin so many bytes before the end.")] = 1024,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on until the writer closes the file.")
     ] = False,
 ) -> None:
     """Write the end of a file to standard output."""
-    with _open(writes=False) as files, files.open(path) as reader:
+    with _open("tail", writes=False) as files, files.open(path) as reader:
         inode = files.status(path).inode
-        end = reader.seek(0, 2)
-        reader.seek(max(0, end - size))
+        reader.seek(max(0, reader.seek(0, 2) - size))
         _copy(reader)
         while follow:
             is_open = files.is_open(inode)  # before the read: what was flushed before the close is read
@@ -119,89 +193,108 @@ def tail(
             time.sleep(FOLLOW_S)
 
 
-@commands.command("list")
-def list_names(
-    path: Annotated[str, typer.Argument(metavar="DIR", help="Directory.")] = "/", *, json: JsonFlag = False
-) -> None:
-    """List the names in a directory."""
-    with _open(writes=False) as files:
-        found = (_with_length(files, f"{path.rstrip('/')}/{one.name}", one) for one in _names(files, path))
-        if json:
-            print_json_list((_fields(one) for one, _ in found), name="names")
-            return
-        rows = [
-            (
-                one.name + ("/" if one.is_directory else ""),
-                length,
-                "open" if one.is_open else "",
-                moment(one.changed_s),
-            )
-            for one, length in found
-        ]
-    print_table(("name", "size", "state", "changed"), rows, empty=f"{path} is empty")
+@commands.command("put")
+def put(operands: Put, *, force: Force = False) -> None:
+    """Copy local files and directories to a path or into a directory; a file appears when it is complete."""
+    sources, target = _split(operands)
+    with _open("put", writes=True) as files, progress_bar() as progress:
+        place = place_in(files, target, several=len(sources) > 1)
+        each("put", sources, lambda one: _put(files, one, place(Path(one).name), force, progress))
 
 
-@commands.command("stat")
-def stat(path: FilePath, *, json: JsonFlag = False) -> None:
-    """Show a file or a directory."""
-    with _open(writes=False) as files:
-        found, length = _with_length(files, path, files.status(path))
+@commands.command("get")
+def get(operands: Get, *, force: Force = False) -> None:
+    """Copy files and directories to local ones, by default into the current directory."""
+    sources, target = _split(operands) if len(operands) > 1 else (operands, ".")
+    local = Path(target)
+
+    def copy(named: Named) -> None:
+        if target == "-":
+            _print_bytes(files, named)
+        else:
+            _get(files, named, local / named.status.name if local.is_dir() else local, force, progress)
+
+    with _open("get", writes=False) as files, progress_bar() as progress:
+        if target != "-" and (_are_several(sources) or target.endswith("/")):
+            os.scandir(local).close()  # raises if it is no directory
+        each_named("get", files, sources, copy)
+
+
+@commands.command("append")
+def append(operands: Append, *, json: JsonFlag = False) -> None:
+    """Append to a file, or to a new one. Each piece that is read is durable before the next is read."""
+    *sources, path = operands
+    with _open("" if json else "append", writes=True) as files, ExitStack() as opened:
+        inputs = [opened.enter_context(_source(one)) for one in sources or ["-"]]
+        writer = opened.enter_context(_writer(files, path))
+        for file in inputs:
+            while piece := file.read(READ_BYTES):
+                writer.write(piece)
+                writer.flush()
+        length = writer.tell()
     if json:
-        print_json(_fields(found))
-        return
-    kind = "directory" if found.is_directory else "open file" if found.is_open else "file"
-    fields: list[tuple[str, object]] = [("path", path), ("kind", kind), ("changed", moment(found.changed_s))]
-    if not found.is_directory:
-        fields += [("length", length), ("blocks", found.blocks)]
-    print_fields(fields)
-
-
-@commands.command("mkdir")
-def mkdir(path: FilePath) -> None:
-    """Make a directory and those above it."""
-    with _open(writes=True) as files:
-        files.make_directory(path, parents=True)
-
-
-@commands.command("rename")
-def rename(
-    path: FilePath, target: Annotated[str, typer.Argument(metavar="TARGET", help="New path, which is free.")]
-) -> None:
-    """Move a file or a directory; an open file keeps its writer."""
-    with _open(writes=True) as files:
-        files.rename(path, target)
+        print_json({"path": path, "length_bytes": length})
+    else:
+        print_line(f"{path}: {counted(length, 'byte')}")
 
 
 @commands.command("truncate")
 def truncate(
-    path: FilePath,
     length: Annotated[int, typer.Argument(metavar="BYTES", help="New length, at most the present one.")],
+    paths: FilePaths,
 ) -> None:
-    """Cut a closed file: a crash leaves the old length or the new one."""
-    with _open(writes=True) as files:
-        files.truncate(path, length)
+    """Cut closed files: a crash leaves the old length or the new one."""
+    with _open("truncate", writes=True) as files:
+        each_named("truncate", files, paths, lambda named: files.truncate(named.path, length))
 
 
-@commands.command("delete")
-def delete(
-    path: FilePath,
+@commands.command("mv")
+def move(operands: Move) -> None:
+    """Move files and directories to a free path or into a directory; an open file keeps its writer."""
+    sources, target = _split(operands)
+    with _open("mv", writes=True) as files:
+        place = place_in(files, target, several=_are_several(sources))
+        each_named("mv", files, sources, lambda named: files.rename(named.path, place(named.status.name)))
+
+
+@commands.command("rm")
+def remove(
+    paths: FilePaths,
     *,
-    recursive: Annotated[
-        bool, typer.Option("--recursive", "-r", help="A directory with all that is in it.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete it; otherwise only show it.")] = False,
+    recursive: Annotated[bool, typer.Option("-r", "-R", help="Also directories, with all in them.")] = False,
+    force: Annotated[bool, typer.Option("-f", help="A path that does not exist is no error.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
 ) -> None:
-    """Delete a file or a directory; without --yes only show it. `lockgate files clean` frees its space."""
-    with _open(writes=True) as files:
-        found, length = _with_length(files, path, files.status(path))
-        is_empty = not found.is_directory or not files.list(path)
-        if yes:
-            files.delete(path, recursive=recursive)
-    what = "directory" if found.is_directory else f"file of {length}"
-    if not is_empty:
-        what += " that is not empty"
-    needed = "--yes" if is_empty or recursive else "-r --yes"
-    print_line(f"{path}: a {what}: {'deleted' if yes else f'a dry run: nothing was deleted; add {needed}'}")
+    """Delete files; a writer of them is fenced. `lockgate files clean` frees the space."""
+
+    def delete(named: Named) -> None:
+        if named.status.is_directory and not recursive:
+            raise PathIsDirectoryError(f"{named.path}: nothing was changed; add -r", named.path)
+        if dry_run:
+            found = total(files, named)
+            size = f"{counted(found.files, 'file')}, {byte_size(found.length_bytes)}"
+            print_line(f"would delete {named.path}: {size}")
+        else:
+            files.delete(named.path, recursive=recursive)
+            print_line(f"deleted {named.path}")
+
+    def expanded(operand: str) -> None:
+        with suppress(PathNotFoundError) if force else nullcontext():
+            each("rm", expand(files, operand), delete)
+
+    with _open("rm", writes=True) as files:
+        each("rm", paths, expanded)
+
+
+@commands.command("mkdir")
+def mkdir(
+    paths: FilePaths,
+    *,
+    parents: Annotated[bool, typer.Option("-p", help="Also those above it; one may exist.")] = False,
+) -> None:
+    """Make directories."""
+    with _open("mkdir", writes=True) as files:
+        each("mkdir", paths, lambda path: files.make_directory(plain(path), parents=parents))
 
 
 @commands.command("clean")
@@ -315,61 +408,123 @@ def fsck(
         raise typer.Exit(WRONG_REPLICAS)
 
 
-def _open(*, writes: bool) -> AbstractContextManager[Files]:
+@contextmanager
+def _open(command: str = "", *, writes: bool) -> Iterator[Files]:
+    """Open the files; with the name of a command its errors are reported here."""
     from lockgate.storage_core.files.home_files import open_files
 
-    return open_files(writes=writes)
+    with reported(command) if command else nullcontext(), open_files(writes=writes) as files:
+        yield files
 
 
-def _writer(files: Files, path: str, *, create: bool) -> FileWriter:
-    try:
-        return files.append(path)
-    except ObjectNotFoundError:
-        if not create:
-            raise ObjectNotFoundError(
-                f"{path} does not exist; nothing was changed; add --create to create it"
-            ) from None
-    return _create(files, path)
+def _show(
+    command: str,
+    paths: list[str],
+    rows: Callable[[Files, Named], Iterable[Any]],
+    line: Callable[[Any], str],
+    json: bool,
+) -> None:
+    """Print a line or a JSON record for each row of what the paths name."""
+
+    def print_rows(named: Named) -> None:
+        for row in rows(files, named):
+            print_line(line(row))
+
+    def record(row: Any) -> Any:
+        return {"path": row.path, **_fields(row.status)} if isinstance(row, Named) else row
+
+    with _open("" if json else command, writes=False) as files:
+        if json:
+            found = (row for path in paths for named in expand(files, path) for row in rows(files, named))
+            print_json_list(record(row) for row in found)
+        else:
+            each_named(command, files, paths, print_rows)
 
 
-def _create(files: Files, path: str) -> FileWriter:
+def _split(operands: list[str]) -> tuple[list[str], str]:
+    if len(operands) < 2:
+        raise InvalidInputError(f"{operands[0]!r} is one operand, and this needs two; nothing was changed")
+    return operands[:-1], operands[-1]
+
+
+def _are_several(sources: list[str]) -> bool:
+    return len(sources) > 1 or MAGIC.search(sources[0]) is not None
+
+
+def _writer(files: Files, path: str) -> FileWriter:
     from lockgate.storage_core.files.namespace.tree_paths import parse_path
 
-    parse_path(path)  # before its directories are made
-    files.make_directory(path.rpartition("/")[0] or "/", parents=True)
-    return files.create(path)
-
-
-def _names(files: Files, path: str) -> Iterator[FileStatus]:
-    page = files.list(path)
-    while page:
-        yield from page
-        page = files.list(path, after=page[-1].name)
-
-
-def _with_length(files: Files, path: str, found: FileStatus) -> tuple[FileStatus, str]:
-    """Return a name with the bytes that can be read, also of an open file, and the text that shows them."""
-    if found.is_directory:
-        return found, ""
-    if not found.is_open:
-        return found, byte_size(found.length_bytes)
     try:
-        length = files.readable_bytes(path)
-    except ObjectNotFoundError:
-        length = None  # it was deleted meanwhile
-    if length is None:
-        return found, f"{byte_size(found.length_bytes)} or more"
-    return msgspec.structs.replace(found, length_bytes=length), byte_size(length)
+        return files.append(path)
+    except PathNotFoundError:
+        parse_path(path)  # before its directories are made
+        files.make_directory(path.rpartition("/")[0] or "/", parents=True)
+        return files.create(path)
 
 
-def _pieces(source: Path | None) -> Iterator[bytes]:
-    if source is None:
-        while piece := os.read(sys.stdin.fileno(), READ_BYTES):
-            yield piece
+def _source(source: str) -> FileIO:
+    """Open a local file or standard input; a read returns what is there now."""
+    return FileIO(sys.stdin.fileno(), closefd=False) if source == "-" else FileIO(source)
+
+
+def _put(files: Files, source: str, target: str, force: bool, progress: Progress) -> None:
+    found = find(files, target)
+    if source != "-" and Path(source).is_dir():
+        if found is None or not found.status.is_directory:
+            files.make_directory(target)
+        for child in sorted(Path(source).iterdir()):
+            _put(files, str(child), join(target, child.name), force, progress)
         return
-    with source.open("rb") as file:
-        while piece := file.read(READ_BYTES):
-            yield piece
+    if found and found.status.is_directory:
+        raise PathIsDirectoryError(f"{target}: nothing was changed; name a file", target)
+    if found and not force:
+        raise PathExistsError(f"{target}: nothing was changed; add -f", target)
+    copying = target + COPYING
+    with _source(source) as file:
+        if find(files, copying):
+            files.delete(copying)  # of a command that was killed
+        try:
+            with files.create(copying) as writer:
+                _transfer(file.read, writer.write, source, os.fstat(file.fileno()).st_size, progress)
+            if found:
+                files.delete(target)
+            files.rename(copying, target)
+        except BaseException:
+            with suppress(LockgateError):
+                files.delete(copying)
+            raise
+
+
+def _get(files: Files, named: Named, target: Path, force: bool, progress: Progress) -> None:
+    if named.status.is_directory:
+        target.mkdir(exist_ok=True)
+        for child in names_in(files, named.path):
+            _get(files, child, target / child.status.name, force, progress)
+        return
+    if target.exists() and not force:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+    copying = target.with_name(target.name + COPYING)
+    try:
+        with files.open(named.path) as reader, copying.open("wb") as file:
+            _transfer(reader.read, file.write, named.path, named.status.length_bytes, progress)
+        copying.replace(target)
+    except BaseException:
+        copying.unlink(missing_ok=True)
+        raise
+
+
+def _transfer(
+    read: Callable[[int], bytes], write: Callable[[bytes], int], name: str, size: int, progress: Progress
+) -> None:
+    done = 0
+    while data := read(READ_BYTES):
+        write(data)
+        progress(name, done := done + len(data), size)
+
+
+def _print_bytes(files: Files, named: Named) -> None:
+    with files.open(named.path) as reader:
+        _copy(reader)
 
 
 def _copy(reader: Reader) -> None:
@@ -377,6 +532,10 @@ def _copy(reader: Reader) -> None:
         with standard_output():
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
+
+
+def _size(size: int, human: bool) -> str:
+    return byte_size(size) if human else str(size)
 
 
 def _fields(found: Any) -> dict[str, Any]:

@@ -139,8 +139,8 @@ class Files:
         """Create a file and return its writer.
 
         Raises:
-            AlreadyExistsError: The path exists.
-            ObjectNotFoundError: Its directory does not exist.
+            PathExistsError: The path exists.
+            PathNotFoundError: Its directory does not exist.
         """
         return self._writer(path, "create")
 
@@ -150,7 +150,7 @@ class Files:
         A lease that is overdue is waited for, as by `recover`: for its limit at most.
 
         Raises:
-            ObjectNotFoundError: The path does not exist.
+            PathNotFoundError: The path does not exist.
             LeaseHeldError: Another writer has it, or one that ended less than the lease's limit ago.
             StoreUnavailableError: Too few members of its last block answered.
         """
@@ -160,7 +160,7 @@ class Files:
         """Return a reader of a file; it follows a file that is being written.
 
         Raises:
-            ObjectNotFoundError: The path does not exist.
+            PathNotFoundError: The path does not exist.
         """
         with self._journal.reading() as reading:
             inode = file_at(reading, path)
@@ -217,8 +217,8 @@ class Files:
             parents: Also make the directories above it; one that exists is no error.
 
         Raises:
-            AlreadyExistsError: It exists.
-            ObjectNotFoundError: The directory above it does not exist.
+            PathExistsError: It exists.
+            PathNotFoundError: The directory above it does not exist.
         """
         names = parse_path(path)  # before the journal, whose message would be about databases
         for depth in range(1, len(names)) if parents else ():
@@ -232,9 +232,9 @@ class Files:
         """Move a file or a directory to a path that does not exist. An open file keeps its writer.
 
         Raises:
-            ObjectNotFoundError: The path, or the directory of the target, does not exist.
-            AlreadyExistsError: The target exists.
-            ConflictError: The target is inside the path.
+            PathNotFoundError: The path, or the directory of the target, does not exist.
+            PathExistsError: The target exists.
+            PathConflictError: The target is inside the path.
         """
         parse_path(path), parse_path(target)
         self._journal.apply(Rename(path=path, target=target))
@@ -245,8 +245,8 @@ class Files:
         The writer of an open file is fenced at the members that answer; at another one, at its next renewal.
 
         Raises:
-            ObjectNotFoundError: The path does not exist.
-            ConflictError: The directory is not empty, and `recursive` is False.
+            PathNotFoundError: The path does not exist.
+            DirectoryNotEmptyError: The directory is not empty, and `recursive` is False.
         """
         parse_path(path)
         written = self._journal.apply(Delete(path=path, recursive=bool(recursive)))
@@ -267,7 +267,7 @@ class Files:
             after: Last name of the page before.
 
         Raises:
-            ObjectNotFoundError: The directory does not exist.
+            PathNotFoundError: The directory does not exist.
         """
         with self._journal.reading() as reading:
             return listing(reading, path, after)
@@ -276,7 +276,7 @@ class Files:
         """Return what a path names.
 
         Raises:
-            ObjectNotFoundError: It does not exist.
+            PathNotFoundError: It does not exist.
         """
         with self._journal.reading() as reading:
             return status(reading, path)
@@ -285,7 +285,7 @@ class Files:
         """Return whether a file, whatever its path now, has a writer or one that ended without closing it.
 
         Raises:
-            ObjectNotFoundError: It was deleted.
+            PathNotFoundError: It was deleted.
         """
         with self._journal.reading() as reading:
             return is_open(reading, inode)
@@ -296,7 +296,7 @@ class Files:
         None if the volumes of its last block do not tell.
 
         Raises:
-            ObjectNotFoundError: The path does not exist.
+            PathNotFoundError: The path does not exist.
         """
         try:
             with self.open(path) as reader:

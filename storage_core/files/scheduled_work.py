@@ -95,7 +95,7 @@ def check_volumes(
         note: Receives a line for each finding.
 
     Raises:
-        ObjectNotFoundError: The path does not exist.
+        PathNotFoundError: The path does not exist.
     """
     done = VolumesMaintained()
     with open_files(settings, writes=False) as files:

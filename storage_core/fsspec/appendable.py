@@ -12,10 +12,10 @@ from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]  # fs
 from fsspec.utils import stringify_path  # type: ignore[import-untyped]  # fsspec has no types
 
 from lockgate.storage_core.errors import (
-    AlreadyExistsError,
-    ConflictError,
     InvalidInputError,
-    ObjectNotFoundError,
+    PathExistsError,
+    PathNotDirectoryError,
+    PathNotFoundError,
 )
 from lockgate.storage_core.files.files import Files, FileWriter
 from lockgate.storage_core.files.home_files import open_files
@@ -35,8 +35,9 @@ class AppendableFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec 
             log.flush()                       # durable on all members, and visible to readers
         pandas.read_csv(fs.open("/logs/a.csv"))
 
-    A file that is opened to read has the bytes that were flushed. fsspec does not cache instances; `close`
-    gives up the volumes of this process.
+    A file that is opened to read has the bytes that were flushed. Bytes that stand are never replaced: `wb`
+    and each copy need a new name. Errors of paths are `FileNotFoundError` and its like. fsspec does not cache
+    instances; `close` gives up the volumes of this process.
     """
 
     protocol = APPENDABLE_PROTOCOL
@@ -92,12 +93,19 @@ class AppendableFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec 
             FileNotFoundError: It does not exist.
         """
         path = self._strip_protocol(path)
-        if path == "/":
-            return {"name": path, "size": 0, "type": "directory", "is_open": False, "changed_s": 0.0}
+        return self._info(path, self.files.status(path))
+
+    def exists(self, path: str, **kwargs: Any) -> bool:  # noqa: ARG002 - fsspec's signature
+        """Return whether the path names something; an error of the journal is raised."""
         try:
-            return self._info(path, self.files.status(path))
-        except ObjectNotFoundError as error:
-            raise FileNotFoundError(str(error)) from None
+            self.files.status(self._strip_protocol(path))
+        except (PathNotFoundError, PathNotDirectoryError):
+            return False
+        return True
+
+    def created(self, path: str) -> datetime:
+        """Return when a file or directory was made."""
+        return datetime.fromtimestamp(self.info(path)["made_s"], UTC)
 
     def modified(self, path: str) -> datetime:
         """Return when a file was made, opened or closed last."""
@@ -115,27 +123,24 @@ class AppendableFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec 
         path = self._strip_protocol(path)
         if create_parents and path.rpartition("/")[0]:
             self.files.make_directory(path.rpartition("/")[0], parents=True)
-        try:
-            self.files.make_directory(path)
-        except AlreadyExistsError as error:
-            raise FileExistsError(str(error)) from None
+        self.files.make_directory(path)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         """Make a directory and those above it."""
         path = self._strip_protocol(path)
         if not exist_ok and self.exists(path):
-            raise FileExistsError(path)
+            raise PathExistsError(f"{path} exists already; nothing was changed", path)
         self.files.make_directory(path, parents=True)
 
     def rmdir(self, path: str) -> None:
         """Delete an empty directory."""
         if self.info(path)["type"] != "directory":
-            raise NotADirectoryError(f"{path} is a file; nothing was deleted")
-        self._delete(path)
+            raise PathNotDirectoryError(f"{path} is a file; nothing was deleted", path)
+        self.files.delete(self._strip_protocol(path))
 
     def rm_file(self, path: str) -> None:
         """Delete a file; its writer is fenced."""
-        self._delete(path)
+        self.files.delete(self._strip_protocol(path))
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:  # noqa: ARG002
         """Delete files, or directories with what is below them, each in one step.
@@ -145,18 +150,17 @@ class AppendableFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec 
         for one in path if isinstance(path, list) else [path]:
             is_pattern = has_magic(one) and not self.exists(one)
             for named in self.expand_path(one) if is_pattern else [one]:
-                self._delete(named, recursive=recursive)
+                self.files.delete(self._strip_protocol(named), recursive=recursive)
 
     def mv(self, path1: str, path2: str, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        """Move a file or directory in one step; an open file keeps its writer."""
-        try:
-            self.files.rename(self._strip_protocol(path1), self._strip_protocol(path2))
-        except ObjectNotFoundError as error:
-            raise FileNotFoundError(str(error)) from None
-        except AlreadyExistsError as error:
-            raise FileExistsError(str(error)) from None
-        except ConflictError as error:
-            raise OSError(str(error)) from None
+        """Move a file or directory in one step, into `path2` if that is a directory.
+
+        An open file keeps its writer.
+        """
+        source, target = self._strip_protocol(path1), self._strip_protocol(path2)
+        if self.isdir(target):
+            target = f"{target.rstrip('/')}/{source.rpartition('/')[2]}"
+        self.files.rename(source, target)
 
     def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:  # noqa: ARG002
         """Copy a file to a new one, or make the directory that one of a copied tree becomes."""
@@ -212,27 +216,28 @@ class AppendableFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec 
         cache_options: dict[str, Any] | None = None,  # noqa: ARG002
         **kwargs: Any,  # noqa: ARG002
     ) -> _Input | FileWriter:
-        if mode == "rb":
-            return self._input(path)
+        file = self._input(path) if mode == "rb" else self._output(path, mode, autocommit)
+        vars(file)["fs"] = self  # which closes the volumes when nothing needs it any more
+        return file
+
+    def _output(self, path: str, mode: str, autocommit: bool) -> FileWriter:
         if not autocommit:
             raise InvalidInputError(
                 f"open {path} in a transaction: nothing was opened; a flush is durable and cannot be taken "
                 "back, so write outside of a transaction"
             )
+        if mode == "ab" and self.exists(path):
+            return self.files.append(path)
+        if mode not in {"ab", "wb", "xb"}:
+            raise InvalidInputError(
+                f"open {path} with mode {mode!r}: nothing was opened; use rb, ab, wb or xb"
+            )
         try:
-            if mode == "ab":
-                return self.files.append(path) if self.exists(path) else self.files.create(path)
-            if mode in {"wb", "xb"}:
-                return self.files.create(path)
-        except AlreadyExistsError as error:
-            raise FileExistsError(f"{error}; append to it (ab), or delete it first") from None
-        except ObjectNotFoundError as error:
-            raise FileNotFoundError(str(error)) from None
-        raise InvalidInputError(f"open {path} with mode {mode!r}: nothing was opened; use rb, ab, wb or xb")
+            return self.files.create(path)
+        except PathExistsError as error:
+            raise PathExistsError(f"{error}; append to it (ab), or delete it first", path) from None
 
     def _input(self, path: str) -> _Input:
-        if self.info(path)["type"] == "directory":
-            raise IsADirectoryError(path)
         return _Input(self.files.open(path))
 
     def _info(self, path: str, status: FileStatus) -> Info:
@@ -242,16 +247,8 @@ class AppendableFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec 
             "type": "directory" if status.is_directory else "file",
             "is_open": status.is_open,
             "changed_s": status.changed_s,
+            "made_s": status.made_s,
         }
-
-    def _delete(self, path: str, *, recursive: bool = False) -> None:
-        path = self._strip_protocol(path)
-        try:
-            self.files.delete(path, recursive=recursive)
-        except ObjectNotFoundError as error:
-            raise FileNotFoundError(str(error)) from None
-        except ConflictError as error:
-            raise OSError(str(error)) from None
 
 
 class _Input(io.BufferedReader):

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from lockgate.storage_core.errors import ConflictError
+from lockgate.storage_core.errors import ConflictError, PathIsDirectoryError
 from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.namespace.file_blocks import (
     Commit,
@@ -105,7 +105,9 @@ class OpenFile(Op, frozen=True, tag="open-file"):
         else:
             found = existing(found, names)
             if found.kind is not InodeKind.FILE:
-                raise ConflictError(f"{self.path} is a directory, not a file; nothing was changed")
+                raise PathIsDirectoryError(
+                    f"{self.path} is a directory, not a file; nothing was changed", self.path
+                )
             file = file_of(state, found.inode)
         take = TakeLease(
             resource=file_resource(found.inode),

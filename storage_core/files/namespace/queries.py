@@ -7,7 +7,12 @@ from typing import Final
 
 import msgspec
 
-from lockgate.storage_core.errors import ConflictError, InvalidInputError, ObjectNotFoundError
+from lockgate.storage_core.errors import (
+    InvalidInputError,
+    ObjectNotFoundError,
+    PathIsDirectoryError,
+    PathNotFoundError,
+)
 from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.namespace.file_blocks import recorded
 from lockgate.storage_core.files.namespace.rows import (
@@ -43,6 +48,7 @@ class FileStatus(msgspec.Struct, frozen=True, kw_only=True):
         length_bytes: Length at the last commits of the blocks; more may be flushed to a file that is open.
         blocks: Number of blocks.
         changed_s: When it was made, opened or closed last.
+        made_s: When it was made.
     """
 
     name: str
@@ -52,16 +58,19 @@ class FileStatus(msgspec.Struct, frozen=True, kw_only=True):
     length_bytes: int = 0
     blocks: int = 0
     changed_s: float
+    made_s: float
 
 
 def status(reading: Reading, path: str) -> FileStatus:
     """Return what a path names.
 
     Raises:
-        ObjectNotFoundError: It does not exist.
+        PathNotFoundError: It does not exist.
         InvalidInputError: It is no path of a file or directory.
     """
     names = parse_path(path)
+    if not names:
+        return FileStatus(name="", inode=ROOT, is_directory=True, changed_s=0, made_s=0)
     found = reading.on_path(TREE, names)
     row = existing(resolve(_Found(found), names), names)
     return _status(row, found[-1][1])
@@ -71,13 +80,15 @@ def file_at(reading: Reading, path: str) -> int:
     """Return the inode of the file of a path.
 
     Raises:
-        ObjectNotFoundError: It does not exist.
-        ConflictError: It is a directory.
+        PathNotFoundError: It does not exist.
+        PathIsDirectoryError: It is a directory.
     """
     names = parse_path(path)
-    found = existing(resolve(_on_path(reading, names), names), names)
-    if found.kind is not InodeKind.FILE:
-        raise ConflictError(f"{path} is a directory, not a file; nothing was changed; name a file in it")
+    found = existing(resolve(_on_path(reading, names), names), names) if names else None
+    if found is None or found.kind is not InodeKind.FILE:
+        raise PathIsDirectoryError(
+            f"{path} is a directory, not a file; nothing was changed; name a file in it", path
+        )
     return found.inode
 
 
@@ -111,11 +122,11 @@ def is_open(reading: Reading, inode: int) -> bool:
     """Return whether a file has a writer, or one that ended without closing it; see `FileStatus.is_open`.
 
     Raises:
-        ObjectNotFoundError: It was deleted.
+        PathNotFoundError: It was deleted.
     """
     row = reading.get(File, inode)
     if row is None or not path_of(reading, inode):
-        raise ObjectNotFoundError(f"file {inode} was deleted; nothing more is read")
+        raise PathNotFoundError(f"file {inode} was deleted; nothing more is read")
     return row.state is FileState.OPEN
 
 
@@ -123,11 +134,11 @@ def whole_file(reading: Reading, file: int) -> tuple[BlockRecord, ...]:
     """Return all blocks of a file in their order, for a reader, who may have opened it before its deletion.
 
     Raises:
-        ObjectNotFoundError: It was deleted, and not all of its blocks are there any more.
+        PathNotFoundError: It was deleted, and not all of its blocks are there any more.
     """
     row, found = reading.get(File, file), blocks_of(reading, file)
     if row is None or len(found) < row.blocks:
-        raise ObjectNotFoundError(f"file {file} was deleted, and its blocks are removed; nothing was read")
+        raise PathNotFoundError(f"file {file} was deleted, and its blocks are removed; nothing was read")
     return found
 
 
@@ -147,7 +158,7 @@ def files_below(reading: Reading, path: str) -> list[int]:
     """Return the inodes of the files below a directory, or that of a file.
 
     Raises:
-        ObjectNotFoundError: The path does not exist.
+        PathNotFoundError: The path does not exist.
     """
     reading.stay_open()
     names = parse_path(path)
@@ -236,7 +247,9 @@ def _on_path(reading: Reading, names: Sequence[str]) -> _Found:
 
 def _status(row: Inode, file: File | None) -> FileStatus:
     if file is None:
-        return FileStatus(name=row.name, inode=row.inode, is_directory=True, changed_s=row.made_s)
+        return FileStatus(
+            name=row.name, inode=row.inode, is_directory=True, changed_s=row.made_s, made_s=row.made_s
+        )
     return FileStatus(
         name=row.name,
         inode=row.inode,
@@ -245,4 +258,5 @@ def _status(row: Inode, file: File | None) -> FileStatus:
         length_bytes=file.length_bytes,
         blocks=file.blocks,
         changed_s=file.changed_s,
+        made_s=row.made_s,
     )

@@ -6,7 +6,12 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from lockgate.storage_core.errors import AlreadyExistsError, ConflictError, ObjectNotFoundError
+from lockgate.storage_core.errors import (
+    DirectoryNotEmptyError,
+    PathConflictError,
+    PathExistsError,
+    PathNotFoundError,
+)
 from lockgate.storage_core.files.namespace.rows import DETACHED, Inode, InodeKind, id_of
 from lockgate.storage_core.files.namespace.tree_paths import directory, parse_path, resolve, shown
 from lockgate.storage_core.ids import file_resource
@@ -50,9 +55,10 @@ class Rename(Op, frozen=True, tag="rename"):
         names, target = parse_path(self.path), parse_path(self.target)
         found = existing(resolve(state, names), names)
         if target[: len(names)] == names:
-            raise ConflictError(
+            raise PathConflictError(
                 f"{self.path} cannot be moved to {self.target}, which is itself or inside it; "
-                "nothing was changed"
+                "nothing was changed",
+                self.path,
             )
         refuse_existing(resolve(state, target), target)
         state.delete(found)
@@ -86,9 +92,10 @@ class Delete(Op, frozen=True, tag="delete"):
         found = existing(resolve(state, names), names)
         is_directory = found.kind is InodeKind.DIRECTORY
         if is_directory and not self.recursive and state.has(Inode, parent=found.inode):
-            raise ConflictError(
+            raise DirectoryNotEmptyError(
                 f"the directory {self.path} is not empty; nothing was changed; delete it with "
-                "recursive=True (-r)"
+                "recursive=True (-r)",
+                self.path,
             )
         detach(state, found)
         return Deleted(found.inode, "directory" if is_directory else "file")
@@ -108,10 +115,11 @@ def existing(found: Inode | None, names: tuple[str, ...]) -> Inode:
     """Return what a path names.
 
     Raises:
-        ObjectNotFoundError: It does not exist.
+        PathNotFoundError: It does not exist.
     """
     if found is None:
-        raise ObjectNotFoundError(f"{shown(names)} does not exist; nothing was changed; check the path")
+        path = shown(names)
+        raise PathNotFoundError(f"{path} does not exist; nothing was changed; check the path", path)
     return found
 
 
@@ -119,7 +127,8 @@ def refuse_existing(found: Inode | None, names: tuple[str, ...]) -> None:
     """Raise if a path names something.
 
     Raises:
-        AlreadyExistsError: It does.
+        PathExistsError: It does.
     """
     if found is not None:
-        raise AlreadyExistsError(f"{shown(names)} is a {found.kind} already; nothing was changed")
+        path = shown(names)
+        raise PathExistsError(f"{path} is a {found.kind} already; nothing was changed", path)

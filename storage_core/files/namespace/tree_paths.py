@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NoReturn, Protocol
 
-from lockgate.storage_core.errors import ConflictError, InvalidInputError, ObjectNotFoundError
+from lockgate.storage_core.errors import InvalidInputError, PathNotDirectoryError, PathNotFoundError
 from lockgate.storage_core.files.namespace.rows import ROOT, Inode, InodeKind
 
 NAME_BYTES: Final = 255
@@ -48,8 +48,8 @@ def resolve(tree: Names, names: tuple[str, ...]) -> Inode | None:
 
     Raises:
         InvalidInputError: It is the root, which has no row.
-        ObjectNotFoundError: A directory of it does not exist.
-        ConflictError: One of its directories is a file.
+        PathNotFoundError: A directory of it does not exist.
+        PathNotDirectoryError: One of its directories is a file.
     """
     if not names:
         raise InvalidInputError("/ is the root: it can be listed only; nothing was changed")
@@ -62,12 +62,14 @@ def directory(tree: Names, names: tuple[str, ...]) -> int:
     for depth, name in enumerate(names, start=1):
         found = tree.get(Inode, inode, name)
         if found is None:
-            raise ObjectNotFoundError(
+            raise PathNotFoundError(
                 f"the directory {shown(names[:depth])} does not exist; nothing was changed; check the path, "
-                "or make it first"
+                "or make it first",
+                shown(names[:depth]),
             )
         if found.kind is not InodeKind.DIRECTORY:
-            raise ConflictError(f"{shown(names[:depth])} is a file, not a directory; nothing was changed")
+            path = shown(names[:depth])
+            raise PathNotDirectoryError(f"{path} is a file, not a directory; nothing was changed", path)
         inode = found.inode
     return inode
 

@@ -177,7 +177,7 @@ class ReplicaCheck:
         """Yield what is wrong, by block, then the volumes that did not answer.
 
         Raises:
-            ObjectNotFoundError: The path does not exist.
+            PathNotFoundError: The path does not exist.
         """
         for record, volume, replica in self._of_path() if self._path else self._of_all():
             self.replicas += replica is not None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
+import fsspec
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -92,6 +95,9 @@ def test_directories_are_listed_walked_moved_and_deleted(fs: AppendableFileSyste
     ]
     assert fs.find("/") == ["/x/b", "/x/y/a"]
     fs.mv("/x/y", "/z")
+    fs.mv("/x/b", "/")
+    fs.mv("/b", "/x")
+    assert fs.du("/") == 3
     fs.cp_file("/z/a", "/z/c")
     assert fs.glob("/z/*") == ["/z/a", "/z/c"]
     with pytest.raises(OSError, match="not empty"):
@@ -162,6 +168,30 @@ def test_what_would_lose_bytes_is_refused(fs: AppendableFileSystem) -> None:
         file.write(b"packed")
     with fs.open("/a.gz", compression="gzip") as file:
         assert file.read() == b"packed"
+
+
+def test_libraries_open_files_by_url_that_keep_their_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path))
+    ROWS[:500].to_csv("lockgate-files:///a.csv", index=False)
+    ROWS[500:].to_csv("lockgate-files:///a.csv", index=False, header=False, mode="a")
+    pd.testing.assert_frame_equal(pd.read_csv("lockgate-files:///a.csv"), ROWS)
+    ROWS.to_parquet("lockgate-files:///a.parquet")
+    assert pq.read_table("fsspec+lockgate-files:///a.parquet").num_rows == 1000
+
+    log = fsspec.open("lockgate-files:///a.log", "wb").open()
+    gc.collect()
+    log.write(b"one")
+    log.close()
+    fs = AppendableFileSystem()
+    assert fs.cat("/a.log") == b"one"
+    with pytest.raises(OSError, match="No such file"):
+        pl.read_csv("lockgate-files:///a.csv")
+    assert pl.read_csv(fs.open("/a.csv")).shape == (1000, 2)
+    assert fs.created("/a.csv") < fs.modified("/a.csv") < fs.created("/a.log")
+    assert not fs.exists("/a.csv/b")
+    fs.close()
 
 
 def test_the_files_of_the_settings_journal_are_opened_by_the_first_call(tmp_path: Path) -> None:
