@@ -1,1 +1,0 @@
-"""The server of volumes: its volumes, and the calls over HTTP."""
