@@ -211,7 +211,7 @@ def flushing(settings: Settings, rate: float) -> Iterator[Connection]:
 
 def _flush(settings: Settings, rate: float, pipe: Connection) -> None:
     taken = []
-    with open_files(settings, writes=False) as files, files.create("/log") as log:
+    with open_files(settings) as files, files.create("/log") as log:
         log.write(LINE)
         log.flush()
         pipe.send("writing")
@@ -232,7 +232,7 @@ def report(settings: Settings, what: str) -> Report:
     Raises:
         AssertionError: A volume did not answer.
     """
-    with open_journal(settings.journal_url) as journal, open_files(settings, writes=False) as files:
+    with open_journal(settings.journal_url) as journal, open_files(settings) as files:
         before = journal.msync().sequence
         began_s = time.perf_counter()
         found = files.upkeep.report()

@@ -45,7 +45,7 @@ def show(
 
     destination, job_id = locate(job)
     attached = attach_job(destination, job_id)
-    with open_files(load_settings(), writes=False) as files:
+    with open_files(load_settings()) as files:
         log = MergedLog(files, job_id, attached.short_id)
         if follow:
             for events in log.follow(lambda: attached.phase() in TERMINAL, SystemClock()):

@@ -29,7 +29,7 @@ def list_volumes(*, json: JsonFlag = False) -> None:
     """List the volumes that the journal or this machine knows, with their space."""
     from lockgate.storage_core.files.home_files import open_files
 
-    with open_files(writes=False) as files:
+    with open_files() as files:
         found = files.upkeep.statuses()
     if json:
         print_json_list((msgspec.structs.asdict(one) for one in found), name="volumes")
@@ -82,7 +82,7 @@ def report(*, json: JsonFlag = False) -> None:
     """
     from lockgate.storage_core.files.home_files import open_files
 
-    with open_files(writes=False) as files:
+    with open_files() as files:
         found = files.upkeep.report()
         reporting = files.upkeep.reporting()
     if json:
@@ -127,7 +127,7 @@ def declare_lost(
     from lockgate.storage_core.files.home_files import open_files
     from lockgate.storage_core.files.volumes.protocol import VolumeId
 
-    with open_files(writes=False) as files:
+    with open_files() as files:
         done = files.upkeep.declare_lost(VolumeId(volume), dry_run=not yes)
     if json:
         print_json({"dry_run": not yes, **msgspec.to_builtins(done)})
@@ -149,7 +149,7 @@ def declare_found(
     from lockgate.storage_core.files.home_files import open_files
     from lockgate.storage_core.files.volumes.protocol import VolumeId
 
-    with open_files(writes=False) as files:
+    with open_files() as files:
         files.upkeep.declare_found(VolumeId(volume))
         taken = files.upkeep.take_back(VolumeId(volume))
         files.upkeep.report()
@@ -166,7 +166,7 @@ def forget(
     from lockgate.storage_core.files.home_files import open_files
     from lockgate.storage_core.files.volumes.protocol import VolumeId
 
-    with open_files(writes=False) as files:
+    with open_files() as files:
         files.upkeep.forget(VolumeId(volume))
     print_line(f"{volume}: removed from the journal")
 

@@ -42,7 +42,7 @@ def verify(
     from lockgate.storage_core.files.home_files import open_files
     from lockgate.storage_core.files.volumes.protocol import VolumeId
 
-    with open_files(writes=False) as files, progress_bar() as progress:
+    with open_files() as files, progress_bar() as progress:
         bytes_per_s = None if limit is None else limit * 1e6
         only = [VolumeId(volume) for volume in volumes or ()]
         found = list(files.upkeep.verify(only, bytes_per_s=bytes_per_s, progress=progress))
@@ -85,7 +85,7 @@ def repair(
     """
     from lockgate.storage_core.files.home_files import open_files
 
-    with open_files(writes=False) as files:
+    with open_files() as files:
         if yes:
             files.upkeep.drop_lost()
             files.upkeep.report()
@@ -129,7 +129,7 @@ def rebalance(
     """
     from lockgate.storage_core.files.home_files import open_files
 
-    with open_files(writes=False) as files, progress_bar() as progress:
+    with open_files() as files, progress_bar() as progress:
         bytes_per_s = None if limit is None else limit * 1e6
         found = list(
             files.upkeep.rebalance(
@@ -156,7 +156,7 @@ def clean(
     """
     from lockgate.storage_core.files.home_files import open_files
 
-    with open_files(writes=yes) as files:
+    with open_files() as files:
         done = files.upkeep.delete_left_over(dry_run=not yes)
     if json:
         print_json({"dry_run": not yes, **msgspec.structs.asdict(done)})
@@ -179,7 +179,7 @@ def leave_safe_mode(
     """
     from lockgate.storage_core.files.home_files import open_files
 
-    with open_files(writes=False) as files:
+    with open_files() as files:
         missing = files.upkeep.accept_missing() if yes else files.upkeep.reporting().only_ones
     if json:
         print_json({"dry_run": not yes, "blocks": missing})

@@ -94,7 +94,7 @@ def delete_old_logs(
     journal, count = configured_journal(settings), 0
     if journal is None:
         return 0
-    with open_files(settings, writes=False) as files:
+    with open_files(settings) as files:
         for path in _delete(files, journal, keep_s=settings.tombstone_s, dry_run=dry_run):
             count += 1
             note(

@@ -264,7 +264,7 @@ class _PlaceWriters:
                 raise StoreUnavailableError(NO_VOLUME)
             self._journal = journal.identity
             self._files = self._opened.enter_context(
-                open_files(self._settings, writes=True, clock=self._clock)
+                open_files(self._settings, clock=self._clock)
             )
         return self._files
 

@@ -9,10 +9,9 @@ from functools import partial
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.files.files import Files
-from lockgate.storage_core.files.namespace.volume_urls import read_lost, read_urls
-from lockgate.storage_core.files.volumes.home import HomeVolumes
-from lockgate.storage_core.files.volumes.open_volume import ReachedVolume, open_volume
-from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.files.namespace.volume_urls import read_places
+from lockgate.storage_core.files.volumes.open_volume import open_volume
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.volume_map import VolumeMap
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.settings import Settings, load_settings
@@ -20,14 +19,13 @@ from lockgate.storage_core.settings import Settings, load_settings
 
 @contextmanager
 def open_files(
-    settings: Settings | None = None, *, writes: bool, clock: Clock | None = None
+    settings: Settings | None = None, *, clock: Clock | None = None
 ) -> Iterator[Files]:
-    """Open the files of the settings' journal, on the volumes that it names by URL and those below `home`.
+    """Open the files of the settings' journal, on the volumes that it names by URL and that below `home`.
 
     Args:
         settings: Uses `journal_url`, `home`, the limits of leases, `files_replicas` and what begins with
-            `volume_` or `s3_`; from the environment by default.
-        writes: Whether this process may own volumes; a reader never keeps another process from its volume.
+            `s3_`; from the environment by default.
         clock: Replaces the journal's clock, for tests.
 
     Raises:
@@ -38,18 +36,17 @@ def open_files(
     journal = configured_journal(settings, clock)
     if journal is None:
         raise InvalidInputError("appendable files are kept in a journal; set LOCKGATE_JOURNAL_URL to one")
-    home = HomeVolumes(settings.home_dir / "volumes", owns=writes)
 
-    def connect(volume: VolumeId, url: str) -> ReachedVolume:
-        return open_volume(volume, url, settings, journal.clock)
+    def connect(url: str, volume: VolumeId | None) -> Volume:
+        return open_volume(url, settings, volume)
 
     volumes = VolumeMap(
-        home,
-        partial(read_urls, journal),
+        settings.home_dir / "volume",
+        partial(read_places, journal),
         connect,
+        journal=journal.identity,
         replicas=settings.files_replicas,
         clock=journal.clock,
-        lost=partial(read_lost, journal),
     )
     files = Files(journal, volumes, settings, members=volumes.members)
     try:

@@ -71,7 +71,7 @@ def recover_files(
     def told(one: RecoveredFile) -> None:
         note(f"{one.path}: {one.why_not or f'closed at {one.length_bytes} bytes'}")
 
-    with open_files(settings, writes=not report_only) as files:
+    with open_files(settings) as files:
         if report_only:
             found = [RecoveredFile(inode=0, path=path) for path in files.recovery.lapsed()]
             note(f"would be recovered: {', '.join(one.path for one in found) or 'no file'}")
@@ -98,7 +98,7 @@ def check_volumes(
         PathNotFoundError: The path does not exist.
     """
     done = VolumesMaintained()
-    with open_files(settings, writes=False) as files:
+    with open_files(settings) as files:
         check = files.check(path, verify=True, bytes_per_s=bytes_per_s)
         for one in check.findings():
             note(_line(one))
@@ -129,7 +129,7 @@ def maintain_volumes(
         SafeModeError: The journal is in safe mode, or too few blocks have reported; nothing was copied.
     """
     done = VolumesMaintained()
-    with open_files(settings, writes=False) as files:
+    with open_files(settings) as files:
         for lost in files.upkeep.drop_lost():
             done.problems += [
                 f"volume {lost.volume} was lost: no good replica of block {one.block} {one.path} is left"

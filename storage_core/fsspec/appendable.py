@@ -64,7 +64,7 @@ class AppendableFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec 
         """The files of the journal."""
         if self._given is None:
             settings = self._settings or load_settings()
-            self._given = self._opened.enter_context(open_files(settings, writes=True))
+            self._given = self._opened.enter_context(open_files(settings))
         return self._given
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.settings import Settings, load_settings
 
 path, first = sys.argv[1], int(sys.argv[2])
-with open_files(load_settings(), writes=True) as files:
+with open_files(load_settings()) as files:
     writer = files.append(path) if first else files.create(path)
     print("open", flush=True)
     for number in range(first, 1_000_000):
@@ -57,7 +57,7 @@ def test_a_killed_writer_loses_no_flushed_line(home: Path) -> None:
             # On a busy machine a writer may be killed before its first line.
             told = [int(writer.stdout.readline()) for _ in range(7 if number % 2 else 0)]
             killed_s = time.monotonic() + drawn.uniform(0, 0.4)
-            with open_files(load_settings(), writes=False) as files, files.open("/events.log") as reader:
+            with open_files(load_settings()) as files, files.open("/events.log") as reader:
                 while time.monotonic() < killed_s:
                     reader.seek(0)
                     seen = lines(reader.read())
@@ -65,7 +65,7 @@ def test_a_killed_writer_loses_no_flushed_line(home: Path) -> None:
             writer.kill()
             told += [int(line) for line in writer.stdout.read().split()]
         flushed = told[-1] + 1 if told else written
-        with open_files(load_settings(), writes=True) as files:
+        with open_files(load_settings()) as files:
             while files.status("/events.log").is_open:
                 found = files.recovery.recover_lapsed()
                 assert [one.why_not for one in found] == [""] * len(found)

@@ -28,7 +28,7 @@ def append(world: World) -> None:
     """Write a file to a volume below home, with a journal elsewhere."""
     url = f"sqlite:///{world.root / 'journal.db'}"
     settings = load_settings(home=world.settings.home, journal_url=url)
-    with open_files(settings, writes=True) as files, files.create("/a") as file:
+    with open_files(settings) as files, files.create("/a") as file:
         file.write(b"1")
 
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 from lockgate.storage_core.files.namespace.file_blocks import AddBlock, CommitBlock, StampBlock
-from lockgate.storage_core.files.namespace.member_marks import AddMember, DropMember, MarkReplica
+from lockgate.storage_core.files.namespace.member_marks import AddMember, DropMembers, MarkReplica
 from lockgate.storage_core.files.namespace.open_files import CloseFile, OpenFile
-from lockgate.storage_core.files.namespace.registered_volumes import DeclareLost, ForgetVolume, RegisterVolume
+from lockgate.storage_core.files.namespace.registered_volumes import ForgetVolume, LeaveVolume, RegisterVolume
 from lockgate.storage_core.files.namespace.removals import DetachNames, RemoveBlocks, RemoveInode
 from lockgate.storage_core.files.namespace.rows import (
     Block,
+    DamagedReplica,
     File,
     Inode,
     Member,
     RegisteredVolume,
     ReportedVolume,
-    VerifiedVolume,
     WrittenLength,
 )
 from lockgate.storage_core.files.namespace.tree import Delete, MakeDirectory, Rename
@@ -37,13 +37,13 @@ FILES: Final = Family(
         CommitBlock,
         MarkReplica,
         AddMember,
-        DropMember,
+        DropMembers,
         DetachNames,
         RemoveBlocks,
         RemoveInode,
         RegisterVolume,
-        DeclareLost,
+        LeaveVolume,
         ForgetVolume,
     ),
-    soft_rows=(ReportedVolume, VerifiedVolume, WrittenLength),
+    soft_rows=(ReportedVolume, DamagedReplica, WrittenLength),
 )

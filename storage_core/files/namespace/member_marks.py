@@ -9,7 +9,7 @@ import msgspec
 
 from lockgate.storage_core.errors import ConflictError, SafeModeError
 from lockgate.storage_core.files.blocks import Fault
-from lockgate.storage_core.files.namespace.rows import DETACHED, Block, Member, RegisteredVolume
+from lockgate.storage_core.files.namespace.rows import DETACHED, Block, Member, RegisteredVolume, VolumeState
 from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.journal.entries.op import Moment, Op
 from lockgate.storage_core.journal.entries.state import Key, Span, State, prefix
@@ -105,9 +105,9 @@ class AddMember(_MemberOp, frozen=True, tag="add-member"):
         members = self.members(state)
         row = state.get(Block, self.block)
         volume = state.get(RegisteredVolume, self.volume)
-        if row is None or row.file == DETACHED or volume is None or volume.lost_s is not None:
+        if row is None or row.file == DETACHED or volume is None or volume.state is not VolumeState.IN_USE:
             raise ConflictError(
-                f"block {self.block} was cut off, or volume {self.volume} is not registered or lost; "
+                f"block {self.block} was cut off, or volume {self.volume} is not registered or in use; "
                 "nothing was changed"
             )
         if moment.at_s > self.until_s:
@@ -129,29 +129,53 @@ class AddMember(_MemberOp, frozen=True, tag="add-member"):
         state.put(Member(block=self.block, volume=self.volume))
 
 
-class DropMember(_MemberOp, frozen=True, tag="drop-member"):
-    """Drop a lost volume from a sealed block's members.
+class DropMembers(Op, frozen=True, tag="drop-members"):
+    """Drop a lost volume from the members of blocks.
 
-    Without another member that has no fault it stays a member, marked as lost.
+    Without another member that has no fault it stays one, marked as lost. A block that was changed since it was
+    judged, or is being written, is left out: the next call sees it.
+
+    Attributes:
+        volume: The volume.
+        blocks: The blocks, each with its generation stamp in the state that the caller has judged.
     """
 
-    RESULT: ClassVar = bool
+    RESULT: ClassVar = int
+
+    volume: str
+    blocks: tuple[tuple[int, Stamp], ...]
 
     def touches(self) -> Iterable[Key]:
-        """Return the block and the volume."""
-        return [*super().touches(), (RegisteredVolume, (self.volume,))]
+        """Return the volume and the blocks."""
+        blocks = ((Block, (block,)) for block, _ in self.blocks)
+        return [(RegisteredVolume, (self.volume,)), *blocks]
 
-    def fold(self, state: State, moment: Moment) -> bool:  # noqa: ARG002 - of the base
-        """Delete or mark the member; return whether it was deleted."""
-        members = self.members(state)
-        member, volume = members.get(self.volume), state.get(RegisteredVolume, self.volume)
-        if member is None or volume is None or volume.lost_s is None:
-            raise ConflictError(
-                f"block {self.block}: volume {self.volume} is no member, or was not declared lost; "
-                "nothing was changed"
-            )
-        if any(one.fault is None for one in members.values() if one is not member):
-            state.delete(member)
-            return True
-        state.put(msgspec.structs.replace(member, fault=Fault.LOST))
-        return False
+    def spans(self) -> Iterable[Span]:
+        """Return the members of the blocks."""
+        return [prefix(Member, block) for block, _ in self.blocks]
+
+    def fold(self, state: State, moment: Moment) -> int:  # noqa: ARG002 - of the base
+        """Delete or mark the members; return the number of blocks that the volume was dropped from."""
+        volume = state.get(RegisteredVolume, self.volume)
+        if volume is None or volume.state is not VolumeState.LOST:
+            raise ConflictError(f"volume {self.volume} is not lost; it was dropped from no block")
+        dropped = 0
+        for block, generation in self.blocks:
+            row = state.get(Block, block)
+            if row is None or not is_settled(row) or row.stamp != generation:
+                continue
+            members = state.where(Member, block=block)
+            for member in members:
+                if member.volume != self.volume:
+                    continue
+                if any(one.fault is None for one in members if one is not member):
+                    state.delete(member)
+                    dropped += 1
+                elif member.fault is not Fault.LOST:
+                    state.put(msgspec.structs.replace(member, fault=Fault.LOST))
+        return dropped
+
+
+def is_settled(row: Block) -> bool:
+    """Return whether a block is sealed, and no reseal of it has begun."""
+    return row.state is ReplicaState.SEALED and row.pending is None

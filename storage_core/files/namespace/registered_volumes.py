@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
-from lockgate.storage_core.files.namespace.rows import Member, RegisteredVolume
+from lockgate.storage_core.files.namespace.rows import Member, RegisteredVolume, VolumeState
 from lockgate.storage_core.journal.entries.op import Moment, Op
 from lockgate.storage_core.journal.entries.state import Key, State
 
@@ -23,19 +23,19 @@ class RegisterVolume(Op, frozen=True, tag="register-volume"):
         return [(RegisteredVolume, (self.volume,))]
 
     def fold(self, state: State, moment: Moment) -> None:
-        """Store the volume; its time stays that of its first entry, and a lost one stays lost."""
+        """Store the volume, in use; its time stays that of its first entry."""
         known = state.get(RegisteredVolume, self.volume)
         if known is None:
             state.put(RegisteredVolume(volume=self.volume, url=self.url, added_s=moment.at_s))
         else:
-            state.put(msgspec.structs.replace(known, url=self.url))
+            state.put(msgspec.structs.replace(known, url=self.url, state=VolumeState.IN_USE))
 
 
-class DeclareLost(Op, frozen=True, tag="declare-lost"):
-    """Take a volume out of use, or into use again.
+class LeaveVolume(Op, frozen=True, tag="leave-volume"):
+    """Take a volume out of use: it gets no new blocks and no copies, and its blocks leave it.
 
     Attributes:
-        is_lost: Whether it is lost.
+        is_lost: Whether its replicas are gone, and nothing waits for them.
     """
 
     volume: str
@@ -45,15 +45,16 @@ class DeclareLost(Op, frozen=True, tag="declare-lost"):
         """Return the volume."""
         return [(RegisteredVolume, (self.volume,))]
 
-    def fold(self, state: State, moment: Moment) -> None:
-        """Store when it was lost; a second declaration changes nothing."""
+    def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
+        """Store its state; a lost one stays lost."""
         known = state.get(RegisteredVolume, self.volume)
         if known is None:
             raise ObjectNotFoundError(
                 f"volume {self.volume} is not registered; nothing was changed; see `lockgate volumes list`"
             )
-        if (known.lost_s is not None) is not self.is_lost:
-            state.put(msgspec.structs.replace(known, lost_s=moment.at_s if self.is_lost else None))
+        if known.state is not VolumeState.LOST:
+            left = VolumeState.LOST if self.is_lost else VolumeState.LEAVING
+            state.put(msgspec.structs.replace(known, state=left))
 
 
 class ForgetVolume(Op, frozen=True, tag="forget-volume"):

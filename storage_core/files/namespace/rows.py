@@ -145,13 +145,23 @@ class Member(Row, frozen=True):
     fault: Fault | None = None
 
 
+class VolumeState(StrEnum):
+    """Whether blocks may be on a volume."""
+
+    IN_USE = "in use"
+    LEAVING = "leaving"
+    """It gets no new blocks; copies of its blocks are made elsewhere."""
+    LOST = "lost"
+    """Its replicas are gone: nothing waits for them."""
+
+
 class RegisteredVolume(Row, frozen=True):
     """A volume that blocks may name as a member.
 
     Attributes:
         volume: Its id, from its directory.
-        url: Where it is reached.
-        lost_s: When an operator declared it lost; None if it is in use.
+        url: Where it is reached; empty for the volume of a home directory.
+        state: Whether blocks may be on it.
     """
 
     TABLE: ClassVar = "volume"
@@ -160,37 +170,40 @@ class RegisteredVolume(Row, frozen=True):
     volume: str
     url: str
     added_s: float
-    lost_s: float | None = None
+    state: VolumeState = VolumeState.IN_USE
 
 
 class ReportedVolume(Row, frozen=True):
-    """The last whole report of a volume: soft state, outside entries, verification and checkpoints.
+    """The last whole report of a volume, and how far its bytes were read: soft state.
 
-    A row confirms all members of the volume that have no fault: a million rows for a million replicas would
-    be written again by each report, and nothing reads them one by one.
+    It is outside entries, verification and checkpoints. A row confirms all members of the volume that have no
+    fault: a million rows for a million replicas would be written again by each report, and nothing reads them
+    one by one.
 
     Attributes:
         volume: The volume.
         replicas: Number of replicas that it has.
         length_bytes: Sum of their lengths.
-        differences: Number of replicas whose fault the report has changed in the journal.
-        reported_s: When the report ended, by the database's clock.
-        only_ones: Number of replicas with a fault that were not marked: no other member is without one.
+        reported_s: When the report ended, by the database's clock; None before the first one has.
+        only_ones: Number of members with a problem whose block has no other member without a fault.
         accepted: Those of them that an operator has accepted as lost.
         since_s: When its first whole report ended.
+        read_to: Its last block whose bytes a check has read; 0: the next one begins with the first block.
+        read_s: When a check had read all its bytes last.
     """
 
     TABLE: ClassVar = "volume_report"
     KEY: ClassVar = ("volume",)
 
     volume: str
-    replicas: int
-    length_bytes: int
-    differences: int
-    reported_s: float
+    replicas: int = 0
+    length_bytes: int = 0
+    reported_s: float | None = None
     only_ones: int = 0
     accepted: int = 0
-    since_s: float = 0.0
+    since_s: float | None = None
+    read_to: int = 0
+    read_s: float | None = None
 
 
 class WrittenLength(Row, frozen=True):
@@ -218,19 +231,11 @@ class WrittenLength(Row, frozen=True):
         return Stamp(self.epoch, self.sequence)
 
 
-class VerifiedVolume(Row, frozen=True):
-    """How far the verification of a volume has come: soft state, as the last report is.
+class DamagedReplica(Row, frozen=True):
+    """A replica that a check has found to be damaged, for the next repair: soft state."""
 
-    Attributes:
-        volume: The volume.
-        after_block: Its last block that was read; 0: the next verification begins with the first one.
-        verified_s: When the last verification of all its replicas ended, by the database's clock; None if
-            there was none.
-    """
-
-    TABLE: ClassVar = "volume_verification"
-    KEY: ClassVar = ("volume",)
+    TABLE: ClassVar = "damaged_replica"
+    KEY: ClassVar = ("volume", "block")
 
     volume: str
-    after_block: int
-    verified_s: float | None
+    block: int

@@ -1,43 +1,39 @@
-"""The URLs of registered volumes, read from the journal and written to it."""
+"""The registered volumes, read from the journal and written to it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
-from lockgate.storage_core.files.namespace.rows import RegisteredVolume
+from lockgate.storage_core.files.namespace.rows import RegisteredVolume, VolumeState
 from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.files.volumes.volume_map import Place
 from lockgate.storage_core.journal import Journal, Mutation, Refused
 
 
-def read_urls(journal: Journal) -> Mapping[VolumeId, str]:
-    """Return the URLs of the volumes that have one: those of a home directory have none."""
+def read_registered(journal: Journal) -> Mapping[VolumeId, RegisteredVolume]:
+    """Return all registered volumes by id."""
     with journal.reading() as reading:
-        rows = reading.where(RegisteredVolume, {})
-    return {VolumeId(row.volume): row.url for row in rows if row.url}
+        return {VolumeId(row.volume): row for row in reading.where(RegisteredVolume, {})}
 
 
-def read_lost(journal: Journal) -> frozenset[VolumeId]:
-    """Return the volumes that were declared lost."""
-    with journal.reading() as reading:
-        rows = reading.where(RegisteredVolume, {})
-    return frozenset(VolumeId(row.volume) for row in rows if row.lost_s is not None)
+def read_places(journal: Journal) -> Mapping[VolumeId, Place]:
+    """Return where the volumes with a URL are: that of a home directory has none."""
+    return {
+        volume: Place(row.url, row.state is VolumeState.IN_USE)
+        for volume, row in read_registered(journal).items()
+        if row.url
+    }
 
 
-def usable_urls(journal: Journal) -> Mapping[VolumeId, str]:
-    """Return the URLs of the volumes that have one and are not lost."""
-    lost = read_lost(journal)
-    return {volume: url for volume, url in read_urls(journal).items() if volume not in lost}
-
-
-def register_urls(journal: Journal, urls: Mapping[VolumeId, str]) -> None:
-    """Register volumes under these URLs; what stands is not written again.
+def register_url(journal: Journal, volume: VolumeId, url: str) -> None:
+    """Register a volume under a URL; what stands is not written again.
 
     Raises:
         OutcomeUnknownError: The journal gave no answer; it can be repeated.
     """
-    known = _registered(journal, urls)
-    _register(journal, {volume: url for volume, url in urls.items() if known.get(volume) != url})
+    if read_places(journal).get(volume) != Place(url):
+        _register(journal, {volume: url})
 
 
 def register_members(journal: Journal, volumes: Iterable[VolumeId]) -> None:
@@ -46,15 +42,8 @@ def register_members(journal: Journal, volumes: Iterable[VolumeId]) -> None:
     Raises:
         OutcomeUnknownError: The journal gave no answer; it can be repeated.
     """
-    named = tuple(volumes)
-    known = _registered(journal, named)
-    _register(journal, {volume: "" for volume in named if volume not in known})
-
-
-def _registered(journal: Journal, volumes: Iterable[VolumeId]) -> Mapping[VolumeId, str]:
-    with journal.reading() as reading:
-        rows = reading.find(RegisteredVolume, [(volume,) for volume in volumes])
-    return {VolumeId(row.volume): row.url for row in rows}
+    known = read_registered(journal)
+    _register(journal, {volume: "" for volume in volumes if volume not in known})
 
 
 def _register(journal: Journal, urls: Mapping[VolumeId, str]) -> None:

@@ -1,52 +1,55 @@
-"""Open a registered volume by its URL."""
+"""Open a volume by its URL: a directory or a prefix of a bucket."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from pathlib import Path
+from typing import Final
 
-from lockgate.storage_core.clock import Clock
+from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError
+from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.settings import Settings
 
+VOLUME_ID: Final = "volume.id"
+"""Name of the file or object with a volume's id."""
 
-class ReachedVolume(Volume, Protocol):
-    """A volume that other machines reach too."""
-
-    def answers(self) -> bool:
-        """Return whether it can be reached now."""
-
-    def close(self) -> None:
-        """Close its connections."""
+_LOCAL: Final = "file://"
 
 
-def open_volume(volume: VolumeId, url: str, settings: Settings, clock: Clock) -> ReachedVolume:
-    """Open the volume that is registered under a URL.
+def is_url(volume: VolumeId) -> bool:
+    """Return whether an id is the URL of its volume: the volume of one job's log, which is not registered."""
+    return "://" in volume
+
+
+def open_volume(url: str, settings: Settings, volume: VolumeId | None = None) -> Volume:
+    """Open a volume.
 
     Args:
-        volume: Its id.
-        url: `s3://bucket/prefix`, or the URL of a volume server.
-        settings: Uses what begins with `s3_` or `volume_`.
-        clock: Measures timeouts.
+        url: `s3://bucket/prefix` or `file:///dir`.
+        settings: Uses what begins with `s3_`.
+        volume: Its id; None makes a volume if there is none. One that is a URL must exist, with any id.
 
     Raises:
-        StoreUnavailableError: Another volume is in the bucket, or the bucket cannot be reached.
+        InvalidInputError: The URL is of another kind.
+        ObjectNotFoundError: There is no volume at a URL that is an id.
+        StoreUnavailableError: Another volume is there, or it cannot be reached.
     """
-    if url.startswith("s3://"):
-        # The import of boto3 takes a third of a second.
-        from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume  # noqa: PLC0415
-        from lockgate.storage_core.stores import open_store  # noqa: PLC0415
+    expected = None if volume is None or is_url(volume) else volume
+    if url.startswith(_LOCAL):
+        folder = Path(url.removeprefix(_LOCAL))
+        if volume == url and not (folder / VOLUME_ID).exists():
+            raise ObjectNotFoundError(f"{url}: there is no volume; it was deleted with what it belonged to")
+        return DirectoryVolume(folder, volume=expected)
+    if not url.startswith("s3://"):
+        raise InvalidInputError(
+            f"volume {url!r}: write file:///directory or s3://bucket/prefix; nothing was changed"
+        )
+    # The import of boto3 takes a third of a second.
+    from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume  # noqa: PLC0415
+    from lockgate.storage_core.stores import open_store  # noqa: PLC0415
 
-        return S3Volume(open_store(url, settings), volume=volume)
-    # urllib3, which a process with volumes below its home needs not.
-    from lockgate.storage_core.files.volumes.remote import VOLUME_SERVER, RemoteVolume  # noqa: PLC0415
-    from lockgate.storage_core.http.connection import Connection  # noqa: PLC0415
+    store = open_store(url, settings)
+    if volume == url:
+        store.head(VOLUME_ID)
+    return S3Volume(store, volume=expected)
 
-    connection = Connection(
-        url,
-        peer=VOLUME_SERVER,
-        token_file=settings.volume_token_file,
-        ca_file=settings.volume_ca_file,
-        timeout_s=settings.volume_timeout_s,
-        clock=clock,
-    )
-    return RemoteVolume(volume, connection)

@@ -1,18 +1,21 @@
-"""The volumes that a process can reach: those of its home directory, and those whose URL the journal has."""
+"""The volumes that a process reaches: that of its home directory, and those whose URL the journal has."""
 
 from __future__ import annotations
 
 import random
 import threading
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Final
-from urllib.parse import urlsplit
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.errors import JournalUnavailableError, NotAppliedError, StoreUnavailableError
-from lockgate.storage_core.files.volumes.home import HomeVolumes
-from lockgate.storage_core.files.volumes.open_volume import ReachedVolume
+from lockgate.storage_core.errors import (
+    JournalUnavailableError,
+    NotAppliedError,
+    OutcomeUnknownError,
+    StoreUnavailableError,
+)
+from lockgate.storage_core.files.volumes.open_volume import VOLUME_ID, is_url
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.forks import FORKS, Forkable
 
@@ -26,17 +29,29 @@ AWAY_S: Final = 30.0
 """Time in which a volume that did not answer is asked last for a new block."""
 
 
+class Place(NamedTuple):
+    """Where a registered volume is.
+
+    Attributes:
+        url: Its URL.
+        is_in_use: Whether it gets new blocks.
+    """
+
+    url: str
+    is_in_use: bool = True
+
+
 class VolumeMap(Forkable, Mapping[VolumeId, Volume]):
     """Volumes by id. Safe to use from several threads.
 
-    New blocks go to volumes with a URL, if there are any: those of a home directory can be reached on one
-    machine only.
+    New blocks go to registered volumes, if there are any: that of a home directory is on one machine. A
+    volume whose id is its URL is opened without a registration.
 
     Args:
-        home: The volumes of the home directory; closed with this map.
-        urls: Reads the registered URLs from the journal.
-        connect: Returns the volume at a URL.
-        lost: Reads the volumes that were declared lost; they get no new blocks.
+        home: Directory of the volume of this machine; made for the first block.
+        places: Reads the registered volumes that have a URL from the journal.
+        connect: Opens the volume at a URL, by its id; without an id it may make one.
+        journal: Identity of the journal.
         replicas: Members of a new block, if as many volumes answer.
         clock: Measures the age of the URLs.
     """
@@ -45,116 +60,128 @@ class VolumeMap(Forkable, Mapping[VolumeId, Volume]):
 
     def __init__(
         self,
-        home: HomeVolumes,
-        urls: Callable[[], Mapping[VolumeId, str]],
-        connect: Callable[[VolumeId, str], ReachedVolume],
+        home: Path,
+        places: Callable[[], Mapping[VolumeId, Place]],
+        connect: Callable[[str, VolumeId | None], Volume],
         *,
+        journal: str,
         replicas: int,
         clock: Clock,
-        lost: Callable[[], Collection[VolumeId]] = tuple,
     ) -> None:
         self._home = home
-        self._read_urls = urls
+        self._read_places = places
         self._connect = connect
-        self._read_lost = lost
+        self._journal = journal
         self._replicas = replicas
         self._clock = clock
         self._lock = threading.Lock()
-        FORKS.register(self)
-        self._urls: Mapping[VolumeId, str] = {}
+        self._places: Mapping[VolumeId, Place] = {}
         self._read_s: float | None = None
-        self._connected: dict[VolumeId, tuple[str, ReachedVolume]] = {}
+        self._opened: dict[VolumeId, tuple[str, Volume]] = {}
         self._away_s: dict[VolumeId, float] = {}
+        FORKS.register(self)
 
     def after_fork_in_child(self) -> None:
-        """Replace the lock: a thread of the parent may have held it."""
+        """Open the volumes again: a thread of the parent may have held their locks."""
         self._lock = threading.Lock()
+        self._opened = {}
 
     def members(self) -> tuple[VolumeId, ...]:
-        """Return the members of a new block: volumes that answer, if it can be on different machines.
+        """Return the members of a new block: registered volumes that answer, else that of the home directory.
 
         Raises:
-            StoreUnavailableError: No volume with a URL answers.
+            StoreUnavailableError: No registered volume answers.
+            ConflictError: The volume of the home directory is of another journal.
         """
-        urls = self._refreshed(0.0)
-        if not urls:
-            return self._home.own()
+        places = self._refreshed(0.0)
+        if not places:
+            return (self._own(),)
         now_s = self._clock.monotonic_s()
-        away = {volume for volume, at_s in self._away_s.items() if now_s - at_s < AWAY_S}
-        machines: Counter[str | None] = Counter()
-        servers: Counter[str] = Counter()
+        usable = [volume for volume, place in places.items() if place.is_in_use]
+        left = random.sample(sorted(usable), len(usable))
+        left.sort(key=lambda one: now_s - self._away_s.get(one, -AWAY_S) < AWAY_S)
         chosen: list[VolumeId] = []
-        usable = sorted(set(urls).difference(self._read_lost()))
-        left = random.sample(usable, len(usable))
-        while left and len(chosen) < self._replicas:
-            at = {volume: urlsplit(urls[volume]) for volume in left}
-            volume = min(
-                left, key=lambda one: (one in away, machines[at[one].hostname], servers[at[one].netloc])
-            )
-            left.remove(volume)
-            if self._answers(volume, urls[volume]):
+        for volume in left:
+            if len(chosen) == self._replicas:
+                break
+            if self._answers(volume, places[volume].url):
                 chosen.append(volume)
-                machines[at[volume].hostname] += 1
-                servers[at[volume].netloc] += 1
                 self._away_s.pop(volume, None)
             else:
                 self._away_s[volume] = now_s
         if not chosen:
             raise StoreUnavailableError(
-                f"none of {len(urls)} registered volumes answers; nothing was changed; "
-                "`lockgate volumes list` says why: start their servers, or correct token or certificates"
+                f"none of {len(places)} registered volumes answers; nothing was changed; `lockgate volumes "
+                "list` says why: mount their directories, or correct their credentials"
             )
         return tuple(chosen)
 
     def __getitem__(self, volume: VolumeId) -> Volume:
         """Return a volume."""
-        urls = self._refreshed(REFRESH_S)
-        if volume not in urls:
-            try:
-                return self._home[volume]
-            except KeyError:
-                urls = self._refreshed(MISSED_S)
-        return self._remote(volume, urls[volume])
+        if is_url(volume):
+            return self._at(volume, volume)
+        places = self._refreshed(REFRESH_S)
+        if volume not in places:
+            if volume == self._home_id():
+                return self._at(volume, self._home.as_uri())
+            places = self._refreshed(MISSED_S)
+        return self._at(volume, places[volume].url)
 
     def __iter__(self) -> Iterator[VolumeId]:
-        """Yield the ids of all volumes."""
-        return iter(sorted({*self._refreshed(REFRESH_S), *self._home}))
+        """Yield the ids of the registered volumes and of that of the home directory."""
+        home = self._home_id()
+        return iter(sorted({*self._refreshed(REFRESH_S), *([home] if home else ())}))
 
     def __len__(self) -> int:
         """Return the number of volumes."""
         return len(list(iter(self)))
 
     def close(self) -> None:
-        """Close the connections, and give up the volumes of the home directory."""
+        """Close the volumes."""
         with self._lock:
-            while self._connected:
-                self._connected.popitem()[1][1].close()
-        self._home.close()
+            while self._opened:
+                self._opened.popitem()[1][1].close()
+
+    def _home_id(self) -> VolumeId | None:
+        try:
+            return VolumeId((self._home / VOLUME_ID).read_text())
+        except OSError:
+            return None
+
+    def _own(self) -> VolumeId:
+        home = self._home_id()
+        if home is None or home not in self._opened:
+            made = self._connect(self._home.as_uri(), None)
+            made.claim(self._journal)
+            home = made.id
+            with self._lock:
+                self._opened.setdefault(home, (self._home.as_uri(), made))
+        return home
 
     def _answers(self, volume: VolumeId, url: str) -> bool:
         try:
-            return self._remote(volume, url).answers()
-        except NotAppliedError:
-            return False  # its bucket has another volume, or cannot be reached
+            return self._at(volume, url).answers()
+        except (NotAppliedError, OutcomeUnknownError):
+            return False  # another volume is there, or it cannot be reached
 
-    def _refreshed(self, older_s: float) -> Mapping[VolumeId, str]:
+    def _refreshed(self, older_s: float) -> Mapping[VolumeId, Place]:
         """Return the URLs, read again if they are this old; the same ones if the journal is out of reach."""
         with self._lock:
             now_s = self._clock.monotonic_s()
             if self._read_s is None or now_s - self._read_s >= older_s:
                 try:
-                    self._urls = self._read_urls()
+                    self._places = self._read_places()
                 except JournalUnavailableError:
                     if self._read_s is None:
                         raise
                 self._read_s = now_s
-            return self._urls
+            return self._places
 
-    def _remote(self, volume: VolumeId, url: str) -> ReachedVolume:
+    def _at(self, volume: VolumeId, url: str) -> Volume:
         with self._lock:
-            known = self._connected.get(volume)
+            known = self._opened.get(volume)
             if known is not None and known[0] == url:
                 return known[1]
-            connected = self._connect(volume, url)
-            self._connected[volume] = url, connected  # a call may still use the one before
-            return connected
+            opened = self._connect(url, volume)
+            self._opened[volume] = url, opened  # a call may still use the one before
+            return opened

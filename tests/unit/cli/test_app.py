@@ -84,7 +84,7 @@ def test_an_output_that_is_closed_or_full_gives_one_line_at_most(
     command: str, redirection: str, exit_code: int, error: str, tmp_path: Path
 ) -> None:
     if command == CAT:
-        with open_files(load_settings(home=tmp_path), writes=True) as files, files.create("/a.log") as writer:
+        with open_files(load_settings(home=tmp_path)) as files, files.create("/a.log") as writer:
             writer.write(b"line\n" * 400_000)
 
     ended = subprocess.run(

@@ -29,7 +29,7 @@ def read_log(logged: Settings) -> ReadLog:
 
     def read(job: JobRecord) -> tuple[list[JobEvent], list[str]]:
         event_queue.close_event_logs()
-        with open_files(logged, writes=False) as files:
+        with open_files(logged) as files:
             log = MergedLog(files, job.job_id, job.short_id)
             return log.read(), [file.state for file in log.files]
 

@@ -55,7 +55,7 @@ def killed_driver(settings: Settings, destination: str) -> str:
         assert driver.stdout is not None
         job_id = driver.stdout.readline().decode().strip()
         short_id = attach_job(destination, job_id, settings=settings).short_id
-        with open_files(settings, writes=False) as files:
+        with open_files(settings) as files:
             log = MergedLog(files, job_id, short_id)
             seen, ends_s = 0, time.monotonic() + 60
             while seen < 4:
@@ -68,7 +68,7 @@ def killed_driver(settings: Settings, destination: str) -> str:
 
 
 def states(settings: Settings, destination: str, job_id: str) -> tuple[list[str], list[str]]:
-    with open_files(settings, writes=False) as files:
+    with open_files(settings) as files:
         log = MergedLog(files, job_id, attach_job(destination, job_id, settings=settings).short_id)
         lines = [event.text for event in log.read()]
         return lines, [file.state for file in log.files]
@@ -125,7 +125,7 @@ def test_a_process_without_exit_handlers_writes_its_last_lines(
 
 
 def names(settings: Settings) -> list[str]:
-    with open_files(settings, writes=False) as files:
+    with open_files(settings) as files:
         return [status.name.partition(".")[0] for status in files.list("/jobs")]
 
 
@@ -136,7 +136,7 @@ def test_logs_of_forgotten_and_of_long_ended_jobs_are_deleted_and_others_kept(
     event_queue.close_event_logs()
     journal = configured_journal(logged)
     assert journal is not None
-    with open_files(logged, writes=True) as files, files.create("/jobs/users.txt"):
+    with open_files(logged) as files, files.create("/jobs/users.txt"):
         pass
     journal.apply(ForgetJob(destination=jobs["old"].destination, job_id=jobs["forgotten"].job_id))
 

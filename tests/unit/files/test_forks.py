@@ -26,7 +26,7 @@ def wait_for(child):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 to_child, to_parent = socket.socketpair()
-with open_files(load_settings(home=Path(sys.argv[1]), **{LIMITS}), writes=True) as files:
+with open_files(load_settings(home=Path(sys.argv[1]), **{LIMITS})) as files:
     with files.create("/a.log") as log:
         log.write(b"before\\n")
         log.flush()
@@ -54,7 +54,7 @@ def run(home: Path, *cases: str) -> str:
 
 
 def read(home: Path, path: str = "/a.log") -> bytes:
-    with open_files(load_settings(home=home), writes=False) as files, files.open(path) as reader:
+    with open_files(load_settings(home=home)) as files, files.open(path) as reader:
         return reader.read()
 
 
@@ -123,7 +123,7 @@ def test_a_fork_that_outlives_its_parent_keeps_no_volume_from_the_recovery(tmp_p
         child = int(process.stdout.readline())
         assert process.wait(60) == -signal.SIGKILL
         os.kill(child, 0)  # it lives
-        with open_files(load_settings(home=tmp_path, **LIMITS), writes=True) as files:
+        with open_files(load_settings(home=tmp_path, **LIMITS)) as files:
             while not (recovered := files.recovery.recover_lapsed()):
                 time.sleep(0.2)
     assert [(one.path, one.length_bytes, one.why_not) for one in recovered] == [("/a.log", 7, "")]

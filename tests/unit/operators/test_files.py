@@ -25,7 +25,7 @@ def ended(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.setenv("LOCKGATE_COMMIT_WINDOW_S", "0.5")
     short = load_settings()
     assert short.home == settings.home
-    with open_files(short, writes=True) as files:
+    with open_files(short) as files:
         writer = files.create("/a.log")
         writer.write(b"flushed")
         writer.flush()
@@ -44,7 +44,7 @@ def test_a_file_of_an_ended_writer_is_closed_and_deleted_blocks_are_removed(ende
     assert run(report_only=True) == {"recovered": 1, "removed_blocks": 1}
     assert run() == {"recovered": 1, "removed_blocks": 1}
     assert run() == {"recovered": 0, "removed_blocks": 0}
-    with open_files(ended, writes=False) as files:
+    with open_files(ended) as files:
         assert files.open("/a.log").read() == b"flushed"
         assert not files.status("/a.log").is_open
 
@@ -54,7 +54,7 @@ def test_in_safe_mode_nothing_is_removed_and_the_log_says_why(
 ) -> None:
     time.sleep(1)
     assert run()["recovered"] == 1
-    with open_files(ended, writes=True) as files:
+    with open_files(ended) as files:
         files.delete("/a.log")
     journal = configured_journal(ended)
     assert journal is not None
@@ -74,5 +74,5 @@ def test_a_file_whose_volume_is_away_fails_the_task_which_names_it(ended: Settin
     assert run()["recovered"] == 1
     journal = configured_journal(ended)
     assert journal is not None
-    with open_files(ended, writes=False) as files:
+    with open_files(ended) as files:
         assert Leases(journal).look(f"file:{files.status('/a.log').inode}") is None

@@ -26,7 +26,7 @@ def run(**arguments: Any) -> Any:
 
 
 def test_whole_replicas_are_counted_and_a_damaged_one_fails_the_task(settings: Settings) -> None:
-    with open_files(settings, writes=True) as files, files.create("/a.log") as writer:
+    with open_files(settings) as files, files.create("/a.log") as writer:
         writer.write(b"flushed")
     assert run() == WHOLE
     assert run(path="/", mb_per_s="5") == WHOLE
@@ -55,7 +55,7 @@ def test_a_damaged_replica_is_quarantined_and_copied_with_repair(
         volumes = [stack.enter_context(LocalVolume(tmp_path / name)) for name in ("one", "two")]
         url = stack.enter_context(served_volumes(*volumes))
         register_urls(journal, dict.fromkeys((one.id for one in volumes), url))
-        with open_files(settings, writes=True) as files, files.create("/a.log") as writer:
+        with open_files(settings) as files, files.create("/a.log") as writer:
             writer.write(b"flushed")
         assert run(repair=True) == {**WHOLE, "replicas": 2, "verified_bytes": 14}
         (log,) = (tmp_path / "one").glob("*.log")

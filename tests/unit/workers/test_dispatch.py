@@ -106,7 +106,7 @@ def test_a_decided_plan_is_completed_by_workers(staged: StagedJob) -> None:
 
 
 def test_a_worker_recovers_files_and_maintains_volumes() -> None:
-    with open_files(load_settings(), writes=True) as files:
+    with open_files(load_settings()) as files:
         for path in ("/a.log", "/b.log"):
             with files.create(path) as writer:
                 writer.write(b"flushed")

@@ -179,9 +179,9 @@ def test_a_file_on_two_servers_is_read_appended_and_cut_from_another_home(tmp_pa
             register_urls(journal, {one.id: first, two.id: second})
             register_members(journal, [one.id, two.id])
             assert journal.status().stamp == entries
-            with open_files(here, writes=True) as files, files.create("/a.log") as writer:
+            with open_files(here) as files, files.create("/a.log") as writer:
                 writer.write(b"here;")
-            with open_files(there, writes=True) as files:
+            with open_files(there) as files:
                 assert read_urls(journal) == {one.id: first, two.id: second}
                 with files.append("/a.log") as writer:
                     writer.write(b"there;and too much")
