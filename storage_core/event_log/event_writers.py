@@ -263,9 +263,7 @@ class _PlaceWriters:
             if journal is None or not (journal.url.startswith("sqlite") or read_urls(journal)):
                 raise StoreUnavailableError(NO_VOLUME)
             self._journal = journal.identity
-            self._files = self._opened.enter_context(
-                open_files(self._settings, clock=self._clock)
-            )
+            self._files = self._opened.enter_context(open_files(self._settings, clock=self._clock))
         return self._files
 
     def _give_up(self) -> None:

@@ -16,7 +16,6 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, Blocks
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
-from lockgate.storage_core.files.namespace.volume_urls import read_lost
 from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import ReplicaState
@@ -150,7 +149,6 @@ class FileRecovery:
                 f"{view.lease.detail}: its writer may live: its lease is {view.state} and lapses in "
                 f"{view.lapses_in_s:.0f} s; nothing was changed; wait, or end the writer"
             )
-        declared = read_lost(self._journal)
         began_s = self._journal.clock.monotonic_s()
         stamp = self._leases.take(
             view.lease.resource,
@@ -165,8 +163,7 @@ class FileRecovery:
             self._renewer.keep(view.lease.resource, stamp, since_s=began_s)
             blocks = JournalBlocks(self._journal, inode, stamp, choose=tuple)
             length = sum(
-                record.length_bytes
-                for record in settle(blocks, self._volumes, lost={*declared, *lost}, given_up=lost)
+                record.length_bytes for record in settle(blocks, self._volumes, lost=lost, given_up=lost)
             )
             FAILPOINTS.hit("recover.close.before")
             blocks.close()

@@ -328,8 +328,8 @@ class Files:
     def check(
         self, path: str = "", *, verify: bool = False, bytes_per_s: float | None = None
     ) -> ReplicaCheck:
-        """Return a check of the replicas, which changes nothing; see `ReplicaCheck`."""
-        return ReplicaCheck(self._journal, self._volumes, path, verify=verify, bytes_per_s=bytes_per_s)
+        """Return a check of the replicas; see `ReplicaCheck`."""
+        return self.upkeep.check(path, verify=verify, bytes_per_s=bytes_per_s)
 
     def close(self) -> None:
         """Stop renewing; files that are open are left to recovery."""

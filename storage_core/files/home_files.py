@@ -18,9 +18,7 @@ from lockgate.storage_core.settings import Settings, load_settings
 
 
 @contextmanager
-def open_files(
-    settings: Settings | None = None, *, clock: Clock | None = None
-) -> Iterator[Files]:
+def open_files(settings: Settings | None = None, *, clock: Clock | None = None) -> Iterator[Files]:
     """Open the files of the settings' journal, on the volumes that it names by URL and that below `home`.
 
     Args:

@@ -10,14 +10,15 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError
+from lockgate.storage_core.errors import NotAppliedError, ObjectNotFoundError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, known_volume
 from lockgate.storage_core.files.namespace.queries import PAGE, names_in, records
 from lockgate.storage_core.files.namespace.removals import DetachNames, RemoveBlocks, RemoveInode
-from lockgate.storage_core.files.namespace.rows import DETACHED, Block, InodeKind
-from lockgate.storage_core.files.namespace.volume_urls import read_lost
+from lockgate.storage_core.files.namespace.rows import DETACHED, Block, InodeKind, VolumeState
+from lockgate.storage_core.files.namespace.volume_urls import read_registered
 from lockgate.storage_core.files.namespace.written_lengths import remove_stale
+from lockgate.storage_core.files.volumes.open_volume import is_url
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
@@ -77,7 +78,7 @@ class _Removal:
         self._journal = journal
         self._volumes = volumes
         self._dry_run = dry_run
-        self._lost = read_lost(journal)
+        self._lost = {one for one, row in read_registered(journal).items() if row.state is VolumeState.LOST}
 
     def directory(self, inode: int) -> None:
         """Detach the names of a directory, and remove it."""
@@ -124,12 +125,15 @@ class _Removal:
     def _delete(self, block: BlockRecord, stamp: Stamp) -> bool:
         """Delete the replicas of a block; return whether no member has one.
 
-        That of a member with a fault, or on a volume that was declared lost, may be out of reach for ever: if
-        it returns, it is left over.
+        That of a member with a fault, or on a lost volume, may be out of reach for ever: if it returns, it is
+        left over. The volume of a job's log is deleted with the job's records.
         """
         for volume in (*block.members, *block.faults):
             try:
                 known_volume(self._volumes, volume).delete(block.block, stamp)
+            except ObjectNotFoundError:
+                if not is_url(volume):
+                    return False
             except (NotAppliedError, OutcomeUnknownError):
                 if volume not in block.faults and volume not in self._lost:
                     return False

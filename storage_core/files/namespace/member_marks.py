@@ -130,10 +130,10 @@ class AddMember(_MemberOp, frozen=True, tag="add-member"):
 
 
 class DropMembers(Op, frozen=True, tag="drop-members"):
-    """Drop a lost volume from the members of blocks.
+    """Drop a volume that is leaving, or lost, from the members of blocks that have another good one.
 
-    Without another member that has no fault it stays one, marked as lost. A block that was changed since it was
-    judged, or is being written, is left out: the next call sees it.
+    A block that has none keeps a lost volume, marked as lost. A block that has changed since it was judged,
+    or is being written, is left out.
 
     Attributes:
         volume: The volume.
@@ -157,25 +157,20 @@ class DropMembers(Op, frozen=True, tag="drop-members"):
     def fold(self, state: State, moment: Moment) -> int:  # noqa: ARG002 - of the base
         """Delete or mark the members; return the number of blocks that the volume was dropped from."""
         volume = state.get(RegisteredVolume, self.volume)
-        if volume is None or volume.state is not VolumeState.LOST:
-            raise ConflictError(f"volume {self.volume} is not lost; it was dropped from no block")
+        if volume is None or volume.state is VolumeState.IN_USE:
+            raise ConflictError(f"volume {self.volume} is in use; it was dropped from no block")
         dropped = 0
         for block, generation in self.blocks:
             row = state.get(Block, block)
-            if row is None or not is_settled(row) or row.stamp != generation:
+            if row is None or row.stamp != generation or row.pending or row.state is not ReplicaState.SEALED:
                 continue
-            members = state.where(Member, block=block)
-            for member in members:
-                if member.volume != self.volume:
-                    continue
-                if any(one.fault is None for one in members if one is not member):
-                    state.delete(member)
-                    dropped += 1
-                elif member.fault is not Fault.LOST:
-                    state.put(msgspec.structs.replace(member, fault=Fault.LOST))
+            members = {member.volume: member for member in state.where(Member, block=block)}
+            member = members.pop(self.volume, None)
+            if member is None:
+                continue
+            if any(one.fault is None for one in members.values()):
+                state.delete(member)
+                dropped += 1
+            elif volume.state is VolumeState.LOST:
+                state.put(msgspec.structs.replace(member, fault=Fault.LOST))
         return dropped
-
-
-def is_settled(row: Block) -> bool:
-    """Return whether a block is sealed, and no reseal of it has begun."""
-    return row.state is ReplicaState.SEALED and row.pending is None

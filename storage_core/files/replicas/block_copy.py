@@ -13,7 +13,6 @@ from typing import Final, TypeVar
 from lockgate.storage_core.errors import (
     ConflictError,
     FencedError,
-    InvalidInputError,
     JournalUnavailableError,
     MalformedRecordError,
     NotAppliedError,
@@ -28,7 +27,7 @@ from lockgate.storage_core.files.checksums import crc32c
 from lockgate.storage_core.files.namespace.member_marks import AddMember
 from lockgate.storage_core.files.namespace.queries import records
 from lockgate.storage_core.files.namespace.rows import Block
-from lockgate.storage_core.files.replicas.replica_bytes import pieces, stat_replica
+from lockgate.storage_core.files.replicas.comparison import check_limit, pieces, stat_replica
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.journal import Journal
@@ -65,8 +64,7 @@ class BlockCopier:
         within_s: float,
         bytes_per_s: float | None = None,
     ) -> None:
-        if bytes_per_s is not None and bytes_per_s <= 0:
-            raise InvalidInputError(f"bytes_per_s={bytes_per_s}: give a number of bytes, more than 0")
+        check_limit(bytes_per_s)
         self._journal = journal
         self._volumes = volumes
         self._within_s = within_s

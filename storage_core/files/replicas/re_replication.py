@@ -1,4 +1,4 @@
-"""Re-replication: whole copies of sealed blocks that have too few good replicas.
+"""Whole copies of sealed blocks that have too few good replicas, or whose volume is to be removed.
 
 A copy is read from a good member, whose checksums hold, sealed at the block's stamp, read back, and only then
 journaled by compare-and-swap. A process that dies before the entry leaves a replica that no block names: it
@@ -16,6 +16,7 @@ from lockgate.storage_core.files.blocks import BlockRecord, Fault, known_volume
 from lockgate.storage_core.files.namespace.queries import PAGE, block, records, undeleted
 from lockgate.storage_core.files.namespace.rows import Block
 from lockgate.storage_core.files.replicas.block_copy import FAILS, STOPS, BlockCopier
+from lockgate.storage_core.files.volumes.open_volume import is_url
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.journal import Journal
@@ -27,12 +28,10 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         block: The block.
         volume: The new member; None if no volume took a copy, or none was tried.
-        length_bytes: Length of the block.
         why_not: Why it still has too few; empty if a copy was made, or none was tried.
     """
 
     block: BlockId
-    length_bytes: int
     volume: VolumeId | None = None
     why_not: str = ""
 
@@ -44,8 +43,8 @@ class ReReplication:
         journal: The journal of the files.
         volumes: The volumes that can be reached.
         targets: Those that may get copies.
-        replicas: Number of good replicas that each block is to have, if there are as many targets.
         copier: Makes the copies.
+        replicas: Number of good replicas that each block is to have, if there are as many targets.
     """
 
     def __init__(
@@ -61,8 +60,8 @@ class ReReplication:
         self._volumes = volumes
         self._targets = sorted(targets)
         self._copier = copier
-        self._replicas = replicas
-        self._free: dict[VolumeId, int] = {}
+        self._replicas = min(replicas, len(targets))
+        self._free = {volume: free for volume in self._targets if (free := self._space(volume)) is not None}
 
     def run(self, *, dry_run: bool = False) -> Iterator[Copied]:
         """Copy each block with too few good replicas until it has enough, and yield the outcomes.
@@ -73,10 +72,9 @@ class ReReplication:
         Raises:
             SafeModeError: The journal is in safe mode; nothing more is copied.
         """
-        self._free = {volume: free for volume in self._targets if (free := self._space(volume)) is not None}
         for record in self._lacking():
             if dry_run:
-                yield Copied(block=record.block, length_bytes=record.length_bytes)
+                yield Copied(block=record.block)
                 continue
             now = record
             while self._lacks(now):
@@ -86,6 +84,30 @@ class ReReplication:
                     break
                 with self._journal.reading() as reading:
                     now = block(reading, record.block)
+
+    def is_enough(self, record: BlockRecord, volume: VolumeId) -> bool:
+        """Return whether a block has enough good replicas without a volume."""
+        others = set(record.members) - {volume}
+        return len(others) >= (1 if volume in record.faults else max(self._replicas, 1))
+
+    def move(self, record: BlockRecord, volume: VolumeId) -> Copied:
+        """Copy a sealed block to a volume without a replica, which becomes a member in place of another.
+
+        Args:
+            record: The block.
+            volume: The member that it replaces.
+        """
+        return self._copy(
+            record,
+            [
+                one
+                for one in self._by_space(record.length_bytes)
+                if one not in {*record.members, *record.faults}
+            ],
+            instead_of=volume,
+            most=len(record.members),
+            is_move=True,
+        )
 
     def _lacking(self) -> Iterator[BlockRecord]:
         after: tuple[int] | None = None
@@ -101,21 +123,38 @@ class ReReplication:
 
     def _wanted(self, record: BlockRecord) -> int:
         """Return how many good replicas a block is to have: a marked one is replaced."""
-        return max(min(self._replicas, len(self._targets)), len(record.members) + len(record.faults))
+        return max(self._replicas, len(record.members) + len(record.faults))
 
     def _lacks(self, record: BlockRecord) -> bool:
-        return record.is_settled and 0 < len(record.members) < self._wanted(record)
+        """Return whether a block has too few; that of a job's log has one, at the job's destination."""
+        is_log = any(map(is_url, record.members))
+        return record.is_settled and not is_log and 0 < len(record.members) < self._wanted(record)
 
     def _add(self, record: BlockRecord) -> Copied:
-        why = "no volume that has none of its replicas and enough space answers"
         others = [one for one in self._by_space(record.length_bytes) if one not in record.members]
-        in_place = [one for one in others if one in record.faults]
-        in_place.sort(key=lambda one: record.faults[one] is not Fault.LOST)
-        for volume in (*(one for one in others if one not in record.faults), *in_place):
-            instead_of = volume if volume in in_place else next(iter(sorted(record.faults)), None)
+        others.sort(key=lambda one: (one in record.faults, record.faults.get(one) is not Fault.LOST))
+        return self._copy(
+            record,
+            others,
+            instead_of=next(iter(sorted(record.faults)), None),
+            most=self._wanted(record),
+            is_move=False,
+        )
+
+    def _copy(
+        self,
+        record: BlockRecord,
+        targets: Collection[VolumeId],
+        *,
+        instead_of: VolumeId | None,
+        most: int,
+        is_move: bool,
+    ) -> Copied:
+        why = "no volume that has none of its replicas and enough space answers"
+        for volume in targets:
+            replaced = volume if volume in record.faults else instead_of
             try:
-                most = self._wanted(record)
-                self._copier.copy(record, volume, instead_of=instead_of, most=most, is_move=False)
+                self._copier.copy(record, volume, instead_of=replaced, most=most, is_move=is_move)
             except STOPS:
                 raise
             except FAILS as error:
@@ -124,8 +163,8 @@ class ReReplication:
                     break  # another process writes, copies or removes it
                 continue
             self._free[volume] -= record.length_bytes
-            return Copied(block=record.block, length_bytes=record.length_bytes, volume=volume)
-        return Copied(block=record.block, length_bytes=record.length_bytes, why_not=why)
+            return Copied(block=record.block, volume=volume)
+        return Copied(block=record.block, why_not=why)
 
     def _by_space(self, length: int) -> list[VolumeId]:
         fitting = [volume for volume, free in self._free.items() if free >= length]

@@ -7,128 +7,96 @@ a block whose replicas are all well cannot be told from one that has lost them. 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
 from lockgate.storage_core.errors import SafeModeError
 from lockgate.storage_core.failpoints import step
-from lockgate.storage_core.files.namespace.queries import PAGE, records
-from lockgate.storage_core.files.namespace.rows import Block, Member, RegisteredVolume, ReportedVolume
-from lockgate.storage_core.files.replicas.block_reports import BlockReports
+from lockgate.storage_core.files.namespace.rows import (
+    Block,
+    Member,
+    RegisteredVolume,
+    ReportedVolume,
+    VolumeState,
+)
+from lockgate.storage_core.files.replicas.comparison import Comparison
+from lockgate.storage_core.files.replicas.replica_check import ReplicaCheck
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.journal import maintenance
 
 
-class Reporting(msgspec.Struct, frozen=True, kw_only=True):
-    """How many blocks have a replica that has reported.
+class Reporting(NamedTuple):
+    """How many blocks have no replica that has reported.
 
     Attributes:
-        blocks: Number of blocks.
+        blocks: Number of all blocks.
         unreported: Blocks whose members without a fault are all on volumes that have not reported.
         only_ones: Blocks whose only member without a fault was reported to be damaged or lost, without those
             that an operator has accepted.
-        volumes: Volumes with a URL and members that have not reported.
-        since_s: When the newest of the volumes reported for the first time, by the database's clock.
+        silent: Volumes with a URL and members that have not reported.
     """
 
     blocks: int
     unreported: int
     only_ones: int
-    volumes: tuple[VolumeId, ...]
-    since_s: float
-
-    @property
-    def share(self) -> float:
-        """Return the share of the blocks with a replica that has reported."""
-        missing = self.unreported + self.only_ones
-        return 1.0 if missing <= 0 or not self.blocks else 1.0 - missing / self.blocks
+    silent: tuple[VolumeId, ...]
 
 
 def read_reporting(journal: Journal) -> Reporting:
     """Return which blocks have reported. It reads the members of the volumes that have not."""
     with journal.reading() as reading:
         blocks = reading.count(Block)
-        known = reading.where(RegisteredVolume, {})
-        lost = {row.volume for row in known if row.lost_s is not None}
-        found = reading.where(ReportedVolume, {})
-    reports = {row.volume: row for row in found if row.volume not in lost}
-    silent = {VolumeId(row.volume) for row in known if row.url} - set(reports) - lost
-    unreported: set[int] = set()
-    named: list[VolumeId] = []
-    for volume in sorted(silent):
-        at = 0
-        while True:
-            with journal.reading() as reading:
-                members = reading.where(Member, {"volume": volume}, limit=PAGE, after=(at, volume))
-                page = records(reading, reading.find(Block, [(one.block,) for one in members]))
-                unreported.update(
-                    one.block for one in page if volume in one.members and set(one.members) <= silent
-                )
-            if members and volume not in named:
-                named.append(volume)
-            if len(members) < PAGE:
-                break
-            at = members[-1].block
-    return Reporting(
-        blocks=blocks,
-        unreported=len(unreported),
-        only_ones=sum(max(row.only_ones - row.accepted, 0) for row in reports.values()),
-        volumes=tuple(named),
-        since_s=max((row.since_s for row in reports.values()), default=0.0),
-    )
+        known = {row.volume: row for row in reading.where(RegisteredVolume, {})}
+        reports = {row.volume: row for row in reading.where(ReportedVolume, {}) if row.reported_s is not None}
+        in_use = {one for one, row in known.items() if row.url and row.state is not VolumeState.LOST}
+        silent = [
+            one for one in sorted(in_use - set(reports)) if reading.where(Member, {"volume": one}, limit=1)
+        ]
+    unreported = {
+        record.block
+        for volume in silent
+        for page in Comparison(journal, {}).members(VolumeId(volume), None, None)
+        for record in page
+        if volume in record.members and set(record.members) <= set(silent)
+    }
+    only_ones = sum(max(row.only_ones - row.accepted, 0) for row in reports.values())
+    return Reporting(blocks, len(unreported), only_ones, tuple(map(VolumeId, silent)))
 
 
-class ReportingGate:
-    """Holds deletions and copies back while too few blocks have reported.
+def wait_for_reports(journal: Journal, volumes: Mapping[VolumeId, Volume], share: float, doing: str) -> None:
+    """Return if enough blocks have reported, after the volumes that have not were asked.
 
     Args:
         journal: The journal of the files.
-        volumes: The volumes that can be reached; those that have not reported are asked.
+        volumes: The volumes that can be reached.
         share: Share of the blocks, from 0 to 1; 0 never waits.
-        wait_s: Time that other volumes have to report after the first ones.
+        doing: The action, for the message.
+
+    Raises:
+        SafeModeError: Too few blocks have reported.
     """
-
-    def __init__(
-        self, journal: Journal, volumes: Mapping[VolumeId, Volume], *, share: float, wait_s: float
-    ) -> None:
-        self._journal = journal
-        self._volumes = volumes
-        self._share = share
-        self._wait_s = wait_s
-
-    def wait(self, doing: str) -> None:
-        """Return once enough blocks have reported, after the volumes that have not were asked.
-
-        Args:
-            doing: The action, for the message.
-
-        Raises:
-            SafeModeError: Too few blocks have reported.
-        """
-        if not self._share:
-            return
-        found = self._ask(read_reporting(self._journal))
-        if found.volumes and found.share >= self._share and (left_s := self._left_s(found)) > 0:
-            self._journal.clock.sleep(left_s)
-            found = self._ask(found)
-        if found.share >= self._share:
-            return
-        raise SafeModeError(
-            f"{doing}: {found.unreported + found.only_ones} of {found.blocks} blocks have no replica that "
-            f"has reported, and {self._share:.2%} must have one; nothing was changed; {_advice(found)}"
+    found = read_reporting(journal) if share else Reporting(0, 0, 0, ())
+    if found.silent:
+        for _ in ReplicaCheck(journal, volumes, only=found.silent).findings():
+            continue
+        found = read_reporting(journal)
+    missing = found.unreported + found.only_ones
+    if missing <= found.blocks * (1 - share):
+        return
+    advice = [f"mount the volumes {', '.join(found.silent)}"] if found.silent else []
+    if found.only_ones:
+        advice.append(
+            "`lockgate volumes check` names the replicas that are gone: bring them back, or accept the loss: "
+            "`lockgate volumes repair --accept-loss`"
         )
-
-    def _ask(self, found: Reporting) -> Reporting:
-        if not found.volumes:
-            return found
-        BlockReports(self._journal, self._volumes).report(found.volumes)
-        return read_reporting(self._journal)
-
-    def _left_s(self, found: Reporting) -> float:
-        with self._journal.reading() as reading:
-            return found.since_s + self._wait_s - reading.now_s()
+    advice.append("LOCKGATE_FILES_SAFE_SHARE lowers the share")
+    raise SafeModeError(
+        f"{doing}: {missing} of {found.blocks} blocks have no replica that has reported, and {share:.2%} "
+        f"must have one; nothing was changed; {'; '.join(advice)}"
+    )
 
 
 def accept_missing(journal: Journal) -> int:
@@ -142,23 +110,6 @@ def accept_missing(journal: Journal) -> int:
     with step("report"), maintenance(journal, "accept") as (connection, _):
         rows = SqlRows(connection, journal.name)
         reports = rows.where(ReportedVolume, {})
-        rows.write(
-            {
-                (ReportedVolume, row.key): msgspec.structs.replace(row, accepted=row.only_ones)
-                for row in reports
-            }
-        )
+        accepted = (msgspec.structs.replace(row, accepted=row.only_ones) for row in reports)
+        rows.write({(ReportedVolume, row.key): row for row in accepted})
     return sum(row.only_ones for row in reports)
-
-
-def _advice(found: Reporting) -> str:
-    said: list[str] = []
-    if found.volumes:
-        named = ", ".join(found.volumes)
-        said.append(f"start the servers of the volumes {named}, or bring back their disks")
-    if found.only_ones:
-        said.append(
-            "`lockgate volumes report` names the volumes whose replicas are gone: bring them back and report "
-            "again, or accept the loss: `lockgate volumes leave-safe-mode`"
-        )
-    return "; ".join([*said, "LOCKGATE_FILES_SAFE_SHARE lowers the share"])

@@ -2,36 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
+
+import msgspec
+from msgspec.structs import replace
 
 from lockgate.storage_core.concurrency import Progress, no_progress
-from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError, StoreUnavailableError
+from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError
+from lockgate.storage_core.files.blocks import known_volume
 from lockgate.storage_core.files.namespace.queries import check_registered
-from lockgate.storage_core.files.namespace.registered_volumes import ForgetVolume
-from lockgate.storage_core.files.namespace.volume_urls import read_lost, usable_urls
+from lockgate.storage_core.files.namespace.volume_urls import read_places, read_registered
 from lockgate.storage_core.files.replicas.block_copy import BlockCopier
-from lockgate.storage_core.files.replicas.block_reports import BlockReports, VolumeReport
-from lockgate.storage_core.files.replicas.left_over import LeftOver, delete_left_over, delete_replicas
-from lockgate.storage_core.files.replicas.lost_volumes import (
-    LostVolume,
-    declare_lost,
-    drop_lost,
-    take_back,
+from lockgate.storage_core.files.replicas.re_replication import ReReplication
+from lockgate.storage_core.files.replicas.repair import Note, Repair, Repaired
+from lockgate.storage_core.files.replicas.replica_check import ReplicaCheck
+from lockgate.storage_core.files.replicas.reporting import accept_missing, wait_for_reports
+from lockgate.storage_core.files.replicas.volume_removal import (
+    RemovedVolume,
+    remove_lost_volume,
+    remove_volume,
 )
-from lockgate.storage_core.files.replicas.re_replication import Copied, ReReplication
-from lockgate.storage_core.files.replicas.rebalancing import THRESHOLD, Moved, Rebalancing
-from lockgate.storage_core.files.replicas.replica_check import VolumeStatus, volume_statuses
-from lockgate.storage_core.files.replicas.reporting import (
-    Reporting,
-    ReportingGate,
-    accept_missing,
-    read_reporting,
-)
-from lockgate.storage_core.files.replicas.verification import Verification, VolumeVerification
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
-from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.settings import Settings
+
+
+class VolumeStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A volume.
+
+    Attributes:
+        volume: Its id.
+        url: Where it is; empty for the volume of a home directory.
+        state: Whether blocks may be on it; empty if it is not registered.
+        added_s: When it was registered; None if it is not.
+        used_bytes: What its replicas take; None if it does not answer.
+        free_bytes: What more can be written; None if it does not answer.
+        why_not: Why it does not answer; empty if it does.
+    """
+
+    volume: VolumeId
+    url: str = ""
+    state: str = ""
+    added_s: float | None = None
+    used_bytes: int | None = None
+    free_bytes: int | None = None
+    why_not: str = ""
 
 
 class ReplicaUpkeep:
@@ -46,177 +61,118 @@ class ReplicaUpkeep:
     def __init__(self, journal: Journal, volumes: Mapping[VolumeId, Volume], settings: Settings) -> None:
         self._journal = journal
         self._volumes = volumes
-        self._replicas = settings.files_replicas
-        self._hard_s = settings.lease_hard_s
-        self._gate = ReportingGate(
-            journal, volumes, share=settings.files_safe_share, wait_s=settings.files_safe_wait_s
+        self._settings = settings
+
+    def check(
+        self,
+        path: str = "",
+        *,
+        verify: bool = True,
+        bytes_per_s: float | None = None,
+        progress: Progress = no_progress,
+    ) -> ReplicaCheck:
+        """Return a check of all replicas, or of those below a path; see `ReplicaCheck`."""
+        return ReplicaCheck(
+            self._journal, self._volumes, path, verify=verify, bytes_per_s=bytes_per_s, progress=progress
         )
 
-    def report(self) -> tuple[VolumeReport, ...]:
-        """Report the replicas of the volumes, and journal what differs; see `BlockReports`."""
-        return tuple(BlockReports(self._journal, self._volumes).report())
+    def repair(
+        self,
+        *,
+        dry_run: bool = False,
+        accept_loss: bool = False,
+        bytes_per_s: float | None = None,
+        note: Note = lambda _: None,
+        progress: Progress = no_progress,
+    ) -> Repaired:
+        """Mark what is wrong, copy blocks with too few good replicas, delete what is left over; see `Repair`.
 
-    def reporting(self) -> Reporting:
-        """Return how many blocks have a replica that has reported; see `Reporting`."""
-        return read_reporting(self._journal)
+        Copies go to registered volumes with a URL.
+
+        Args:
+            dry_run: Change nothing, only count.
+            accept_loss: Do not wait for blocks without any good replica.
+            bytes_per_s: Limit of what is read, and of what is copied.
+            note: Receives a line for each finding and each copy.
+            progress: Called with the number of replicas of a volume that were compared.
+
+        Raises:
+            SafeModeError: The journal is in safe mode, or too few blocks have reported: nothing was copied.
+        """
+        run = Repair(
+            self._journal,
+            self._volumes,
+            dry_run=dry_run,
+            bytes_per_s=bytes_per_s,
+            note=note,
+            progress=progress,
+        )
+        run.mark()
+        if not dry_run:
+            if accept_loss:
+                accept_missing(self._journal)
+            self.wait_for_reports("copies and deletions of replicas")
+        run.copy(self._copies(bytes_per_s))
+        run.delete_left_over(self._settings.lease_hard_s)
+        return run.done
+
+    def remove(
+        self,
+        volume: VolumeId,
+        *,
+        is_lost: bool = False,
+        accept_loss: bool = False,
+        bytes_per_s: float | None = None,
+    ) -> RemovedVolume:
+        """Remove a volume: its blocks move to others, or it is lost; see `volume_removal`.
+
+        Raises:
+            InvalidInputError: It is not registered.
+            ConflictError: It is lost, and has the only replicas of blocks.
+            SafeModeError: The journal is in safe mode, or too few blocks have reported.
+        """
+        with self._journal.reading() as reading:
+            check_registered(reading, [volume])
+        if is_lost:
+            return remove_lost_volume(self._journal, self._volumes, volume, accept_loss=accept_loss)
+        self.wait_for_reports("moves of blocks")
+        copies = self._copies(bytes_per_s, without=volume)
+        return remove_volume(self._journal, self._volumes, volume, copies)
 
     def wait_for_reports(self, doing: str) -> None:
-        """Hold a deletion or a copy back while too few blocks have reported; see `ReportingGate`.
+        """Hold a deletion or a copy back while too few blocks have reported.
 
         Raises:
             SafeModeError: Too few blocks have reported.
         """
-        self._gate.wait(doing)
-
-    def accept_missing(self) -> int:
-        """Accept the blocks without any good replica as lost; see `accept_missing`."""
-        return accept_missing(self._journal)
-
-    def verify(
-        self,
-        volumes: Collection[VolumeId] = (),
-        *,
-        bytes_per_s: float | None = None,
-        progress: Progress = no_progress,
-    ) -> Iterator[VolumeVerification]:
-        """Read the replicas of volumes, all by default, and quarantine those that are damaged.
-
-        See `Verification`.
-
-        Raises:
-            InvalidInputError: A volume is not registered, or the limit is not positive.
-        """
-        with self._journal.reading() as reading:
-            check_registered(reading, volumes)
-        run = Verification(self._journal, self._volumes, bytes_per_s=bytes_per_s, progress=progress)
-        return run.run(volumes)
-
-    def re_replicate(self, *, dry_run: bool = False, bytes_per_s: float | None = None) -> Iterator[Copied]:
-        """Copy the blocks with too few good replicas; see `ReReplication`.
-
-        Copies go to volumes with a URL. A volume below a home takes none: one process owns it.
-
-        Raises:
-            SafeModeError: The journal is in safe mode, or too few blocks have reported.
-        """
-        if not dry_run:
-            self.wait_for_reports("copies of blocks")
-        copier = self._copier(bytes_per_s)
-        urls = usable_urls(self._journal)
-        copies = ReReplication(self._journal, self._volumes, urls, copier, replicas=self._replicas)
-        return copies.run(dry_run=dry_run)
-
-    def rebalance(
-        self,
-        *,
-        threshold: float = THRESHOLD,
-        dry_run: bool = False,
-        bytes_per_s: float | None = None,
-        progress: Progress = no_progress,
-    ) -> Iterator[Moved]:
-        """Move blocks between the volumes with a URL, and yield the moves; see `Rebalancing`.
-
-        At the end the old replicas are judged twice, as far apart as a lease lapses, and deleted.
-
-        Args:
-            threshold: Difference from the mean share of used space that is left as it is.
-            dry_run: Only yield the moves.
-            bytes_per_s: Limit of what is copied.
-            progress: Called with the number of blocks that were moved.
-
-        Raises:
-            InvalidInputError: The threshold or the limit is out of range.
-            SafeModeError: The journal is in safe mode, or too few blocks have reported.
-        """
-        copier = self._copier(bytes_per_s)
-        urls = usable_urls(self._journal)
-        run = Rebalancing(self._journal, self._volumes, urls, copier, threshold=threshold, progress=progress)
-        if not dry_run:
-            self.wait_for_reports("moves of blocks")
-        return self._rebalance(run, dry_run)
-
-    def _rebalance(self, run: Rebalancing, dry_run: bool) -> Iterator[Moved]:
-        moved: list[tuple[VolumeId, BlockId]] = []
-        for one in run.run(dry_run=dry_run):
-            if not one.why_not:
-                moved.append((one.source, one.block))
-            yield one
-        if moved and not dry_run:
-            delete_replicas(self._journal, self._volumes, moved, wait_s=self._hard_s)
-
-    def _copier(self, bytes_per_s: float | None) -> BlockCopier:
-        return BlockCopier(self._journal, self._volumes, within_s=self._hard_s, bytes_per_s=bytes_per_s)
-
-    def delete_left_over(self, *, dry_run: bool = False) -> LeftOver:
-        """Delete replicas that no block names any more, in two passes; see `delete_left_over`.
-
-        The second pass begins after the time in which a lease lapses.
-
-        Raises:
-            SafeModeError: The journal is in safe mode, or too few blocks have reported.
-        """
-        if not dry_run:
-            self.wait_for_reports("the deletion of replicas that are left over")
-        return delete_left_over(self._journal, self._volumes, wait_s=self._hard_s, dry_run=dry_run)
-
-    def declare_lost(self, volume: VolumeId, *, dry_run: bool = False) -> LostVolume:
-        """Declare a volume lost for good, and drop it from the blocks; see `lost_volumes`.
-
-        Args:
-            volume: The volume.
-            dry_run: Only count what it is a member of.
-
-        Raises:
-            InvalidInputError: The volume is not registered.
-        """
-        self._check_registered(volume)
-        if not dry_run:
-            declare_lost(self._journal, volume, is_lost=True)
-        return drop_lost(self._journal, volume, dry_run=dry_run)
-
-    def declare_found(self, volume: VolumeId) -> None:
-        """Use a volume again that was declared lost; the next report lets its good replicas be served.
-
-        Raises:
-            InvalidInputError: The volume is not registered.
-        """
-        self._check_registered(volume)
-        declare_lost(self._journal, volume, is_lost=False)
-
-    def take_back(self, volume: VolumeId) -> int:
-        """Make a found volume a member of blocks that nothing else has, and return their number.
-
-        See `take_back`.
-
-        Raises:
-            StoreUnavailableError: It does not answer; the next call takes the rest back.
-        """
-        try:
-            return take_back(self._journal, self._volumes, volume, within_s=self._hard_s)
-        except (NotAppliedError, OutcomeUnknownError) as error:
-            raise StoreUnavailableError(
-                f"volume {volume} is in use again, but it does not tell what it has ({error}); run this "
-                "again when it answers"
-            ) from None
-
-    def forget(self, volume: VolumeId) -> None:
-        """Remove a volume that is a member of no block.
-
-        Raises:
-            ConflictError: It is a member of blocks.
-            InvalidInputError: It is not registered.
-        """
-        self._check_registered(volume)
-        self._journal.apply(ForgetVolume(volume=volume))
-
-    def _check_registered(self, volume: VolumeId) -> None:
-        with self._journal.reading() as reading:
-            check_registered(reading, [volume])
-
-    def drop_lost(self) -> list[LostVolume]:
-        """Drop the volumes that were declared lost from blocks that were sealed since; see `drop_lost`."""
-        return [drop_lost(self._journal, volume) for volume in sorted(read_lost(self._journal))]
+        wait_for_reports(self._journal, self._volumes, self._settings.files_safe_share, doing)
 
     def statuses(self) -> tuple[VolumeStatus, ...]:
         """Return the volumes that the journal or this process knows, by id."""
-        return volume_statuses(self._journal, self._volumes)
+        rows = read_registered(self._journal)
+        found: list[VolumeStatus] = []
+        for volume in sorted({*rows, *self._volumes}):
+            status = VolumeStatus(volume=volume)
+            if (row := rows.get(volume)) is not None:
+                status = VolumeStatus(volume=volume, url=row.url, state=row.state, added_s=row.added_s)
+            try:
+                usage = known_volume(self._volumes, volume).usage()
+            except (NotAppliedError, OutcomeUnknownError) as error:
+                found.append(replace(status, why_not=str(error)))
+            else:
+                used, free = usage.used_bytes, usage.free_bytes
+                found.append(replace(status, used_bytes=used, free_bytes=free))
+        return tuple(found)
+
+    def _copies(self, bytes_per_s: float | None, *, without: VolumeId | None = None) -> ReReplication:
+        places = read_places(self._journal)
+        copier = BlockCopier(
+            self._journal, self._volumes, within_s=self._settings.lease_hard_s, bytes_per_s=bytes_per_s
+        )
+        return ReReplication(
+            self._journal,
+            self._volumes,
+            [volume for volume, place in places.items() if place.is_in_use and volume != without],
+            copier,
+            replicas=self._settings.files_replicas,
+        )

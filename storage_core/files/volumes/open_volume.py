@@ -52,4 +52,3 @@ def open_volume(url: str, settings: Settings, volume: VolumeId | None = None) ->
     if volume == url:
         store.head(VOLUME_ID)
     return S3Volume(store, volume=expected)
-

@@ -1,0 +1,209 @@
+"""Repair of replicas: mark what is wrong, copy what has too few, and delete what is left over.
+
+Each volume is compared with the journal once, without reading bytes but those that a check has found to be
+damaged. What differs is journaled by compare-and-swap, in small entries, so that writers wait for none of
+them long. A marked replica is not used any more, and stays where it is until a copy has taken its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from lockgate.storage_core.concurrency import Progress, no_progress
+from lockgate.storage_core.errors import ConflictError, NotAppliedError, OutcomeUnknownError
+from lockgate.storage_core.failpoints import FAILPOINTS, step
+from lockgate.storage_core.files.blocks import BlockRecord, Fault
+from lockgate.storage_core.files.namespace.member_marks import MarkReplica
+from lockgate.storage_core.files.namespace.rows import DamagedReplica
+from lockgate.storage_core.files.replicas.comparison import (
+    Comparison,
+    Difference,
+    Finding,
+    Problem,
+    unreachable,
+)
+from lockgate.storage_core.files.replicas.left_over import delete_replicas, discard_set_aside, set_aside
+from lockgate.storage_core.files.replicas.re_replication import ReReplication
+from lockgate.storage_core.files.replicas.replica_check import store_report, usable_volumes
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId
+from lockgate.storage_core.journal import Journal, Mutation, Refused
+from lockgate.storage_core.journal.database.row_access import SqlRows
+from lockgate.storage_core.journal.journal import maintenance
+from lockgate.storage_core.stores.protocol import in_pages
+
+Note = Callable[[str], None]
+"""Receives a line for a log."""
+
+MARKS: Final = 64
+"""Marks of one transaction."""
+
+
+class Repaired(msgspec.Struct, kw_only=True):
+    """What a repair has done; a dry run would do it.
+
+    Attributes:
+        replicas: Number of replicas that were compared.
+        read_bytes: Number of bytes that were read.
+        marked: Members whose replicas are not used any more.
+        released: Members with a fault whose replicas are good again.
+        copied: Copies that were made; of a dry run, blocks with too few good replicas.
+        left_over: Replicas that no block names.
+        deleted: Those of them that were deleted; the others may be needed, or their volumes did not answer.
+        set_aside: Damaged replicas that are set aside.
+        discarded: Those of them that were deleted.
+        problems: What is wrong and was not repaired.
+    """
+
+    replicas: int = 0
+    read_bytes: int = 0
+    marked: int = 0
+    released: int = 0
+    copied: int = 0
+    left_over: int = 0
+    deleted: int = 0
+    set_aside: int = 0
+    discarded: int = 0
+    problems: list[str] = msgspec.field(default_factory=list)
+
+
+class Repair:
+    """One repair.
+
+    Args:
+        journal: The journal of the files.
+        volumes: The volumes that can be reached.
+        dry_run: Change nothing.
+        bytes_per_s: Limit of what is read.
+        note: Receives a line for each finding and each copy.
+        progress: Called with the number of replicas of a volume that were compared.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        volumes: Mapping[VolumeId, Volume],
+        *,
+        dry_run: bool = False,
+        bytes_per_s: float | None = None,
+        note: Note = lambda _: None,
+        progress: Progress = no_progress,
+    ) -> None:
+        self.done = Repaired()
+        self._journal = journal
+        self._volumes = volumes
+        self._dry_run = dry_run
+        self._bytes_per_s = bytes_per_s
+        self._note = note
+        self._progress = progress
+        self._left_over: list[tuple[VolumeId, BlockId]] = []
+
+    def mark(self) -> None:
+        """Compare the volumes with the journal, and journal what differs."""
+        for volume in usable_volumes(self._journal, self._volumes):
+            try:
+                self._mark_volume(volume)
+            except (NotAppliedError, OutcomeUnknownError) as error:
+                self._problem(unreachable(volume, error).finding)
+
+    def copy(self, copies: ReReplication) -> None:
+        """Copy the blocks that have too few good replicas.
+
+        Raises:
+            SafeModeError: The journal is in safe mode; nothing more is copied.
+        """
+        for copy in copies.run(dry_run=self._dry_run):
+            if copy.why_not:
+                self.done.problems.append(f"block {copy.block} was not copied: {copy.why_not}")
+            else:
+                self.done.copied += 1
+                self._note(f"block {copy.block} was copied to volume {copy.volume}")
+
+    def delete_left_over(self, wait_s: float) -> None:
+        """Delete the replicas that no block names, and those in quarantine that are not needed.
+
+        Args:
+            wait_s: Time between the two passes.
+
+        Raises:
+            SafeModeError: The journal is in safe mode; nothing more is deleted.
+        """
+        aside = list(set_aside(self._journal, self._volumes))
+        self.done.left_over, self.done.set_aside = len(self._left_over), len(aside)
+        if not self._dry_run:
+            self.done.discarded = discard_set_aside(self._journal, self._volumes, aside)
+            self.done.deleted = delete_replicas(self._journal, self._volumes, self._left_over, wait_s=wait_s)
+
+    def _mark_volume(self, volume: VolumeId) -> None:
+        with self._journal.reading() as reading:
+            damaged = {row.block for row in reading.where(DamagedReplica, {"volume": volume})}
+
+        def reads(record: BlockRecord, _: VolumeId) -> bool:
+            return record.block in damaged or record.faults.get(volume) is Fault.CORRUPT
+
+        compared = Comparison(self._journal, self._volumes, reads, self._bytes_per_s)
+        only_ones: set[BlockId] = set()
+        for _, page in compared.of_volume(volume):
+            self._progress(f"compare {volume}", compared.replicas, 0)
+            only_ones |= {one.record.block for one in page if one.record is not None and one.is_only_one}
+            self._apply(volume, page)
+        self.done.replicas += compared.replicas
+        self.done.read_bytes += compared.read_bytes
+        if not self._dry_run:
+            store_report(
+                self._journal,
+                volume,
+                is_whole=True,
+                replicas=compared.replicas,
+                length_bytes=compared.length_bytes,
+                only_ones=len(only_ones),
+            )
+            self._forget_damaged(volume, damaged - only_ones)
+
+    def _apply(self, volume: VolumeId, page: Sequence[Difference]) -> None:
+        marks: list[MarkReplica] = []
+        for one in page:
+            record, finding = one.record, one.finding
+            if finding.problem is Problem.LEFT_OVER and finding.block is not None:
+                self._left_over.append((volume, finding.block))
+            elif record is None or one.is_only_one or not record.is_settled:
+                self._problem(finding)
+            elif one.is_to_be_marked:
+                marks.append(
+                    MarkReplica(block=record.block, volume=volume, generation=record.stamp, fault=one.fault)
+                )
+                if one.fault is not None:
+                    self._note(str(finding))
+            elif finding.problem is Problem.UNEXPLAINED:
+                self._problem(finding)
+        for slice_ in in_pages(marks, MARKS):
+            self._write(slice_)
+
+    def _write(self, marks: Sequence[MarkReplica]) -> None:
+        outcomes: Sequence[object] = marks
+        if not self._dry_run:
+            FAILPOINTS.hit("repair.mark.before")
+            outcomes = self._journal.write([Mutation(op=mark) for mark in marks])
+            FAILPOINTS.hit("repair.mark.after")
+        for mark, outcome in zip(marks, outcomes, strict=True):
+            if isinstance(outcome, Refused):
+                if not isinstance(outcome.error, ConflictError):  # else it has changed: the next run sees it
+                    raise outcome.error
+            elif mark.fault is None:
+                self.done.released += 1
+            else:
+                self.done.marked += 1
+
+    def _forget_damaged(self, volume: VolumeId, blocks: set[BlockId]) -> None:
+        if blocks:
+            with step("report"), maintenance(self._journal, "soft") as (connection, _):
+                SqlRows(connection, self._journal.name).write(
+                    {(DamagedReplica, (volume, block)): None for block in blocks}
+                )
+
+    def _problem(self, finding: Finding) -> None:
+        self._note(str(finding))
+        self.done.problems.append(str(finding))
