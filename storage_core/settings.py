@@ -117,21 +117,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     files_safe_share: Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")] = 0.999
     """Share of blocks with a reporting replica below which nothing is deleted or copied."""
 
-    files_safe_wait_s: Wait = 30.0
-    """Time that other volumes have to report after the first ones."""
-
-    volume_token_file: Path | None = None
-    """File whose first line is the bearer token for the volume servers."""
-
-    volume_ca_file: Path | None = None
-    """CA certificates for the volume servers' certificates; None: the system's."""
-
-    volume_timeout_s: Seconds = 30.0
-    """Timeout of a volume server's response; then a writer drops it."""
-
     job_log: Flag = True
-    """Write an event log for each job with a journal: below home with SQLite; with PostgreSQL only if volumes
-    are registered."""
+    """Write an event log for each job with a journal: below home with SQLite; with PostgreSQL on registered
+    volumes, else at the job's destination."""
 
     message_lapse_s: Seconds = 86_400.0
     """How long an unacknowledged message is kept."""

@@ -41,7 +41,7 @@ EXTENSIONS = "lockgate.commands"
 
 HELP_SECTIONS: Final = {
     "Jobs and destinations": ("jobs", "manifest", "uploads", "store", "committers", "ui"),
-    "Journal, blobs and files": ("journal", "blobs", "blob-server", "files", "volumes", "volume-server"),
+    "Journal, blobs and files": ("journal", "blobs", "blob-server", "files", "volumes"),
     "Airflow, Celery and Spark": ("dags", "xcom", "worker", "broker", "spark-jars"),
 }
 """Commands of each section of `lockgate --help`; all others are in the last one."""
@@ -151,7 +151,6 @@ def build() -> typer.Typer:
     root.add_typer(file_commands.commands, name="files")
     root.add_typer(volume_commands.commands, name="volumes")
     root.command("blob-server")(server_commands.serve_blobs)
-    root.command("volume-server")(server_commands.serve_volumes)
     root.command("manifest")(manifest_command.show)
     root.command("committers")(show_committers)
     root.command("version")(show_version)

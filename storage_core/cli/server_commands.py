@@ -1,4 +1,4 @@
-"""`lockgate blob-server` and `lockgate volume-server`: serve over HTTP until stopped."""
+"""`lockgate blob-server`: serve blobs over HTTP until stopped."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger("lockgate.server")
 BLOB_PORT: Final = 8410
-VOLUME_PORT: Final = 8420
-_ANY: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - recognised, not bound
 
 Host = Annotated[str, typer.Option(help="Address to bind; one that is not loopback requires --token-file.")]
 Port = Annotated[int, typer.Option(help="Port to bind; 0: any free port.", min=0, max=65_535)]
@@ -43,7 +41,7 @@ Tokens = Annotated[
     typer.Option(
         "--token-file",
         metavar="FILE",
-        help="Lines `token pattern…`, of jobs or of volumes; read again after a change.",
+        help="Lines `token pattern…` of jobs; read again after a change.",
     ),
 ]
 
@@ -62,10 +60,14 @@ def serve_blobs(
     """
     from lockgate.storage_core.blobs.open_blobs import open_server
 
-    with _extra_of("blob server"):
+    try:
         from lockgate.storage_core.blobs.http.access import BearerTokens, allow_all
         from lockgate.storage_core.blobs.http.app import blob_app
         from lockgate.storage_core.http.server import http_server, listen
+    except ImportError as error:
+        raise MissingPartError(
+            f"the blob server needs {error.name}: run `pip install 'lockgate[blobs]'`; nothing was started"
+        ) from None
 
     tls = _tls(tls_cert, tls_key)
     authorise = allow_all if token_file is None else BearerTokens(token_file)
@@ -77,79 +79,6 @@ def serve_blobs(
             threading.Thread(target=_recover, args=(server,), name="blob-recovery", daemon=True).start()
             with _serving(_url_of(host, bound, tls), is_exposed=tls is None and token_file is not None):
                 http_server(app, tls, connections=settings.blob_server_connections).run(sockets=[bound])
-
-
-def serve_volumes(
-    *,
-    volume: Annotated[
-        list[str],
-        typer.Option("--volume", metavar="DIR", help="Directory of a volume; made if missing."),
-    ],
-    host: Host = "127.0.0.1",
-    port: Port = VOLUME_PORT,
-    url: Annotated[
-        str, typer.Option(metavar="URL", help="Where others reach it; by default from --host and --port.")
-    ] = "",
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
-    token_file: Tokens = None,
-) -> None:
-    """Serve volumes of appendable files over HTTP until stopped; at SIGTERM it completes running requests.
-
-    The process owns the directories, and registers its URL in the journal of LOCKGATE_JOURNAL_URL.
-    """
-    from lockgate.storage_core.files.namespace.volume_urls import register_urls
-    from lockgate.storage_core.files.volumes.remote import VOLUME_SERVER
-    from lockgate.storage_core.http.connection import check_url
-    from lockgate.storage_core.journal.process_journal import configured_journal
-
-    with _extra_of("volume server"):
-        from lockgate.storage_core.files.volumes.server.app import volume_app
-        from lockgate.storage_core.files.volumes.server.owned import owned_volumes
-        from lockgate.storage_core.http.server import http_server, listen
-        from lockgate.storage_core.http.tokens import TokenFile
-
-    if not all(volume):
-        raise InvalidInputError(
-            "--volume '': it names no directory; nothing was started; is a variable of the shell empty?"
-        )
-    tls = _tls(tls_cert, tls_key)
-    if host in _ANY and not url:
-        raise InvalidInputError(
-            f"--host {host}: other processes cannot reach this address; nothing was started; add --url, "
-            "such as https://volumes.example.com:8420"
-        )
-    if url:
-        check_url(url, VOLUME_SERVER)
-    tokens = (
-        None
-        if token_file is None
-        else TokenFile(token_file, server="volume server", setting="LOCKGATE_VOLUME_TOKEN_FILE")
-    )
-    journal = configured_journal(load_settings(), None)
-    if journal is None:
-        raise InvalidInputError(
-            "appendable files are kept in a journal; nothing was started; set LOCKGATE_JOURNAL_URL to one"
-        )
-    with (
-        listen(host, port, allow_remote=token_file is not None) as bound,
-        owned_volumes([Path(folder) for folder in volume], journal.identity) as owned,
-    ):
-        reached = url.rstrip("/") or _url_of(host, bound, tls)
-        register_urls(journal, dict.fromkeys(owned, reached))
-        with _serving(reached, is_exposed=tls is None and token_file is not None):
-            http_server(volume_app(owned, tokens), tls).run(sockets=[bound])
-
-
-@contextmanager
-def _extra_of(server: str) -> Iterator[None]:
-    """Import a server in the block; name the extra that it needs if that is not installed."""
-    try:
-        yield
-    except ImportError as error:
-        raise MissingPartError(
-            f"the {server} needs {error.name}: run `pip install 'lockgate[blobs]'`; nothing was started"
-        ) from None
 
 
 def _tls(tls_cert: Path | None, tls_key: Path | None) -> SSLContext | None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 import typer
 
-from lockgate.storage_core.cli import volume_upkeep_commands
 from lockgate.storage_core.cli.render import (
     JsonFlag,
     byte_size,
@@ -17,11 +16,24 @@ from lockgate.storage_core.cli.render import (
     print_json_list,
     print_line,
     print_table,
+    progress_bar,
 )
-from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableError
 from lockgate.storage_core.settings import load_settings
 
+WRONG_REPLICAS: Final = 16
+"""Exit code of `fsck`, `check` and `repair`; documented in `docs/reference/command-line.md`."""
+
 commands = typer.Typer(help="Volumes of appendable files.", no_args_is_help=True)
+
+Bandwidth = Annotated[
+    float | None,
+    typer.Option("--mb-per-s", min=0.001, help="Read, or copy, at most so many megabytes a second."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, only count.")]
+AcceptLoss = Annotated[
+    bool, typer.Option("--accept-loss", help="Give up blocks of which no good replica is left.")
+]
 
 
 @commands.command("list")
@@ -38,141 +50,143 @@ def list_volumes(*, json: JsonFlag = False) -> None:
         (
             one.volume,
             one.url,
+            one.state,
             "" if one.used_bytes is None else byte_size(one.used_bytes),
             "" if one.free_bytes is None else byte_size(one.free_bytes),
             "" if one.added_s is None else moment(one.added_s),
-            "" if one.lost_s is None else moment(one.lost_s),
             one.why_not,
         )
         for one in found
     ]
-    columns = ("volume", "url", "used", "free", "registered", "lost", "does not answer")
+    columns = ("volume", "url", "state", "used", "free", "registered", "does not answer")
     print_table(columns, rows, empty="no volume")
 
 
 @commands.command("add")
-def add(url: Annotated[str, typer.Argument(metavar="s3://BUCKET/PREFIX")]) -> None:
-    """Make a volume in a bucket, if there is none, and register it: new blocks then go to it too."""
-    from lockgate.storage_core.files.namespace.volume_urls import register_urls
-    from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
+def add(
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="file:///DIR that all machines mount, or s3://BUCKET/PREFIX.")
+    ],
+) -> None:
+    """Make a volume, if there is none at the URL, and register it: new blocks then go to it too."""
+    from lockgate.storage_core.files.namespace.volume_urls import register_url
+    from lockgate.storage_core.files.volumes.open_volume import open_volume
     from lockgate.storage_core.journal.process_journal import configured_journal
-    from lockgate.storage_core.stores import open_store
     from lockgate.storage_core.stores.open_store import parse_destination
 
-    if not url.startswith("s3://"):
-        raise InvalidInputError(
-            f"volume {url!r}: write s3://bucket/prefix; a volume server registers its directories itself"
-        )
     settings = load_settings()
     journal = configured_journal(settings, None)
     if journal is None:
         raise InvalidInputError("appendable files are kept in a journal; set LOCKGATE_JOURNAL_URL to one")
     destination = parse_destination(url)
-    volume = S3Volume(open_store(destination, settings))
+    volume = open_volume(destination, settings)
     volume.claim(journal.identity)
-    register_urls(journal, {volume.id: destination})
+    register_url(journal, volume.id, destination)
     print_line(volume.id)
 
 
-@commands.command("report")
-def report(*, json: JsonFlag = False) -> None:
-    """Report the replicas of the volumes to the journal, and show each volume's last report.
-
-    A member's replica that is lost, stale or corrupt is marked, and no longer read. Nothing is deleted.
-    """
-    from lockgate.storage_core.files.home_files import open_files
-
-    with open_files() as files:
-        found = files.upkeep.report()
-        reporting = files.upkeep.reporting()
-    if json:
-        print_json_list((msgspec.structs.asdict(one) for one in found), name="volumes")
-        return
-    rows = [
-        (
-            one.volume,
-            one.replicas,
-            byte_size(one.length_bytes),
-            "" if one.reported_s is None else moment(one.reported_s),
-            one.differences,
-            one.only_ones,
-            one.why_not,
-        )
-        for one in found
-    ]
-    columns = ("volume", "replicas", "bytes", "last report", "marked", "only ones", "does not answer")
-    print_table(columns, rows, empty="no volume")
-    if missing := reporting.unreported + reporting.only_ones:
-        print_line(
-            f"{missing} of {counted(reporting.blocks, 'block')} without a replica that has reported: "
-            "deletions and copies may wait for them"
-        )
-
-
-@commands.command("lost")
-def declare_lost(
-    volume: Annotated[str, typer.Argument(metavar="VOLUME", help="Volume that will not return.")],
+@commands.command("check")
+def check(
+    path: Annotated[
+        str, typer.Argument(metavar="[PATH]", help="File or directory; default: all replicas.")
+    ] = "",
     *,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Declare it lost; otherwise only show what it has.")
-    ] = False,
+    limit: Bandwidth = None,
     json: JsonFlag = False,
 ) -> None:
-    """Declare a volume lost for good: no block names it any more, and nothing waits for it.
+    """Compare the replicas with the journal, and read their bytes. It changes nothing.
 
-    Shows the blocks of which no good replica is left, with their files. `lockgate volumes repair --yes`
-    copies the others. If the volume comes back, it is not served, and `lockgate volumes clean` deletes its
-    replicas.
+    `lockgate volumes repair` repairs what is found. A check that was stopped goes on where it was. Exits with
+    16 if a replica is wrong or a volume does not answer.
+    """
+    from lockgate.storage_core.files.home_files import open_files
+
+    with open_files() as files, progress_bar() as progress:
+        done = files.upkeep.check(path, bytes_per_s=_bytes(limit), progress=progress)
+        found = list(done.findings())
+    if json:
+        findings = [msgspec.to_builtins(one) for one in found]
+        print_json({"replicas": done.replicas, "read_bytes": done.verified_bytes, "findings": findings})
+    else:
+        rows = [(one.problem, one.volume, one.block, one.path, one.detail) for one in found]
+        print_table(("problem", "volume", "block", "file", "detail"), rows, empty="no replica is wrong")
+        print_line(f"{counted(done.replicas, 'replica')} compared, {byte_size(done.verified_bytes)} read")
+    if found:
+        raise typer.Exit(WRONG_REPLICAS)
+
+
+@commands.command("repair")
+def repair(
+    *,
+    dry_run: DryRun = False,
+    accept_loss: AcceptLoss = False,
+    limit: Bandwidth = None,
+    json: JsonFlag = False,
+) -> None:
+    """Take damaged replicas out of use, copy their blocks, and delete replicas that are left over.
+
+    Bytes are read only where the last check has found damage. Copies go to volumes with a URL; a block that
+    is being written is not copied. Replicas that no block names are judged twice, LOCKGATE_LEASE_HARD_S
+    apart, and kept if a block may need them. Exits with 16 if something could not be repaired.
+    """
+    from lockgate.storage_core.files.home_files import open_files
+
+    with open_files() as files, progress_bar() as progress:
+        done = files.upkeep.repair(
+            dry_run=dry_run, accept_loss=accept_loss, bytes_per_s=_bytes(limit), progress=progress
+        )
+    if json:
+        print_json({"dry_run": dry_run, **msgspec.to_builtins(done)})
+    else:
+        print_table(("not repaired",), [(one,) for one in done.problems], empty="")
+        print_line(
+            f"{counted(done.replicas, 'replica')} compared: {done.marked} taken out of use, "
+            f"{done.released} good again; {done.copied} {'to copy' if dry_run else 'copied'}"
+        )
+        print_line(
+            f"{done.left_over} left over, {done.set_aside} set aside"
+            + (": a dry run" if dry_run else f": {done.deleted} and {done.discarded} deleted")
+        )
+    if done.problems:
+        raise typer.Exit(WRONG_REPLICAS)
+
+
+@commands.command("remove")
+def remove(
+    volume: Annotated[str, typer.Argument(metavar="VOLUME", help="Id of the volume.")],
+    *,
+    lost: Annotated[
+        bool, typer.Option("--lost", help="It will not return: its blocks do without it.")
+    ] = False,
+    accept_loss: AcceptLoss = False,
+    limit: Bandwidth = None,
+    json: JsonFlag = False,
+) -> None:
+    """Copy the blocks of a volume to the others, and remove it from the journal.
+
+    With --lost nothing is copied from it; it is refused if it has the only replica of a block. Run it again
+    if blocks were being written. Exits with 6 if blocks stay on the volume.
     """
     from lockgate.storage_core.files.home_files import open_files
     from lockgate.storage_core.files.volumes.protocol import VolumeId
 
     with open_files() as files:
-        done = files.upkeep.declare_lost(VolumeId(volume), dry_run=not yes)
+        done = files.upkeep.remove(
+            VolumeId(volume), is_lost=lost, accept_loss=accept_loss, bytes_per_s=_bytes(limit)
+        )
     if json:
-        print_json({"dry_run": not yes, **msgspec.to_builtins(done)})
-        return
-    rows = [(one.block, byte_size(one.length_bytes), one.path) for one in done.without]
-    print_table(("block without a good replica", "bytes", "file"), rows, empty="")
-    print_line(
-        f"{counted(done.members, 'block')} with other good replicas, {len(done.without)} without, "
-        f"{done.unsealed} being written"
-        + ("; next: lockgate volumes repair --yes" if yes else ": a dry run; add --yes")
-    )
+        print_json(msgspec.to_builtins(done))
+    else:
+        rows = [(one.block, byte_size(one.length_bytes), one.path) for one in done.only]
+        print_table(("block without another good replica", "bytes", "file"), rows, empty="")
+        print_table(("not copied",), [(one,) for one in done.problems], empty="")
+        print_line(
+            f"{done.copied} copied, {done.dropped} had other good replicas, {done.unsealed} being written; "
+            f"the volume {'is removed' if done.is_gone else 'stays until no block is on it: run this again'}"
+        )
+    if not done.is_gone:
+        raise typer.Exit(StoreUnavailableError.exit_code)
 
 
-@commands.command("found")
-def declare_found(
-    volume: Annotated[str, typer.Argument(metavar="VOLUME", help="Volume that was declared lost.")],
-) -> None:
-    """Use a volume again that was declared lost, and report: its good replicas are served again."""
-    from lockgate.storage_core.files.home_files import open_files
-    from lockgate.storage_core.files.volumes.protocol import VolumeId
-
-    with open_files() as files:
-        files.upkeep.declare_found(VolumeId(volume))
-        taken = files.upkeep.take_back(VolumeId(volume))
-        files.upkeep.report()
-    if taken:
-        print_line(f"{counted(taken, 'block')} without another good replica: served again")
-    print_line(f"{volume}: in use again")
-
-
-@commands.command("forget")
-def forget(
-    volume: Annotated[str, typer.Argument(metavar="VOLUME", help="Volume that is a member of no block.")],
-) -> None:
-    """Remove a volume from the journal; one that is a member of blocks is refused."""
-    from lockgate.storage_core.files.home_files import open_files
-    from lockgate.storage_core.files.volumes.protocol import VolumeId
-
-    with open_files() as files:
-        files.upkeep.forget(VolumeId(volume))
-    print_line(f"{volume}: removed from the journal")
-
-
-commands.command("verify")(volume_upkeep_commands.verify)
-commands.command("repair")(volume_upkeep_commands.repair)
-commands.command("rebalance")(volume_upkeep_commands.rebalance)
-commands.command("clean")(volume_upkeep_commands.clean)
-commands.command("leave-safe-mode")(volume_upkeep_commands.leave_safe_mode)
+def _bytes(mb_per_s: float | None) -> float | None:
+    return None if mb_per_s is None else mb_per_s * 1e6
