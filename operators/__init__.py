@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lockgate.operators.audit import AuditOperator
     from lockgate.operators.blobs import BlobSweepOperator, BlobUploadOperator
     from lockgate.operators.connections import lockgate_connection
-    from lockgate.operators.files import LeaseRecoveryOperator, VolumeVerifyOperator
+    from lockgate.operators.files import LeaseRecoveryOperator, VolumeUpkeepOperator
     from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
     from lockgate.operators.journal import JournalCheckpointOperator
     from lockgate.operators.notifier import JobNotifier
@@ -40,7 +40,7 @@ __all__ = [
     "SparkWriteOperator",
     "TaskCommitOperator",
     "UploadSweepOperator",
-    "VolumeVerifyOperator",
+    "VolumeUpkeepOperator",
     "lockgate_connection",
 ]
 
@@ -61,7 +61,7 @@ _MODULES: Final = {
     "SparkWriteOperator": "spark",
     "TaskCommitOperator": "tasks",
     "UploadSweepOperator": "uploads",
-    "VolumeVerifyOperator": "files",
+    "VolumeUpkeepOperator": "files",
     "lockgate_connection": "connections",
 }
 

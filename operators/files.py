@@ -128,26 +128,27 @@ class LeaseRecoveryOperator(_FilesOperator):
 
 
 @templated
-class VolumeVerifyOperator(_FilesOperator):
-    """Compares the replicas on the volumes with the journal, reads the bytes of sealed ones, and repairs.
+class VolumeUpkeepOperator(_FilesOperator):
+    """Checks the replicas on the volumes, reading the bytes of sealed ones, and repairs what is wrong.
 
-    With `repair` a replica that is lost, stale or damaged is quarantined, and its block copied to another
-    volume; nothing is deleted. Fails if something is wrong that could not be repaired, or a volume does not
-    answer; the log names each replica with its file. Without `repair`, or with a path, nothing is changed,
-    and the task fails if a replica is wrong.
+    As `lockgate volumes check`, and with `repair` then `lockgate volumes repair`: a replica that is lost,
+    stale or damaged is taken out of use, its block copied to another volume, and replicas that no block names
+    any more are deleted. Fails if something is wrong that could not be repaired, or a volume does not answer;
+    the log names each replica with its file. Without `repair`, or with a path, nothing is changed, and the
+    task fails if a replica is wrong.
 
     Args:
         path: File or directory to check; empty: all replicas.
-        repair: Quarantine and copy.
+        repair: Repair what is wrong.
         mb_per_s: Megabytes read, or copied, a second, at most.
         run_by: `here`: in this task; `workers`: a Celery worker of the queue `recovery`, which must reach the
             volumes.
-        timeout_s: How long a worker may take; a verification that is stopped goes on in the next run.
+        timeout_s: How long a worker may take; a check that is stopped goes on in the next run.
         grace_s: How long to wait for a worker if none listens.
 
     Returns:
-        `replicas`, the number that was compared; `verified_bytes`; `left_over`, the number of replicas on
-        volumes that are no members any more, of a check; `quarantined` and `copied`, of a repair.
+        `replicas`, the number that was compared; `read_bytes`; of a repair also `marked`, the number of
+        replicas that were taken out of use, `copied` and `deleted`.
     """
 
     def __init__(
@@ -168,48 +169,43 @@ class VolumeVerifyOperator(_FilesOperator):
 
     @task_entry
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's
-        """Check or repair, and return what was compared and done."""
+        """Check, repair, and return what was compared and done."""
         check_bool("repair", self.repair)
         limit = positive("mb_per_s", self.mb_per_s)
         done = self._by_worker(limit) if self.is_by_worker() else self._here(limit)
         self.log.info("%d replicas compared, %d bytes read", done.replicas, done.read_bytes)
+        repaired = done.repaired
         if done.problems:
             changed = (
-                f"{done.quarantined} replicas quarantined, {done.copied} copied"
-                if self._repairs
-                else "nothing was changed"
+                "nothing was changed"
+                if repaired is None
+                else f"{repaired.marked} replicas taken out of use, {repaired.copied} copied"
             )
             raise AirflowException(
                 f"{len(done.problems)} findings, {changed}: {'; '.join(done.problems[:SHOWN])}"
                 + ("; …, all are in the log" if len(done.problems) > SHOWN else "")
             )
-        return {
-            "replicas": done.replicas,
-            "verified_bytes": done.read_bytes,
-            "left_over": done.left_over,
-            "quarantined": done.quarantined,
-            "copied": done.copied,
-        }
-
-    @property
-    def _repairs(self) -> bool:
-        return self.repair and not self.path
+        counts = {"replicas": done.replicas, "read_bytes": done.read_bytes}
+        if repaired is not None:
+            counts |= {"marked": repaired.marked, "copied": repaired.copied, "deleted": repaired.deleted}
+        return counts
 
     def _by_worker(self, mb_per_s: int) -> VolumesMaintained:
         from lockgate.workers.dispatch import maintain_volumes
 
-        done = maintain_volumes(path=self.path, repair=self._repairs, mb_per_s=mb_per_s, **self.limits())
+        done = maintain_volumes(path=self.path, repair=self.repair, mb_per_s=mb_per_s, **self.limits())
         for problem in done.problems:
             self.note(problem)
         return done
 
     def _here(self, mb_per_s: int) -> VolumesMaintained:
-        from lockgate.storage_core.files import scheduled_work
+        from lockgate.storage_core.files.scheduled_work import maintain_volumes
 
-        limit = mb_per_s * 1e6
-        if not self._repairs:
-            return scheduled_work.check_volumes(load_settings(), self.path, bytes_per_s=limit, note=self.note)
-        progress = LoggedProgress(self.log)
-        return scheduled_work.maintain_volumes(
-            load_settings(), bytes_per_s=limit, note=self.note, progress=progress
+        return maintain_volumes(
+            load_settings(),
+            self.path,
+            repair=self.repair,
+            bytes_per_s=mb_per_s * 1e6,
+            note=self.note,
+            progress=LoggedProgress(self.log),
         )

@@ -32,7 +32,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         "UploadSweepOperator",
         "BlobSweepOperator",
         "LeaseRecoveryOperator",
-        "VolumeVerifyOperator",
+        "VolumeUpkeepOperator",
         "JournalCheckpointOperator",
     ),
 }

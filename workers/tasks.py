@@ -102,12 +102,10 @@ def recover_ended_files(report_only: bool = False) -> dict[str, Any]:
 
 
 def maintain_replicas(path: str = "", repair: bool = False, mb_per_s: int = 20) -> dict[str, Any]:
-    """Check the replicas on the volumes that this worker reaches, or report, verify and repair them."""
-    from lockgate.storage_core.files import scheduled_work
+    """Check the replicas on the volumes that this worker reaches, and repair what is wrong."""
+    from lockgate.storage_core.files.scheduled_work import maintain_volumes
 
-    if repair:
-        return _built_in(scheduled_work.maintain_volumes(load_settings(), bytes_per_s=mb_per_s * 1e6))
-    return _built_in(scheduled_work.check_volumes(load_settings(), path, bytes_per_s=mb_per_s * 1e6))
+    return _built_in(maintain_volumes(load_settings(), path, repair=repair, bytes_per_s=mb_per_s * 1e6))
 
 
 def _built_in(record: msgspec.Struct) -> dict[str, Any]:

@@ -31,7 +31,7 @@ OURS = {
     "journal_checkpoint",
     "lease_recovery",
     "upload_sweep",
-    "volume_verify",
+    "volume_upkeep",
 }
 
 PROJECT = {

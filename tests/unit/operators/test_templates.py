@@ -15,7 +15,7 @@ from lockgate.operators.audit import AuditOperator
 from lockgate.operators.blobs import BlobSweepOperator, BlobUploadOperator
 from lockgate.operators.dag_run.operator import CLIENT_LOGGERS, LockgateOperator
 from lockgate.operators.dag_run.parameters import check_bool, filled_in, positive, seconds, seconds_or_none
-from lockgate.operators.files import VolumeVerifyOperator
+from lockgate.operators.files import VolumeUpkeepOperator
 from lockgate.operators.jobs import JobCommitOperator, JobSetupOperator
 from lockgate.operators.recovery import JobRecoveryOperator
 from lockgate.operators.spark import SparkWriteOperator
@@ -97,7 +97,7 @@ def test_a_function_of_a_mapped_task_stays_a_function() -> None:
         ),
         (JobRecoveryOperator, {"recover_by": "all"}, "recover_by='all': must be one of"),
         (BlobSweepOperator, {"sweep_by": "all"}, "sweep_by='all': must be one of"),
-        (VolumeVerifyOperator, {"run_by": "all"}, "run_by='all': must be one of"),
+        (VolumeUpkeepOperator, {"run_by": "all"}, "run_by='all': must be one of"),
     ],
 )
 def test_text_that_a_template_renders_to_is_refused_by_the_name_of_its_parameter(
@@ -109,7 +109,7 @@ def test_text_that_a_template_renders_to_is_refused_by_the_name_of_its_parameter
         JobSetupOperator: {"destination": world.url, "write_name": "other"},
         SparkWriteOperator: {"job": handle, "python_callable": "m:f"},
         BlobUploadOperator: {"files": "/no/such/file"},
-        **{kind: {} for kind in (JobRecoveryOperator, BlobSweepOperator, VolumeVerifyOperator)},
+        **{kind: {} for kind in (JobRecoveryOperator, BlobSweepOperator, VolumeUpkeepOperator)},
     }
     task = operator(task_id="task", **required.get(operator, {"job": handle}), **options)
 

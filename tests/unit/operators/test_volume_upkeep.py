@@ -1,4 +1,4 @@
-"""VolumeVerifyOperator finds damaged replicas; it repairs them if it is to, and else changes nothing."""
+"""VolumeUpkeepOperator finds damaged replicas; it repairs them if it is to, and else changes nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from lockgate.operators import VolumeVerifyOperator
+from lockgate.operators import VolumeUpkeepOperator
 from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.files.namespace.volume_urls import register_urls
 from lockgate.storage_core.files.volumes.local import LocalVolume
@@ -22,7 +22,7 @@ WHOLE = {"replicas": 1, "verified_bytes": 7, "left_over": 0, "quarantined": 0, "
 
 
 def run(**arguments: Any) -> Any:
-    return VolumeVerifyOperator(task_id="verify", **arguments).execute(TaskRun().context())
+    return VolumeUpkeepOperator(task_id="verify", **arguments).execute(TaskRun().context())
 
 
 def test_whole_replicas_are_counted_and_a_damaged_one_fails_the_task(settings: Settings) -> None:
