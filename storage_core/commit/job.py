@@ -473,7 +473,7 @@ class Job:
         )
 
     def _log(self, event: EventName, **facts: Any) -> None:
-        record_event(self._record, event, self._settings, self._clock, **facts)
+        record_event(self._folder, self._record, event, self._settings, self._clock, **facts)
 
     def _context(self, complete: ShardCompleter | None = None) -> CommitContext:
         return CommitContext(

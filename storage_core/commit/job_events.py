@@ -13,13 +13,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.settings import Settings
+
+if TYPE_CHECKING:
+    from lockgate.storage_core.commit.records.job_folder import JobFolder
 
 JOB_LOG: Final = "lockgate.storage_core.event_log.event_queue:append_event"
 """Function that appends an event to a job's log."""
@@ -109,12 +112,15 @@ def acting_as(role: Role) -> Iterator[None]:
         _ROLE.reset(token)
 
 
-def record_event(job: JobRecord, event: EventName, settings: Settings, clock: Clock, **facts: Any) -> None:
+def record_event(
+    folder: JobFolder, job: JobRecord, event: EventName, settings: Settings, clock: Clock, **facts: Any
+) -> None:
     """Hand an event to the job's log, without waiting for it.
 
     A job whose leases are not in a journal has no log.
 
     Args:
+        folder: Folder of the job's records, where the log is if no volume is registered.
         job: Record of the job.
         event: What happened.
         settings: Uses `job_log` and what `open_files` uses.
@@ -122,7 +128,8 @@ def record_event(job: JobRecord, event: EventName, settings: Settings, clock: Cl
         facts: Other fields of `JobEvent`.
     """
     if job.journal and settings.job_log and settings.has_journal:
-        _append()(job, JobEvent(at_s=clock.now_s(), event=event, role=_ROLE.get(), **facts), settings, clock)
+        line = JobEvent(at_s=clock.now_s(), event=event, role=_ROLE.get(), **facts)
+        _append()(job, line, settings, clock, f"{folder.store.url}/{folder.key('log')}")
 
 
 def end_logs() -> None:
@@ -135,6 +142,6 @@ def end_logs() -> None:
 
 
 @cache
-def _append() -> Callable[[JobRecord, JobEvent, Settings, Clock], None]:
-    found: Callable[[JobRecord, JobEvent, Settings, Clock], None] = pkgutil.resolve_name(JOB_LOG)
+def _append() -> Callable[[JobRecord, JobEvent, Settings, Clock, str], None]:
+    found: Callable[[JobRecord, JobEvent, Settings, Clock, str], None] = pkgutil.resolve_name(JOB_LOG)
     return found

@@ -7,16 +7,29 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple
 
+from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.commit.records.create_if_absent import read
+from lockgate.storage_core.commit.records.job_record import StoreRecord
 from lockgate.storage_core.commit.registry.rows import Job
-from lockgate.storage_core.errors import ObjectNotFoundError
+from lockgate.storage_core.errors import (
+    AlreadyExistsError,
+    ObjectNotFoundError,
+    OutcomeUnknownError,
+    UnsupportedStoreError,
+)
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.files.namespace.queries import FileStatus
+from lockgate.storage_core.files.volumes.open_volume import VOLUME_ID, open_volume
+from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import open_store
 
 JOB_LOGS: Final = "/jobs"
 """Directory of the logs."""
@@ -35,6 +48,29 @@ def new_log_name(job_id: str, short_id: str, role: str) -> str:
 def log_path(name: str) -> str:
     """Return the path of a file of a log."""
     return f"{JOB_LOGS}/{name}"
+
+
+def make_log_volume(url: str, settings: Settings) -> VolumeId:
+    """Make the volume of one job's log below its destination, if there is none, and return its id: the URL.
+
+    The records of the job are in the same store, which was probed when the job was set up.
+
+    Raises:
+        UnsupportedStoreError: The journal decides who creates a name there.
+    """
+    destination, _, folder = url.partition(f"/{layout.JOBS}")
+    if url.startswith("s3://"):
+        store = open_store(destination, settings)
+        if read(store, StoreRecord, layout.PROBED).arbiter:
+            raise UnsupportedStoreError(
+                f"{destination}: the store replaces objects that a creation finds; register a volume for "
+                "event logs, `lockgate volumes add`, or set LOCKGATE_JOB_LOG=false"
+            )
+        with suppress(AlreadyExistsError, OutcomeUnknownError):
+            store.create(f"{layout.JOBS}{folder}/{VOLUME_ID}", new_token()[:16].encode())
+    else:
+        open_volume(url, settings).close()
+    return VolumeId(url)
 
 
 class LogOwner(NamedTuple):

@@ -26,7 +26,7 @@ QUEUED: Final = 10_000
 FLUSH_EVERY_S: Final = 1.0
 """Lines of this time are appended and flushed together."""
 IDLE_S: Final = 10.0
-"""After this time without lines a file is closed, and the volume is given up."""
+"""After this time without lines a file is closed."""
 EXIT_S: Final = 5.0
 """How long the end of the process waits for the last lines."""
 
@@ -48,13 +48,15 @@ class EventQueue(Forkable):
         self._is_waiting = False
         self._losses = Losses()
 
-    def append(self, job: JobRecord, event: JobEvent, settings: Settings, clock: Clock) -> None:
+    def append(
+        self, job: JobRecord, event: JobEvent, settings: Settings, clock: Clock, own_volume: str
+    ) -> None:
         """Append an event to a job's log, without waiting."""
         with self._changed:
             if len(self._queue) >= QUEUED:
                 self._lost[JobKey.of(job, settings)] += 1
                 return
-            self._queue.append(Queued(job, event, settings, clock))
+            self._queue.append(Queued(job, event, settings, clock, own_volume))
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="lockgate-event-log", daemon=True)
                 try:
@@ -111,9 +113,17 @@ class EventQueue(Forkable):
 _LOGS: Final = EventQueue()
 
 
-def append_event(job: JobRecord, event: JobEvent, settings: Settings, clock: Clock) -> None:
-    """Append an event to a job's log, without waiting."""
-    _LOGS.append(job, event, settings, clock)
+def append_event(job: JobRecord, event: JobEvent, settings: Settings, clock: Clock, own_volume: str) -> None:
+    """Append an event to a job's log, without waiting.
+
+    Args:
+        job: The job.
+        event: The event.
+        settings: See `open_files`.
+        clock: Clock of the job.
+        own_volume: URL of the volume of this log, used if the machines of the journal share no other.
+    """
+    _LOGS.append(job, event, settings, clock, own_volume)
 
 
 def close_event_logs(timeout_s: float = EXIT_S) -> None:

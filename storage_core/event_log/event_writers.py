@@ -27,20 +27,16 @@ from lockgate.storage_core.errors import (
     ObjectNotFoundError,
     StoreUnavailableError,
 )
-from lockgate.storage_core.event_log.event_files import JOB_LOGS, log_path, new_log_name
+from lockgate.storage_core.event_log.event_files import JOB_LOGS, log_path, make_log_volume, new_log_name
 from lockgate.storage_core.files.files import Files, FileWriter
 from lockgate.storage_core.files.home_files import open_files
-from lockgate.storage_core.files.namespace.volume_urls import read_urls
+from lockgate.storage_core.files.namespace.volume_urls import read_places
 from lockgate.storage_core.ids import JobId, ShortId
 from lockgate.storage_core.journal.process_journal import configured_journal, journal_url
 from lockgate.storage_core.settings import Settings
 
 LOG: Final = logging.getLogger("lockgate.event_log")
 
-NO_VOLUME: Final = (
-    "the journal is one of several machines, and no volume is registered that all of them reach: add one, "
-    "`lockgate volumes --help`, or set LOCKGATE_JOB_LOG=false"
-)
 REST_S: Final = 30.0
 """After a failure the volumes are left alone for this long, and lines are lost."""
 
@@ -77,6 +73,7 @@ class Queued(NamedTuple):
     event: JobEvent
     settings: Settings
     clock: Clock
+    own_volume: str
 
 
 class Losses:
@@ -125,15 +122,14 @@ class LogWriters:
                 self._places[job.place] = _PlaceWriters(
                     queued[0].settings, queued[0].clock, self._losses.lines
                 )
-            why_not = self._places[job.place].append(job, [line.event for line in queued])
+            why_not = self._places[job.place].append(
+                job, [line.event for line in queued], queued[0].own_volume
+            )
             if not why_not:
                 self._losses.warned.discard(job.place)
             elif job.place not in self._losses.warned:
                 self._losses.warned.add(job.place)
-                # Without a volume there is no log by design; a warning in each task would be noise.
-                level = logging.DEBUG if why_not.endswith(NO_VOLUME) else logging.WARNING
-                LOG.log(
-                    level,
+                LOG.warning(
                     "job %s: its event log is not written: %s; the job is not affected",
                     *(job.job_id, why_not),
                 )
@@ -167,18 +163,20 @@ class _PlaceWriters:
         self._opened = ExitStack()
         self._files: Files | None = None
         self._journal = ""
+        self._is_shared = True
         self._logs: dict[JobKey, _OpenLog] = {}
         self._lost = lost
         self._rests_until_s = 0.0
         self._used_s = monotonic()
         self._process = f"{socket.gethostname()}:{os.getpid()}"
 
-    def append(self, job: JobKey, events: Sequence[JobEvent]) -> str:
+    def append(self, job: JobKey, events: Sequence[JobEvent], own_volume: str) -> str:
         """Append the lines of one job and flush them; close its file if they are its last.
 
         Args:
             job: The job.
             events: Its lines, at least one.
+            own_volume: URL of a volume of its own, used if no volume is registered that all machines reach.
 
         Returns:
             Why they were not appended; empty if they were.
@@ -188,7 +186,7 @@ class _PlaceWriters:
             self._lost[job] += len(events)
             return "an earlier append has failed"
         try:
-            self._append(self._open_files(), job, events)
+            self._append(self._open_files(), job, events, own_volume)
         except FencedError as error:
             # The log was deleted, or this process was stopped for longer than a lease lasts.
             self._logs.pop(job, None)
@@ -216,10 +214,10 @@ class _PlaceWriters:
             self._close_log(job)
         self._give_up()
 
-    def _append(self, files: Files, job: JobKey, events: Sequence[JobEvent]) -> None:
+    def _append(self, files: Files, job: JobKey, events: Sequence[JobEvent], own_volume: str) -> None:
         if job.journal != self._journal:
             return  # its leases are in another journal, and so is its log
-        log = self._logs.get(job) or self._open(files, job, events[0].role)
+        log = self._logs.get(job) or self._open(files, job, events[0].role, own_volume)
         log.used_s = self._used_s
         self._write_lost(log, job, events[0].at_s)
         for event in events:
@@ -229,13 +227,14 @@ class _PlaceWriters:
         if any(_is_last(event) for event in events):
             self._close_log(job)
 
-    def _open(self, files: Files, job: JobKey, role: str) -> _OpenLog:
+    def _open(self, files: Files, job: JobKey, role: str, own_volume: str) -> _OpenLog:
         path = log_path(new_log_name(job.job_id, job.short_id, role))
+        members = None if self._is_shared else (make_log_volume(own_volume, self._settings),)
         try:
-            writer = files.create(path)
+            writer = files.create(path, members=members)
         except ObjectNotFoundError:
             files.make_directory(JOB_LOGS, parents=True)
-            writer = files.create(path)
+            writer = files.create(path, members=members)
         log = self._logs[job] = _OpenLog(writer, role)
         return log
 
@@ -260,9 +259,11 @@ class _PlaceWriters:
     def _open_files(self) -> Files:
         if self._files is None:
             journal = configured_journal(self._settings, self._clock)
-            if journal is None or not (journal.url.startswith("sqlite") or read_urls(journal)):
-                raise StoreUnavailableError(NO_VOLUME)
+            if journal is None:
+                raise StoreUnavailableError("the journal is turned off")
             self._journal = journal.identity
+            # A journal that is no file may be one of several machines, and the home directory is on this one.
+            self._is_shared = journal.url.startswith("sqlite") or bool(read_places(journal))
             self._files = self._opened.enter_context(open_files(self._settings, clock=self._clock))
         return self._files
 

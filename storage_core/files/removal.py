@@ -18,8 +18,7 @@ from lockgate.storage_core.files.namespace.removals import DetachNames, RemoveBl
 from lockgate.storage_core.files.namespace.rows import DETACHED, Block, InodeKind, VolumeState
 from lockgate.storage_core.files.namespace.volume_urls import read_registered
 from lockgate.storage_core.files.namespace.written_lengths import remove_stale
-from lockgate.storage_core.files.volumes.protocol import is_url
-from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId, is_url
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
 from lockgate.storage_core.stamp import Stamp

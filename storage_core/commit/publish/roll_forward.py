@@ -131,7 +131,9 @@ def _logged(context: CommitContext, ended: Ended) -> Ended:
 
 
 def _log(context: CommitContext, phase: JobPhase, **facts: Any) -> None:
-    record_event(context.job, "phase", context.settings, context.clock, phase=str(phase), **facts)
+    record_event(
+        context.folder, context.job, "phase", context.settings, context.clock, phase=str(phase), **facts
+    )
 
 
 def _register(

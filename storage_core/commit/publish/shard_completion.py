@@ -79,7 +79,14 @@ def complete_shard(
                     lost[key] = why_lost
     detail = f"{len(lost)} files are lost" if lost else ""
     record_event(
-        job, "shard completed", settings, clock, shard=shard, files=len(files) - len(lost), detail=detail
+        plan.folder,
+        job,
+        "shard completed",
+        settings,
+        clock,
+        shard=shard,
+        files=len(files) - len(lost),
+        detail=detail,
     )
     return ShardReport(shard=shard, completed=len(files) - len(lost), lost=lost)
 

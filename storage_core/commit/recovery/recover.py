@@ -284,7 +284,13 @@ def _logged(
 
     def log(event: EventName, phase: JobPhase, text: str) -> None:
         record_event(
-            context.job, event, context.settings, context.clock, phase=str(phase), detail=f"{action}: {text}"
+            context.folder,
+            context.job,
+            event,
+            context.settings,
+            context.clock,
+            phase=str(phase),
+            detail=f"{action}: {text}",
         )
 
     log("recovery began", found, detail)

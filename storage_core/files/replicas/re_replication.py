@@ -16,8 +16,7 @@ from lockgate.storage_core.files.blocks import BlockRecord, Fault, known_volume
 from lockgate.storage_core.files.namespace.queries import PAGE, block, records, undeleted
 from lockgate.storage_core.files.namespace.rows import Block
 from lockgate.storage_core.files.replicas.block_copy import FAILS, STOPS, BlockCopier
-from lockgate.storage_core.files.volumes.protocol import is_url
-from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId, is_url
 from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.journal import Journal
 

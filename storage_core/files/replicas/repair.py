@@ -139,7 +139,7 @@ class Repair:
 
     def _mark_volume(self, volume: VolumeId) -> None:
         with self._journal.reading() as reading:
-            damaged = {row.block for row in reading.where(DamagedReplica, {"volume": volume})}
+            damaged = {BlockId(row.block) for row in reading.where(DamagedReplica, {"volume": volume})}
 
         def reads(record: BlockRecord, _: VolumeId) -> bool:
             return record.block in damaged or record.faults.get(volume) is Fault.CORRUPT

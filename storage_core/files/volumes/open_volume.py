@@ -7,18 +7,14 @@ from typing import Final
 
 from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError
 from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
-from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId, is_url
 from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores.os_errors import translated
 
 VOLUME_ID: Final = "volume.id"
 """Name of the file or object with a volume's id."""
 
 _LOCAL: Final = "file://"
-
-
-def is_url(volume: VolumeId) -> bool:
-    """Return whether an id is the URL of its volume: the volume of one job's log, which is not registered."""
-    return "://" in volume
 
 
 def open_volume(url: str, settings: Settings, volume: VolumeId | None = None) -> Volume:
@@ -37,7 +33,9 @@ def open_volume(url: str, settings: Settings, volume: VolumeId | None = None) ->
     expected = None if volume is None or is_url(volume) else volume
     if url.startswith(_LOCAL):
         folder = Path(url.removeprefix(_LOCAL))
-        if volume == url and not (folder / VOLUME_ID).exists():
+        with translated("open", url, changes=False):
+            exists = (folder / VOLUME_ID).exists()
+        if volume == url and not exists:
             raise ObjectNotFoundError(f"{url}: there is no volume; it was deleted with what it belonged to")
         return DirectoryVolume(folder, volume=expected)
     if not url.startswith("s3://"):

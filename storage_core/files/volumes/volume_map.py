@@ -15,8 +15,8 @@ from lockgate.storage_core.errors import (
     OutcomeUnknownError,
     StoreUnavailableError,
 )
-from lockgate.storage_core.files.volumes.open_volume import VOLUME_ID, is_url
-from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.open_volume import VOLUME_ID
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId, is_url
 from lockgate.storage_core.forks import FORKS, Forkable
 
 REFRESH_S: Final = 5.0
