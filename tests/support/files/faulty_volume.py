@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from lockgate.storage_core.errors import OutcomeUnknownError, StoreUnavailableError
-from lockgate.storage_core.files.volumes.local import LocalVolume
-from lockgate.storage_core.files.volumes.protocol import Usage, Volume
+from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
+from lockgate.storage_core.files.volumes.protocol import Usage, Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.stamp import Stamp
 
@@ -19,14 +19,14 @@ class RestartingVolume:
     """A volume in a directory, opened again by `restart`."""
 
     folder: Path
-    opened: LocalVolume = field(init=False)
+    opened: DirectoryVolume = field(init=False)
 
     def __post_init__(self) -> None:
-        self.opened = LocalVolume(self.folder)
+        self.opened = DirectoryVolume(self.folder)
 
     def restart(self) -> None:
         self.opened.close()
-        self.opened = LocalVolume(self.folder)
+        self.opened = DirectoryVolume(self.folder)
 
 
 @dataclass
@@ -47,6 +47,23 @@ class FaultyVolume:
     loses: set[str] = field(default_factory=set)
     refuses: set[str] = field(default_factory=set)
 
+    @property
+    def id(self) -> VolumeId:
+        return self.volume().id
+
+    def claim(self, journal: str) -> None:
+        self._call("claim", journal)
+
+    def answers(self) -> bool:
+        return self.is_up and self.volume().answers()
+
+    def close(self) -> None:
+        self.volume().close()
+
+    def acknowledge(self, block: BlockId, stamp: Stamp, length_bytes: int) -> None:
+        if self.is_up:
+            self.volume().acknowledge(block, stamp, length_bytes)
+
     def create(self, block: BlockId, stamp: Stamp) -> Replica:
         return self._call("create", block, stamp)  # type: ignore[no-any-return]
 
@@ -62,8 +79,8 @@ class FaultyVolume:
     def stat(self, block: BlockId) -> Replica | None:
         return self._call("stat", block)  # type: ignore[no-any-return]
 
-    def fence(self, block: BlockId, stamp: Stamp) -> Replica:
-        return self._call("fence", block, stamp)  # type: ignore[no-any-return]
+    def fence(self, block: BlockId, stamp: Stamp, committed: Stamp) -> Replica:
+        return self._call("fence", block, stamp, committed)  # type: ignore[no-any-return]
 
     def trim(self, block: BlockId, stamp: Stamp, length_bytes: int) -> Replica:
         return self._call("trim", block, stamp, length_bytes)  # type: ignore[no-any-return]

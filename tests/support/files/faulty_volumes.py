@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
 
 from lockgate.storage_core.errors import OutcomeUnknownError, StoreUnavailableError
+from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.disk import Disk
-from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import Volume
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
 from lockgate.storage_core.stores.instrumented import InstrumentedStore
 from lockgate.storage_core.stores.local.store import LocalStore
 from lockgate.storage_core.stores.protocol import ObjectInfo
-from tests.support.files.volume_server import remote_volume, served_volumes
 
 FAULTS: Final = ("full", "no sync", "lost")
 
@@ -56,13 +54,13 @@ class FaultyDisk(Disk):
         super().sync(file)
 
 
-class LocalPlace:
+class DirectoryPlace:
     """A directory on a faulty disk."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._disk = FaultyDisk()
-        self._volume: LocalVolume | None = None
+        self._volume: DirectoryVolume | None = None
 
     @property
     def fault(self) -> str:
@@ -73,29 +71,12 @@ class LocalPlace:
         self._disk.fault = fault
 
     def start(self) -> Volume:
-        self._volume = LocalVolume(self._folder, disk=self._disk)
+        self._volume = DirectoryVolume(self._folder, disk=self._disk)
         return self._volume
 
     def stop(self) -> None:
         if self._volume is not None:
             self._volume.close()
-
-
-class ServedPlace(LocalPlace):
-    """A directory on a faulty disk, behind a volume server."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self._server = ExitStack()
-
-    def start(self) -> Volume:
-        volume = LocalVolume(self._folder, disk=self._disk)
-        self._server.callback(volume.close)
-        url = self._server.enter_context(served_volumes(volume))
-        return self._server.enter_context(remote_volume(volume.id, url))
-
-    def stop(self) -> None:
-        self._server.close()
 
 
 class BucketPlace(InstrumentedStore):
@@ -128,9 +109,8 @@ class BucketPlace(InstrumentedStore):
 def places(kind: str, root: Path) -> Sequence[FaultyPlace]:
     """Return three places of one kind, or of both."""
     kinds = {
-        "local": [LocalPlace] * 3,
-        "served": [ServedPlace] * 3,
+        "directory": [DirectoryPlace] * 3,
         "s3": [BucketPlace] * 3,
-        "mixed": [LocalPlace, BucketPlace, LocalPlace],
+        "mixed": [DirectoryPlace, BucketPlace, DirectoryPlace],
     }
     return [place(root / f"volume-{number}") for number, place in enumerate(kinds[kind])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn, Self, TypeVar
 
@@ -14,18 +14,16 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.queries import blocks_of, file_at
-from lockgate.storage_core.files.volumes.local import LocalVolume
+from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
+from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
-from lockgate.storage_core.files.volumes.server.app import volume_app
 from lockgate.storage_core.journal import Journal, Mutation
 from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.entries.state import Row
 from lockgate.storage_core.journal.write.mutation import WriteOutcome
 from lockgate.storage_core.settings import load_settings
-from tests.support.blobs.http_server import serving
 from tests.support.commit.destination import ManualClock
-from tests.support.files.volume_server import remote_volume
 from tests.support.journal.checkpoints import JournalWorld
 
 TEXT = b"abcdefghij" * 2
@@ -37,8 +35,6 @@ R = TypeVar("R", bound=Row)
 class FileWorld:
     """A journal, three volumes, and processes that use them.
 
-    With a journal on PostgreSQL the volumes are those of a volume server, as on several machines.
-
     Attributes:
         volumes: What processes reach, by id.
     """
@@ -49,13 +45,7 @@ class FileWorld:
         self.journal: Journal = journals.open()
         self.folders = [root / f"volume-{number}" for number in range(3)]
         self.volumes: dict[VolumeId, Volume] = {}
-        self.opened: dict[VolumeId, LocalVolume] = {}
-        self.stack = ExitStack()
-        self.url = (
-            self.stack.enter_context(serving(volume_app(self.opened)))
-            if journals.url.startswith("postgresql")
-            else ""
-        )
+        self.opened: dict[VolumeId, DirectoryVolume] = {}
         self.start_volumes()
 
     def __enter__(self) -> Self:
@@ -64,7 +54,6 @@ class FileWorld:
     def __exit__(self, *_: object) -> None:
         FAILPOINTS.observer = None
         self.stop_volumes()
-        self.stack.close()
         self.journal.close()
 
     @property
@@ -73,11 +62,8 @@ class FileWorld:
         return tuple(VolumeId((folder / "volume.id").read_text()) for folder in self.folders)
 
     def start_volumes(self) -> None:
-        self.opened.update({volume.id: volume for volume in map(LocalVolume, self.folders)})
-        for name, volume in self.opened.items():
-            self.volumes[name] = (
-                self.stack.enter_context(remote_volume(name, self.url)) if self.url else volume
-            )
+        self.opened.update({volume.id: volume for volume in map(DirectoryVolume, self.folders)})
+        self.volumes.update(self.opened)
 
     def restart_volumes(self) -> None:
         self.stop_volumes()
@@ -86,6 +72,22 @@ class FileWorld:
     def stop_volumes(self) -> None:
         while self.opened:
             self.opened.popitem()[1].close()
+
+    def register(self) -> None:
+        """Register the URLs of the volumes, so that they get copies."""
+        for name, folder in zip(self.names, self.folders, strict=True):
+            self.journal.apply(RegisterVolume(volume=name, url=folder.as_uri()))
+
+    def log(self, at: int, block: int) -> Path:
+        """Return the newest log of a replica."""
+        return sorted((self.folders[at] / "blocks" / f"{block:020d}").iterdir())[-1]
+
+    def flip(self, at: int, block: int, data: bytes) -> None:
+        """Change a bit of bytes that a replica has."""
+        log = self.log(at, block)
+        raw = bytearray(log.read_bytes())
+        raw[raw.index(data)] ^= 1
+        log.write_bytes(raw)
 
     @contextmanager
     def without(self, *names: VolumeId) -> Iterator[None]:

@@ -8,24 +8,38 @@ from lockgate.storage_core.errors import (
     ConflictError,
     FencedError,
     InvalidInputError,
+    MalformedRecordError,
     ObjectNotFoundError,
     OutcomeUnknownError,
     StaleReplicaError,
     StoreUnavailableError,
 )
-from lockgate.storage_core.files.volumes.protocol import Usage, check_limit
+from lockgate.storage_core.files.volumes.protocol import Usage, VolumeId, check_limit
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.stamp import Stamp
+
+MEMORY = VolumeId("memory")
 
 
 @dataclass
 class Stored:
-    """One replica."""
+    """One replica.
+
+    Attributes:
+        older: Its durable bytes at the stamps before.
+        acknowledged: Bytes that all members have.
+        damage: What is wrong with the bytes behind `data`.
+        rotten: Offset from which reads find bytes whose checksums do not hold.
+    """
 
     stamp: Stamp
     state: ReplicaState = ReplicaState.WRITING
     data: bytearray = field(default_factory=bytearray)
     durable: int = 0
+    older: dict[Stamp, bytes] = field(default_factory=dict)
+    acknowledged: int = 0
+    damage: str = ""
+    rotten: int | None = None
 
 
 @dataclass
@@ -45,6 +59,21 @@ class MemoryVolume:
     capacity_bytes: int = 1_000_000
     stored: dict[BlockId, Stored] = field(default_factory=dict)
     aside: dict[BlockId, Stored] = field(default_factory=dict)
+    id: VolumeId = MEMORY
+
+    def claim(self, journal: str) -> None:
+        pass
+
+    def answers(self) -> bool:
+        return self.is_up
+
+    def close(self) -> None:
+        pass
+
+    def acknowledge(self, block: BlockId, stamp: Stamp, length_bytes: int) -> None:
+        stored = self.stored.get(block)
+        if self.is_up and stored is not None and stored.stamp == stamp:
+            stored.acknowledged = length_bytes
 
     def create(self, block: BlockId, stamp: Stamp) -> Replica:
         self._begin("create")
@@ -73,22 +102,29 @@ class MemoryVolume:
     def read(self, block: BlockId, stamp: Stamp, offset: int, size: int) -> bytes:
         self._begin("read")
         stored = self.stored.get(block)
-        if stored is None or stored.stamp != stamp or stored.state is ReplicaState.STALE:
+        if stored is None or stamp not in {stored.stamp, *stored.older}:
             raise StaleReplicaError(f"block {block}: not at stamp {stamp}")
-        return bytes(stored.data[offset : min(offset + size, stored.durable)])
+        data = stored.older.get(stamp, bytes(stored.data[: stored.durable]))
+        if stored.rotten is not None and offset + size > stored.rotten:
+            raise MalformedRecordError(f"block {block}, volume {self.id}: the checksum does not hold")
+        return data[offset : offset + size]
 
     def stat(self, block: BlockId) -> Replica | None:
         self._begin("stat")
         return self._end("stat", block) if block in self.stored else None
 
-    def fence(self, block: BlockId, stamp: Stamp) -> Replica:
+    def fence(self, block: BlockId, stamp: Stamp, committed: Stamp) -> Replica:
         self._begin("fence")
         stored = self.stored.get(block)
         if stored is None:
             raise ObjectNotFoundError(f"block {block}")
         if stored.stamp > stamp:
             raise FencedError(f"block {block} has {stored.stamp}")
-        stored.stamp = stamp
+        if stored.stamp < committed:
+            raise StaleReplicaError(f"block {block} has {stored.stamp}, older than {committed}")
+        if stored.stamp < stamp:
+            stored.older[stored.stamp] = bytes(stored.data[: stored.durable])
+            stored.stamp, stored.state = stamp, ReplicaState.WRITING
         return self._end("fence", block)
 
     def trim(self, block: BlockId, stamp: Stamp, length_bytes: int) -> Replica:
@@ -145,11 +181,13 @@ class MemoryVolume:
         return Usage(used_bytes=used, free_bytes=max(self.capacity_bytes - used, 0))
 
     def restart(self, *, damaged_to: int | None = None) -> None:
-        """Restart: bytes that are not durable are gone, and durable ones too with `damaged_to`."""
+        """Restart: bytes that are not durable are gone; with `damaged_to` what is behind it is damaged."""
         for stored in self.stored.values():
             if stored.state is ReplicaState.WRITING:
-                stored.state = ReplicaState.SUSPECT
-                del stored.data[stored.durable if damaged_to is None else damaged_to :]
+                del stored.data[stored.durable :]
+                if damaged_to is not None and damaged_to < stored.durable:
+                    del stored.data[damaged_to:]
+                    stored.damage = f"damaged at {damaged_to}"
                 stored.durable = len(stored.data)
 
     def _at(self, block: BlockId, stamp: Stamp) -> Stored:
@@ -174,4 +212,12 @@ class MemoryVolume:
             self.loses.discard(call)
             raise OutcomeUnknownError(f"{call}: the answer was lost on purpose")
         stored = self.stored[block]
-        return Replica(block, stored.stamp, stored.state, len(stored.data), stored.durable)
+        return Replica(
+            block,
+            stored.stamp,
+            stored.state,
+            len(stored.data),
+            stored.durable,
+            stored.acknowledged,
+            stored.damage,
+        )

@@ -11,7 +11,7 @@ from lockgate.storage_core.files.blocks import Fault
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
 from lockgate.storage_core.files.namespace.rows import Block, Member
-from lockgate.storage_core.files.replicas.replica_check import Problem
+from lockgate.storage_core.files.replicas.comparison import Problem
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.settings import load_settings
@@ -30,7 +30,7 @@ class MemoryWorld:
         self.journals = journals
         self.journal = journals.open()
         self.clock = journals.clock
-        self.volumes = {name: MemoryVolume() for name in NAMES}
+        self.volumes = {name: MemoryVolume(id=name) for name in NAMES}
         self.files = self.process()
         with self.files.create("/a.log") as writer:
             writer.write(TEXT)
@@ -48,7 +48,7 @@ class MemoryWorld:
     def register(self) -> None:
         """Register a URL of each volume."""
         for name in self.volumes:
-            self.journal.apply(RegisterVolume(volume=name, url=f"https://{name}.example"))
+            self.journal.apply(RegisterVolume(volume=name, url=f"s3://{name}/"))
 
     def process(self, *names: VolumeId) -> Files:
         volumes = {name: self.volumes[name] for name in names or NAMES}
@@ -67,9 +67,14 @@ class MemoryWorld:
             rows = reading.where(Member, {})
         return {(row.block, row.volume): row.fault for row in rows if row.fault is not None}
 
+    def findings(self, path: str = "", *, verify: bool = True) -> list[tuple[int | None, Problem, str]]:
+        """Return block, problem and path of what a check finds."""
+        found = self.files.check(path, verify=verify).findings()
+        return [(one.block, one.problem, one.path) for one in found]
+
     def problems(self) -> set[Problem]:
-        """Return what a check finds."""
-        return {one.problem for one in self.files.check(verify=True).findings()}
+        """Return the problems that a check finds."""
+        return {problem for _, problem, _ in self.findings()}
 
     def entries(self) -> int:
         return self.journal.status().stamp.sequence
@@ -79,7 +84,7 @@ class MemoryWorld:
 def world_with_a_spare_volume(journals: JournalWorld, *, capacity_bytes: int) -> Iterator[MemoryWorld]:
     """Yield three volumes with a replica of each block, and a fourth one without any; all are registered."""
     with MemoryWorld(journals) as world:
-        world.volumes[SPARE] = MemoryVolume()
+        world.volumes[SPARE] = MemoryVolume(id=SPARE)
         for volume in world.volumes.values():
             volume.capacity_bytes = capacity_bytes
         world.register()

@@ -1,163 +1,203 @@
-"""A check of replicas finds what differs from the journal, and nothing else."""
+"""A check of replicas finds what differs from the journal, and nothing else; it changes nothing."""
 
 from __future__ import annotations
 
-import shutil
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError
-from lockgate.storage_core.files.files import Files
-from lockgate.storage_core.files.namespace.rows import Block
-from lockgate.storage_core.files.replicas import replica_check
-from lockgate.storage_core.files.replicas.replica_check import Finding, Problem
-from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.files.namespace.rows import DamagedReplica, ReportedVolume
+from lockgate.storage_core.files.replicas import comparison
+from lockgate.storage_core.files.replicas.comparison import Problem
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica
-from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stamp import Stamp
+from tests.support.commit.destination import Crash
 from tests.support.files.file_world import TEXT, FileWorld
-from tests.support.files.memory_volume import MemoryVolume
+from tests.support.files.memory_world import NAMES, MemoryWorld
+from tests.support.journal.checkpoints import JournalWorld
+
+LENGTH = len(TEXT) + 3
 
 
 @pytest.fixture
-def world(world: FileWorld) -> FileWorld:
-    files = world.process()
-    files.make_directory("/logs")
-    world.write(files, "/logs/a.log")
-    world.write(files, "/b.log", b"abc")
-    return world
+def memory(journals: JournalWorld) -> Iterator[MemoryWorld]:
+    with MemoryWorld(journals) as world:
+        yield world
 
 
-def found(world: FileWorld, path: str = "", *, verify: bool = False) -> list[Finding]:
-    return list(world.process().check(path, verify=verify).findings())
-
-
-def blocks(world: FileWorld) -> list[int]:
-    return [row.block for row in world.rows(Block)]
+def reports(world: MemoryWorld) -> list[ReportedVolume]:
+    with world.journal.reading() as reading:
+        return list(reading.where(ReportedVolume, {}))
 
 
 @pytest.mark.parametrize("page", [1, 2, 500])
-def test_whole_files_have_no_findings(world: FileWorld, page: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_check, "PAGE", page)
-    check = world.process().check(verify=True)
+def test_whole_replicas_are_counted_and_no_entry_is_written(
+    memory: MemoryWorld, page: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "PAGE", page)
+    before, seen = memory.entries(), []
+    check = memory.files.upkeep.check(progress=lambda *one: seen.append(one))
     assert list(check.findings()) == []
-    assert (check.replicas, check.verified_bytes) == (12, 3 * (len(TEXT) + 3))
+    assert (check.replicas, check.verified_bytes) == (12, 3 * LENGTH)
+    assert (f"check {NAMES[0]}", 4, 0) in seen
+    assert memory.entries() == before
+    assert [(row.replicas, row.length_bytes, row.only_ones, row.read_to) for row in reports(memory)] == [
+        (4, LENGTH, 0, 0)
+    ] * 3
+    assert all(row.reported_s and row.read_s for row in reports(memory))
 
 
 @pytest.mark.parametrize("page", [1, 500])
 def test_each_replica_that_differs_is_found_with_its_file(
-    world: FileWorld, page: int, monkeypatch: pytest.MonkeyPatch
+    memory: MemoryWorld, page: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replica_check, "PAGE", page)
-    first, second, third, other = blocks(world)
-    world.stop_volumes()
-    folder = world.folders[0]
-    for suffix in ("head", "log"):
-        (folder / f"{first:020d}.{suffix}").unlink()
-    (folder / f"{second:020d}.head").write_bytes(b"damaged")
-    log = folder / f"{third:020d}.log"
-    log.write_bytes(log.read_bytes()[:-1])
-    world.start_volumes()
-    volume = VolumeId((folder / "volume.id").read_text())
-    world.volumes[volume].create(BlockId(3), Stamp(1, 1))
-    world.volumes[volume].create(BlockId(other + 1), Stamp(1, 10**6))
-    world.volumes[volume].create(BlockId(other + 2), Stamp(9, 1))
+    monkeypatch.setattr(comparison, "PAGE", page)
+    first, second, third, other = memory.blocks()
+    volume = memory.volumes[NAMES[0]]
+    del volume.stored[first]
+    volume.stored[second].stamp = Stamp(1, 1)
+    volume.stored[third].data.pop()
+    volume.stored[other].rotten = 2
+    volume.create(BlockId(3), Stamp(1, 1))
+    volume.create(BlockId(other + 1), Stamp(1, 10**6))
+    volume.create(BlockId(other + 2), Stamp(9, 1))
 
-    assert [(one.block, one.problem, one.path) for one in found(world)] == [
+    of_a = [
+        (first, Problem.LOST, "/a.log"),
+        (second, Problem.STALE, "/a.log"),
+        (third, Problem.CORRUPT, "/a.log"),
+    ]
+    found = [
         (3, Problem.LEFT_OVER, ""),
-        (first, Problem.LOST, "/logs/a.log"),
-        (second, Problem.CORRUPT, "/logs/a.log"),
-        (third, Problem.CORRUPT, "/logs/a.log"),
+        *of_a,
         (other + 1, Problem.UNEXPLAINED, ""),
         (other + 2, Problem.UNEXPLAINED, ""),
     ]
-    assert {one.volume for one in found(world)} == {volume}
-    assert [one.block for one in found(world, "/logs")] == [first, second, third]
-    assert [one.block for one in found(world, "/logs/a.log")] == [first, second, third]
-    assert found(world, "/b.log") == []
-    assert len(found(world, "/")) == 3
+    assert sorted(memory.findings(verify=False)) == sorted(found)
+    assert sorted(memory.findings()) == sorted([*found, (other, Problem.CORRUPT, "/b.log")])
+    assert memory.findings("/a.log") == of_a
+    assert len(memory.findings("/")) == 4
     with pytest.raises(ObjectNotFoundError):
-        found(world, "/none")
+        memory.findings("/none")
+    with memory.journal.reading() as reading:
+        assert [row.block for row in reading.where(DamagedReplica, {})] == [other]
 
 
-def test_a_volume_that_returns_with_old_replicas_is_stale(world: FileWorld, tmp_path: Path) -> None:
-    world.stop_volumes()
-    shutil.copytree(world.folders[0], tmp_path / "old")
-    world.start_volumes()
-    with world.process().append("/b.log") as writer:
-        writer.write(b"def")
-    world.stop_volumes()
-    shutil.rmtree(world.folders[0])
-    shutil.copytree(tmp_path / "old", world.folders[0])
-    world.start_volumes()
-
-    (one,) = found(world)
-    assert (one.block, one.problem, one.path) == (blocks(world)[-1], Problem.STALE, "/b.log")
-    assert world.process().open("/b.log").read() == b"abcdef"
-
-
-def test_a_bit_flip_at_rest_is_found_by_reading(world: FileWorld) -> None:
-    log = world.folders[1] / f"{blocks(world)[0]:020d}.log"
-    data = bytearray(log.read_bytes())
-    data[-1] ^= 1
-    log.write_bytes(data)
-
-    assert found(world) == []
-    (one,) = found(world, verify=True)
-    assert (one.block, one.problem) == (blocks(world)[0], Problem.CORRUPT)
-    assert "checksum" in one.detail
+def test_a_check_that_was_stopped_goes_on_where_it_was(
+    memory: MemoryWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "PAGE", 1)
+    first, second, *_ = memory.blocks()
+    for block in (first, second):
+        memory.volumes[NAMES[0]].stored[block].rotten = 0
+    check = memory.files.check(verify=True).findings()
+    assert next(check).block == first
+    assert next(check).block == second
+    check.close()
+    memory.volumes[NAMES[0]].stored[first].rotten = None
+    again = memory.files.check(verify=True)
+    list(again.findings())
+    assert again.verified_bytes == 3 * LENGTH - 16
+    assert memory.findings() == [(second, Problem.CORRUPT, "/a.log")]  # the next one reads all
 
 
-def test_a_file_that_is_written_is_not_wrong(world: FileWorld) -> None:
-    writer = world.process().create("/open.log")
-    writer.write(b"x" * 20)
+def test_a_block_that_is_written_is_compared_by_its_stamp_and_length(memory: MemoryWorld) -> None:
+    writer = memory.process(*NAMES).append("/b.log")
+    writer.write(b"d")
     writer.flush()
-    assert found(world, verify=True) == []
-    world.restart_volumes()
-    assert found(world, verify=True) == []
+    assert memory.problems() == set()
+    *_, last = memory.blocks()
+    memory.volumes[NAMES[0]].stored[last].damage = "its log is cut"
+    del memory.volumes[NAMES[1]].stored[last]
+    assert memory.findings("/b.log") == [(last, Problem.CORRUPT, "/b.log"), (last, Problem.LOST, "/b.log")]
 
 
 def test_volumes_that_do_not_answer_are_named_and_their_replicas_are_not_called_lost(
-    world: FileWorld,
+    memory: MemoryWorld,
 ) -> None:
-    gone, down, here = sorted(world.volumes)
-    files = Files(
-        world.journal, {down: MemoryVolume(is_up=False), here: world.volumes[here]}, load_settings()
-    )
-    for path in ("", "/logs"):
-        findings = files.check(path).findings()
-        problems = [(one.volume, one.problem, one.block) for one in findings]
-        assert problems == [(volume, Problem.UNREACHABLE, None) for volume in (gone, down)]
-    statuses = {one.volume: one for one in files.upkeep.statuses()}
-    assert [bool(statuses[name].why_not) for name in (gone, down, here)] == [True, True, False]
+    gone, down, here = NAMES
+    memory.files.close()
+    memory.files = memory.process(down, here)
+    memory.volumes[down].is_up = False
+    before = reports(memory)
+    for path in ("", "/"):
+        found = [(one.volume, one.problem, one.block) for one in memory.files.check(path).findings()]
+        assert found == [(volume, Problem.UNREACHABLE, None) for volume in (gone, down)]
+    assert [row.volume for row in reports(memory) if row not in before] == [here]
+    statuses = {one.volume: one for one in memory.files.upkeep.statuses()}
+    assert [bool(statuses[name].why_not) for name in NAMES] == [True, True, False]
     assert statuses[here].used_bytes
 
 
 def test_what_changes_during_a_check_is_not_reported(
-    world: FileWorld, monkeypatch: pytest.MonkeyPatch
+    memory: MemoryWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for volume in world.volumes.values():
+    for volume in memory.volumes.values():
         listed = volume.replicas
 
         def change(after: BlockId | None, limit: int, listed=listed) -> tuple[Replica, ...]:  # type: ignore[no-untyped-def]
             page: tuple[Replica, ...] = listed(after, limit)
-            files = world.process()
-            if any(one.name == "b.log" for one in files.list("/")):
-                files.delete("/b.log")
-                files.remove_deleted()
-                world.write(files, "/c.log")
+            if any(one.name == "b.log" for one in memory.files.list("/")):
+                memory.files.delete("/b.log")
+                memory.files.remove_deleted()
+                with memory.files.create("/c.log") as writer:
+                    writer.write(TEXT)
             return page
 
         monkeypatch.setattr(volume, "replicas", change)
-    assert found(world) == []
-    assert world.process().open("/c.log").read() == TEXT
+    assert memory.problems() == set()
+    assert memory.files.open("/c.log").read() == TEXT
 
 
-def test_a_verification_keeps_to_its_bandwidth(world: FileWorld) -> None:
-    began_s = world.clock.monotonic_s()
-    check = world.process().check(verify=True, bytes_per_s=10)
-    assert list(check.findings()) == []
-    assert world.clock.monotonic_s() - began_s == pytest.approx(check.verified_bytes / 10)
+def test_replicas_that_a_removal_has_deleted_are_no_loss_while_it_runs_and_after_it_died(
+    memory: MemoryWorld,
+) -> None:
+    memory.files.truncate("/a.log", 3)
+    memory.files.delete("/b.log")
+    seen: list[object] = []
+
+    def look(point: str, *, dies: bool) -> None:
+        if point == "removal.replicas.after":
+            FAILPOINTS.observer = None
+            seen.extend(memory.findings())
+            done = memory.files.upkeep.repair()
+            seen.extend([done.marked, done.problems])
+            FAILPOINTS.observer = partial(look, dies=True)
+            if dies:
+                raise Crash(point)
+
+    FAILPOINTS.observer = partial(look, dies=False)
+    with pytest.raises(Crash):
+        memory.files.remove_deleted()
+    FAILPOINTS.observer = None
+    assert seen == [0, []] * 2
+    assert memory.files.remove_deleted().kept_blocks == 0
+    assert (len(memory.blocks()), memory.problems()) == (1, set())
+
+
+def test_reads_are_paced_and_a_bad_limit_is_refused(memory: MemoryWorld) -> None:
+    began_s = memory.clock.monotonic_s()
+    list(memory.files.check(verify=True, bytes_per_s=10).findings())
+    assert memory.clock.monotonic_s() - began_s == pytest.approx(3 * LENGTH / 10)
     with pytest.raises(InvalidInputError, match="more than 0"):
-        world.process().check(bytes_per_s=0)
+        memory.files.check(bytes_per_s=0)
+
+
+def test_damage_in_directories_is_found(journals: JournalWorld, tmp_path: Path) -> None:
+    with FileWorld(journals, tmp_path) as world:
+        world.write(world.process(), "/a.log")
+        first, second, third = (record.block for record in world.records("/a.log"))
+        world.log(0, first).unlink()
+        world.flip(1, second, TEXT[8:16])
+        world.log(2, third).write_bytes(b"damaged")
+        world.restart_volumes()
+
+        found = [(one.block, one.volume) for one in world.process().check(verify=True).findings()]
+        assert sorted(found) == sorted(zip((first, second, third), world.names, strict=True))
+        done = world.process().upkeep.repair()
+        assert (done.marked, done.problems) == (3, [])
+        assert world.process().open("/a.log").read() == TEXT
