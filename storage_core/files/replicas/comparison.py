@@ -82,6 +82,20 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.problem}: volume {self.volume}{block} {self.path}: {self.detail}"
 
 
+class OnlyMember(msgspec.Struct, frozen=True, kw_only=True):
+    """A block of which no other volume has a good replica.
+
+    Attributes:
+        block: The block.
+        path: Path of its file.
+        length_bytes: Its length; of one that is being written at its last commit.
+    """
+
+    block: BlockId
+    path: str
+    length_bytes: int
+
+
 class Difference(NamedTuple):
     """A finding, and what was compared.
 
@@ -272,6 +286,16 @@ class Comparison:
             if len(within) < PAGE:
                 return
             at = within[-1]
+
+    def only_members(self, volume: VolumeId) -> Iterator[OnlyMember]:
+        """Yield the blocks of files of which no other volume than a member has a good replica."""
+        for found in self.members(volume, None, None):
+            alone = {one.block: one for one in found if not set(one.members) - {volume}}
+            with self._journal.reading() as reading:
+                rows = undeleted(reading, reading.find(Block, [(block,) for block in alone]))
+                paths = {BlockId(row.block): path_of(reading, row.file) for row in rows}
+            for block, path in sorted(paths.items()):
+                yield OnlyMember(block=block, path=path, length_bytes=alone[block].length_bytes)
 
     def _differences(
         self, volume: VolumeId, pairs: Sequence[tuple[BlockRecord | None, Replica | None]]

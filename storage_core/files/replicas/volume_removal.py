@@ -7,7 +7,7 @@ stopped is completed by the next one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -16,31 +16,15 @@ from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.namespace.member_marks import DropMembers
-from lockgate.storage_core.files.namespace.queries import path_of
 from lockgate.storage_core.files.namespace.registered_volumes import ForgetVolume, LeaveVolume
-from lockgate.storage_core.files.namespace.rows import Block, Member
-from lockgate.storage_core.files.replicas.comparison import Comparison
+from lockgate.storage_core.files.namespace.rows import Member
+from lockgate.storage_core.files.replicas.comparison import Comparison, OnlyMember
 from lockgate.storage_core.files.replicas.re_replication import ReReplication
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
-from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.journal import Journal
 
 _SHOWN: Final = 10
 """Files in the message of a refusal."""
-
-
-class OnlyReplica(msgspec.Struct, frozen=True, kw_only=True):
-    """A block of which no other good replica is known.
-
-    Attributes:
-        block: The block.
-        path: Path of its file.
-        length_bytes: Its length; of one that is being written at its last commit.
-    """
-
-    block: BlockId
-    path: str
-    length_bytes: int
 
 
 class RemovedVolume(msgspec.Struct, kw_only=True):
@@ -60,7 +44,7 @@ class RemovedVolume(msgspec.Struct, kw_only=True):
     copied: int = 0
     dropped: int = 0
     unsealed: int = 0
-    only: list[OnlyReplica] = msgspec.field(default_factory=list)
+    only: list[OnlyMember] = msgspec.field(default_factory=list)
     problems: list[str] = msgspec.field(default_factory=list)
     is_gone: bool = False
 
@@ -93,7 +77,7 @@ def remove_volume(
                 done.copied += not copied.why_not
                 if copied.why_not:
                     done.problems.append(f"block {record.block} was not copied: {copied.why_not}")
-    done.only = list(only_replicas(journal, volumes, volume))
+    done.only = list(Comparison(journal, volumes).only_members(volume))
     return _forget(journal, done)
 
 
@@ -112,7 +96,7 @@ def remove_lost_volume(
         ConflictError: It has the only replicas of blocks.
         ObjectNotFoundError: The volume is not registered.
     """
-    done = RemovedVolume(volume=volume, only=list(only_replicas(journal, volumes, volume)))
+    done = RemovedVolume(volume=volume, only=list(Comparison(journal, volumes).only_members(volume)))
     if done.only and not accept_loss:
         paths = sorted({one.path for one in done.only})
         raise ConflictError(
@@ -125,20 +109,6 @@ def remove_lost_volume(
         done.unsealed += sum(not record.is_settled for record in page)
         done.dropped += _drop(journal, volume, [record for record in page if record.is_settled])
     return _forget(journal, done)
-
-
-def only_replicas(
-    journal: Journal, volumes: Mapping[VolumeId, Volume], volume: VolumeId
-) -> Iterator[OnlyReplica]:
-    """Yield the blocks of files of which no other volume has a good replica."""
-    for page in Comparison(journal, volumes).members(volume, None, None):
-        alone = [record for record in page if not set(record.members) - {volume}]
-        with journal.reading() as reading:
-            rows = reading.find(Block, [(record.block,) for record in alone])
-            paths = {row.block: path_of(reading, row.file) for row in rows}
-        for record in alone:
-            if path := paths.get(record.block):
-                yield OnlyReplica(block=record.block, path=path, length_bytes=record.length_bytes)
 
 
 def _drop(journal: Journal, volume: VolumeId, records: list[BlockRecord]) -> int:

@@ -69,7 +69,7 @@ def test_what_differs_is_taken_out_of_use_and_copied_and_a_dry_run_changes_nothi
     lines: list[str] = []
     done = memory.files.upkeep.repair(note=lines.append)
 
-    assert (done.replicas, done.read_bytes, done.marked, done.copied, done.problems) == (15, 0, 4, 4, [])
+    assert (done.replicas, done.read_bytes, done.marked, done.copied, done.problems) == (11, 0, 4, 4, [])
     assert memory.entries() == before + 8
     assert [line.partition(":")[0] for line in lines[:4]] == ["lost", "stale", "corrupt", "corrupt"]
     assert (done.left_over, done.deleted) == (0, 0)  # they are, from the copies on
@@ -192,9 +192,9 @@ def test_a_copy_of_a_block_that_is_opened_meanwhile_or_takes_too_long_is_no_memb
                 writer.write(b"d")
 
     FAILPOINTS.observer = act
-    done = repair(memory)
+    repair(memory)
     others.close()
-    assert memory.members(last).count(SPARE) == (meanwhile == "time" and done.copied)
+    assert SPARE not in memory.members(last)
     while repair(memory).copied:
         pass
     assert repair(memory).deleted == 0

@@ -1,4 +1,4 @@
-"""A volume that is to be removed gives its blocks to others; a lost one is dropped, and what only it had is named."""
+"""A volume that is to be removed gives its blocks to others; a lost one is dropped from its blocks."""
 
 from __future__ import annotations
 
@@ -154,7 +154,9 @@ def test_a_removal_that_dies_at_any_step_is_completed_by_the_next(world: MemoryW
         try:
             done = world.files.upkeep.remove(GONE, is_lost=is_lost)
         except Crash:
+            FAILPOINTS.observer = None
             assert world.files.open("/a.log").read() == TEXT
+            world.files.upkeep.repair()  # deletes a copy that was not entered
             continue
         FAILPOINTS.observer = None
         assert done.is_gone
