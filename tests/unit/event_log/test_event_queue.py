@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,15 +16,23 @@ from msgspec import structs
 from lockgate import open_job
 from lockgate.storage_core.commit.job_events import acting_as
 from lockgate.storage_core.commit.open_or_attach import attach_job
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.layout import is_hidden
 from lockgate.storage_core.commit.recovery.recover import recover_job
+from lockgate.storage_core.commit.recovery.retention import _delete_folder
+from lockgate.storage_core.commit.registry.entries import ForgetJob
 from lockgate.storage_core.errors import StoreUnavailableError
-from lockgate.storage_core.event_log import event_queue, event_writers
-from lockgate.storage_core.files.volumes.local import LocalVolume
+from lockgate.storage_core.event_log import event_files, event_queue, event_writers
+from lockgate.storage_core.event_log.merged_events import MergedLog
+from lockgate.storage_core.files.home_files import open_files
+from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.journal.process_journal import configured_journal
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
+from lockgate.storage_core.stores import open_store
 from tests.support.cli import committed_job, lapsed_job, write
 from tests.support.journal.database import entries
 from tests.support.postgres import Server
+from tests.support.s3 import real_server
 from tests.unit.event_log.conftest import ReadLog
 
 COMMITTED = [
@@ -123,7 +132,7 @@ def test_a_job_without_a_journal_or_with_the_log_turned_off_has_none(
     assert read_log(committed_job(destination, off).record) == ([], [])
     without = structs.replace(logged, journal_url="none")
     committed_job(destination + "2", without)
-    assert not (logged.home_dir / "volumes").exists()
+    assert not (logged.home_dir / "volume").exists()
 
 
 @pytest.mark.parametrize("call", ["create", "append", "flush"])
@@ -140,7 +149,7 @@ def test_a_volume_that_fails_costs_lines_and_not_the_job(  # noqa: PLR0917 - fix
 
     job = open_job(destination, "sales", settings=logged)
     with monkeypatch.context() as broken, caplog.at_level(logging.WARNING):
-        broken.setattr(LocalVolume, call, fail)
+        broken.setattr(DirectoryVolume, call, fail)
         write(job)
         event_queue.close_event_logs()
         write(job, "b.csv", "part-1")
@@ -207,7 +216,7 @@ def test_the_end_of_a_process_waits_for_a_volume_only_so_long(
     assert caplog.text == ""
 
 
-def test_a_file_is_closed_and_the_volume_given_up_after_some_idle_time(
+def test_a_file_is_closed_after_some_idle_time(
     logged: Settings, destination: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_queue, "IDLE_S", 0.05)
@@ -215,8 +224,8 @@ def test_a_file_is_closed_and_the_volume_given_up_after_some_idle_time(
     (thread,) = [one for one in threading.enumerate() if one.name == "lockgate-event-log"]
     thread.join(30)
     assert not thread.is_alive()
-    (volume,) = (logged.home_dir / "volumes").iterdir()
-    LocalVolume(volume).close()  # it is free
+    with open_files(logged) as files:
+        assert [status.is_open for status in files.list("/jobs")] == [False]
 
 
 def test_a_fork_writes_a_file_of_its_own(logged: Settings, destination: str, read_log: ReadLog) -> None:
@@ -240,25 +249,65 @@ def test_a_fork_writes_a_file_of_its_own(logged: Settings, destination: str, rea
 
 
 @pytest.mark.requires("postgres")
-def test_a_journal_of_several_machines_without_volumes_has_no_log_and_no_task_warns_of_it(
-    logged: Settings,
-    destination: str,
-    postgres: Server,
-    caplog: pytest.LogCaptureFixture,
+def test_two_machines_with_one_journal_and_no_volume_keep_the_log_at_the_jobs_destination(
+    logged: Settings, tmp_path: Path, postgres: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    url = postgres.new_database("job_log_without_volumes")
-    settings = structs.replace(logged, journal_url=url)
-    with caplog.at_level(logging.DEBUG, "lockgate"):
-        committed_job(destination, settings)
-        event_queue.close_event_logs()
-        committed_job(destination, settings, "other")
-        event_queue.close_event_logs()
+    url = postgres.new_database("job_log_at_the_destination")
+    check_log_at_the_destination(logged, str(tmp_path / "lake"), url)
+    assert not (tmp_path / "lake" / "_lockgate" / "jobs" / "sales-g1" / "log").exists()
+    assert not list(tmp_path.rglob("volume"))
+    assert "event log" not in caplog.text
 
-    records = [record for record in caplog.records if "event log is not written" in record.message]
-    assert len(records) == 1
-    assert "no volume is registered" in records[0].message
-    assert records[0].levelno == logging.DEBUG
-    assert not (logged.home_dir / "volumes").exists()
+
+@pytest.mark.integration
+@pytest.mark.requires("postgres")
+@pytest.mark.requires("s3-server")
+def test_a_log_at_a_destination_in_a_bucket(
+    logged: Settings, postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in real_server.environment().items():
+        monkeypatch.setenv(name, value)
+    settings = load_settings(home=logged.home_dir)
+    check_log_at_the_destination(
+        settings, real_server.new_url(), postgres.new_database("job_log_in_a_bucket")
+    )
+
+
+def check_log_at_the_destination(logged: Settings, destination: str, journal_url: str) -> None:
+    """Let two machines write a job's log, read it on both, and delete it with the job's records."""
+    here = structs.replace(logged, journal_url=journal_url, home=logged.home_dir / "here")
+    there = structs.replace(here, home=logged.home_dir / "there")
+    job = open_job(destination, "sales", settings=here)
+    write(job)
+    event_queue.close_event_logs()
+    with acting_as("worker"):
+        write(attach_job(destination, job.job_id, settings=there), "b.csv", "part-1")
+    event_queue.close_event_logs()
+    job.commit()
+    event_queue.close_event_logs()
+    for settings in (here, there):
+        with open_files(settings) as files:
+            log = MergedLog(files, job.job_id, job.short_id)
+            tasks = [event.task_id for event in log.read() if event.event == "task committed"]
+            assert (tasks, [file.why_not for file in log.files]) == (["part-0", "part-1"], [""] * 3)
+            assert files.upkeep.repair().copied == 0
+    store = open_store(destination, here)
+    folder = JobFolder(store, job.job_id)
+    assert {info.key for page in store.pages("") for info in page if not is_hidden(info.key)} == {
+        "0.csv",
+        "b.csv",
+    }
+
+    _delete_folder(folder)
+    assert [info.key for page in store.pages(folder.prefix) for info in page] == []
+    journal = configured_journal(here)
+    assert journal is not None
+    journal.apply(ForgetJob(destination=destination, job_id=job.job_id))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(event_files, "YOUNG_S", 0.0)
+        assert event_files.delete_old_logs(there) == 3
+    with open_files(there) as files:
+        assert (files.remove_deleted().kept_blocks, files.list("/jobs")) == (0, [])
 
 
 class Held:

@@ -19,7 +19,7 @@ from pyarrow.fs import FSSpecHandler, PyFileSystem
 from lockgate.fsspec import AppendableFileSystem
 from lockgate.storage_core.errors import InvalidInputError, LeaseHeldError
 from lockgate.storage_core.files.files import Files
-from lockgate.storage_core.files.volumes.local import LocalVolume
+from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.settings import load_settings
 from tests.support.journal.checkpoints import JournalWorld
 
@@ -29,10 +29,10 @@ ROWS = pd.DataFrame({"id": range(1000), "name": [f"name {number}" for number in 
 @pytest.fixture
 def fs(journals: JournalWorld, tmp_path: Path) -> Iterator[AppendableFileSystem]:
     journal = journals.open()
-    with LocalVolume(tmp_path / "one") as one, LocalVolume(tmp_path / "two") as two:
-        files = Files(journal, {one.id: one, two.id: two}, load_settings(), block_bytes=1000)
-        yield AppendableFileSystem(files)
-        files.close()
+    volumes = {one.id: one for one in map(DirectoryVolume, (tmp_path / "one", tmp_path / "two"))}
+    files = Files(journal, volumes, load_settings(), block_bytes=1000)
+    yield AppendableFileSystem(files)
+    files.close()
     journal.close()
 
 

@@ -64,7 +64,7 @@ def test_in_safe_mode_nothing_is_removed_and_the_log_says_why(
 
 
 def test_a_file_whose_volume_is_away_fails_the_task_which_names_it(ended: Settings) -> None:
-    volumes = ended.home_dir / "volumes"
+    volumes = ended.home_dir / "volume"
     volumes.rename(ended.home_dir / "away")
     time.sleep(1)
     with pytest.raises(AirflowException, match=r"1 files were not recovered.*/a\.log"):

@@ -13,7 +13,7 @@ from lockgate.plugins.web.api import job_log as event_log
 from lockgate.storage_core.commit.recovery.recover import recover_job
 from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.event_log import event_queue
-from lockgate.storage_core.files.home_files import HomeVolumes
+from lockgate.storage_core.files.volumes.volume_map import VolumeMap
 from lockgate.storage_core.settings import Settings
 from tests.support.cli import committed_job, lapsed_job, write
 from tests.unit.plugins.web.served import API, client
@@ -79,7 +79,7 @@ def test_volumes_that_do_not_answer_are_named_and_the_page_is_shown(
 
     job = committed_job(destination, logged)
     event_queue.close_event_logs()
-    monkeypatch.setattr(HomeVolumes, "__getitem__", fail)
+    monkeypatch.setattr(VolumeMap, "__getitem__", fail)
     app = client(logged)
 
     found = app.get(f"{API}/jobs/{job.job_id}/log").json()
