@@ -45,7 +45,7 @@ from lockgate.storage_core.cli.render import (
     progress_bar,
     standard_output,
 )
-from lockgate.storage_core.cli.volume_upkeep_commands import WRONG_REPLICAS
+from lockgate.storage_core.cli.volume_commands import WRONG_REPLICAS
 from lockgate.storage_core.errors import (
     InvalidInputError,
     LockgateError,
@@ -163,7 +163,7 @@ def count(paths: FilePaths, *, human: Human = False, json: JsonFlag = False) -> 
 @commands.command("cat")
 def cat(paths: FilePaths) -> None:
     """Write the flushed bytes of files to standard output."""
-    with _open("cat", writes=False) as files:
+    with _open("cat") as files:
         each_named("cat", files, paths, lambda named: _print_bytes(files, named))
 
 
@@ -177,7 +177,7 @@ def tail(
     ] = False,
 ) -> None:
     """Write the end of a file to standard output."""
-    with _open("tail", writes=False) as files, files.open(path) as reader:
+    with _open("tail") as files, files.open(path) as reader:
         inode = files.status(path).inode
         reader.seek(max(0, reader.seek(0, 2) - size))
         _copy(reader)
@@ -197,7 +197,7 @@ def tail(
 def put(operands: Put, *, force: Force = False) -> None:
     """Copy local files and directories to a path or into a directory; a file appears when it is complete."""
     sources, target = _split(operands)
-    with _open("put", writes=True) as files, progress_bar() as progress:
+    with _open("put") as files, progress_bar() as progress:
         place = place_in(files, target, several=len(sources) > 1)
         each("put", sources, lambda one: _put(files, one, place(Path(one).name), force, progress))
 
@@ -214,7 +214,7 @@ def get(operands: Get, *, force: Force = False) -> None:
         else:
             _get(files, named, local / named.status.name if local.is_dir() else local, force, progress)
 
-    with _open("get", writes=False) as files, progress_bar() as progress:
+    with _open("get") as files, progress_bar() as progress:
         if target != "-" and (_are_several(sources) or target.endswith("/")):
             os.scandir(local).close()  # raises if it is no directory
         each_named("get", files, sources, copy)
@@ -224,7 +224,7 @@ def get(operands: Get, *, force: Force = False) -> None:
 def append(operands: Append, *, json: JsonFlag = False) -> None:
     """Append to a file, or to a new one. Each piece that is read is durable before the next is read."""
     *sources, path = operands
-    with _open("" if json else "append", writes=True) as files, ExitStack() as opened:
+    with _open("" if json else "append") as files, ExitStack() as opened:
         inputs = [opened.enter_context(_source(one)) for one in sources or ["-"]]
         writer = opened.enter_context(_writer(files, path))
         for file in inputs:
@@ -244,7 +244,7 @@ def truncate(
     paths: FilePaths,
 ) -> None:
     """Cut closed files: a crash leaves the old length or the new one."""
-    with _open("truncate", writes=True) as files:
+    with _open("truncate") as files:
         each_named("truncate", files, paths, lambda named: files.truncate(named.path, length))
 
 
@@ -252,7 +252,7 @@ def truncate(
 def move(operands: Move) -> None:
     """Move files and directories to a free path or into a directory; an open file keeps its writer."""
     sources, target = _split(operands)
-    with _open("mv", writes=True) as files:
+    with _open("mv") as files:
         place = place_in(files, target, several=_are_several(sources))
         each_named("mv", files, sources, lambda named: files.rename(named.path, place(named.status.name)))
 
@@ -282,7 +282,7 @@ def remove(
         with suppress(PathNotFoundError) if force else nullcontext():
             each("rm", expand(files, operand), delete)
 
-    with _open("rm", writes=True) as files:
+    with _open("rm") as files:
         each("rm", paths, expanded)
 
 
@@ -293,7 +293,7 @@ def mkdir(
     parents: Annotated[bool, typer.Option("-p", help="Also those above it; one may exist.")] = False,
 ) -> None:
     """Make directories."""
-    with _open("mkdir", writes=True) as files:
+    with _open("mkdir") as files:
         each("mkdir", paths, lambda path: files.make_directory(plain(path), parents=parents))
 
 
@@ -314,7 +314,7 @@ def clean(
             print_line(line)
 
     logs = delete_old_logs(load_settings(), dry_run=not yes, note=note)
-    with _open(writes=True) as files:
+    with _open() as files:
         removed = files.remove_deleted(dry_run=not yes)
     if json:
         print_json({"dry_run": not yes, "logs": logs, **_fields(removed)})
@@ -352,7 +352,7 @@ def recover(
 
     if lost and not path:
         raise InvalidInputError("--lost gives up bytes of a file: name its PATH; nothing was changed")
-    with _open(writes=True) as files:
+    with _open() as files:
         if path:
             inode = files.status(path).inode
             length = files.recover(path, lost=[VolumeId(volume) for volume in lost or ()])
@@ -388,7 +388,7 @@ def fsck(
     Exits with 16 if a replica is wrong or a volume does not answer. Replicas that are left over are not
     served, and not counted as wrong.
     """
-    with _open(writes=False) as files:
+    with _open() as files:
         check = files.check(path, verify=verify, bytes_per_s=None if limit is None else limit * 1e6)
         found = list(check.findings())
     if json:
@@ -409,11 +409,11 @@ def fsck(
 
 
 @contextmanager
-def _open(command: str = "", *, writes: bool) -> Iterator[Files]:
+def _open(command: str = "") -> Iterator[Files]:
     """Open the files; with the name of a command its errors are reported here."""
     from lockgate.storage_core.files.home_files import open_files
 
-    with reported(command) if command else nullcontext(), open_files(writes=writes) as files:
+    with reported(command) if command else nullcontext(), open_files() as files:
         yield files
 
 
@@ -433,7 +433,7 @@ def _show(
     def record(row: Any) -> Any:
         return {"path": row.path, **_fields(row.status)} if isinstance(row, Named) else row
 
-    with _open("" if json else command, writes=False) as files:
+    with _open("" if json else command) as files:
         if json:
             found = (row for path in paths for named in expand(files, path) for row in rows(files, named))
             print_json_list(record(row) for row in found)

@@ -31,7 +31,11 @@ class ChosenLength(NamedTuple):
 
 
 def choose_length(
-    answers: Mapping[VolumeId, Answer], *, floor_bytes: int, target_bytes: int | None, has_all_answers: bool
+    answers: Mapping[VolumeId, Answer],
+    *,
+    floor_bytes: int,
+    target_bytes: int | None,
+    has_all_answers: bool,  # noqa: ARG001
 ) -> ChosenLength | None:
     """Choose the length of a block, or None if it must wait for more members.
 
@@ -47,24 +51,15 @@ def choose_length(
     counting = {
         volume: answer
         for volume, answer in answers.items()
-        if answer.length_bytes >= least and not answer.is_older and answer.state is not ReplicaState.STALE
+        if answer.length_bytes >= least and not answer.is_older
     }
-    sealed, writing, suspect = (
+    sealed, writing = (
         [answer.length_bytes for answer in counting.values() if answer.state is state]
-        for state in (ReplicaState.SEALED, ReplicaState.WRITING, ReplicaState.SUSPECT)
+        for state in (ReplicaState.SEALED, ReplicaState.WRITING)
     )
     if not counting:
         return None
-    if target_bytes is not None:
-        length = target_bytes
-    elif good := sealed or writing:
-        # A flush is on all of them, so the shortest has all that was flushed.
-        length = min(good)
-    elif has_all_answers:
-        # Flushed bytes are durable on all of them, so a shorter one was damaged.
-        length = max(suspect)
-    else:
-        # A member out of reach may have flushed bytes that these have lost.
-        return None
+    # A flush is on all of them, so the shortest has all that was flushed.
+    length = min(sealed or writing) if target_bytes is None else target_bytes
     keeps = (volume for volume, answer in counting.items() if answer.length_bytes >= length)
     return ChosenLength(length, tuple(keeps))

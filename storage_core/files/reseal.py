@@ -22,7 +22,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, Blocks, known_volume
 from lockgate.storage_core.files.length import Answer, ChosenLength, choose_length
-from lockgate.storage_core.files.volumes.protocol import NotOwnerError, Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.stamp import Stamp
 
@@ -65,8 +65,7 @@ def reseal(
     stamp = stamped.newest
     run = _Reseal(volumes, stamped, stamp)
     answers, missed = run.fence()
-    here = _owned_elsewhere(missed)
-    lost, given_up = set(lost) - here, set(given_up) - here
+    lost, given_up = set(lost), set(given_up)
     chosen = choose_length(
         answers,
         floor_bytes=stamped.length_bytes,
@@ -116,7 +115,7 @@ class _Reseal:
         if before is None:
             return None
         try:
-            fenced = _at("fence", lambda: to.fence(block, stamp))
+            fenced = _at("fence", lambda: to.fence(block, stamp, self._stamped.stamp))
         except ObjectNotFoundError:
             return None
         return Answer(fenced.state, fenced.length_bytes, is_older=before.stamp < self._stamped.stamp)
@@ -171,10 +170,6 @@ def commit(blocks: Blocks, wanted: BlockRecord) -> BlockRecord:
         return found if found == wanted else _at("commit", write)
 
 
-def _owned_elsewhere(missed: Mapping[VolumeId, LockgateError]) -> set[VolumeId]:
-    return {volume for volume, error in missed.items() if isinstance(error, NotOwnerError)}
-
-
 def _waits(
     stamped: BlockRecord, answers: Mapping[VolumeId, Answer], missed: Mapping[VolumeId, LockgateError]
 ) -> str:
@@ -187,17 +182,10 @@ def _waits(
         if stamped.target_bytes is None
         else f"that it is cut to {stamped.target_bytes} bytes is decided, and carried out by the next call"
     )
-    remedies = []
-    if here := _owned_elsewhere(missed):
-        remedies.append(
-            f"{', '.join(sorted(here))}: the bytes are on this machine and are not given up: end the process "
-            "that has the volume, then try again"
-        )
-    if missed.keys() != here or not here:
-        remedies.append(
-            "bring these volumes back; if they will not return, give up what only they have: "
-            "`lockgate files recover PATH --lost VOLUME`"
-        )
+    remedies = [
+        "bring these volumes back; if they will not return, give up what only they have: "
+        "`lockgate files recover PATH --lost VOLUME`"
+    ]
     return (
         f"block {stamped.block}: the answers of its members ({said or 'none'}) do not tell its length; "
         f"no answer from {why or 'none'}; {effect}; {'; '.join(remedies)}"

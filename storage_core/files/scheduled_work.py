@@ -95,7 +95,7 @@ def maintain_volumes(
         progress: See `ReplicaCheck`.
 
     Raises:
-        ObjectNotFoundError: The path does not exist.
+        PathNotFoundError: The path does not exist.
         SafeModeError: The journal is in safe mode, or too few blocks have reported; nothing was copied.
     """
     with open_files(settings) as files:

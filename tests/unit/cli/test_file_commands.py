@@ -173,7 +173,7 @@ def test_a_dry_run_deletes_nothing(tree: Run) -> None:
 
 def test_a_file_is_replaced_when_the_new_one_is_complete(tree: Run, local: Path) -> None:
     (local / "source").write_bytes(b"new")
-    with open_files(writes=True) as files, files.create("/logs/a.log._COPYING_") as killed:
+    with open_files() as files, files.create("/logs/a.log._COPYING_") as killed:
         killed.write(b"half")
     assert tree("files", "put", "-f", "source", "/logs/a.log").exit_code == 0
     assert tree("files", "cat", "/logs/a.log").stdout == "new"
@@ -196,7 +196,7 @@ def following(writer: Writer) -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.fixture
 def files(settings: Settings) -> Iterator[Files]:
-    with open_files(settings, writes=True) as opened:
+    with open_files(settings) as opened:
         yield opened
 
 

@@ -199,7 +199,7 @@ class S3Volume:
         """Return bytes whose checksums hold; fewer than `size` only at their end."""
         for is_last in (False, True):
             with self._locked("read", block) as log:
-                if not log.exists or log.stamp != stamp or log.state is ReplicaState.STALE:
+                if not log.exists or log.stamp != stamp:
                     raise StaleReplicaError(f"block {block}: volume {self.id} has no replica at {stamp}")
                 if offset < 0:
                     raise InvalidInputError(f"block {block}: the offset {offset} is negative")
