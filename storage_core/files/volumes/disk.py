@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import shutil
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +41,23 @@ class Disk:
         """Make a file or a directory durable."""
         os.fsync(file)
 
+    def sync_data(self, file: int) -> None:
+        """Make the bytes of a file durable, and its length if it has grown."""
+        os.fdatasync(file)
+
+    def link(self, source: Path, path: Path) -> None:
+        """Give a file a second name, or rename it where links are lacking, unless the name is taken."""
+        try:
+            path.hardlink_to(source)
+        except OSError as error:
+            if error.errno not in {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS} or path.exists():
+                raise
+            source.rename(path)
+
+    def rename(self, source: Path, path: Path) -> None:
+        """Rename a file or a directory."""
+        source.rename(path)
+
     def replace(self, source: Path, path: Path) -> None:
         """Rename a file over another one."""
         source.replace(path)
@@ -46,6 +65,10 @@ class Disk:
     def unlink(self, path: Path) -> None:
         """Delete a file."""
         path.unlink(missing_ok=True)
+
+    def remove_tree(self, path: Path) -> None:
+        """Delete a directory with all that is in it, or what is left of it."""
+        shutil.rmtree(path, ignore_errors=True)
 
     def sync_directory(self, folder: Path) -> None:
         """Make the names in a directory durable."""

@@ -1,0 +1,405 @@
+"""One log of a block, read with the logs that it continues.
+
+What is behind the last intact frame was torn off by a crash, or is being written, unless a slot or a later
+frame says that it was durable: that is damage. What was intact before it is kept, but for bytes that a lost
+trim may have cut.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from typing import Final, NamedTuple, Self
+
+from lockgate.storage_core.errors import (
+    ConflictError,
+    InvalidInputError,
+    MalformedRecordError,
+    RecordVersionError,
+)
+from lockgate.storage_core.files.volumes.directory import log_format as form
+from lockgate.storage_core.files.volumes.directory.log_format import HEAD_BYTES, Base, Frame, Header, Slot
+from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
+from lockgate.storage_core.stamp import Stamp
+
+PEN: Final = ".log"
+"""Suffix of a log whose writer has not been fenced."""
+FENCED: Final = ".fenced"
+SLOTS_BYTES: Final = 2 * form.SECTOR_BYTES
+SPAN_BYTES: Final = 1024 * 1024
+"""Most bytes of small frames that are read at once."""
+_HEADER_BYTES: Final = 4096
+"""Bytes that are read for a header at first; one with a hundred bases has more."""
+_MOST_HEADER_BYTES: Final = 4 * 1024 * 1024
+
+
+class Extent(NamedTuple):
+    """Bytes of one frame that still stand.
+
+    Attributes:
+        offset: Their offset in the block.
+        size: Their number.
+        stamp: Stamp of the log.
+        position: Position of the frame's bytes in the log.
+        frame: Head of the frame.
+    """
+
+    offset: int
+    size: int
+    stamp: Stamp
+    position: int
+    frame: Frame
+
+
+def log_name(folder: str, stamp: Stamp) -> str:
+    """Return the path of a log without its suffix."""
+    return f"{folder}/{stamp.epoch:010d}-{stamp.sequence:020d}"
+
+
+def open_log(folder: str, stamp: Stamp) -> int:
+    """Open a log for reading, fenced or not.
+
+    Raises:
+        FileNotFoundError: There is none.
+    """
+    name = log_name(folder, stamp)
+    try:
+        return os.open(name + PEN, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return os.open(name + FENCED, os.O_RDONLY | os.O_CLOEXEC)
+
+
+class Log:
+    """What is known of a log. Its volume calls it under the block's lock.
+
+    Args:
+        folder: Folder of the block.
+        header: The header.
+        packed: The bytes of the header; none if it is damaged, and then nothing more is read.
+
+    Attributes:
+        header: Its header.
+        extents: The bytes that stand, of this log and of those before it.
+        end: Position behind the last intact frame.
+        limit: Position up to which a fence has taken it; None if it counts as far as it goes.
+        length_bytes: Number of bytes of the block.
+        durable_bytes: Of these, those that are durable.
+        acknowledged_bytes: What all members have.
+        state: Whether it takes appends.
+    """
+
+    def __init__(self, folder: str, header: Header, packed: bytes) -> None:
+        self.header = header
+        self.extents: list[Extent] = []
+        self.end = len(packed) + SLOTS_BYTES
+        self.limit: int | None = None
+        self.length_bytes = self.durable_bytes = self.acknowledged_bytes = 0
+        self.state = ReplicaState.WRITING
+        self.folder = folder
+        self.name = log_name(folder, header.stamp)
+        self.packed = packed
+        self.sums = form.sums_of(header)
+        self.slot = Slot(0, 0, 0, form.NEVER_CUT)
+        self._ends: dict[Stamp, int] = {}
+        self._cuts: list[tuple[int, int]] = []
+        self._given_end = self.end + (header.copied_bytes + HEAD_BYTES if header.copied_bytes else 0)
+        self._mark = header.damage
+        self._lacking = self._bad = ""
+
+    @property
+    def damage(self) -> str:
+        """Return what is wrong with the log or those before it; empty if nothing is known to be."""
+        return self._lacking or self._bad or self._mark
+
+    def view(self) -> Replica:
+        """Return the replica as the protocol has it."""
+        return Replica(
+            self.header.block,
+            self.header.stamp,
+            self.state,
+            self.length_bytes,
+            self.durable_bytes,
+            self.acknowledged_bytes,
+            self.damage,
+        )
+
+    @classmethod
+    def headed(cls, folder: str, block: BlockId, stamp: Stamp) -> tuple[Self, int]:
+        """Read the header of a log, and return it with the open file, which the caller closes.
+
+        Raises:
+            FileNotFoundError: There is no such log.
+            RecordVersionError: A newer Lockgate wrote it.
+        """
+        file = open_log(folder, stamp)
+        try:
+            for most in (_HEADER_BYTES, _MOST_HEADER_BYTES):
+                packed = os.pread(file, most, 0)
+                try:
+                    header, size = form.parse_header(packed, log_name(folder, stamp))
+                    if (header.block, header.stamp) == (block, stamp):
+                        return cls(folder, header, packed[:size]), file
+                    why = f"{log_name(folder, stamp)}: it is the log of block {header.block}, {header.stamp}"
+                except RecordVersionError:
+                    raise
+                except MalformedRecordError as error:
+                    why = str(error)
+        except BaseException:
+            os.close(file)
+            raise
+        return cls(folder, Header(block, stamp, b"", damage=why), b""), file
+
+    @classmethod
+    def load(
+        cls, folder: str, block: BlockId, stamp: Stamp, *, limit: int | None = None, is_verified: bool = False
+    ) -> Self:
+        """Read a log and those before it.
+
+        Args:
+            folder: Folder of the block.
+            block: The block.
+            stamp: Stamp of the log.
+            limit: See `Log`.
+            is_verified: Whether all bytes are read and compared with their checksums. By default those that
+                were durable, as the log says, are compared when they are read.
+
+        Raises:
+            FileNotFoundError: There is no such log.
+            RecordVersionError: A newer Lockgate wrote it.
+        """
+        log, file = cls.headed(folder, block, stamp)
+        try:
+            log.limit = limit
+            for base in log.header.bases:
+                log.add_base(base, is_verified=is_verified)
+            log.extend(file, is_verified=is_verified)
+        finally:
+            os.close(file)
+        return log
+
+    @classmethod
+    def outline(cls, folder: str, block: BlockId, stamp: Stamp) -> Replica | None:
+        """Return a sealed replica by its header and its last frame; None if more must be read.
+
+        Raises:
+            FileNotFoundError: There is no such log.
+            RecordVersionError: A newer Lockgate wrote it.
+        """
+        log, file = cls.headed(folder, block, stamp)
+        try:
+            log.end = os.fstat(file).st_size
+            at = max(log.end - HEAD_BYTES, 0)
+            frame = form.parse_head(log.sums, at, os.pread(file, HEAD_BYTES, at))
+            log.read_slot(file)
+        finally:
+            os.close(file)
+        if frame is None or frame.kind != form.SEAL or log.slot.durable_end > log.end:
+            return None
+        try:
+            for base in log.header.bases:
+                file = open_log(folder, base.stamp)
+                is_whole = os.fstat(file).st_size >= base.end
+                os.close(file)
+                if not is_whole:
+                    return None
+        except FileNotFoundError:
+            return None
+        length = frame.offset
+        return Replica(block, stamp, ReplicaState.SEALED, length, length, log.slot.acknowledged_bytes)
+
+    def refresh(self) -> bool:
+        """Read what was written since; return False if another file has the name now.
+
+        Raises:
+            FileNotFoundError: There is no such log any more.
+        """
+        file = open_log(self.folder, self.header.stamp)
+        try:
+            if os.pread(file, len(self.packed), 0) != self.packed:
+                return False
+            self.extend(file)
+        finally:
+            os.close(file)
+        return True
+
+    def add_base(self, base: Base, *, is_verified: bool) -> None:
+        """Take the bytes of a log before this one, up to those that are missing or damaged."""
+        if self._lacking:
+            return
+        try:
+            log, file = Log.headed(self.folder, self.header.block, base.stamp)
+        except FileNotFoundError:
+            self._lacking = f"{log_name(self.folder, base.stamp)}: the log is missing"
+            return
+        try:
+            log.limit, log.length_bytes = base.end, log.header.base_bytes
+            log.read_slot(file)
+            log.scan(file, 0 if is_verified else base.end)
+            most = base.length_bytes if log.end == base.end else min(base.length_bytes, log.least(file))
+        finally:
+            os.close(file)
+        for one in log.extents:
+            last = min(one.offset + one.size, most)
+            if one.offset <= self.length_bytes < last:
+                first, self.length_bytes = self.length_bytes, last
+                self.extents.append(one._replace(offset=first, size=last - first))
+        self._ends[base.stamp] = log.end
+        if log.end != base.end or self.length_bytes != base.length_bytes:
+            self._lacking = f"{log.name}: the log is damaged at byte {log.end} of the file"
+
+    def extend(self, file: int, *, is_verified: bool = False) -> None:
+        """Read the frames behind those that are known."""
+        bad = -1 if self.packed else self.end
+        self._bad = ""
+        self.read_slot(file)  # before the frames: it must not speak of some that were not read
+        while bad != self.end:
+            bad = self.end
+            self.scan(file, 0 if is_verified else self.slot.durable_end)
+            durable = max((one.durable_end for one in self._behind(file)), default=0)
+            if max(durable, self.slot.durable_end, self.limit or 0, self._given_end) <= self.end:
+                break
+            # Read once more what may have been read while it was written.
+            if bad == self.end:
+                self._bad = f"{self.name}: the log is damaged at byte {bad} of the file"
+                self.cut(min(self.least(file), self.length_bytes))
+        self.durable_bytes = self.length_bytes
+        cuts = [cut for position, cut in self._cuts if position >= self.slot.durable_end]
+        self.acknowledged_bytes = min(self.slot.acknowledged_bytes, *cuts, form.NEVER_CUT)
+        if self.acknowledged_bytes > self.length_bytes and not self._bad:
+            self._bad = f"{self.name}: all members have had {self.acknowledged_bytes} bytes"
+
+    def read_slot(self, file: int) -> None:
+        """Read the newest slot."""
+        self.slot = max(self.slot, form.newest_slot(self.sums, os.pread(file, SLOTS_BYTES, len(self.packed))))
+
+    def _behind(self, file: int) -> list[Frame]:
+        """Return the intact heads behind the first frame that is not intact."""
+        size = (os.fstat(file).st_size if self.limit is None else self.limit) - self.end
+        return form.heads_behind(self.sums, os.pread(file, size, self.end), self.end) if size > 0 else []
+
+    def least(self, file: int) -> int:
+        """Return the length below which no frame that is damaged can have cut the replica."""
+        return min(self.slot.lowest_cut, *(one.lowest_cut for one in self._behind(file)), form.NEVER_CUT)
+
+    def scan(self, file: int, verified_from: int) -> None:
+        """Take the intact frames from `end` on; the bytes of those before a position are not read."""
+        window, begin = memoryview(b""), 0
+        limit = os.fstat(file).st_size if self.limit is None else self.limit
+        while (room := limit - self.end - HEAD_BYTES) >= 0:
+            at = self.end - begin
+            if at + HEAD_BYTES > len(window):
+                window, begin, at = memoryview(os.pread(file, SPAN_BYTES, self.end)), self.end, 0
+            frame = form.parse_head(self.sums, self.end, window[at : at + HEAD_BYTES])
+            if frame is None or frame.size > room or (frame.offset > self.length_bytes and not self._lacking):
+                return
+            if frame.size and self.end >= verified_from:
+                data: bytes | memoryview = window[at + HEAD_BYTES :][: frame.size]
+                if len(data) < frame.size:
+                    data = os.pread(file, frame.size, self.end + HEAD_BYTES)
+                if len(data) < frame.size or self.sums.of(data, 0) != frame.checksum:
+                    return
+            self.take(frame)
+
+    def take(self, frame: Frame) -> None:
+        """Note a frame at the end of the log."""
+        offset = frame.offset
+        if frame.kind != form.DATA:
+            self._cuts.append((self.end, offset))
+        if frame.kind == form.TRIM:
+            self.cut(min(offset, self.length_bytes))
+        elif frame.kind != form.DATA:
+            self.state = ReplicaState.SEALED if frame.kind == form.SEAL else ReplicaState.WRITING
+            self._mark = ""  # its length was chosen in spite of the damage
+        elif offset <= self.length_bytes:  # else what is before it is lacking
+            self.cut(offset)
+            position = self.end + HEAD_BYTES
+            self.extents.append(Extent(offset, frame.size, self.header.stamp, position, frame))
+            self.length_bytes = offset + frame.size
+        self.end += HEAD_BYTES + frame.size
+
+    def cut(self, length_bytes: int) -> None:
+        """Drop the bytes behind a length."""
+        extents = self.extents
+        while extents and extents[-1].offset >= length_bytes:
+            extents.pop()
+        if extents and extents[-1].offset + extents[-1].size > length_bytes:
+            extents[-1] = extents[-1]._replace(size=length_bytes - extents[-1].offset)
+        self.length_bytes = length_bytes
+
+    def as_bases(self) -> list[Base]:
+        """Return the logs whose bytes stand, for one that continues them."""
+        ends = {**self._ends, self.header.stamp: self.end}
+        lengths = {one.stamp: one.offset + one.size for one in self.extents}
+        return [Base(stamp, ends[stamp], length) for stamp, length in lengths.items()]
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return durable bytes whose checksums hold; fewer than `size` only at their end.
+
+        Raises:
+            MalformedRecordError: They are damaged, or would be behind the damage.
+        """
+        if self.damage and offset + size > self.length_bytes:
+            raise MalformedRecordError(f"{self.damage}; only the {self.length_bytes} bytes before are intact")
+        return self.received(offset, min(size, self.durable_bytes - offset))
+
+    def received(self, offset: int, size: int) -> bytes:
+        """Return bytes, durable or not, whose checksums hold."""
+        if offset < 0:
+            raise InvalidInputError(f"{self.name}: the offset {offset} is negative")
+        extents, found, end = self.extents, list[bytes | memoryview](), offset + size
+        at = max(bisect_right(extents, offset, key=lambda one: one.offset) - 1, 0)
+        while offset < end:
+            first, until = extents[at], at + 1
+            while (
+                until < len(extents)
+                and (one := extents[until]).offset < end
+                and one.stamp == first.stamp
+                and one.position + one.frame.size - first.position <= SPAN_BYTES
+            ):
+                until += 1
+            for one, data in self._frames(extents[at:until]):
+                begin = offset - one.frame.offset
+                last = min(end, one.offset + one.size) - one.frame.offset
+                found.append(data if (begin, last) == (0, len(data)) else memoryview(data)[begin:last])
+                offset = one.frame.offset + last
+            at = until
+        return b"".join(found)
+
+    def _frames(self, extents: list[Extent]) -> list[tuple[Extent, bytes | memoryview]]:
+        """Return the bytes of frames that are near to each other in one log."""
+        first, last = extents[0], extents[-1]
+        name = log_name(self.folder, first.stamp)
+        try:
+            file = open_log(self.folder, first.stamp)
+        except FileNotFoundError:
+            raise MalformedRecordError(f"{name}: the log is missing") from None
+        try:
+            data = os.pread(file, last.position + last.frame.size - first.position, first.position)
+        finally:
+            os.close(file)
+        found: list[tuple[Extent, bytes | memoryview]] = [(first, data)]
+        if len(extents) > 1:
+            view = memoryview(data)
+            found = [(one, view[one.position - first.position :][: one.frame.size]) for one in extents]
+        for one, piece in found:
+            if len(piece) < one.frame.size or self.sums.of(piece, 0) != one.frame.checksum:
+                raise MalformedRecordError(f"{name}: the checksum of the bytes at {one.offset} does not hold")
+        return found
+
+    def new_bytes(self, offset: int, data: bytes) -> bytes:
+        """Return what an append would add.
+
+        Raises:
+            InvalidInputError: It leaves a gap, or other bytes stand there.
+            ConflictError: The log is sealed.
+        """
+        if self.state is not ReplicaState.WRITING:
+            raise ConflictError(f"{self.name}: the replica is {self.state}; it takes no appends")
+        length = self.length_bytes
+        stands = self.received(offset, min(len(data), length - offset)) if offset < length else b""
+        if offset > length or data[: len(stands)] != stands:
+            raise InvalidInputError(
+                f"{self.name}: the replica has {length} bytes; {len(data)} bytes at {offset} leave a gap or "
+                "differ from those that stand; append at its length"
+            )
+        return data[len(stands) :]

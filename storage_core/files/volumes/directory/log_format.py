@@ -1,0 +1,245 @@
+"""The bytes of a log: a header, two slots, and frames that are only appended.
+
+The header names the logs that this one continues, and how much of each counts. A slot says up to which
+position the log is durable, and how many bytes all members have; slots are written in turn without a sync,
+each in a sector of its own, so one of them is whole, and both may be old. A frame has a head and, if it is
+data, bytes. Its head says up to which position the log was durable when it was written.
+
+Checksums are CRC-32C, or CRC-32 where the writer had no fast CRC-32C: the version says which. Those of slots
+and heads cover the log's block and stamp, and a head's also its position: what belongs to another log or
+place is never taken for its own.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from lockgate.storage_core.errors import MalformedRecordError, RecordVersionError
+from lockgate.storage_core.files.checksums import HAS_CRC32C, Checksum, crc32c
+from lockgate.storage_core.files.volumes.replica import BlockId
+from lockgate.storage_core.stamp import Stamp
+
+MAGIC: Final = b"LGVL"
+CHECKSUMS: Final[Mapping[int, Checksum]] = {1: zlib.crc32, 2: crc32c}
+"""Checksum of each version of a log."""
+VERSION: Final = 2 if HAS_CRC32C else 1
+"""Version of a new log."""
+MARKER: Final = b"\xf7LGf"
+"""Begins each frame."""
+DATA: Final = 1
+TRIM: Final = 2
+"""Cuts the replica to the offset of the frame."""
+OPEN: Final = 3
+"""The length in the offset was chosen, and appends go on."""
+SEAL: Final = 4
+"""The length in the offset was chosen, and no appends follow."""
+
+SECTOR_BYTES: Final = 512
+NEVER_CUT: Final = 2**63
+"""The lowest cut of a log that was not cut."""
+_COMPLEMENT: Final = 2**16 - 1
+"""A version stands twice, so that a damaged one is not taken for a newer one."""
+_DAMAGE_BYTES: Final = 300
+_HEADER: Final = struct.Struct(">4sHHIQQQ8sQQQQHH")
+_BASE: Final = struct.Struct(">QQQQ")
+_CRC: Final = struct.Struct(">I")
+_SLOT: Final = struct.Struct(">QQQQ")
+_SEED: Final = struct.Struct(">QQQ")
+_POSITION: Final = struct.Struct(">Q")
+_POSITION_AND_HEAD: Final = struct.Struct(">Q4sIIQQQI")
+_HEAD: Final = struct.Struct(">4sIIQQQII")
+HEAD_BYTES: Final = _HEAD.size
+
+
+class Base(NamedTuple):
+    """A log that another one continues, and up to which position and length of the block it counts."""
+
+    stamp: Stamp
+    end: int
+    length_bytes: int
+
+
+class Header(NamedTuple):
+    """The header of a log.
+
+    Attributes:
+        block: Its block.
+        stamp: Its stamp.
+        token: Random: no two logs have the same header.
+        bases: The logs before it, oldest first. The first one has the bytes from 0 to its length, and so on.
+        source: The log that was the newest one at the fence; `Stamp()` if the log was created.
+        source_end: The end of what it had.
+        copied_bytes: Number of bytes of the source that the log itself has, in its first frame.
+        damage: What was wrong with the replica at the fence; empty if nothing was.
+        version: Version of the log.
+    """
+
+    block: BlockId
+    stamp: Stamp
+    token: bytes
+    bases: tuple[Base, ...] = ()
+    source: Stamp = Stamp()
+    source_end: int = 0
+    copied_bytes: int = 0
+    damage: str = ""
+    version: int = VERSION
+
+    @property
+    def base_bytes(self) -> int:
+        """Return the number of bytes in the logs before."""
+        return self.bases[-1].length_bytes if self.bases else 0
+
+
+class Slot(NamedTuple):
+    """A slot.
+
+    Attributes:
+        serial: The greater one is newer.
+        durable_end: Position up to which the log was durable.
+        acknowledged_bytes: What all members had.
+        lowest_cut: The smallest offset of a trim in the log.
+    """
+
+    serial: int
+    durable_end: int
+    acknowledged_bytes: int
+    lowest_cut: int
+
+
+class Frame(NamedTuple):
+    """The head of a frame: its kind, the number and offset of its bytes, and what a slot has."""
+
+    kind: int
+    size: int
+    offset: int
+    durable_end: int
+    lowest_cut: int
+    checksum: int
+
+
+class Sums(NamedTuple):
+    """The checksum of a log's version, and the one that those of its slots and heads begin from."""
+
+    of: Checksum
+    seed: int
+
+
+def sums_of(header: Header) -> Sums:
+    """Return the checksums of a log."""
+    checksum, stamp = CHECKSUMS[header.version], header.stamp
+    return Sums(checksum, checksum(_SEED.pack(header.block, stamp.epoch, stamp.sequence), 0))
+
+
+def pack_header(header: Header) -> bytes:
+    """Return a header, filled with zeros up to a sector."""
+    bases = b"".join(
+        _BASE.pack(one.stamp.epoch, one.stamp.sequence, one.end, one.length_bytes) for one in header.bases
+    )
+    damage = header.damage.encode()[:_DAMAGE_BYTES]
+    size = _HEADER.size + len(bases) + len(damage) + _CRC.size
+    size += -size % SECTOR_BYTES
+    stamp, source = header.stamp, header.source
+    packed = _HEADER.pack(
+        MAGIC,
+        header.version,
+        _COMPLEMENT - header.version,
+        size,
+        header.block,
+        stamp.epoch,
+        stamp.sequence,
+        header.token,
+        source.epoch,
+        source.sequence,
+        header.source_end,
+        header.copied_bytes,
+        len(header.bases),
+        len(damage),
+    )
+    packed += bases + damage
+    return (packed + _CRC.pack(CHECKSUMS[header.version](packed, 0))).ljust(size, b"\0")
+
+
+def parse_header(data: bytes, name: str) -> tuple[Header, int]:
+    """Return a header and its size.
+
+    Args:
+        data: The log's first bytes.
+        name: Name of the log, for messages.
+
+    Raises:
+        RecordVersionError: A newer Lockgate wrote it.
+        MalformedRecordError: It is damaged.
+    """
+    try:
+        magic, version, check, size, block, epoch, sequence, token, *source, count, length = (
+            _HEADER.unpack_from(data)
+        )
+    except struct.error:
+        magic, version, check, count, length = b"", 0, 0, 0, 0
+    if magic == MAGIC and version > max(CHECKSUMS) and version + check == _COMPLEMENT:
+        raise RecordVersionError(f"{name}: version {version} of the log is newer than this program")
+    at = _HEADER.size + count * _BASE.size
+    end = at + length
+    checksum = CHECKSUMS.get(version, zlib.crc32)
+    if magic != MAGIC or data[end : end + _CRC.size] != _CRC.pack(checksum(data[:end], 0)):
+        raise MalformedRecordError(f"{name}: the header of the log is damaged")
+    bases = tuple(
+        Base(Stamp(one[0], one[1]), one[2], one[3]) for one in _BASE.iter_unpack(data[_HEADER.size : at])
+    )
+    damage = data[at:end].decode(errors="replace")
+    of = Stamp(epoch, sequence)
+    return Header(
+        BlockId(block), of, token, bases, Stamp(*source[:2]), source[2], source[3], damage, version
+    ), size
+
+
+def pack_slot(sums: Sums, slot: Slot) -> bytes:
+    """Return a slot."""
+    packed = _SLOT.pack(*slot)
+    return packed + _CRC.pack(sums.of(packed, sums.seed))
+
+
+def newest_slot(sums: Sums, sectors: bytes) -> Slot:
+    """Return the newer one of two slots; one that says nothing if none is whole."""
+    found = [Slot(0, 0, 0, NEVER_CUT)]
+    for number in range(2):
+        packed = sectors[number * SECTOR_BYTES :][: _SLOT.size + _CRC.size]
+        if len(packed) == _SLOT.size + _CRC.size:
+            slot = Slot(*_SLOT.unpack_from(packed))
+            if pack_slot(sums, slot) == packed:
+                found.append(slot)
+    return max(found)
+
+
+def pack_head(sums: Sums, position: int, frame: Frame) -> bytes:
+    """Return the head of a frame at a position of its log."""
+    packed = _POSITION_AND_HEAD.pack(position, MARKER, *frame)
+    return packed[_POSITION.size :] + _CRC.pack(sums.of(packed, sums.seed))
+
+
+def parse_head(sums: Sums, position: int, data: bytes | memoryview) -> Frame | None:
+    """Return the head of a frame; None if it is not intact."""
+    if len(data) < HEAD_BYTES or data[: len(MARKER)] != MARKER:
+        return None
+    frame = Frame._make(_HEAD.unpack(data)[1:-1])
+    return frame if pack_head(sums, position, frame) == data else None
+
+
+def heads_behind(sums: Sums, rest: bytes, position: int) -> list[Frame]:
+    """Return the intact heads of frames in a part of a log.
+
+    Args:
+        sums: Of the log.
+        rest: The part.
+        position: Where it begins in the log.
+    """
+    found, at = [], rest.find(MARKER)
+    while at >= 0:
+        frame = parse_head(sums, position + at, rest[at : at + HEAD_BYTES])
+        if frame is not None:
+            found.append(frame)
+        at = rest.find(MARKER, at + 1)
+    return found
