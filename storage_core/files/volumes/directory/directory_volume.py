@@ -9,8 +9,8 @@
 
 An order of steps stops a stale writer, without a lock. A writer syncs its log, then looks whether the log
 still has its name; only then its flush counts. A fence makes its claim, renames the older logs, reads, gives
-its log its name, and looks for newer claims. So a flush that counts was durable before a fence read it. Of two
-fences, the older one sees the claim of the newer one, or the newer one sees the log of the older one.
+its log its name, and looks for newer claims. So a flush that counts was durable before a fence read it. Of
+two fences, the older one sees the claim of the newer one, or the newer one sees the log of the older one.
 """
 
 from __future__ import annotations
@@ -436,7 +436,7 @@ class DirectoryVolume:
             raise ObjectNotFoundError(f"block {block}: the volume {self.id} has no replica")
         if newest < committed:
             raise StaleReplicaError(
-                f"block {block}: the replica of the volume {self.id} has stamp {newest}; it missed {committed}"
+                f"block {block}: the replica on volume {self.id} has stamp {newest}; it missed {committed}"
             )
         return newest
 
