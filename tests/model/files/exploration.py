@@ -17,10 +17,10 @@ from tests.model.files.state import (
     TAKER,
     Faults,
     Process,
-    Seen,
     State,
     Step,
     Store,
+    seen_of,
     volumes,
 )
 
@@ -29,9 +29,10 @@ _STEPS: Final[Mapping[Step, Callable[[World, Store, Process], Iterator[Move]]]] 
     Step.READY: writing.ready,
     Step.APPEND: writing.append,
     Step.FLUSH: writing.flush,
+    Step.ACKNOWLEDGE: writing.acknowledge,
     Step.LOOK: resealing.look,
     Step.FENCE: resealing.fence,
-    Step.TRIM: resealing.trim,
+    Step.FIT: resealing.fit,
     Step.FINISH: resealing.finish,
     Step.COMMIT: resealing.commit,
 }
@@ -152,8 +153,6 @@ def _moves_of(world: World, store: Store, index: int, process: Process) -> Itera
         yield from resealing.begin(world, world.roles[index], store)
     elif process.step is Step.STAMP:
         yield from writing.repair(world, store, process, index)
-    elif process.step is Step.CHECK:
-        yield writing.check(store, process, index)
     else:
         for text, after, then in _STEPS[process.step](world, store, process):
             is_end = then is IDLE and world.roles[index] is not Role.RECOVERER
@@ -181,9 +180,9 @@ def broken_after_recovery(world: World, store: Store) -> Iterator[Invariant]:
             yield from broken_in(world, up)
             return
     answers = {
-        volume: Seen(replica.stamp, replica.kind, len(replica.data))
+        volume: seen_of(store.replicas[volume])
         for volume in volumes(store.block.members)
-        for replica in (store.replicas[volume],)
+        if store.replicas[volume].exists
     }
     if choose(world, store.block, answers, store.block.target) is not None:
         yield Invariant.ENDS

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.model.files.rules import FIRST_STAMP, Role, World, closed_at_first
-from tests.model.files.state import IDLE, Kind, Process, Replica, State, Step, Store, put
+from tests.model.files.rules import FIRST_STAMP, Role, Rule, World, closed_at_first
+from tests.model.files.state import ABSENT, IDLE, Process, Replica, State, Step, Store, put
 
 Move = tuple[str, Store, Process]
 
 
 def accidents(world: World, state: State) -> Iterator[tuple[str, Store]]:
-    """Restart a volume, take it out of reach, or bring it back."""
+    """Restart a volume, damage it, take it out of reach, or bring it back."""
     store = state.store
     for volume, replica in enumerate(store.replicas):
         if not replica.is_up:
@@ -24,8 +24,12 @@ def accidents(world: World, state: State) -> Iterator[tuple[str, Store]]:
         if store.faults.absences:
             fewer = store._replace(faults=store.faults._replace(absences=store.faults.absences - 1))
             yield f"volume {volume} goes out of reach", put(fewer, volume, replica._replace(is_up=False))
-        if store.faults.restarts and replica.exists:
+        if not replica.exists:
+            continue
+        if store.faults.restarts:
             yield from _restarts(store, volume, replica)
+        if store.faults.damages:
+            yield from _damages(world, store, volume, replica)
         if store.faults.rollbacks and replica.persisted > FIRST_STAMP:
             fewer = store._replace(faults=store.faults._replace(rollbacks=store.faults.rollbacks - 1))
             yield (
@@ -35,24 +39,26 @@ def accidents(world: World, state: State) -> Iterator[tuple[str, Store]]:
 
 
 def _restarts(store: Store, volume: int, replica: Replica) -> Iterator[tuple[str, Store]]:
-    faults = store.faults._replace(restarts=store.faults.restarts - 1)
-    kind = Kind.SUSPECT if replica.kind is Kind.WRITING else replica.kind
-    is_sealed = replica.kind is Kind.SEALED  # a sealed replica that lost bytes is found by its checksum
-    least = replica.durable if is_sealed or not faults.damages else 0
-    for length in range(least, len(replica.data) + 1):
-        is_damage = length < replica.durable
-        after = replica._replace(
-            stamp=replica.persisted, kind=kind, data=replica.data[:length], durable=length
-        )
-        if after == replica:
-            continue
-        after = after._replace(is_damaged=replica.is_damaged or is_damage)
-        left = faults._replace(damages=faults.damages - 1) if is_damage else faults
-        word = "damaged" if is_damage else "restarts"
-        yield (
-            f"volume {volume} {word}, with {length} bytes",
-            put(store._replace(faults=left), volume, after),
-        )
+    fewer = store._replace(faults=store.faults._replace(restarts=store.faults.restarts - 1))
+    for length in range(replica.durable, len(replica.data) + 1):
+        after = replica._replace(stamp=replica.persisted, data=replica.data[:length], durable=length)
+        if after != replica:
+            yield f"volume {volume} restarts, with {length} bytes", put(fewer, volume, after)
+
+
+def _damages(world: World, store: Store, volume: int, replica: Replica) -> Iterator[tuple[str, Store]]:
+    fewer = store._replace(faults=store.faults._replace(damages=store.faults.damages - 1))
+    yield f"volume {volume} loses its replica", put(fewer, volume, ABSENT._replace(is_damaged=True))
+    for length in range(replica.durable):
+        after = replica._replace(data=replica.data[:length], durable=length, is_damaged=True)
+        # Bytes that were given or acknowledged are missed; others are cut off without a trace.
+        is_missed = replica.acknowledged > length and world.follows(Rule.ACKNOWLEDGED)
+        is_missed = is_missed or (replica.given > length and world.follows(Rule.GIVEN))
+        hides = length >= max(replica.acknowledged, replica.given)
+        cut = after._replace(shows=is_missed, hides=hides)
+        yield f"volume {volume} is cut to {length} bytes", put(fewer, volume, cut)
+        shown = after._replace(shows=True, acknowledged=0)
+        yield f"volume {volume} shows damage at {length}", put(fewer, volume, shown)
 
 
 def crashes(world: World, state: State) -> Iterator[tuple[int, State]]:

@@ -7,24 +7,38 @@ from enum import StrEnum
 from itertools import chain, combinations
 from typing import Final
 
-from tests.model.files.choice import choose
-from tests.model.files.rules import Rule, World
-from tests.model.files.state import NO_TARGET, Kind, Process, Seen, State, Step, Store, holds, volumes
+from tests.model.files.choice import readable
+from tests.model.files.rules import World
+from tests.model.files.state import (
+    NO_REPLICA,
+    NO_TARGET,
+    Kind,
+    Process,
+    State,
+    Step,
+    Store,
+    holds,
+    seen_of,
+    volumes,
+)
 
 
 class Invariant(StrEnum):
     """One promise about a block."""
 
     FLUSHED_STAYS = "flushed bytes stay on each member that no fault has damaged"
-    FLUSHED_IS_COMMITTED = "a commit has the flushed bytes while one member has them"
+    FLUSHED_IS_COMMITTED = (
+        "a commit has the flushed bytes if an undamaged member answered, or if none hides a loss"
+    )
     SEALED_ALIKE = "the members of a closed block are sealed, durable and identical"
     MEMBERS_AT_STAMP = "the members of a committed block have its stamp"
     ONE_WRITER = "no append is accepted at a member that a reseal with a newer stamp has read or committed"
     LEASE_HELD = "a block is committed by the holder of its lease"
     TARGET_REACHED = "a journaled target is the length of the next commit"
-    NOT_SHORTER = "no commit is shorter than the one before, except for a target"
-    READS_FLUSHED = "a reader gets the flushed bytes, or an error"
-    ENDS = "one recovery without faults closes the block, unless no member has the bytes of its last commit"
+    NOT_SHORTER = "no commit is shorter than the one before, or than a member knows to be acknowledged, except for a target"
+    READS_FLUSHED = "a reader gets the flushed bytes, or an error, if a member that it reaches hides no loss"
+    READS_STAY = "a reader gets bytes that all undamaged members have, so that no later commit lacks them"
+    ENDS = "one recovery without faults closes the block, unless each member shows its loss"
 
 
 def broken_in(world: World, store: Store) -> Iterator[Invariant]:
@@ -47,33 +61,28 @@ def broken_in(world: World, store: Store) -> Iterator[Invariant]:
             for replica in members
         ):
             yield Invariant.SEALED_ALIKE
-    if members and not _reads_flushed(world, store):
-        yield Invariant.READS_FLUSHED
+    yield from _broken_by_reading(world, store)
 
 
-def _reads_flushed(world: World, store: Store) -> bool:
-    """Read the block at its committed stamp from each possible set of reachable members."""
+def _broken_by_reading(world: World, store: Store) -> Iterator[Invariant]:
+    """Read the block from each possible set of reachable members."""
     block = store.block
-    served = [volume for volume in volumes(block.members) if store.replicas[volume].stamp == block.stamp]
-    sets = chain.from_iterable(combinations(served, size) for size in range(1, len(served) + 1))
+    there = [volume for volume in volumes(block.members) if store.replicas[volume].exists]
+    sets = chain.from_iterable(combinations(there, size) for size in range(1, len(there) + 1))
     for reached in sets:
-        answers = {
-            volume: Seen(replica.stamp, replica.kind, replica.durable)
-            for volume in reached
-            for replica in (store.replicas[volume],)
-        }
-        if world.follows(Rule.READ_BY_STATE):
-            choice = choose(world, block, answers, block.target)
-            if choice is None:
-                continue  # an error: the reader waits for other members
-            length, sources = choice.length, choice.members
-        else:
-            length, sources = min(seen.length for seen in answers.values()), frozenset(reached)
-        for volume in sources:
-            data = store.replicas[volume].data[:length]
-            if data[: len(store.flushed)] != store.flushed:
-                return False
-    return True
+        length = readable(world, block, {volume: seen_of(store.replicas[volume]) for volume in reached})
+        if length is None:
+            continue  # an error
+        is_told = not all(store.replicas[volume].hides for volume in reached)
+        for volume in reached:
+            replica = store.replicas[volume]
+            if len(replica.data) < length:
+                if not replica.is_damaged:
+                    yield Invariant.READS_STAY
+                continue  # an error at this member: a read is never short
+            is_served = replica.stamp >= block.stamp and is_told
+            if is_served and replica.data[:length][: len(store.flushed)] != store.flushed:
+                yield Invariant.READS_FLUSHED
 
 
 def broken_between(before: State, after: State, index: int) -> Iterator[Invariant]:
@@ -102,24 +111,23 @@ def _has_read(other: Process, writer: Process, volume: int) -> bool:
     if other.stamp <= writer.stamp:
         return False
     if other.step is Step.FENCE:
-        return other.seen[volume] is not None
+        return other.seen[volume] not in (None, NO_REPLICA)
     return other.step in _RESEALING and bool(other.members >> volume & 1)
 
 
-_RESEALING: Final = frozenset({Step.TRIM, Step.FINISH, Step.COMMIT})
+_RESEALING: Final = frozenset({Step.FIT, Step.FINISH, Step.COMMIT})
 
 
 def _broken_by_commit(before: Store, after: Store, process: Process) -> Iterator[Invariant]:
     block = before.block
-    is_there = any(holds(before.replicas[volume], before.flushed) for volume in volumes(block.members))
     # A fault after the finish is as one after the commit: it shows in the length of the replica.
     kept = [after.replicas[volume] for volume in volumes(after.block.members)]
     has_all = process.length >= len(after.flushed) and all(
         replica.is_damaged or holds(replica, after.flushed) for replica in kept
     )
-    if is_there and not has_all:
+    if not has_all and (process.is_told or process.closes):
         yield Invariant.FLUSHED_IS_COMMITTED
     if block.target not in {NO_TARGET, after.block.length}:
         yield Invariant.TARGET_REACHED
-    if process.target == NO_TARGET and after.block.length < block.length:
+    if process.target == NO_TARGET and after.block.length < max(block.length, process.known):
         yield Invariant.NOT_SHORTER

@@ -1,4 +1,4 @@
-"""Reseal: lease and stamp in the journal, fence, lengths, choice, trim, finish, commit by compare-and-swap.
+"""Reseal: lease and stamp in the journal, fence, choice of a length, copy or trim, finish, commit.
 
 Each function is one call of one process and yields its possible results, the one without a fault first.
 """
@@ -25,7 +25,7 @@ from tests.model.files.state import (
     Seen,
     Step,
     Store,
-    holds,
+    seen_of,
     volumes,
 )
 
@@ -50,7 +50,7 @@ def stamp_block(world: World, store: Store, process: Process, *, is_taking: bool
     target = block.target
     if target == NO_TARGET and world.follows(Rule.TARGET_FIRST):
         target = process.target
-    # Without the target in the journal, a crash after a trim leaves one replica that lacks promised bytes.
+    # Without the target in the journal, a crash after a cut leaves one replica that lacks promised bytes.
     cut = stamp if target != NO_TARGET else store.cut
     flushed = store.flushed if target == NO_TARGET else store.flushed[:target]
     after = block._replace(
@@ -74,9 +74,7 @@ def stamp_block(world: World, store: Store, process: Process, *, is_taking: bool
 def look(world: World, store: Store, process: Process) -> Iterator[Move]:
     """Read the lengths before the fence: only without the rule."""
     seen = tuple(
-        Seen(replica.stamp, replica.kind, len(replica.data))
-        if replica.is_up and process.members >> volume & 1
-        else None
+        seen_of(replica) if replica.is_up and replica.exists and process.members >> volume & 1 else None
         for volume, replica in enumerate(store.replicas)
     )
     yield "reads the lengths", store, process._replace(step=Step.FENCE, seen=seen)
@@ -99,8 +97,7 @@ def fence(world: World, store: Store, process: Process) -> Iterator[Move]:
         seen = process.seen
         if answer is Answer.DONE:
             if world.follows(Rule.FENCE_FIRST):
-                one = Seen(replica.stamp, replica.kind, len(replica.data))
-                seen = (*seen[:volume], one, *seen[volume + 1 :])
+                seen = (*seen[:volume], seen_of(replica), *seen[volume + 1 :])
             yield f"fences volume {volume}", after, _chosen(world, store, process, left, seen)
         missed = (*process.seen[:volume], None, *process.seen[volume + 1 :])
         if answer is Answer.FAILED:
@@ -122,17 +119,26 @@ def _chosen(
         return process._replace(left=left, seen=seen)
     answers = {volume: one for volume, one in enumerate(seen) if one not in (None, NO_REPLICA)}
     absent = sum(1 << volume for volume, one in enumerate(seen) if one == NO_REPLICA)
-    if absent == process.members:
+    if absent == process.members and (not store.block.length or not world.follows(Rule.FLOOR)):
         return process._replace(step=Step.COMMIT, left=0, members=0, length=0, seen=(), ends=Kind.SEALED)
-    block = store.block._replace(members=store.block.members & ~absent)
-    choice = choose(world, block, answers, process.target)
+    choice = choose(world, store.block, answers, process.target)
     if choice is None:
         return _stopped(process)
     kept = sum(1 << volume for volume in choice.members)
-    return process._replace(step=Step.TRIM, left=kept, members=kept, length=choice.length, seen=())
+    return process._replace(
+        step=Step.FIT,
+        left=kept,
+        members=kept,
+        length=choice.length,
+        seen=(),
+        known=max(one.acknowledged for one in answers.values()),
+        is_told=any(not one.is_damaged for one in answers.values())
+        or not any(one.hides for one in answers.values()),
+        source=choice.source,
+    )
 
 
-_WORDS: Final = {Step.TRIM: ("trims", Step.FINISH), Step.FINISH: ("finishes", Step.COMMIT)}
+_WORDS: Final = {Step.FIT: ("fits", Step.FINISH), Step.FINISH: ("finishes", Step.COMMIT)}
 
 
 def _stopped(process: Process) -> Process:
@@ -140,10 +146,10 @@ def _stopped(process: Process) -> Process:
     return GONE if process.ends is Kind.WRITING else IDLE
 
 
-def trim(world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Cut one replica to the length."""
+def fit(world: World, store: Store, process: Process) -> Iterator[Move]:
+    """Cut one replica to the length, or copy to it what it lacks."""
     for volume in volumes(process.left):
-        result = calls.trim(world, store, volume, process.stamp, process.length)
+        result = calls.fit(world, store, volume, process)
         yield from _each(store, process, volume, result)
 
 
@@ -202,30 +208,37 @@ def commit(world: World, store: Store, process: Process) -> Iterator[Move]:
         length=process.length,
         is_closed=is_closed,
     )
-    flushed = store.flushed
-    if process.members and not any(_is_intact(store, volume) for volume in volumes(block.members)):
-        # No member has the flushed bytes any more: what is left is what there is.
-        kept = store.replicas[next(volumes(process.members))]
-        flushed = kept.data[: process.length]
-    elif process.target != NO_TARGET:
-        flushed = flushed[: process.target]
+    flushed = store.flushed[: process.target] if process.target != NO_TARGET else store.flushed
+    cut = store.cut
+    if process.members and not process.closes and not process.is_told:
+        # A loss was hidden, and no member had the bytes.
+        flushed, cut = flushed[: process.length], process.stamp
     replicas = tuple(
-        replica._replace(is_damaged=_is_damaged(replica, process))
+        replica._replace(is_damaged=_is_damaged(replica, process), hides=False)
         if process.members >> number & 1
         else replica
         for number, replica in enumerate(store.replicas)
     )
-    writes = process._replace(step=Step.READY, left=0, target=NO_TARGET)
-    then = IDLE if is_closed else writes
-    committed = store._replace(block=after, replicas=replicas, flushed=flushed)
-    yield f"commits stamp {process.stamp}, {process.length} bytes", committed, then
+    committed = store._replace(block=after, replicas=replicas, flushed=flushed, cut=cut)
+    text = f"commits stamp {process.stamp}, {process.length} bytes"
+    if is_closed:
+        yield text, committed, IDLE
+    elif process.closes:
+        yield text, committed, process._replace(step=Step.ACKNOWLEDGE)
+    else:
+        data = max((replicas[volume].data for volume in volumes(process.members)), key=len)
+        writes = Process(
+            Step.READY,
+            process.stamp,
+            members=process.members,
+            length=process.length,
+            ends=Kind.WRITING,
+            data=data[: process.length],
+        )
+        yield text, committed, writes
 
 
 def _is_damaged(replica: Replica, process: Process) -> bool:
-    """Return whether a fault came after the finish; what the reseal accepted counts as good."""
+    """Return whether a fault came after the finish; what the reseal has repaired counts as good."""
     finished = (process.stamp, process.ends, process.length)
     return replica.is_damaged and (replica.stamp, replica.kind, len(replica.data)) != finished
-
-
-def _is_intact(store: Store, volume: int) -> bool:
-    return holds(store.replicas[volume], store.flushed)

@@ -17,6 +17,7 @@ from tests.model.files.state import (
     State,
     Step,
     Store,
+    byte_of,
 )
 
 
@@ -25,26 +26,27 @@ class Rule(StrEnum):
 
     FENCE_FIRST = "lengths are read after the fence"
     FENCE_PERSISTS = "a fence is durable before it is answered"
-    FENCE_REFUSES = "a volume refuses appends, trims and finishes at an older stamp than its own"
+    OWN_LOG = "each stamp has a log of its own"
+    LOOK = "a flush or a finish looks for its log after the sync, and answers only if it is not fenced"
     OFFSET = "an append names its offset, and a volume refuses another than its length"
-    SUSPECT_REFUSES = "a suspect replica takes no appends"
     FINISH_PERSISTS = "a finish makes the bytes durable"
     COMPARE_AND_SWAP = "a commit succeeds only at the newest stamp of the block"
     LEASE = "a writer stamps the block only with its lease"
     FLUSH_ON_ALL = "a flush returns when all members have the bytes"
+    FIRST_FLUSH = "the first flush of a block commits its length before it returns"
     DROP_IS_JOURNALED = "a member is dropped by a reseal only"
     MEMBERS_ONLY = "only journaled members are asked"
+    GIVEN = "a log knows what its fence and its finish have given it, and shows that it is shorter"
     NOT_OLDER = "a replica older than the block's committed stamp does not count"
-    BEST_STATE = "a suspect replica does not count beside a writing or sealed one"
-    LEAST_OF_BEST = "of writing or sealed replicas, the shortest counts"
-    LONGEST_SUSPECT = "of suspect replicas alone, the longest counts"
-    ALL_SUSPECTS = "suspect replicas alone are committed only if all members answered"
+    UNDAMAGED = "a replica that shows damage does not count"
+    LONGEST = "of the replicas that count, the longest is the block"
+    COPY = "a member that is shorter gets the bytes that it lacks, or is dropped"
     FLOOR = "a replica that is shorter than the block in the journal does not count"
-    TARGET_FIRST = "a truncate journals its target before it trims"
+    ACKNOWLEDGED = "a replica that is shorter than a member knows to be acknowledged does not count"
+    TARGET_FIRST = "a truncate journals its target before anything is cut"
     TARGET_STAYS = "each later reseal uses a target that is not committed"
     FINISH_BEFORE_COMMIT = "a member is finished before it is committed"
-    READ_BY_STATE = "a reader judges lengths as a reseal does"
-    LEASE_AFTER_CREATION = "a writer reads its lease after it has created replicas"
+    READ_ON_ALL = "a reader sees what all members have"
 
 
 class Role(StrEnum):
@@ -102,7 +104,7 @@ FIRST_STAMP: Final = 1
 
 def closed_at_first(world: World, *, is_damaged: bool = False) -> Replica:
     """Return a replica of the block as it was closed before the first move."""
-    data = (FIRST_STAMP,) * world.length
+    data = tuple(byte_of(FIRST_STAMP, offset) for offset in range(world.length))
     return Replica(FIRST_STAMP, Kind.SEALED, data, len(data), is_damaged=is_damaged)
 
 

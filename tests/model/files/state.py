@@ -1,7 +1,6 @@
 """The journal's block, the replicas and the memory of each process: small, frozen, hashable.
 
-A set of volumes is a bit mask. A byte has the stamp at which it was written as its value, so that two bytes
-that were written at one offset by different writers differ.
+A set of volumes is a bit mask. The value of a byte shows the stamp and the offset at which it was written.
 """
 
 from __future__ import annotations
@@ -17,25 +16,28 @@ TAKER: Final = -2
 
 
 class Kind(IntEnum):
-    """The state of a replica; a lower number is the better state."""
+    """The state of a replica."""
 
     SEALED = 1
     WRITING = 2
-    SUSPECT = 3
 
 
 class Replica(NamedTuple):
-    """One replica and its volume.
+    """One replica and its volume: its newest log. What is written to an older log is read by nobody.
 
     Attributes:
         stamp: The newest stamp that fenced it.
         kind: Its state.
-        data: The bytes that it received.
+        data: The bytes that it received; of a damaged one, those before the damage.
         durable: Number of bytes that survive a restart.
         is_up: Whether its volume can be reached.
-        is_damaged: Whether a fault took flushed bytes from it since the last commit.
+        is_damaged: Whether a fault took durable bytes from it since the last commit.
+        shows: Whether the volume knows of the damage.
+        hides: Whether nobody could: bytes are cut off that were neither given nor known to be acknowledged.
         persisted: The stamp that survives a restart.
-        exists: Whether it was created.
+        exists: Whether it was created, and is not lost.
+        acknowledged: Number of bytes that its writer has said to be on all members.
+        given: Number of bytes that it had when it was fenced, trimmed or finished last.
     """
 
     stamp: int
@@ -44,8 +46,12 @@ class Replica(NamedTuple):
     durable: int
     is_up: bool = True
     is_damaged: bool = False
+    shows: bool = False
+    hides: bool = False
     persisted: int = 1
     exists: bool = True
+    acknowledged: int = 0
+    given: int = 0
 
 
 ABSENT: Final = Replica(0, Kind.WRITING, (), 0, persisted=0, exists=False)
@@ -80,7 +86,7 @@ class Faults(NamedTuple):
 
     Attributes:
         restarts: Restarts of a volume: bytes that are not durable may go.
-        damages: Of the restarts, those that may take durable bytes too.
+        damages: Bytes that are damaged or cut off, and replicas that are lost.
         absences: Volumes that go out of everyone's reach until they return.
         rollbacks: Volumes of a file that was closed at first which come back as they were then.
         lost: Calls of one process that fail without or with their effect.
@@ -99,7 +105,8 @@ class Store(NamedTuple):
     Attributes:
         flushed: The bytes that a flush has promised to its caller, cut by a journaled truncate.
         unwritten: Bytes that writers may write from here on.
-        cut: Stamp of the newest truncate. A flush at an older stamp that returns afterwards came before it.
+        cut: Stamp of the newest truncate or hidden loss. A flush at an older stamp that returns afterwards came
+            before it.
     """
 
     block: Block
@@ -120,23 +127,31 @@ class Step(IntEnum):
     STAMP = 4
     LOOK = 5
     FENCE = 6
-    TRIM = 7
+    FIT = 7
     FINISH = 8
     COMMIT = 9
     GONE = 10
     CREATE = 11
-    CHECK = 12
+    ACKNOWLEDGE = 12
 
 
 class Seen(NamedTuple):
-    """What a volume answered about its replica: the stamp before the fence, the state, the length."""
+    """What a volume answered about its replica; the stamp is that before the fence.
+
+    Attributes:
+        hides: See `Replica`; no process knows it.
+        is_damaged: See `Replica`; no process knows it.
+    """
 
     stamp: int
-    kind: Kind
     length: int
+    shows: bool
+    acknowledged: int
+    hides: bool = False
+    is_damaged: bool = False
 
 
-NO_REPLICA: Final = Seen(0, Kind.WRITING, -1)
+NO_REPLICA: Final = Seen(0, -1, shows=False, acknowledged=0)
 
 
 class Process(NamedTuple):
@@ -146,11 +161,15 @@ class Process(NamedTuple):
         stamp: The stamp of its calls.
         left: Volumes that the present step has still to call.
         members: The volumes of its pipeline; in a reseal, those that it keeps.
+        known: The most bytes that an answer to its fence knew to be acknowledged.
+        is_told: Whether one of these members was undamaged, or none hid a loss.
+        source: The volume whose replica has the bytes that others lack.
+        data: Of a writer, the bytes of the block.
         seen: The answer of each volume to the fence.
         length: The length that it chose; of a writer, what it has written.
         ends: The state in which its reseal leaves the replicas.
         target: The length that it truncates to, or `NO_TARGET`.
-        closes: Whether it finishes the replicas at the stamp of its pipeline, without a new one.
+        closes: Whether it commits at the stamp of its pipeline, without a new one: a close or a first flush.
     """
 
     step: Step
@@ -162,6 +181,10 @@ class Process(NamedTuple):
     ends: Kind = Kind.SEALED
     target: int = NO_TARGET
     closes: bool = False
+    known: int = 0
+    is_told: bool = False
+    source: int = 0
+    data: Data = ()
 
 
 IDLE: Final = Process(Step.IDLE)
@@ -173,6 +196,11 @@ class State(NamedTuple):
 
     store: Store
     processes: tuple[Process, ...]
+
+
+def byte_of(stamp: int, offset: int) -> int:
+    """Return a byte."""
+    return stamp << 4 | offset
 
 
 def volumes(mask: int) -> Iterator[int]:
@@ -188,6 +216,18 @@ def volumes(mask: int) -> Iterator[int]:
 def put(store: Store, volume: int, replica: Replica) -> Store:
     """Return the store with one replica changed."""
     return store._replace(replicas=(*store.replicas[:volume], replica, *store.replicas[volume + 1 :]))
+
+
+def seen_of(replica: Replica) -> Seen:
+    """Return what the volume of a replica tells."""
+    return Seen(
+        replica.stamp,
+        len(replica.data),
+        replica.shows,
+        replica.acknowledged,
+        replica.hides,
+        replica.is_damaged,
+    )
 
 
 def holds(replica: Replica, data: Data) -> bool:

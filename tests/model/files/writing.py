@@ -9,10 +9,10 @@ from tests.model.files.calls import Answer
 from tests.model.files.faults import Move, with_lost_calls
 from tests.model.files.resealing import stamp_block
 from tests.model.files.rules import Rule, World
-from tests.model.files.state import GONE, NO_TARGET, Kind, Process, Step, Store, volumes
+from tests.model.files.state import GONE, NO_TARGET, Kind, Process, Step, Store, byte_of, volumes
 
 
-def create(world: World, store: Store, process: Process) -> Iterator[Move]:
+def create(_: World, store: Store, process: Process) -> Iterator[Move]:
     """Create the replica of one volume."""
     for volume in volumes(process.left):
         answer, after = calls.create(store, volume, process.stamp)
@@ -20,29 +20,25 @@ def create(world: World, store: Store, process: Process) -> Iterator[Move]:
             yield f"fails at volume {volume}", store, process._replace(step=Step.STAMP, left=0)
             continue
         left = process.left & ~(1 << volume)
-        # A takeover that found no replica could fence none.
-        then = Step.CHECK if world.follows(Rule.LEASE_AFTER_CREATION) else Step.READY
-        created = process._replace(step=process.step if left else then, left=left)
+        created = process._replace(step=process.step if left else Step.READY, left=left)
         yield f"creates the replica of volume {volume}", after, created
         for lost, unsure in with_lost_calls(store, after):
             failed = process._replace(step=Step.STAMP, left=0)
             yield f"creates the replica of volume {volume}: {lost}", unsure, failed
 
 
-def check(store: Store, process: Process, index: int) -> Move:
-    """Read the lease."""
-    if store.block.holder != index:
-        return "finds its lease taken", store, GONE
-    return "holds its lease", store, process._replace(step=Step.READY)
-
-
-def ready(world: World, store: Store, process: Process) -> Iterator[Move]:
+def ready(_: World, store: Store, process: Process) -> Iterator[Move]:
     """Decide what to do next."""
     if store.unwritten:
         yield (
             "writes a byte",
             store._replace(unwritten=store.unwritten - 1),
-            process._replace(step=Step.APPEND, left=process.members, length=process.length + 1),
+            process._replace(
+                step=Step.APPEND,
+                left=process.members,
+                length=process.length + 1,
+                data=(*process.data, byte_of(process.stamp, process.length)),
+            ),
         )
     if process.length > len(store.flushed):
         yield "flushes", store, process._replace(step=Step.FLUSH, left=process.members)
@@ -59,10 +55,21 @@ def append(world: World, store: Store, process: Process) -> Iterator[Move]:
 
 
 def flush(world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Make one member's bytes durable; after the last one the caller of `flush` goes on."""
+    """Make one member's bytes durable."""
     for volume in volumes(process.left):
-        result = calls.flush(store, volume, process.stamp, process.length)
+        result = calls.flush(world, store, volume, process.stamp, process.length)
         yield from _each(world, store, process, volume, result)
+
+
+def acknowledge(_: World, store: Store, process: Process) -> Iterator[Move]:
+    """Let the members know what all of them have; then the caller of `flush` goes on."""
+    then = process._replace(step=Step.READY)
+    after = store
+    for volume in volumes(process.members):
+        after = calls.acknowledge(after, volume, process.stamp, process.length)
+    if store.cut < process.stamp:
+        after = after._replace(flushed=process.data)
+    yield "acknowledges the flush", after, then
 
 
 def _each(
@@ -76,33 +83,29 @@ def _each(
     word = "appends to" if process.step is Step.APPEND else "flushes"
     bit = 1 << volume
     if answer is Answer.DONE:
-        left = process.left & ~bit
-        # Bytes that one member has are gone with it.
-        is_done = not left or (process.step is Step.FLUSH and not world.follows(Rule.FLUSH_ON_ALL))
-        if is_done:
-            yield (f"{word} volume {volume}", *_done(after, process))
-        else:
-            yield f"{word} volume {volume}", after, process._replace(left=left)
+        yield f"{word} volume {volume}", after, _next(world, after, process, process.left & ~bit)
         for lost, unsure in with_lost_calls(store, after):
             yield f"{word} volume {volume}: {lost}", unsure, process._replace(step=Step.STAMP, left=0)
     elif answer is Answer.FENCED or world.follows(Rule.DROP_IS_JOURNALED) or process.members == bit:
         yield f"fails at volume {volume}", store, process._replace(step=Step.STAMP, left=0)
     else:
         # A later reseal would count the dropped member, which lacks what is flushed from here on.
-        members, left = process.members & ~bit, process.left & ~bit
-        then = process._replace(members=members, left=left)
-        if left:
-            yield f"goes on without volume {volume}", store, then
-        else:
-            yield (f"goes on without volume {volume}", *_done(store, then))
+        then = process._replace(members=process.members & ~bit)
+        yield f"goes on without volume {volume}", store, _next(world, store, then, process.left & ~bit)
 
 
-def _done(store: Store, process: Process) -> tuple[Store, Process]:
-    then = process._replace(step=Step.READY, left=0)
-    if process.step is Step.FLUSH and store.cut < process.stamp:
-        data = max((store.replicas[volume].data for volume in volumes(process.members)), key=len)
-        return store._replace(flushed=data[: process.length]), then
-    return store, then
+def _next(world: World, store: Store, process: Process, left: int) -> Process:
+    """Go on with the next member, or with the next step."""
+    is_flush = process.step is Step.FLUSH
+    # Bytes that one member has are gone with it.
+    if left and (not is_flush or world.follows(Rule.FLUSH_ON_ALL)):
+        return process._replace(left=left)
+    if not is_flush:
+        return process._replace(step=Step.READY, left=0)
+    if store.block.length or not world.follows(Rule.FIRST_FLUSH):
+        return process._replace(step=Step.ACKNOWLEDGE, left=0)
+    # A takeover that found no replica could fence none, and one that finds none any more must know of a loss.
+    return process._replace(step=Step.COMMIT, left=0, ends=Kind.WRITING, closes=True)
 
 
 def repair(world: World, store: Store, process: Process, index: int) -> Iterator[Move]:
