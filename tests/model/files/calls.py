@@ -106,11 +106,13 @@ def finish(world: World, store: Store, volume: int, process: Process) -> Result:
     if not _is_mine(replica, stamp) or (len(replica.data) != length and world.follows(Rule.COPY)):
         return _refusal(replica, stamp), store
     durable = length if world.follows(Rule.FINISH_PERSISTS) else replica.durable
+    hides = replica.hides or (not process.closes and store.replicas[process.source].hides)
     finished = replica._replace(
         kind=process.ends,
         durable=durable,
         persisted=stamp,
         shows=False,
+        hides=hides,
         given=len(replica.data),
     )
     return Answer.DONE, put(store, volume, finished)

@@ -35,7 +35,7 @@ class Invariant(StrEnum):
     ONE_WRITER = "no append is accepted at a member that a reseal with a newer stamp has read or committed"
     LEASE_HELD = "a block is committed by the holder of its lease"
     TARGET_REACHED = "a journaled target is the length of the next commit"
-    NOT_SHORTER = "no commit is shorter than the one before, or than a member knows to be acknowledged, except for a target"
+    NOT_SHORTER = "no commit but a truncate is shorter than the one before or an acknowledged length"
     READS_FLUSHED = "a reader gets the flushed bytes, or an error, if a member that it reaches hides no loss"
     READS_STAY = "a reader gets bytes that all undamaged members have, so that no later commit lacks them"
     ENDS = "one recovery without faults closes the block, unless each member shows its loss"

@@ -105,7 +105,7 @@ class Store(NamedTuple):
     Attributes:
         flushed: The bytes that a flush has promised to its caller, cut by a journaled truncate.
         unwritten: Bytes that writers may write from here on.
-        cut: Stamp of the newest truncate or hidden loss. A flush at an older stamp that returns afterwards came
+        cut: Stamp of the newest truncate or hidden loss. A flush at an older stamp that returns later came
             before it.
     """
 
