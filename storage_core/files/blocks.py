@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -32,12 +32,13 @@ class BlockRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         block: Its id.
         stamp: Its generation stamp at the last commit.
         members: The volumes that have it, without those with a fault.
-        length_bytes: Its length at the last commit; while it is written, the flushed length is not journaled.
+        length_bytes: Its length at the last commit. The first flush of a block is one; later ones are not.
         state: `WRITING` or `SEALED`.
         pending: Stamp of a reseal that is not committed.
         target_bytes: Target of a truncate that is not committed.
         faults: Members whose replicas readers and reseals do not use, and why.
-        is_flushed: Whether a flush was acknowledged, or was about to be, since the last commit.
+        acknowledged_bytes: Bytes that all members have, as a renewal of the lease has stored it; only where a
+            reader asks for it.
     """
 
     block: BlockId
@@ -48,7 +49,7 @@ class BlockRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pending: Stamp | None = None
     target_bytes: int | None = None
     faults: Mapping[VolumeId, Fault] = msgspec.field(default_factory=dict)
-    is_flushed: bool = False
+    acknowledged_bytes: int = 0
 
     @property
     def newest(self) -> Stamp:
@@ -61,12 +62,29 @@ class BlockRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.state is ReplicaState.SEALED and self.pending is None
 
 
+class FileEnd(NamedTuple):
+    """The end of a file, as its opening found it.
+
+    Attributes:
+        before_bytes: Length of the blocks before the last one.
+        last: The last block, None if there is none.
+        is_added: Whether the opening has added the last block: it has no replicas yet.
+    """
+
+    before_bytes: int
+    last: BlockRecord | None
+    is_added: bool = False
+
+
 class Blocks(Protocol):
     """The blocks of one file in the journal, as the holder of its lease changes them.
 
     All changes raise `FencedError` once another holder has the lease, and `OutcomeUnknownError` where the
     journal gave no answer.
     """
+
+    def end(self) -> FileEnd:
+        """Return the end of the file, as it was opened."""
 
     def records(self) -> tuple[BlockRecord, ...]:
         """Return the file's blocks in order, as they are now."""
@@ -76,12 +94,6 @@ class Blocks(Protocol):
 
     def add(self) -> BlockRecord:
         """Add an empty block at the end of the file: its stamp is the entry's, its members are chosen."""
-
-    def check_held(self) -> None:
-        """Raise `FencedError` if another holder has the lease, or the file was deleted."""
-
-    def mark_flushed(self, block: BlockId) -> None:
-        """Note that bytes of a block are about to be acknowledged; see `BlockRecord.is_flushed`."""
 
     def acknowledged(self, block: BlockId, stamp: Stamp) -> int:
         """Return how many bytes of a block all members have, as the last renewals say; 0 where not known."""
@@ -111,8 +123,15 @@ class Blocks(Protocol):
             FencedError: The block has a newer stamp.
         """
 
-    def close(self) -> None:
-        """Close the file, whose blocks are sealed, and give its lease back."""
+    def close(self, last: BlockRecord | None = None) -> None:
+        """Close the file, whose blocks are sealed, and give its lease back; a repeated call changes nothing.
+
+        Args:
+            last: The last block, sealed: it is committed in the same entry. Without bytes it has no members.
+
+        Raises:
+            FencedError: The block has a newer stamp.
+        """
 
 
 def known_volume(volumes: Mapping[VolumeId, Volume], volume: VolumeId) -> Volume:

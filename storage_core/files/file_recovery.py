@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import msgspec
 
@@ -10,8 +11,10 @@ from lockgate.storage_core.errors import (
     FencedError,
     LeaseHeldError,
     LockgateError,
+    MalformedRecordError,
     NotAppliedError,
     OutcomeUnknownError,
+    StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, Blocks
@@ -69,29 +72,30 @@ class FileRecovery:
         self._hard_s = hard_s
         self._leases = Leases(journal)
 
-    def recover(self, inode: int, *, lost: Collection[VolumeId] = ()) -> int | None:
+    def recover(self, inode: int, *, accept_loss: bool = False) -> int | None:
         """Recover a file whose writer has ended, and close it.
 
         A lease that is overdue by the wall clock is waited for, as in `recover_lapsed`.
 
         Args:
             inode: The file.
-            lost: Volumes whose bytes an operator gives up, if no other volume has any. The recovery does not
-                wait for them, nor for those that were declared lost.
+            accept_loss: Close the file with the longest intact bytes, if no volume that answers has all that
+                were flushed.
 
         Returns:
             The length in bytes, None if the file needs no recovery.
 
         Raises:
             LeaseHeldError: Its lease has not lapsed: the writer may live.
-            StoreUnavailableError: Too few members answered; nothing was committed, a later call begins again.
+            StoreUnavailableError: No member that answered has all bytes; a later call begins again.
+            MalformedRecordError: All members answered, and none has all bytes.
             FencedError: Another recovery or writer has taken it over.
         """
         view = self._leases.look(file_resource(inode))
         if view is not None and view.is_overdue and view.lapses_in_s:
             self._journal.clock.sleep(view.lapses_in_s)
             view = self._leases.look(file_resource(inode))
-        return None if view is None else self._recover(inode, view, lost)
+        return None if view is None else self._recover(inode, view, accept_loss=accept_loss)
 
     def lapses_in_s(self, inode: int) -> float:
         """Return after what time a file can be recovered; 0 now, or if it needs no recovery."""
@@ -99,7 +103,7 @@ class FileRecovery:
         return 0.0 if view is None else view.lapses_in_s
 
     def recover_lapsed(
-        self, *, lost: Collection[VolumeId] = (), note: Callable[[RecoveredFile], None] = lambda _: None
+        self, *, note: Callable[[RecoveredFile], None] = lambda _: None
     ) -> list[RecoveredFile]:
         """Recover all files whose leases have lapsed; one that fails does not stop the others.
 
@@ -107,14 +111,13 @@ class FileRecovery:
         for its limit.
 
         Args:
-            lost: As in `recover`.
             note: Receives each outcome as soon as it is known.
         """
         done = []
         for view in self._lapsed():
             inode, path = inode_of(view.lease.resource), view.lease.detail
             try:
-                found = RecoveredFile(inode=inode, path=path, length_bytes=self._recover(inode, view, lost))
+                found = RecoveredFile(inode=inode, path=path, length_bytes=self._recover(inode, view))
             except LockgateError as error:
                 found = RecoveredFile(inode=inode, path=path, why_not=str(error))
             note(found)
@@ -143,7 +146,7 @@ class FileRecovery:
             ]
         return [self._leases.watch(lease, now_s) for lease in leases]
 
-    def _recover(self, inode: int, view: LeaseView, lost: Collection[VolumeId]) -> int:
+    def _recover(self, inode: int, view: LeaseView, *, accept_loss: bool = False) -> int:
         if view.lapses_in_s:
             raise LeaseHeldError(
                 f"{view.lease.detail}: its writer may live: its lease is {view.state} and lapses in "
@@ -162,9 +165,8 @@ class FileRecovery:
         try:
             self._renewer.keep(view.lease.resource, stamp, since_s=began_s)
             blocks = JournalBlocks(self._journal, inode, stamp, choose=tuple)
-            length = sum(
-                record.length_bytes for record in settle(blocks, self._volumes, lost=lost, given_up=lost)
-            )
+            with naming(view.lease.detail):
+                records = settle(blocks, self._volumes, accept_loss=accept_loss)
             FAILPOINTS.hit("recover.close.before")
             blocks.close()
             FAILPOINTS.hit("recover.close.after")
@@ -175,7 +177,16 @@ class FileRecovery:
             raise
         finally:
             self._renewer.drop(view.lease.resource)
-        return length
+        return sum(record.length_bytes for record in records)
+
+
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Name the file in an error about a block of it."""
+    try:
+        yield
+    except (StoreUnavailableError, MalformedRecordError) as error:
+        raise type(error)(f"{path}: {error}") from error
 
 
 def give_back(leases: Leases, resource: str, stamp: Stamp) -> None:
@@ -187,29 +198,25 @@ def give_back(leases: Leases, resource: str, stamp: Stamp) -> None:
 
 
 def settle(
-    blocks: Blocks,
-    volumes: Mapping[VolumeId, Volume],
-    *,
-    lost: Collection[VolumeId] = (),
-    given_up: Collection[VolumeId] = (),
+    blocks: Blocks, volumes: Mapping[VolumeId, Volume], *, accept_loss: bool = False
 ) -> list[BlockRecord]:
     """Seal the last block of a file, if it is being written or a reseal of it is not committed.
 
     Args:
         blocks: The file in the journal; its lease is held.
         volumes: The volumes that can be tried.
-        lost: See `reseal`.
-        given_up: See `reseal`.
+        accept_loss: See `reseal`.
 
     Returns:
         All blocks, sealed.
 
     Raises:
-        StoreUnavailableError: Too few members answered.
+        StoreUnavailableError: See `reseal`.
+        MalformedRecordError: See `reseal`.
     """
     records = list(blocks.records())
-    if records and (records[-1].state is not ReplicaState.SEALED or records[-1].pending is not None):
+    if records and not records[-1].is_settled:
         records[-1] = reseal(
-            blocks, volumes, records[-1].block, ends=ReplicaState.SEALED, lost=lost, given_up=given_up
+            blocks, volumes, records[-1].block, ends=ReplicaState.SEALED, accept_loss=accept_loss
         )
     return records

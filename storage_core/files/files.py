@@ -15,7 +15,7 @@ import io
 import math
 import random
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from operator import index
 from typing import Literal
 
@@ -36,7 +36,6 @@ from lockgate.storage_core.files.namespace.open_files import Opened, OpenFile
 from lockgate.storage_core.files.namespace.queries import (
     FileStatus,
     blocks_of,
-    check_registered,
     file_at,
     is_open,
     listing,
@@ -164,7 +163,7 @@ class Files:
         """
         with self._journal.reading() as reading:
             inode = file_at(reading, path)
-        return Reader(lambda: self._whole(inode), self._volumes, clock=self._journal.clock)
+        return Reader(lambda: self._whole(inode), self._volumes, path=path, clock=self._journal.clock)
 
     def truncate(self, path: str, length_bytes: int) -> None:
         """Cut a closed file. The same length changes nothing; a crash leaves the old length or the new one.
@@ -304,16 +303,11 @@ class Files:
         except StoreUnavailableError:
             return None
 
-    def recover(self, path: str, *, lost: Collection[VolumeId] = ()) -> int | None:
-        """Recover a file by its path; see `FileRecovery.recover`.
-
-        Raises:
-            InvalidInputError: A lost volume is not registered.
-        """
+    def recover(self, path: str, *, accept_loss: bool = False) -> int | None:
+        """Recover a file by its path; see `FileRecovery.recover`."""
         with self._journal.reading() as reading:
-            check_registered(reading, lost)
             inode = file_at(reading, path)
-        return self.recovery.recover(inode, lost=lost)
+        return self.recovery.recover(inode, accept_loss=accept_loss)
 
     def remove_deleted(self, *, dry_run: bool = False) -> Removed:
         """Remove the blocks of what was deleted; see `removal.remove_deleted`.
@@ -392,7 +386,7 @@ class Files:
     def _fence(self, record: BlockRecord, stamp: Stamp) -> None:
         for volume in record.members:
             try:
-                known_volume(self._volumes, volume).fence(record.block, stamp)
+                known_volume(self._volumes, volume).fence(record.block, stamp, record.stamp)
             except (NotAppliedError, OutcomeUnknownError, FencedError):
                 continue  # its writer is fenced by the journal, at its next renewal
 

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.errors import (
     InvalidInputError,
+    MalformedRecordError,
     NotAppliedError,
     OutcomeUnknownError,
     StoreUnavailableError,
 )
 from lockgate.storage_core.files.blocks import BlockRecord, known_volume
-from lockgate.storage_core.files.length import Answer, choose_length
+from lockgate.storage_core.files.length import readable_length
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
-from lockgate.storage_core.files.volumes.replica import ReplicaState
+from lockgate.storage_core.files.volumes.replica import BlockId, Replica
+from lockgate.storage_core.stamp import Stamp
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -36,11 +38,10 @@ PEEKED_BYTES: Final = 8192
 
 
 class _Part(NamedTuple):
-    """A block, and the bytes of it that may be read from these members."""
+    """A block, and the number of its bytes that may be read."""
 
     record: BlockRecord
     length_bytes: int
-    members: tuple[VolumeId, ...]
 
 
 class Reader(io.RawIOBase):
@@ -56,6 +57,7 @@ class Reader(io.RawIOBase):
         records: Callable[[], tuple[BlockRecord, ...]],
         volumes: Mapping[VolumeId, Volume],
         *,
+        path: str = "the file",
         clock: Clock | None = None,
     ) -> None:
         """Open a file at its start.
@@ -63,6 +65,7 @@ class Reader(io.RawIOBase):
         Args:
             records: Fetches the blocks of the file from the journal.
             volumes: The volumes of its blocks.
+            path: Names the file in messages.
             clock: Waits between two fetches of the locations.
 
         Raises:
@@ -74,6 +77,8 @@ class Reader(io.RawIOBase):
         self._position = 0
         self._ahead = b""
         self._ahead_offset = 0
+        self._path = path
+        self._seen: tuple[BlockId, Stamp, int] | None = None
         self._parts: tuple[_Part, ...] = ()
         self._ends: tuple[int, ...] = ()
         self._fetch()
@@ -119,6 +124,7 @@ class Reader(io.RawIOBase):
 
         Raises:
             StoreUnavailableError: No member could serve the bytes; the position is unchanged.
+            MalformedRecordError: They are damaged, and no other member serves them.
         """
         self._check_open()
         left = math.inf if size is None or index(size) < 0 else size
@@ -178,28 +184,39 @@ class Reader(io.RawIOBase):
         """Return bytes at the position, from one block; none at the present end of the file."""
         if self._position >= self._length():
             self._fetch()
-        errors: dict[VolumeId, Exception] = {}
-        for _ in range(FETCHES):
+        for attempt in range(1, FETCHES + 1):
             if not size or self._position >= self._length():
                 return b""
             number = bisect_right(self._ends, self._position)
             part = self._parts[number]
             offset = self._position - (self._ends[number] - part.length_bytes)
             wanted = min(size, part.length_bytes - offset)
-            for volume in part.members:
+            errors: dict[VolumeId, Exception] = {}
+            for volume in part.record.members:
                 try:
                     return self._read(volume, part.record, offset, wanted)
                 except (NotAppliedError, OutcomeUnknownError) as error:
                     errors[volume] = error
-            self._fetch()  # another stamp: the block was resealed, or its members changed
-        said = "; ".join(f"{volume}: {error}" for volume, error in errors.items())
-        raise StoreUnavailableError(f"no member serves the file at byte {self._position}: {said}")
+            if attempt < FETCHES:
+                self._fetch()  # another stamp: the block was resealed, or its members changed
+        raise self._unreadable(part.record, offset, errors)
 
     def _read(self, volume: VolumeId, record: BlockRecord, offset: int, size: int) -> bytes:
         data = known_volume(self._volumes, volume).read(record.block, record.stamp, offset, size)
         if len(data) != size:
-            raise StoreUnavailableError(f"volume {volume} has {len(data)} of {size} bytes at {offset}")
+            raise StoreUnavailableError(f"{len(data)} of {size} bytes at {offset}")
         return data
+
+    def _unreadable(
+        self, record: BlockRecord, offset: int, errors: Mapping[VolumeId, Exception]
+    ) -> NotAppliedError:
+        is_damaged = any(isinstance(error, MalformedRecordError) for error in errors.values())
+        said = "; ".join(f"volume {volume}: {error}" for volume, error in errors.items())
+        return (MalformedRecordError if is_damaged else StoreUnavailableError)(
+            f"{self._path}: no volume serves byte {self._position} (block {record.block}, byte {offset}): "
+            f"{said or 'it has none'}; bring back a volume with the bytes; `lockgate files fsck` shows what "
+            "is lost"
+        )
 
     def _length(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -209,7 +226,7 @@ class Reader(io.RawIOBase):
         for attempt in range(1, FETCHES + 1):
             try:
                 parts = tuple(self._part(record) for record in self._records())
-            except StoreUnavailableError:
+            except (StoreUnavailableError, MalformedRecordError):
                 if attempt == FETCHES:
                     raise
                 self._clock.sleep(RETRY_S)  # a reseal stamps the members before it commits
@@ -219,35 +236,28 @@ class Reader(io.RawIOBase):
             return
 
     def _part(self, record: BlockRecord) -> _Part:
-        if record.state is ReplicaState.SEALED and record.pending is None:
-            return _Part(record, record.length_bytes, record.members)
-        answers: dict[VolumeId, Answer] = {}
-        answered = 0
-        for volume in record.members:
+        replicas: dict[VolumeId, Replica] = {}
+        is_empty = not record.length_bytes and record.pending is None
+        for volume in () if record.is_settled else record.members:
             try:
                 replica = known_volume(self._volumes, volume).stat(record.block)
             except (NotAppliedError, OutcomeUnknownError):
+                is_empty = False
                 continue
-            answered += 1
-            if replica is not None and replica.stamp == record.stamp:
-                answers[volume] = Answer(replica.state, replica.durable_bytes)
-        if (
-            answered == len(record.members)
-            and not answers
-            and record.length_bytes == 0
-            and record.pending is None
-        ):
-            return _Part(record, 0, ())  # just added: no replica was created yet
-        chosen = choose_length(
-            answers,
-            floor_bytes=record.length_bytes,
-            target_bytes=record.target_bytes,  # it is decided: the cut's next reseal uses it
-            has_all_answers=len(answers) == len(record.members),  # not one that a reseal has fenced
-        )
-        if chosen is None:
-            raise StoreUnavailableError(
-                f"block {record.block} at stamp {record.stamp}: the answers of {len(answers)} of "
-                f"{len(record.members)} members do not tell its length; it is being recovered, or volumes "
-                "are down; try again"
+            if replica is not None:
+                replicas[volume] = replica
+        if is_empty and not replicas:
+            return _Part(record, 0)  # just added: no replica was created yet
+        length = readable_length(record, replicas)
+        if length is None:
+            damaged = "".join(
+                f"; volume {volume}: {one.damage}" for volume, one in replicas.items() if one.damage
             )
-        return _Part(record, chosen.length_bytes, chosen.members)
+            raise (MalformedRecordError if damaged else StoreUnavailableError)(
+                f"{self._path}: block {record.block} is being recovered, or volumes are down: "
+                f"{len(replicas)} of {len(record.members)} do not tell its length{damaged}; try again"
+            )
+        if self._seen is not None and self._seen[:2] == (record.block, record.stamp):
+            length = max(length, self._seen[2])  # what all members had, they still have
+        self._seen = (record.block, record.stamp, length)
+        return _Part(record, length)

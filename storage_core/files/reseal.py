@@ -1,8 +1,9 @@
 """Reseal: the one protocol behind append-open, pipeline failure, lease recovery and truncate.
 
-Stamp the block in the journal, fence its members, choose a length from what they answer after the fence,
-trim, finish, and commit by compare-and-swap. A process that dies between two steps leaves a block that the
-next reseal takes up at a newer stamp; `tests/model/files` explores each order of the steps.
+Stamp the block in the journal, fence its members, choose a length from what they answer after the fence, copy
+to a member what it lacks or cut it, finish, and commit by compare-and-swap. A process that dies between two
+steps leaves a block that the next reseal takes up at a newer stamp. `tests/model/files` explores each order
+of the steps.
 
 Source: docs/internals/files.md, "Reseal".
 """
@@ -10,21 +11,25 @@ Source: docs/internals/files.md, "Reseal".
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import TypeVar
+from functools import partial
+from typing import Final, TypeVar
 
 from lockgate.storage_core.errors import (
-    LockgateError,
+    MalformedRecordError,
     NotAppliedError,
     ObjectNotFoundError,
     OutcomeUnknownError,
+    StaleReplicaError,
     StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, Blocks, known_volume
-from lockgate.storage_core.files.length import Answer, ChosenLength, choose_length
+from lockgate.storage_core.files.length import ChosenLength, choose_length
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
-from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
-from lockgate.storage_core.stamp import Stamp
+from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
+
+COPIED_BYTES: Final = 8 * 1024 * 1024
+"""Bytes that are copied to a member at once."""
 
 T = TypeVar("T")
 
@@ -36,9 +41,9 @@ def reseal(
     *,
     ends: ReplicaState,
     target_bytes: int | None = None,
+    flushed_bytes: int = 0,
     without: Collection[VolumeId] = (),
-    lost: Collection[VolumeId] = (),
-    given_up: Collection[VolumeId] = (),
+    accept_loss: bool = False,
 ) -> BlockRecord:
     """Bring all members of a block to one stamp and length, and commit them.
 
@@ -48,99 +53,131 @@ def reseal(
         block: The block.
         ends: `WRITING` to append to it, `SEALED` to close it.
         target_bytes: Length to truncate it to; a target that is journaled already stays.
+        flushed_bytes: Bytes that the caller knows to be acknowledged.
         without: Members that failed their writer: they are dropped if another one can stay.
-        lost: Members that an operator has named as lost: the reseal does not wait for them.
-        given_up: Those of them whose bytes are given up, if no other member has any. A volume of this machine
-            that another process owns is neither lost nor given up: its bytes are there.
+        accept_loss: Take the longest intact bytes if no member that answers has all; the others are given up.
 
     Returns:
         The committed block.
 
     Raises:
         FencedError: A newer reseal has begun; this one changed nothing that counts.
-        StoreUnavailableError: Too few members answered. Nothing was committed; a later reseal begins again.
+        StoreUnavailableError: No member that answered has all bytes, and others did not answer. Nothing was
+            committed; a later reseal begins again.
+        MalformedRecordError: All members answered, and none has all bytes. Nothing was committed.
         OutcomeUnknownError: The journal gave no answer; read the block before anything else.
     """
     stamped = _at("stamp", lambda: blocks.stamp(block, target_bytes))
-    stamp = stamped.newest
-    run = _Reseal(volumes, stamped, stamp)
-    answers, missed = run.fence()
-    lost, given_up = set(lost), set(given_up)
-    chosen = choose_length(
-        answers,
-        floor_bytes=stamped.length_bytes,
-        target_bytes=stamped.target_bytes,
-        has_all_answers=missed.keys() <= lost,
-    )
-    if chosen is None and not answers and missed.keys() <= given_up and stamped.length_bytes == 0:
-        chosen = ChosenLength(0, ())  # no member has a replica, or its bytes are given up
+    run = _Reseal(volumes, stamped)
+    run.fence()
+    floor = max(stamped.length_bytes, flushed_bytes)
+    if stamped.target_bytes is None:
+        floor = max(floor, blocks.acknowledged(block, stamped.stamp))
+    chosen = run.choose(floor, without, accept_loss=accept_loss)
     if chosen is None:
-        raise StoreUnavailableError(_waits(stamped, answers, missed))
-    keeps = tuple(volume for volume in chosen.members if volume not in without) or chosen.members
-    members = run.finish(run.trim(keeps, chosen.length_bytes), chosen.length_bytes, ends)
+        raise run.refusal(floor)
+    keeps = tuple(volume for volume in run.replicas if volume not in without) or tuple(run.replicas)
+    members = run.finish(keeps, chosen, ends)
     if keeps and not members:
         raise StoreUnavailableError(
-            f"block {block}: no member of {', '.join(keeps)} could be finished at stamp {stamp}; "
+            f"block {block}: no member of {', '.join(keeps)} could be finished at stamp {stamped.newest}; "
             "nothing was committed; try again"
         )
     state = ends if members else ReplicaState.SEALED
-    return commit(blocks, BlockRecord(block, stamp, members, chosen.length_bytes, state))
+    return commit(blocks, BlockRecord(block, stamped.newest, members, chosen.length_bytes, state))
 
 
 class _Reseal:
-    """The calls of one reseal to the members."""
+    """The calls of one reseal to the members.
 
-    def __init__(self, volumes: Mapping[VolumeId, Volume], stamped: BlockRecord, stamp: Stamp) -> None:
+    Attributes:
+        replicas: What the members answered to the fence.
+    """
+
+    def __init__(self, volumes: Mapping[VolumeId, Volume], stamped: BlockRecord) -> None:
+        self.replicas: dict[VolumeId, Replica] = {}
         self._volumes = volumes
         self._stamped = stamped
-        self._stamp = stamp
+        self._block = stamped.block
+        self._stamp = stamped.newest
+        self._missed: dict[VolumeId, str] = {}
+        self._unusable: dict[VolumeId, str] = {}
+        self._has_none = True
 
-    def fence(self) -> tuple[dict[VolumeId, Answer], dict[VolumeId, LockgateError]]:
-        """Fence all members; return what they answered, and why others gave no answer."""
-        answers: dict[VolumeId, Answer] = {}
-        missed: dict[VolumeId, LockgateError] = {}
+    def fence(self) -> None:
+        """Fence all members."""
         for volume in self._stamped.members:
             try:
-                answer = self._fence(volume)
+                to = known_volume(self._volumes, volume)
+                found = _at("fence", partial(to.fence, self._block, self._stamp, self._stamped.stamp))
+            except ObjectNotFoundError:
+                self._unusable[volume] = "it has no replica"
+                continue
+            except (StaleReplicaError, MalformedRecordError) as error:
+                self._unusable[volume] = str(error)
             except (NotAppliedError, OutcomeUnknownError) as error:
-                missed[volume] = error
+                self._missed[volume] = str(error)
             else:
-                if answer is not None:
-                    answers[volume] = answer
-        return answers, missed
+                self.replicas[volume] = found
+                self._unusable[volume] = found.damage or f"it has {found.length_bytes} bytes"
+            self._has_none = False
 
-    def _fence(self, volume: VolumeId) -> Answer | None:
-        block, stamp, to = self._stamped.block, self._stamp, known_volume(self._volumes, volume)
-        before = to.stat(block)  # the fence replaces the stamp that shows whether it missed a commit
-        if before is None:
-            return None
-        try:
-            fenced = _at("fence", lambda: to.fence(block, stamp, self._stamped.stamp))
-        except ObjectNotFoundError:
-            return None
-        return Answer(fenced.state, fenced.length_bytes, is_older=before.stamp < self._stamped.stamp)
-
-    def trim(self, members: tuple[VolumeId, ...], length: int) -> tuple[VolumeId, ...]:
-        """Cut the members; return those that were cut."""
-        block, stamp = self._stamped.block, self._stamp
-        return self._each(members, lambda to: _at("trim", lambda: to.trim(block, stamp, length).length_bytes))
-
-    def finish(self, members: tuple[VolumeId, ...], length: int, ends: ReplicaState) -> tuple[VolumeId, ...]:
-        """Finish the members; return those that were finished."""
-        block, stamp = self._stamped.block, self._stamp
-        return self._each(
-            members, lambda to: _at("finish", lambda: to.finish(block, stamp, length, ends).length_bytes)
+    def choose(self, floor: int, without: Collection[VolumeId], *, accept_loss: bool) -> ChosenLength | None:
+        """Choose a length, of members that did not fail their writer if they can tell it."""
+        target = self._stamped.target_bytes
+        if self._has_none and not floor:
+            return ChosenLength(0, None)  # the replicas were never created
+        good = {volume: one for volume, one in self.replicas.items() if volume not in without}
+        return choose_length(good, floor_bytes=floor, target_bytes=target) or choose_length(
+            self.replicas, floor_bytes=floor, target_bytes=target, accept_loss=accept_loss
         )
 
-    def _each(self, members: tuple[VolumeId, ...], call: Callable[[Volume], int]) -> tuple[VolumeId, ...]:
-        done: list[VolumeId] = []
-        for volume in members:
+    def finish(
+        self, members: tuple[VolumeId, ...], chosen: ChosenLength, ends: ReplicaState
+    ) -> tuple[VolumeId, ...]:
+        """Bring members to the length, and finish them; return those for which it was done.
+
+        One that is not is no member after the commit, and its stamp is older or not committed.
+        """
+        done = set()
+        for volume in sorted(members, key=lambda one: one != chosen.source):  # others copy what it has
             try:
-                call(known_volume(self._volumes, volume))
+                to = known_volume(self._volumes, volume)
+                self._fit(to, self.replicas[volume].length_bytes, chosen)
+                _at("finish", partial(to.finish, self._block, self._stamp, chosen.length_bytes, ends))
             except (NotAppliedError, OutcomeUnknownError):
-                continue  # it is no member after the commit, and its stamp is older or not committed
-            done.append(volume)
-        return tuple(done)
+                continue
+            done.add(volume)
+        return tuple(volume for volume in members if volume in done)
+
+    def _fit(self, to: Volume, begin: int, chosen: ChosenLength) -> None:
+        """Cut a replica to the length, or copy to it what it lacks."""
+        block, stamp, length = self._block, self._stamp, chosen.length_bytes
+        if begin > length:
+            _at("trim", partial(to.trim, block, stamp, length))
+        while begin < length and chosen.source is not None:
+            source = known_volume(self._volumes, chosen.source)
+            data = source.read(block, stamp, begin, min(length - begin, COPIED_BYTES))
+            if not data:
+                raise StoreUnavailableError(f"block {block}: no bytes at {begin}, of {length}")
+            _at("copy", partial(to.append, block, stamp, begin, data))
+            begin += len(data)
+
+    def refusal(self, floor: int) -> NotAppliedError:
+        """Return the error of a reseal that found no replica with all bytes."""
+        found = (f"volume {volume}: {why}" for volume, why in sorted(self._unusable.items()))
+        missed = (f"volume {volume} gave no answer: {why}" for volume, why in sorted(self._missed.items()))
+        target = self._stamped.target_bytes
+        effect = (
+            "nothing was committed"
+            if target is None
+            else f"that it is cut to {target} bytes is decided, and carried out by the next call"
+        )
+        return (StoreUnavailableError if self._missed else MalformedRecordError)(
+            f"block {self._block}: at least {floor} bytes were flushed, and no volume has them all; "
+            f"{'; '.join((*found, *missed))}; {effect}; bring back a volume with the bytes, or give up "
+            "what is missing: `lockgate files recover --accept-loss`"
+        )
 
 
 def commit(blocks: Blocks, wanted: BlockRecord) -> BlockRecord:
@@ -168,28 +205,6 @@ def commit(blocks: Blocks, wanted: BlockRecord) -> BlockRecord:
     except OutcomeUnknownError:
         found = blocks.record(wanted.block)
         return found if found == wanted else _at("commit", write)
-
-
-def _waits(
-    stamped: BlockRecord, answers: Mapping[VolumeId, Answer], missed: Mapping[VolumeId, LockgateError]
-) -> str:
-    said = ", ".join(
-        f"{volume}: {answer.state}, {answer.length_bytes} bytes" for volume, answer in answers.items()
-    )
-    why = ", ".join(f"{volume} ({error})" for volume, error in sorted(missed.items()))
-    effect = (
-        "nothing was committed"
-        if stamped.target_bytes is None
-        else f"that it is cut to {stamped.target_bytes} bytes is decided, and carried out by the next call"
-    )
-    remedies = [
-        "bring these volumes back; if they will not return, give up what only they have: "
-        "`lockgate files recover PATH --lost VOLUME`"
-    ]
-    return (
-        f"block {stamped.block}: the answers of its members ({said or 'none'}) do not tell its length; "
-        f"no answer from {why or 'none'}; {effect}; {'; '.join(remedies)}"
-    )
 
 
 def _at(point: str, call: Callable[[], T]) -> T:

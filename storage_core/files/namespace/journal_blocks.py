@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lockgate.storage_core.files.blocks import BlockRecord
-from lockgate.storage_core.files.namespace.file_blocks import AddBlock, CommitBlock, StampBlock
+from lockgate.storage_core.files.blocks import BlockRecord, FileEnd
+from lockgate.storage_core.files.namespace.file_blocks import AddBlock, Commit, CommitBlock, StampBlock
 from lockgate.storage_core.files.namespace.open_files import CloseFile
 from lockgate.storage_core.files.namespace.queries import block as block_of
 from lockgate.storage_core.files.namespace.queries import blocks_of
@@ -15,7 +15,6 @@ from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Journal, Mutation, Refused
-from lockgate.storage_core.journal.entries.lease_entries import Lease, check_held
 from lockgate.storage_core.stamp import Stamp
 
 
@@ -45,6 +44,12 @@ class JournalBlocks:
         self._adding: Mutation | None = None
         self.resource = file_resource(file)
 
+    def end(self) -> FileEnd:
+        """Return the end of the file, as it was opened."""
+        records = self.records()
+        before = sum(record.length_bytes for record in records[:-1])
+        return FileEnd(before, records[-1] if records else None)
+
     def records(self) -> tuple[BlockRecord, ...]:
         """Return the file's blocks in order, as they are now."""
         with self._journal.reading() as reading:
@@ -66,12 +71,6 @@ class JournalBlocks:
             raise outcome.error
         added: BlockRecord = outcome.result
         return added
-
-    def check_held(self) -> None:
-        """Raise `FencedError` if another holder has the lease, or the file was deleted."""
-        with self._journal.reading() as reading:
-            lease = reading.get(Lease, self.resource)
-        check_held(self.resource, self.lease, lease)
 
     def acknowledged(self, block: BlockId, stamp: Stamp) -> int:
         """Return how many bytes of a block all members have, as the last renewals say; 0 where not known."""
@@ -116,6 +115,14 @@ class JournalBlocks:
         committed: BlockRecord = self._journal.apply(op).result
         return committed
 
-    def close(self) -> None:
-        """Close the file, whose blocks are sealed, and end its lease."""
-        self._journal.apply(CloseFile(resource=self.resource, stamp=self.lease))
+    def close(self, last: BlockRecord | None = None) -> None:
+        """Close the file, whose blocks are sealed, and end its lease; with `last` in the same entry."""
+        commit = None
+        if last is not None:
+            commit = Commit(
+                block=last.block,
+                generation=last.stamp,
+                length_bytes=last.length_bytes,
+                members=last.members,
+            )
+        self._journal.apply(CloseFile(resource=self.resource, stamp=self.lease, last=commit))

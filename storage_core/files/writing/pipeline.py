@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import Final, NamedTuple
@@ -12,7 +13,6 @@ import msgspec
 
 from lockgate.storage_core.errors import (
     FencedError,
-    MalformedRecordError,
     NotAppliedError,
     OutcomeUnknownError,
     StoreUnavailableError,
@@ -72,17 +72,11 @@ class Pipeline:
     def create(self) -> None:
         """Create the replicas of a block that was just added.
 
-        A process that took the file over before they were there could fence none of them. So the lease is
-        read after their creation; who takes it later finds them.
-
-        Raises:
-            FencedError: Another process has taken the file over, or deleted it.
+        A process that took the file over before they were there could fence none of them: it is found by the
+        commit of the first flush.
         """
         block, stamp = self.record.block, self.record.stamp
-        is_whole = self._try("create", lambda volume: volume.create(block, stamp))
-        self._is_whole = False
-        self._blocks.check_held()
-        self._is_whole = is_whole
+        self._try("create", lambda volume: volume.create(block, stamp))
 
     @property
     def length_bytes(self) -> int:
@@ -113,19 +107,33 @@ class Pipeline:
         self._until_whole("append", self._append)
 
     def flush(self) -> None:
-        """Make all bytes durable on all members; raises as `send` does."""
+        """Make all bytes durable on all members; raises as `send` does.
+
+        The first flush of a block is committed before it returns: only then is it known that no other process
+        has taken the block over while it had no replicas, and that replicas which are gone are a loss.
+        """
         self._until_whole("flush", self._append_and_flush)
+        end = self._unflushed.end
+        if end and not self.record.length_bytes:
+            self.record = commit(self._blocks, msgspec.structs.replace(self.record, length_bytes=end))
+        if end > self._unflushed.begin:
+            self._acknowledge(end)
         self._unflushed.mark_flushed()
 
-    def close(self) -> BlockRecord:
-        """Seal the block: all members have one stamp and length; raises as `send` does."""
-        self.flush()
+    def _acknowledge(self, end: int) -> None:
+        block, stamp = self.record.block, self.record.stamp
+        for volume in self.record.members:
+            with suppress(NotAppliedError, OutcomeUnknownError, FencedError):  # all members have the bytes
+                known_volume(self._volumes, volume).acknowledge(block, stamp, end)
+        self._blocks.note_acknowledged(block, stamp, end)
+
+    def seal(self) -> BlockRecord:
+        """Seal all members at one length, and return what is to be committed; raises as `send` does."""
+        if self.unsent_bytes:
+            self.send()
         self._until_whole("finish", self._seal)
-        sealed = msgspec.structs.replace(
-            self.record, length_bytes=self.length_bytes, state=ReplicaState.SEALED
-        )
-        self.record = commit(self._blocks, sealed)
-        return self.record
+        self._unflushed.mark_flushed()
+        return msgspec.structs.replace(self.record, length_bytes=self.length_bytes, state=ReplicaState.SEALED)
 
     def _append(self, sending: _Sending, volume: Volume) -> None:
         if sending.data:
@@ -139,6 +147,7 @@ class Pipeline:
             raise StoreUnavailableError(f"block {sending.block}: {durable} bytes are durable")
 
     def _seal(self, sending: _Sending, volume: Volume) -> None:
+        self._append(sending, volume)
         volume.finish(sending.block, sending.stamp, sending.end, ReplicaState.SEALED)
 
     def _until_whole(self, name: str, call: Callable[[_Sending, Volume], object]) -> None:
@@ -201,20 +210,14 @@ class Pipeline:
                 self._volumes,
                 self.record.block,
                 ends=ReplicaState.WRITING,
+                flushed_bytes=self._unflushed.begin,
                 without=self._failed,
             )
-        found = self.record.length_bytes
-        flushed = self._unflushed.begin
-        if not self.record.members and not flushed:
+        if not self.record.members:
             # No replica of it was ever created: it stays empty, and the next block takes the bytes.
             self.record = self._blocks.add()
             self._unflushed.send_from(0)
             self.create()
             return
-        if found < flushed or not self.record.members:
-            raise MalformedRecordError(
-                f"block {self.record.block}: all members together lost flushed bytes: {found} of "
-                f"{flushed} are left; restore the volumes, or recover the file as it is"
-            )
-        self._unflushed.send_from(found)
+        self._unflushed.send_from(self.record.length_bytes)
         self._is_whole, self._failed = True, set()

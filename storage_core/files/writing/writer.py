@@ -9,9 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
-from lockgate.storage_core.errors import FencedError, InvalidInputError, LockgateError
+import msgspec
+
+from lockgate.storage_core.errors import FencedError, InvalidInputError, LockgateError, OutcomeUnknownError
 from lockgate.storage_core.files.blocks import Blocks
-from lockgate.storage_core.files.reseal import reseal
+from lockgate.storage_core.files.reseal import commit, reseal
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.files.writing.pipeline import Pipeline
@@ -74,16 +76,18 @@ class Writer(io.BufferedIOBase):
         self._threads = ThreadPoolExecutor(thread_name_prefix=THREADS)
         self._pipeline: Pipeline | None = None
         self._has_ended = False
-        records = blocks.records()
-        self._before_bytes = sum(record.length_bytes for record in records)
-        if not records:
+        end = blocks.end()
+        last = end.last
+        self._added = last if end.is_added else None
+        self._before_bytes = end.before_bytes
+        if last is None or end.is_added:
             return
-        last = records[-1]
-        if last.state is ReplicaState.WRITING or last.pending or last.length_bytes < block_bytes:
+        if not last.is_settled or last.length_bytes < block_bytes:
             last = reseal(blocks, volumes, last.block, ends=ReplicaState.WRITING)
-            self._before_bytes -= records[-1].length_bytes
             if last.members:
                 self._pipeline = Pipeline(blocks, volumes, last, self._threads)
+        else:
+            self._before_bytes += last.length_bytes
 
     def writable(self) -> bool:
         """Return True."""
@@ -155,9 +159,15 @@ class Writer(io.BufferedIOBase):
         if self._has_ended:
             return  # meanwhile, by another thread
         try:
+            last = self._added
             if self._pipeline is not None:
-                self._pipeline.close()
-            self._blocks.close()
+                last = self._pipeline.seal()
+            elif last is not None:
+                last = msgspec.structs.replace(last, members=(), state=ReplicaState.SEALED)
+            try:
+                self._blocks.close(last)
+            except OutcomeUnknownError:
+                self._blocks.close(last)
         finally:
             self._end()
 
@@ -186,10 +196,12 @@ class Writer(io.BufferedIOBase):
 
     def _with_room(self) -> Pipeline:
         if self._pipeline is not None and self._pipeline.length_bytes >= self._block_bytes:
-            self._before_bytes += self._pipeline.close().length_bytes
+            self._before_bytes += commit(self._blocks, self._pipeline.seal()).length_bytes
             self._pipeline = None
         if self._pipeline is None:
-            self._pipeline = Pipeline(self._blocks, self._volumes, self._blocks.add(), self._threads)
+            record = self._added or self._blocks.add()
+            self._added = None
+            self._pipeline = Pipeline(self._blocks, self._volumes, record, self._threads)
             self._pipeline.create()
         return self._pipeline
 

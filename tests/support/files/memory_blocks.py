@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from lockgate.storage_core.errors import ConflictError, FencedError, OutcomeUnknownError
-from lockgate.storage_core.files.blocks import BlockRecord
+from lockgate.storage_core.files.blocks import BlockRecord, FileEnd
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.stamp import Stamp
@@ -23,16 +23,23 @@ class MemoryJournal:
         commits: Each commit, in order.
         is_lossy: Whether the answer of the next commit is lost.
         entries: Number of entries.
+        noted: Acknowledged lengths that the next renewal stores.
+        acknowledged: Those that a renewal has stored.
     """
 
     members: tuple[VolumeId, ...]
     holder: str = ""
     rows: dict[BlockId, BlockRecord] = field(default_factory=dict)
     commits: list[BlockRecord] = field(default_factory=list)
-    acknowledged: dict[tuple[BlockId, Stamp], int] = field(default_factory=dict)
     is_lossy: bool = False
     entries: int = 0
     is_closed: bool = False
+    noted: dict[tuple[BlockId, Stamp], int] = field(default_factory=dict)
+    acknowledged: dict[tuple[BlockId, Stamp], int] = field(default_factory=dict)
+
+    def renew(self) -> None:
+        """Store what a renewal of the lease stores."""
+        self.acknowledged.update(self.noted)
 
     def number(self) -> Stamp:
         """Write an entry."""
@@ -50,6 +57,10 @@ class MemoryBlocks:
     def __post_init__(self) -> None:
         self.journal.holder = self.holder
 
+    def end(self) -> FileEnd:
+        rows = self.records()
+        return FileEnd(sum(row.length_bytes for row in rows[:-1]), rows[-1] if rows else None)
+
     def records(self) -> tuple[BlockRecord, ...]:
         return tuple(self.journal.rows.values())
 
@@ -63,6 +74,12 @@ class MemoryBlocks:
         row = BlockRecord(block, stamp, self.journal.members, 0, ReplicaState.WRITING)
         self.journal.rows[block] = row
         return row
+
+    def acknowledged(self, block: BlockId, stamp: Stamp) -> int:
+        return self.journal.acknowledged.get((block, stamp), 0)
+
+    def note_acknowledged(self, block: BlockId, stamp: Stamp, length_bytes: int) -> None:
+        self.journal.noted[block, stamp] = length_bytes
 
     def stamp(self, block: BlockId, target_bytes: int | None) -> BlockRecord:
         self._check()
@@ -99,17 +116,13 @@ class MemoryBlocks:
         self.journal.number()
         self.journal.rows[block] = msgspec.structs.replace(self.journal.rows[block], is_flushed=True)
 
-    def acknowledged(self, block: BlockId, stamp: Stamp) -> int:
-        return self.journal.acknowledged.get((block, stamp), 0)
-
-    def note_acknowledged(self, block: BlockId, stamp: Stamp, length_bytes: int) -> None:
-        self.journal.acknowledged[block, stamp] = length_bytes
-
-    def check_held(self) -> None:
+    def close(self, last: BlockRecord | None = None) -> None:
         self._check()
-
-    def close(self) -> None:
-        self._check()
+        if last is not None:
+            if self.journal.rows[last.block].newest != last.stamp:
+                raise FencedError(f"block {last.block} was stamped since {last.stamp}")
+            self.journal.rows[last.block] = last
+            self.journal.commits.append(last)
         if any(row.state is not ReplicaState.SEALED for row in self.journal.rows.values()):
             raise ConflictError("a block is not sealed")
         self.journal.number()

@@ -134,6 +134,7 @@ class MemoryVolume:
             raise ConflictError(f"block {block} is shorter than {length_bytes}")
         del stored.data[length_bytes:]
         stored.durable = min(stored.durable, length_bytes)
+        stored.acknowledged = min(stored.acknowledged, length_bytes)
         return self._end("trim", block)
 
     def finish(self, block: BlockId, stamp: Stamp, length_bytes: int, state: ReplicaState) -> Replica:
@@ -141,7 +142,7 @@ class MemoryVolume:
         stored = self._at(block, stamp)
         if len(stored.data) != length_bytes:
             raise ConflictError(f"block {block} is not {length_bytes} bytes long")
-        stored.state, stored.durable = state, length_bytes
+        stored.state, stored.durable, stored.damage = state, length_bytes, ""
         return self._end("finish", block)
 
     def delete(self, block: BlockId, stamp: Stamp) -> bool:

@@ -12,7 +12,7 @@ import pytest
 
 from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableError
 from lockgate.storage_core.files.reader import AHEAD_BYTES, Reader
-from lockgate.storage_core.files.volumes.local import LocalVolume
+from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.files.writing.writer import Writer
@@ -26,7 +26,7 @@ LINES = [b"%d %s\n" % (number, b"x" * (number % 900)) for number in range(4000)]
 """Some 1.8 MB."""
 
 
-class CountingVolume(LocalVolume):
+class CountingVolume(DirectoryVolume):
     """Counts its reads, and refuses some of them."""
 
     def __init__(self, folder: Path) -> None:

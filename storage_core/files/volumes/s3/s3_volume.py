@@ -199,12 +199,15 @@ class S3Volume:
         """Return bytes whose checksums hold; fewer than `size` only at their end."""
         for is_last in (False, True):
             with self._locked("read", block) as log:
-                if not log.exists or log.stamp != stamp:
+                length = log.length_bytes if log.stamp == stamp else log.older.get(stamp)
+                if not log.exists or length is None:
                     raise StaleReplicaError(f"block {block}: volume {self.id} has no replica at {stamp}")
                 if offset < 0:
                     raise InvalidInputError(f"block {block}: the offset {offset} is negative")
                 try:
-                    return self._pieces.read(log, offset, min(size, log.length_bytes - offset))
+                    return self._pieces.read(log, offset, min(size, length - offset))
+                except MalformedRecordError as error:
+                    raise MalformedRecordError(f"block {block}, volume {self.id}: {error}") from error
                 except ObjectNotFoundError:
                     if is_last:
                         raise
@@ -216,7 +219,10 @@ class S3Volume:
         with self._locked("stat", block) as log:
             return self._view(log) if log.exists else None
 
-    def fence(self, block: BlockId, stamp: Stamp) -> Replica:
+    def acknowledge(self, block: BlockId, stamp: Stamp, length_bytes: int) -> None:
+        """Do nothing: a note would be an object of its own."""
+
+    def fence(self, block: BlockId, stamp: Stamp, committed: Stamp) -> Replica:
         """Create the fence as the next segment; what was created before it counts."""
         with self._locked("fence", block) as found:
             log = found
@@ -226,9 +232,15 @@ class S3Volume:
                     raise ObjectNotFoundError(f"block {block}: volume {self.id} has no replica")
                 if log.stamp > stamp:
                     raise FencedError(_newer(log, stamp))
+                if log.stamp < committed:
+                    raise StaleReplicaError(
+                        f"block {block}: volume {self.id} has {log.stamp}, older than {committed}: it "
+                        "missed a reseal"
+                    )
                 if log.stamp == stamp:
                     return self._view(log)
-                log = self._write(log, self._control(log, Kind.FENCE)._replace(stamp=stamp))
+                fences = self._control(log, Kind.FENCE)._replace(stamp=stamp, state=ReplicaState.WRITING)
+                log = self._write(log, fences)
 
     def trim(self, block: BlockId, stamp: Stamp, length_bytes: int) -> Replica:
         """Cut a replica at the stamp of its fence; a shorter one is refused."""
@@ -447,8 +459,8 @@ class S3Volume:
             log = load(self._store, block, sizes)
         except RecordVersionError:
             raise
-        except MalformedRecordError:
-            return Replica(block, Stamp(), ReplicaState.SUSPECT, 0, 0)
+        except MalformedRecordError as error:
+            return Replica(block, Stamp(), ReplicaState.WRITING, 0, 0, damage=str(error))
         return (
             Replica(block, log.stamp, log.state, log.length_bytes, log.length_bytes) if log.exists else None
         )

@@ -58,6 +58,7 @@ class SegmentLog:
         state: State of the replica.
         pieces: Its bytes, in order.
         superseded: Objects with bytes that the next composition or deletion makes useless.
+        older: Lengths that it had at older stamps, whose bytes still stand.
         created: Token of the newest segment if this process has created it.
     """
 
@@ -68,6 +69,7 @@ class SegmentLog:
     state: ReplicaState = ReplicaState.WRITING
     pieces: list[Piece] = field(default_factory=list)
     superseded: list[str] = field(default_factory=list)
+    older: dict[Stamp, int] = field(default_factory=dict)
     created: Token | None = None
 
     @property
@@ -85,10 +87,12 @@ class SegmentLog:
     def add(self, segment: Segment, composed: list[Piece] | None = None) -> None:
         """Fold a control record; a composition comes with its pieces."""
         self.next_index = segment.number + 1
+        if segment.kind is Kind.FENCE:
+            self.older[self.stamp] = self.length_bytes
         self.stamp, self.state = segment.stamp, segment.state
         self.exists = segment.kind is not Kind.DELETE
         if segment.kind in {Kind.CREATE, Kind.DELETE, Kind.COMPOSE}:
-            self.pieces, self.superseded = [], []
+            self.pieces, self.superseded, self.older = [], [], {}
         if composed is not None:
             self.pieces = composed
             self.superseded = [composed_key(self.block, segment.token)]
@@ -97,6 +101,8 @@ class SegmentLog:
         if self.length_bytes > segment.offset:
             last = self.pieces[-1]
             self.pieces[-1] = msgspec.structs.replace(last, size=segment.offset - last.offset)
+        if segment.kind is Kind.TRIM:
+            self.older = {stamp: length for stamp, length in self.older.items() if length <= segment.offset}
 
 
 def listed_blocks(store: Store, after: BlockId | None) -> Iterator[tuple[BlockId, Mapping[int, int]]]:

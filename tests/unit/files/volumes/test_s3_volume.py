@@ -104,7 +104,7 @@ def test_a_fence_at_any_point_of_an_append_has_all_flushed_bytes_and_stops_the_w
         writer, other = written(store), S3Volume(store)
         flushed = [b""]
         lengths: list[int] = []
-        fence = lambda _, o=other, n=lengths: n.append(o.fence(B, S2).length_bytes)  # noqa: E731
+        fence = lambda _, o=other, n=lengths: n.append(o.fence(B, S2, S1).length_bytes)  # noqa: E731
         with at_request(number, fence), suppress(FencedError):
             _writes(writer, flushed)
         if not lengths:
@@ -119,7 +119,7 @@ def test_a_fence_at_any_point_of_an_append_has_all_flushed_bytes_and_stops_the_w
 
 
 def test_an_append_at_any_point_of_a_fence_is_counted_or_refused(tmp_path: Path) -> None:
-    life = lambda: S3Volume(fresh(tmp_path, "count")).fence(B, S2)  # noqa: E731
+    life = lambda: S3Volume(fresh(tmp_path, "count")).fence(B, S2, S1)  # noqa: E731
     written(fresh(tmp_path, "count"), b"abc")
     for number in numbers_of(life):
         store = fresh(tmp_path, f"append-{number}")
@@ -134,7 +134,7 @@ def test_an_append_at_any_point_of_a_fence_is_counted_or_refused(tmp_path: Path)
                 accepted.append(writer.flush(B, S1))
 
         with at_request(number, append):
-            length = other.fence(B, S2).length_bytes
+            length = other.fence(B, S2, S1).length_bytes
         assert length == (6 if accepted else 3)
         assert other.read(B, S2, 0, 100) == b"abcdef"[:length]
 
@@ -147,7 +147,7 @@ def _life(volume: S3Volume, flushed: list[bytes], stamps: list[Stamp]) -> None:
         volume.append(B, S1, len(flushed[-1]), piece)
         volume.flush(B, S1)
         flushed.append(flushed[-1] + piece)
-    volume.fence(B, S2)
+    volume.fence(B, S2, S1)
     stamps.append(S2)
     flushed.append(flushed[-1][:10])  # a trim was decided
     volume.trim(B, S2, 10)
@@ -180,7 +180,7 @@ def test_a_process_that_dies_between_two_requests_loses_no_flushed_byte(tmp_path
         data = volume.read(B, found.stamp, 0, 100)
         assert data[: len(flushed[-1])] == flushed[-1]
         assert volume.replicas(None, 5) == (found,)
-        volume.fence(B, S3)
+        volume.fence(B, S3, S1)
         volume.finish(B, S3, len(data), SEALED)
         assert S3Volume(store).read(B, S3, 0, 100) == data
         assert volume.delete(B, S3)
@@ -217,7 +217,7 @@ def test_a_request_of_a_seal_that_fails_leaves_its_process_with_all_bytes(tmp_pa
         with at_request(number, refuse), suppress(StoreUnavailableError):
             assert seal(volume).length_bytes == 6  # type: ignore[attr-defined]
         assert volume.stat(B).length_bytes == 6
-        assert volume.fence(B, S2).length_bytes == 6
+        assert volume.fence(B, S2, S1).length_bytes == 6
         assert volume.read(B, S2, 0, 100) == b"abcdef"
 
 
@@ -245,7 +245,7 @@ def test_an_append_that_arrives_after_all_answers_were_lost_counts_once(store: S
 def test_a_writer_that_was_away_is_fenced_although_its_next_index_is_old(store: Store, ends: str) -> None:
     writer, other = written(store, b"abc"), S3Volume(store)
     writer.append(B, S1, 3, b"lost")
-    other.fence(B, S2)
+    other.fence(B, S2, S1)
     other.finish(B, S2, 3, WRITING)
     for piece in (b"d" * LARGE, b"e"):
         other.append(B, S2, other.stat(B).length_bytes, piece)
