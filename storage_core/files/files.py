@@ -72,6 +72,7 @@ class FileWriter(Writer):
         self._resource = blocks.resource
         self._lease = blocks.lease
         self._dropped = weakref.finalize(self, renewer.drop, blocks.resource, blocks.lease)
+        self._dropped.atexit = False  # `logging` flushes and closes later
         super().__init__(blocks, volumes, block_bytes=block_bytes)
 
     def _check_lease(self) -> None:

@@ -1,0 +1,1 @@
+"""What may be built on appendable files: a handler of `logging`, and a write-ahead log."""
