@@ -31,7 +31,7 @@ class AppendableFileHandler(logging.Handler):
         self._path = path
         self._flush_every = flush_every
         self._opened = ExitStack()
-        self._files = self._opened.enter_context(open_files(settings, writes=True))
+        self._files = self._opened.enter_context(open_files(settings))
         self._log: FileWriter | None = None
         self._lines: list[bytes] = []  # whose flush has not returned
         self._written = 0  # of them, by the writer that is open

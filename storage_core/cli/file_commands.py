@@ -335,27 +335,25 @@ def recover(
         str, typer.Argument(metavar="[PATH]", help="File; default: all whose leases have lapsed.")
     ] = "",
     *,
-    lost: Annotated[
-        list[str] | None,
-        typer.Option("--lost", metavar="VOLUME", help="Do not wait for this volume: it will not return."),
-    ] = None,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Keep what is intact, if no replica has all flushed bytes.")
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
     """Close files whose writers have ended, at one length on all members.
 
     The lease of an ended writer lapses after LOCKGATE_LEASE_HARD_S; one that is overdue is waited for.
-    Bytes that only a volume named with --lost has are given up; it needs PATH. Exits with 6 if a file could
-    not be recovered.
+    A file of which no replica has all flushed bytes stays as it is; with --accept-loss, which needs PATH, the
+    longest intact part is kept. Exits with 6 if a file could not be recovered.
     """
     from lockgate.storage_core.files.file_recovery import RecoveredFile
-    from lockgate.storage_core.files.volumes.protocol import VolumeId
 
-    if lost and not path:
-        raise InvalidInputError("--lost gives up bytes of a file: name its PATH; nothing was changed")
+    if accept_loss and not path:
+        raise InvalidInputError("--accept-loss gives up bytes of a file: name its PATH; nothing was changed")
     with _open() as files:
         if path:
             inode = files.status(path).inode
-            length = files.recover(path, lost=[VolumeId(volume) for volume in lost or ()])
+            length = files.recover(path, accept_loss=accept_loss)
             found = [RecoveredFile(inode=inode, path=path, length_bytes=length)] if length is not None else []
         else:
             found = files.recovery.recover_lapsed()

@@ -31,7 +31,7 @@ APPEND = """
 from examples.appendable.write_ahead_log import WriteAheadLog
 from lockgate import open_files
 
-with open_files(writes=True) as files, WriteAheadLog(files, "/wal") as log:
+with open_files() as files, WriteAheadLog(files, "/wal") as log:
     for number in range(1_000_000):
         log.append_record(b"%d " % number * (300_000 if number % 5 == 4 else 1))
         print(number, flush=True)
@@ -49,7 +49,7 @@ def short_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def files() -> Iterator[Files]:
-    with open_files(writes=True) as opened:
+    with open_files() as opened:
         yield opened
 
 
