@@ -329,10 +329,16 @@ class Files:
         """Stop renewing; files that are open are left to recovery."""
         self._renewer.close()
 
-    def _open(self, path: str, mode: Literal["create", "append"]) -> Opened:
+    def _open(self, path: str, mode: Literal["create", "append"], block_bytes: int = 0) -> Opened:
         parse_path(path)
         op = OpenFile(
-            path=path, mode=mode, holder=self._renewer.holder, soft_s=self._soft_s, hard_s=self._hard_s
+            path=path,
+            mode=mode,
+            holder=self._renewer.holder,
+            soft_s=self._soft_s,
+            hard_s=self._hard_s,
+            members=self._first_members() if mode == "create" else (),
+            block_bytes=block_bytes,
         )
         began_s = self._journal.clock.monotonic_s()
         try:
@@ -350,7 +356,7 @@ class Files:
         return opened
 
     def _writer(self, path: str, mode: Literal["create", "append"]) -> FileWriter:
-        opened = self._open(path, mode)
+        opened = self._open(path, mode, self._block_bytes)
         try:
             return FileWriter(self._blocks(opened), self._volumes, self._renewer, self._block_bytes)
         except BaseException:
@@ -363,9 +369,15 @@ class Files:
         give_back(self._leases, resource, opened.stamp)
 
     def _blocks(self, opened: Opened) -> JournalBlocks:
-        blocks = JournalBlocks(self._journal, opened.inode, opened.stamp, self._choose)
+        blocks = JournalBlocks(self._journal, opened, self._choose)
         self._written.watch(blocks.resource, blocks)
         return blocks
+
+    def _first_members(self) -> tuple[VolumeId, ...]:
+        try:
+            return self._choose()
+        except StoreUnavailableError:
+            return ()  # the first write chooses them, and raises if there are still none
 
     def _choose(self) -> tuple[VolumeId, ...]:
         members = self._members()
