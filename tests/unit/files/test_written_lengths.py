@@ -33,7 +33,7 @@ class Holder:
     def create(self, path: str) -> JournalBlocks:
         op = OpenFile(path=path, mode="create", holder=self.name, soft_s=30, hard_s=60)
         opened: Opened = self.journal.apply(op).result
-        blocks = JournalBlocks(self.journal, opened.inode, opened.stamp, lambda: (AT,))
+        blocks = JournalBlocks(self.journal, opened, lambda: (AT,))
         self.held[blocks.resource] = opened.stamp
         self.lengths.watch(blocks.resource, blocks)
         return blocks
