@@ -55,6 +55,7 @@ bench: $(READY)  ## Measure, also peers; prints tables, writes docs/benchmarks.m
 	@$(BIN)/python -m benchmarks.job_commit_scale
 	@$(BIN)/python -m benchmarks.journal
 	@$(BIN)/python -m benchmarks.files
+	@$(BIN)/python -m benchmarks.files_journal
 	@$(BIN)/python -m benchmarks.pages_files
 	@$(BIN)/python -m benchmarks.pages
 	@$(BIN)/python -m scripts.with_servers --s3 $(BIN)/python -m benchmarks.blobs --rounds 1 --swept 100000

@@ -1,12 +1,12 @@
 """Compare appendable files with plain files, and measure the recovery of open ones.
 
-    python -m benchmarks.files [--part flushes stream recovery report] [--rounds 3] [--folder DIR]
+    python -m benchmarks.files [--part flushes stream recovery] [--rounds 3] [--folder DIR]
 
 Flushes: 1 KiB is written and flushed, again and again, to 1, 2 and 3 volumes; and 1 KiB is written and synced
-by as many processes, each to a plain file on the same disk; and by one process to as many plain files, which
-waits for all syncs, as a flush does. Stream: one large write and read, and a plain read with CRC-32C, which
-a reader computes too. Recovery: files that a killed process left open. The ways alternate in each round,
-because the machine may be busy. Report: see `benchmarks.files_report`.
+(fdatasync) by as many processes, each to a plain file on the same disk; and by one process to as many plain
+files, which waits for all syncs, as a flush does. Stream: one large write and read, and plain ones with
+CRC-32C, which a writer and a reader compute, too. Recovery: files that a killed process left open. The ways
+alternate in each round, because the machine may be busy. The journal's part: `benchmarks.files_journal`.
 """
 
 from __future__ import annotations
@@ -24,36 +24,32 @@ from io import FileIO
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import files_report
 from benchmarks.blobs import describe
 from lockgate.storage_core.files.checksums import crc32c
 from lockgate.storage_core.files.files import Files
-from lockgate.storage_core.files.volumes.local import LocalVolume
-from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.journal import Journal, open_journal
 from lockgate.storage_core.settings import MIB, load_settings
 
-PARTS: Final = ("flushes", "stream", "recovery", "report")
+PARTS: Final = ("flushes", "stream", "recovery")
 VOLUMES: Final = (1, 2, 3)
 LINE: Final = b"x" * 1023 + b"\n"
 PIECE: Final = os.urandom(MIB)
 Figure = TypeVar("Figure")
-
-RATE: Final = 20
-"""Flushes a second beside a report."""
 
 LAPSE_S: Final = 2.0
 """Time in which a lease lapses, in the part on recovery."""
 
 
 @contextmanager
-def opened(root: Path, volumes: int) -> Iterator[tuple[Files, Journal]]:
-    """Open the files of a journal, and of volumes, below a directory."""
+def opened(root: Path, volumes: int, url: str = "") -> Iterator[tuple[Files, Journal]]:
+    """Open the files of a journal, by default in SQLite, and of volumes, below a directory."""
+    root.mkdir(exist_ok=True)
     settings = load_settings(
         home=root,
         commit_window_s=LAPSE_S / 2,
@@ -61,10 +57,9 @@ def opened(root: Path, volumes: int) -> Iterator[tuple[Files, Journal]]:
         lease_soft_s=LAPSE_S,
         lease_hard_s=LAPSE_S,
     )
-    local = [LocalVolume(root / f"volume-{number}") for number in range(volumes)]
-    with open_journal(f"sqlite:///{root}/journal.db") as journal:
-        by_id = {VolumeId(one.id): one for one in local}
-        files = Files(journal, by_id, settings)
+    local = [DirectoryVolume(root / f"volume-{number}") for number in range(volumes)]
+    with open_journal(url or f"sqlite:///{root}/journal.db") as journal:
+        files = Files(journal, {one.id: one for one in local}, settings)
         try:
             yield files, journal
         finally:
@@ -73,27 +68,34 @@ def opened(root: Path, volumes: int) -> Iterator[tuple[Files, Journal]]:
                 one.close()
 
 
-def flushes(root: Path, volumes: int, seconds: float) -> float:
-    """Return flushes of 1 KiB a second."""
+class Rate(NamedTuple):
+    """Calls a second, and the processor time of one in microseconds."""
+
+    per_s: float
+    cpu_us: float
+
+
+def flushes(root: Path, volumes: int, seconds: float) -> Rate:
+    """Return the rate of flushes of 1 KiB."""
     with opened(root, volumes) as (files, _), files.create("/log") as log:
         return _rate(lambda: (log.write(LINE), log.flush()), seconds)
 
 
-def plain_syncs(root: Path, processes: int, seconds: float) -> float:
-    """Return writes of 1 KiB and syncs a second of the slowest of some processes."""
+def plain_syncs(root: Path, processes: int, seconds: float) -> Rate:
+    """Return the rate of writes of 1 KiB and syncs of the slowest of some processes."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(processes) as pool:
         files = [root / f"plain-{number}" for number in range(processes)]
         return min(pool.map(partial(_sync_plain, seconds=seconds), files, chunksize=1))
 
 
-def _sync_plain(path: Path, seconds: float) -> float:
+def _sync_plain(path: Path, seconds: float) -> Rate:
     with path.open("ab", buffering=0) as file:
-        return _rate(lambda: (file.write(LINE), os.fsync(file.fileno())), seconds)
+        return _rate(lambda: (file.write(LINE), os.fdatasync(file.fileno())), seconds)
 
 
-def barriers(root: Path, count: int, seconds: float) -> float:
-    """Return writes of 1 KiB a second to as many plain files, each of which waits for all their syncs."""
+def barriers(root: Path, count: int, seconds: float) -> Rate:
+    """Return the rate of writes of 1 KiB to as many plain files, each of which waits for all their syncs."""
     with ExitStack() as stack:
         first, *others = (
             stack.enter_context((root / f"plain-{number}").open("ab", buffering=0)) for number in range(count)
@@ -102,7 +104,7 @@ def barriers(root: Path, count: int, seconds: float) -> float:
 
         def write(file: FileIO) -> None:
             file.write(LINE)
-            os.fsync(file.fileno())
+            os.fdatasync(file.fileno())
 
         def write_all() -> None:
             running = [threads.submit(write, file) for file in others]
@@ -113,59 +115,76 @@ def barriers(root: Path, count: int, seconds: float) -> float:
         return _rate(write_all, seconds)
 
 
-def _rate(call: Callable[[], object], seconds: float) -> float:
+def _rate(call: Callable[[], object], seconds: float) -> Rate:
     call()
-    count, began_s = 0, time.perf_counter()
+    count, began_s, began_cpu_s = 0, time.perf_counter(), time.process_time()
     while (taken_s := time.perf_counter() - began_s) < seconds:
         call()
         count += 1
-    return count / taken_s
+    return Rate(count / taken_s, (time.process_time() - began_cpu_s) / count * 1e6)
 
 
-def stream(root: Path, mib: int) -> tuple[float, float]:
-    """Write and flush, then read; return MiB a second of each."""
+class Stream(NamedTuple):
+    """MiB a second, and MiB for each second of processor time, of a write and of a read."""
+
+    write: float
+    read: float
+    write_cpu: float
+    read_cpu: float
+
+
+def stream(root: Path, mib: int) -> Stream:
+    """Write and flush, then read."""
     with opened(root, 1) as (files, _):
-        began_s = time.perf_counter()
-        with files.create("/log") as log:
+
+        def write() -> None:
+            with files.create("/log") as log:
+                for _ in range(mib):
+                    log.write(PIECE)
+                log.flush()
+
+        def read() -> None:
+            with files.open("/log") as log:
+                _read(log.read, mib)
+
+        return _streamed(write, read, mib)
+
+
+def plain_stream(root: Path, mib: int, check: Callable[[bytes], object] = len) -> Stream:
+    """Write and sync a plain file, then read it, and check each piece."""
+    path = root / "plain"
+
+    def write() -> None:
+        with path.open("wb", buffering=0) as file:
             for _ in range(mib):
-                log.write(PIECE)
-            log.flush()
-            wrote_s = time.perf_counter() - began_s
-        began_s = time.perf_counter()
-        with files.open("/log") as log:
-            _read(log.read, mib)
-        return mib / wrote_s, mib / (time.perf_counter() - began_s)
+                check(PIECE)
+                file.write(PIECE)
+            os.fdatasync(file.fileno())
+
+    def read() -> None:
+        with path.open("rb", buffering=0) as file:
+
+            def piece(size: int) -> bytes:
+                found = file.read(size)
+                check(found)
+                return found
+
+            _read(piece, mib)
+
+    return _streamed(write, read, mib)
 
 
-def plain_stream(root: Path, mib: int) -> tuple[float, float]:
-    """Write and sync a plain file, then read it; return MiB a second of each."""
-    path = root / "plain"
-    began_s = time.perf_counter()
-    with path.open("wb", buffering=0) as file:
-        for _ in range(mib):
-            file.write(PIECE)
-        os.fsync(file.fileno())
-    wrote_s = time.perf_counter() - began_s
-    began_s = time.perf_counter()
-    with path.open("rb", buffering=0) as file:
-        _read(file.read, mib)
-    return mib / wrote_s, mib / (time.perf_counter() - began_s)
+def _checksum(piece: bytes) -> int:
+    return crc32c(piece, 0)
 
 
-def checked_stream(root: Path, mib: int) -> tuple[float, float]:
-    """Write a plain file, then read it and compute its CRC-32C; return MiB a second of each."""
-    path = root / "plain"
-    wrote_mib_s, _ = plain_stream(root, mib)
-    with path.open("rb", buffering=0) as file:
-
-        def read(size: int) -> bytes:
-            found = file.read(size)
-            crc32c(found, 0)
-            return found
-
-        began_s = time.perf_counter()
-        _read(read, mib)
-        return wrote_mib_s, mib / (time.perf_counter() - began_s)
+def _streamed(write: Callable[[], None], read: Callable[[], None], mib: int) -> Stream:
+    figures: list[float] = []
+    for call in (write, read):
+        began_s, began_cpu_s = time.perf_counter(), time.process_time()
+        call()
+        figures += [mib / (time.perf_counter() - began_s), mib / (time.process_time() - began_cpu_s)]
+    return Stream(figures[0], figures[2], figures[1], figures[3])
 
 
 def _read(read: Callable[[int], bytes | None], mib: int) -> None:
@@ -224,40 +243,35 @@ def in_turns(
 
 def show_flushes(options: argparse.Namespace, console: Console) -> None:
     """Print flushes a second, and the ratio of syncs of plain files to them."""
-    heads = (
-        "volumes",
-        "flushes a second",
-        "plain syncs",
-        "plain / flushes",
-        "waiting for all",
-        "that / flushes",
-    )
+    heads = ("volumes", "flushes a second", "CPU us", "plain syncs", "ratio", "waiting for all", "ratio")
     table = Table(*heads, title="1 KiB a flush")
     for volumes in VOLUMES:
-        ways: dict[str, Callable[[Path], float]] = {
+        ways: dict[str, Callable[[Path], Rate]] = {
             "files": partial(flushes, volumes=volumes, seconds=options.seconds),
             "plain": partial(plain_syncs, processes=volumes, seconds=options.seconds),
             "barrier": partial(barriers, count=volumes, seconds=options.seconds),
         }
         taken = in_turns(ways, options.rounds, options.folder)
-        files, *others = (median(taken[name]) for name in ways)
+        files, *others = (median(one.per_s for one in taken[name]) for name in ways)
+        cpu_us = median(one.cpu_us for one in taken["files"])
         figures = (text for other in others for text in (f"{other:,.0f}", f"{other / files:.2f}"))
-        table.add_row(str(volumes), f"{files:,.0f}", *figures)
+        table.add_row(str(volumes), f"{files:,.0f}", f"{cpu_us:.0f}", *figures)
     console.print(table)
 
 
 def show_stream(options: argparse.Namespace, console: Console) -> None:
     """Print MiB a second, and the ratios to a plain file, also one whose checksum is computed."""
-    ways: dict[str, Callable[[Path], tuple[float, float]]] = {
+    ways: dict[str, Callable[[Path], Stream]] = {
         "files": partial(stream, mib=options.mib),
         "plain": partial(plain_stream, mib=options.mib),
-        "checked": partial(checked_stream, mib=options.mib),
+        "checked": partial(plain_stream, mib=options.mib, check=_checksum),
     }
     taken = in_turns(ways, options.rounds, options.folder)
-    heads = ("", "MiB/s", "plain MiB/s", "ratio", "plain, checked on reading", "ratio")
+    heads = ("MiB/s", "files", "plain", "ratio", "plain with checksums", "ratio")
     table = Table(*heads, title=f"{options.mib} MiB, one volume")
-    for name, at in (("write, flush", 0), ("read", 1)):
-        files, *others = (median(one[at] for one in taken[way]) for way in ways)
+    names = ("write, flush", "read", "write, by CPU", "read, by CPU")
+    for name, field in zip(names, Stream._fields, strict=True):
+        files, *others = (median(getattr(one, field) for one in taken[way]) for way in ways)
         figures = (text for other in others for text in (f"{other:,.0f}", f"{files / other:.2f}"))
         table.add_row(name, f"{files:,.0f}", *figures)
     console.print(table)
@@ -274,27 +288,10 @@ def show_recovery(options: argparse.Namespace, console: Console) -> None:
     )
 
 
-def show_report(options: argparse.Namespace, console: Console) -> None:
-    """Print what block reports do to a writer's flushes, and the entries that they write."""
-    with tempfile.TemporaryDirectory(prefix="lockgate-bench-", dir=options.folder) as root:
-        flushed, reports = files_report.measure(Path(root), options.replicas, options.quiet_seconds, RATE)
-    table = Table(
-        "", "flushes", "p50 ms", "p99 ms", title=f"a flush of 1 KiB, {RATE} a second, on 3 volume servers"
-    )
-    for one in flushed:
-        times = (f"{one.quantile_s(percent) * 1000:.2f}" for percent in (50, 99))
-        table.add_row(one.when, f"{len(one.taken_s):,}", *times)
-    console.print(table)
-    for one in reports:
-        took = f"{one.taken_s:.1f} s, {one.entries} entries"
-        console.print(f"report of {one.replicas:,} replicas, changed: {one.what}: {took}")
-
-
 SHOWS: Final[dict[str, Callable[[argparse.Namespace, Console], None]]] = {
     "flushes": show_flushes,
     "stream": show_stream,
     "recovery": show_recovery,
-    "report": show_report,
 }
 
 
@@ -306,8 +303,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--mib", type=int, default=256, help="size of the file that is streamed")
     parser.add_argument("--open-files", type=int, default=1000, help="files that are recovered")
-    parser.add_argument("--replicas", type=int, default=1_000_000, help="replicas that are reported")
-    parser.add_argument("--quiet-seconds", type=float, default=30.0, help="time before and after the reports")
     parser.add_argument("--folder", type=Path, help="parent of the working folder; default: temporary files")
     options = parser.parse_args(arguments)
     console = Console(width=125)

@@ -83,8 +83,8 @@ def file_flushes(run: Run) -> Iterator[Ratio]:
     """Compare flushes of appendable files with writes and syncs of a plain file."""
     flushed, synced = [], []
     for number in range(ROUNDS):
-        flushed.append(flushes(_new(run.folder / f"files-{number}"), 1, 1.0))
-        synced.append(plain_syncs(_new(run.folder / f"plain-{number}"), 1, 1.0))
+        flushed.append(flushes(_new(run.folder / f"files-{number}"), 1, 1.0).per_s)
+        synced.append(plain_syncs(_new(run.folder / f"plain-{number}"), 1, 1.0).per_s)
     yield Ratio("flush of 1 KiB, write and sync", max(synced) / max(flushed), 1.83, 7.0)
 
 

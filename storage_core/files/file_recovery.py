@@ -19,6 +19,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, Blocks
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
+from lockgate.storage_core.files.namespace.open_files import Opened
 from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import ReplicaState
@@ -164,7 +165,7 @@ class FileRecovery:
         )
         try:
             self._renewer.keep(view.lease.resource, stamp, since_s=began_s)
-            blocks = JournalBlocks(self._journal, inode, stamp, choose=tuple)
+            blocks = JournalBlocks(self._journal, Opened(inode, stamp))
             with naming(view.lease.detail):
                 records = settle(blocks, self._volumes, accept_loss=accept_loss)
             FAILPOINTS.hit("recover.close.before")

@@ -15,7 +15,9 @@ import io
 import math
 import random
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from operator import index
 from typing import Literal
 
@@ -135,14 +137,18 @@ class Files:
         self._members = members or self._some
         self._registered: set[VolumeId] = set()
 
-    def create(self, path: str) -> FileWriter:
+    def create(self, path: str, *, members: Sequence[VolumeId] | None = None) -> FileWriter:
         """Create a file and return its writer.
+
+        Args:
+            path: The file.
+            members: Volumes of its blocks, registered ones or URLs; by default chosen for each block.
 
         Raises:
             PathExistsError: The path exists.
             PathNotFoundError: Its directory does not exist.
         """
-        return self._writer(path, "create")
+        return self._writer(path, "create", self._members if members is None else lambda: tuple(members))
 
     def append(self, path: str) -> FileWriter:
         """Open a file at its end. One whose writer's lease has lapsed is recovered first.
@@ -154,7 +160,7 @@ class Files:
             LeaseHeldError: Another writer has it, or one that ended less than the lease's limit ago.
             StoreUnavailableError: Too few members of its last block answered.
         """
-        return self._writer(path, "append")
+        return self._writer(path, "append", self._members)
 
     def open(self, path: str) -> Reader:
         """Return a reader of a file; it follows a file that is being written.
@@ -189,7 +195,7 @@ class Files:
         _check_length(path, length_bytes, length)
         opened = self._open(path, "append")
         try:
-            blocks = self._blocks(opened)
+            blocks = JournalBlocks(self._journal, opened)
             records = settle(blocks, self._volumes)
             _check_length(path, length_bytes, sum(record.length_bytes for record in records))
             start = 0
@@ -330,10 +336,23 @@ class Files:
         """Stop renewing; files that are open are left to recovery."""
         self._renewer.close()
 
-    def _open(self, path: str, mode: Literal["create", "append"]) -> Opened:
+    def _open(
+        self,
+        path: str,
+        mode: Literal["create", "append"],
+        *,
+        members: tuple[VolumeId, ...] = (),
+        block_bytes: int = 0,
+    ) -> Opened:
         parse_path(path)
         op = OpenFile(
-            path=path, mode=mode, holder=self._renewer.holder, soft_s=self._soft_s, hard_s=self._hard_s
+            path=path,
+            mode=mode,
+            holder=self._renewer.holder,
+            soft_s=self._soft_s,
+            hard_s=self._hard_s,
+            members=members,
+            block_bytes=block_bytes,
         )
         began_s = self._journal.clock.monotonic_s()
         try:
@@ -350,10 +369,21 @@ class Files:
             raise
         return opened
 
-    def _writer(self, path: str, mode: Literal["create", "append"]) -> FileWriter:
-        opened = self._open(path, mode)
+    def _writer(
+        self, path: str, mode: Literal["create", "append"], members: Callable[[], tuple[VolumeId, ...]]
+    ) -> FileWriter:
+        parse_path(path)
+        choose = partial(self._choose, members)
+        first: tuple[VolumeId, ...] = ()
+        with suppress(
+            StoreUnavailableError
+        ):  # then the first write chooses, and raises if there is still none
+            first = choose() if mode == "create" else ()
+        opened = self._open(path, mode, members=first, block_bytes=self._block_bytes)
         try:
-            return FileWriter(self._blocks(opened), self._volumes, self._renewer, self._block_bytes)
+            blocks = JournalBlocks(self._journal, opened, choose)
+            self._written.watch(blocks.resource, blocks)
+            return FileWriter(blocks, self._volumes, self._renewer, self._block_bytes)
         except BaseException:
             self._give_back(opened)
             raise
@@ -363,13 +393,8 @@ class Files:
         self._renewer.drop(resource)
         give_back(self._leases, resource, opened.stamp)
 
-    def _blocks(self, opened: Opened) -> JournalBlocks:
-        blocks = JournalBlocks(self._journal, opened.inode, opened.stamp, self._choose)
-        self._written.watch(blocks.resource, blocks)
-        return blocks
-
-    def _choose(self) -> tuple[VolumeId, ...]:
-        members = self._members()
+    def _choose(self, choose: Callable[[], tuple[VolumeId, ...]]) -> tuple[VolumeId, ...]:
+        members = choose()
         if new := {one for one in members if not is_url(one)} - self._registered:
             register_members(self._journal, sorted(new))
             self._registered |= new

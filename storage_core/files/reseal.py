@@ -167,6 +167,7 @@ class _Reseal:
         """Return the error of a reseal that found no replica with all bytes."""
         found = (f"volume {volume}: {why}" for volume, why in sorted(self._unusable.items()))
         missed = (f"volume {volume} gave no answer: {why}" for volume, why in sorted(self._missed.items()))
+        floor = max([floor, *(one.acknowledged_bytes for one in self.replicas.values())])
         target = self._stamped.target_bytes
         effect = (
             "nothing was committed"

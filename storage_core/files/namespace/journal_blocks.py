@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from lockgate.storage_core.files.blocks import BlockRecord, FileEnd
 from lockgate.storage_core.files.namespace.file_blocks import AddBlock, Commit, CommitBlock, StampBlock
-from lockgate.storage_core.files.namespace.open_files import CloseFile
+from lockgate.storage_core.files.namespace.open_files import CloseFile, Opened
 from lockgate.storage_core.files.namespace.queries import block as block_of
 from lockgate.storage_core.files.namespace.queries import blocks_of
 from lockgate.storage_core.files.namespace.rows import WrittenLength
@@ -15,6 +16,7 @@ from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Journal, Mutation, Refused
+from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.stamp import Stamp
 
 
@@ -28,27 +30,25 @@ class JournalBlocks:
 
     Args:
         journal: The journal.
-        file: Inode of the file.
-        lease: Stamp of its lease.
+        opened: The file and its lease, as an entry has opened it.
         choose: Returns the members of a new block.
     """
 
     def __init__(
-        self, journal: Journal, file: int, lease: Stamp, choose: Callable[[], tuple[VolumeId, ...]]
+        self, journal: Journal, opened: Opened, choose: Callable[[], tuple[VolumeId, ...]] = tuple
     ) -> None:
-        self._journal = journal
-        self._file = file
-        self.lease = lease
-        self._choose = choose
+        self.resource = file_resource(opened.inode)
+        self.lease = opened.stamp
         self.written: WrittenLength | None = None
-        self._adding: Mutation | None = None
-        self.resource = file_resource(file)
+        self._journal = journal
+        self._file = opened.inode
+        self._end = FileEnd(opened.before_bytes, opened.last, opened.is_added)
+        self._choose = choose
+        self._asked: Mutation | None = None
 
     def end(self) -> FileEnd:
-        """Return the end of the file, as it was opened."""
-        records = self.records()
-        before = sum(record.length_bytes for record in records[:-1])
-        return FileEnd(before, records[-1] if records else None)
+        """Return the end of the file as the opening has found it."""
+        return self._end
 
     def records(self) -> tuple[BlockRecord, ...]:
         """Return the file's blocks in order, as they are now."""
@@ -62,14 +62,10 @@ class JournalBlocks:
 
     def add(self) -> BlockRecord:
         """Add an empty block at the end of the file; after an error the next call asks for the same one."""
-        if self._adding is None:
+        if self._asked is None or not isinstance(self._asked.op, AddBlock):
             op = AddBlock(resource=self.resource, stamp=self.lease, members=self._choose())
-            self._adding = Mutation(op=op)
-        (outcome,) = self._journal.write([self._adding])
-        self._adding = None
-        if isinstance(outcome, Refused):
-            raise outcome.error
-        added: BlockRecord = outcome.result
+            self._asked = Mutation(op=op)
+        added: BlockRecord = self._ask(self._asked.op)
         return added
 
     def acknowledged(self, block: BlockId, stamp: Stamp) -> int:
@@ -88,7 +84,14 @@ class JournalBlocks:
         )
 
     def stamp(self, block: BlockId, target_bytes: int | None) -> BlockRecord:
-        """Begin a reseal: a pending stamp, and the target of a truncate unless one stands."""
+        """Begin a reseal: a pending stamp, and the target of a truncate unless one stands.
+
+        The first one is that of the opening, if it has stamped the block.
+        """
+        last = self._end.last
+        self._end = FileEnd(self._end.before_bytes, None)
+        if last is not None and last.block == block and last.pending == self.lease and target_bytes is None:
+            return last
         op = StampBlock(resource=self.resource, stamp=self.lease, block=block, target_bytes=target_bytes)
         stamped: BlockRecord = self._journal.apply(op).result
         return stamped
@@ -116,13 +119,20 @@ class JournalBlocks:
         return committed
 
     def close(self, last: BlockRecord | None = None) -> None:
-        """Close the file, whose blocks are sealed, and end its lease; with `last` in the same entry."""
-        commit = None
-        if last is not None:
-            commit = Commit(
-                block=last.block,
-                generation=last.stamp,
-                length_bytes=last.length_bytes,
-                members=last.members,
-            )
-        self._journal.apply(CloseFile(resource=self.resource, stamp=self.lease, last=commit))
+        """Close the file and end its lease; after an error the next call asks for the same again.
+
+        Args:
+            last: The last block, to be sealed by the same entry. Without it all blocks are sealed.
+        """
+        sealed = None if last is None else Commit(last.block, last.stamp, last.length_bytes, last.members)
+        self._ask(CloseFile(resource=self.resource, stamp=self.lease, last=sealed))
+
+    def _ask(self, op: Op) -> Any:
+        """Write an entry; if its answer was lost, an equal one is the same request."""
+        if self._asked is None or self._asked.op != op:
+            self._asked = Mutation(op=op)
+        (outcome,) = self._journal.write([self._asked])
+        self._asked = None
+        if isinstance(outcome, Refused):
+            raise outcome.error
+        return outcome.result

@@ -28,6 +28,7 @@ from lockgate.storage_core.files.namespace.rows import (
 )
 from lockgate.storage_core.files.namespace.tree import existing
 from lockgate.storage_core.files.namespace.tree_paths import directory, parse_path, resolve, shown
+from lockgate.storage_core.files.namespace.written_lengths import acknowledged
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.journal.read.row_paths import Tree
 from lockgate.storage_core.journal.read.snapshot_read import Reading
@@ -139,7 +140,11 @@ def whole_file(reading: Reading, file: int) -> tuple[BlockRecord, ...]:
     row, found = reading.get(File, file), blocks_of(reading, file)
     if row is None or len(found) < row.blocks:
         raise PathNotFoundError(f"file {file} was deleted, and its blocks are removed; nothing was read")
-    return found
+    if not found or found[-1].is_settled:
+        return found
+    *before, last = found
+    length = acknowledged(reading, file, last.block, last.stamp)
+    return *before, msgspec.structs.replace(last, acknowledged_bytes=length)
 
 
 def block(reading: Reading, named: int) -> BlockRecord:

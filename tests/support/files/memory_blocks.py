@@ -56,6 +56,7 @@ class MemoryBlocks:
 
     def __post_init__(self) -> None:
         self.journal.holder = self.holder
+        self.journal.is_closed = False
 
     def end(self) -> FileEnd:
         rows = self.records()
@@ -117,16 +118,23 @@ class MemoryBlocks:
         self.journal.rows[block] = msgspec.structs.replace(self.journal.rows[block], is_flushed=True)
 
     def close(self, last: BlockRecord | None = None) -> None:
+        if self.journal.is_closed:
+            return  # its answer was lost
         self._check()
-        if last is not None:
-            if self.journal.rows[last.block].newest != last.stamp:
-                raise FencedError(f"block {last.block} was stamped since {last.stamp}")
-            self.journal.rows[last.block] = last
-            self.journal.commits.append(last)
-        if any(row.state is not ReplicaState.SEALED for row in self.journal.rows.values()):
+        left = [row for row in self.journal.rows.values() if last is None or row.block != last.block]
+        if any(row.state is not ReplicaState.SEALED for row in left):
             raise ConflictError("a block is not sealed")
-        self.journal.number()
-        self.journal.is_closed = True
+        self.journal.is_closed = last is None
+        if last is not None:
+            sealed = {"length_bytes": last.length_bytes, "members": last.members, "state": last.state}
+            try:
+                self.commit(last.block, last.stamp, **sealed)
+            except FencedError:
+                raise
+            except OutcomeUnknownError:
+                self.journal.is_closed = True
+                raise
+            self.journal.is_closed = True
 
     def _check(self) -> None:
         if self.journal.holder != self.holder:

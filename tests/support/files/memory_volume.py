@@ -105,6 +105,8 @@ class MemoryVolume:
         if stored is None or stamp not in {stored.stamp, *stored.older}:
             raise StaleReplicaError(f"block {block}: not at stamp {stamp}")
         data = stored.older.get(stamp, bytes(stored.data[: stored.durable]))
+        if stored.damage and offset + size > len(data):
+            raise MalformedRecordError(f"block {block}, volume {self.id}: {stored.damage}")
         if stored.rotten is not None and offset + size > stored.rotten:
             raise MalformedRecordError(f"block {block}, volume {self.id}: the checksum does not hold")
         return data[offset : offset + size]

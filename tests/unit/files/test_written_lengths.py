@@ -9,11 +9,13 @@ import pytest
 from lockgate.storage_core.errors import ObjectNotFoundError
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
 from lockgate.storage_core.files.namespace.open_files import Opened, OpenFile
+from lockgate.storage_core.files.namespace.queries import whole_file
 from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
 from lockgate.storage_core.files.namespace.rows import WrittenLength
 from lockgate.storage_core.files.namespace.written_lengths import WrittenLengths, remove_stale
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
+from lockgate.storage_core.ids import inode_of
 from lockgate.storage_core.journal import Journal, Leases, Stamp
 from lockgate.storage_core.journal.leases.renewer import new_holder
 from tests.support.journal.checkpoints import JournalWorld
@@ -33,7 +35,7 @@ class Holder:
     def create(self, path: str) -> JournalBlocks:
         op = OpenFile(path=path, mode="create", holder=self.name, soft_s=30, hard_s=60)
         opened: Opened = self.journal.apply(op).result
-        blocks = JournalBlocks(self.journal, opened.inode, opened.stamp, lambda: (AT,))
+        blocks = JournalBlocks(self.journal, opened, lambda: (AT,))
         self.held[blocks.resource] = opened.stamp
         self.lengths.watch(blocks.resource, blocks)
         return blocks
@@ -63,6 +65,9 @@ def test_an_acknowledged_length_is_stored_with_the_next_renewal_only(holder: Hol
 
     assert blocks.acknowledged(record.block, record.stamp) == 7
     assert blocks.acknowledged(record.block, Stamp(9, 9)) == 0
+    with holder.journal.reading() as reading:
+        (read,) = whole_file(reading, inode_of(blocks.resource))
+    assert read.acknowledged_bytes == 7
     assert holder.journal.status().stamp.sequence == sequence
 
 

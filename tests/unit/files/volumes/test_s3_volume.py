@@ -17,6 +17,7 @@ from lockgate.storage_core.errors import (
     ObjectNotFoundError,
     OutcomeUnknownError,
     RecordVersionError,
+    StaleReplicaError,
     StoreUnavailableError,
     UnsupportedStoreError,
 )
@@ -305,7 +306,26 @@ def test_damaged_bytes_are_never_served(tmp_path: Path, store: Store) -> None:
     path.write_bytes(data)
     with pytest.raises(MalformedRecordError, match="header is damaged"):
         S3Volume(store).stat(B)
-    assert S3Volume(store).replicas(None, 1)[0].state is ReplicaState.SUSPECT
+    assert "header is damaged" in S3Volume(store).replicas(None, 1)[0].damage
+
+
+def test_a_replica_that_is_fenced_is_read_at_its_older_stamp_and_takes_appends_at_the_new_one(
+    store: Store,
+) -> None:
+    volume = written(store, b"abc", b"def")
+    volume.finish(B, S1, 6, ReplicaState.SEALED)
+    with pytest.raises(StaleReplicaError, match="missed a reseal"):
+        volume.fence(B, S3, S2)
+
+    assert volume.fence(B, S2, S1).state is ReplicaState.WRITING
+    volume.append(B, S2, 6, b"more")
+    volume.flush(B, S2)
+
+    assert S3Volume(store).read(B, S1, 0, 100) == volume.read(B, S2, 0, 6)
+    assert volume.read(B, S2, 6, 100) == b"more"
+    volume.trim(B, S2, 3)
+    with pytest.raises(StaleReplicaError):
+        volume.read(B, S1, 0, 100)
 
 
 def test_a_version_from_the_future_is_refused_by_name(tmp_path: Path, store: Store) -> None:
