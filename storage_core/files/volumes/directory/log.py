@@ -109,7 +109,7 @@ class Log:
     @property
     def damage(self) -> str:
         """Return what is wrong with the log or those before it; empty if nothing is known to be."""
-        return self._lacking or self._bad or self._mark
+        return self._mark or self._lacking or self._bad
 
     def view(self) -> Replica:
         """Return the replica as the protocol has it."""
@@ -193,7 +193,9 @@ class Log:
             log.read_slot(file)
         finally:
             os.close(file)
-        if frame is None or frame.kind != form.SEAL or log.slot.durable_end > log.end:
+        if not log.packed or frame is None or frame.kind != form.SEAL:
+            return None
+        if not log.slot.serial or log.slot.durable_end > log.end:
             return None
         try:
             for base in log.header.bases:
@@ -256,7 +258,8 @@ class Log:
             bad = self.end
             self.scan(file, 0 if is_verified else self.slot.durable_end)
             durable = max((one.durable_end for one in self._behind(file)), default=0)
-            if max(durable, self.slot.durable_end, self.limit or 0, self._given_end) <= self.end:
+            durable = max(durable, self.slot.durable_end, self.limit or 0, self._given_end)
+            if durable <= self.end and self.slot.serial:
                 break
             # Read once more what may have been read while it was written.
             if bad == self.end:
@@ -265,12 +268,14 @@ class Log:
         self.durable_bytes = self.length_bytes
         cuts = [cut for position, cut in self._cuts if position >= self.slot.durable_end]
         self.acknowledged_bytes = min(self.slot.acknowledged_bytes, *cuts, form.NEVER_CUT)
-        if self.acknowledged_bytes > self.length_bytes and not self._bad:
+        if self.acknowledged_bytes > self.length_bytes and not self.damage:
             self._bad = f"{self.name}: all members have had {self.acknowledged_bytes} bytes"
 
     def read_slot(self, file: int) -> None:
-        """Read the newest slot."""
-        self.slot = max(self.slot, form.newest_slot(self.sums, os.pread(file, SLOTS_BYTES, len(self.packed))))
+        """Read the newest slot. A log that was cut before its frames has none: the newer one may be lost."""
+        sectors = os.pread(file, SLOTS_BYTES, len(self.packed))
+        if len(sectors) == SLOTS_BYTES:
+            self.slot = max(self.slot, form.newest_slot(self.sums, sectors))
 
     def _behind(self, file: int) -> list[Frame]:
         """Return the intact heads behind the first frame that is not intact."""
@@ -279,7 +284,8 @@ class Log:
 
     def least(self, file: int) -> int:
         """Return the length below which no frame that is damaged can have cut the replica."""
-        return min(self.slot.lowest_cut, *(one.lowest_cut for one in self._behind(file)), form.NEVER_CUT)
+        known = self.slot.lowest_cut if self.slot.serial else 0
+        return min(known, *(one.lowest_cut for one in self._behind(file)), form.NEVER_CUT)
 
     def scan(self, file: int, verified_from: int) -> None:
         """Take the intact frames from `end` on; the bytes of those before a position are not read."""

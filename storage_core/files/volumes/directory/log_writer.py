@@ -120,8 +120,9 @@ class LogWriter(Log):
             self._refuse_failed()
             self.acknowledged_bytes = min(self.acknowledged_bytes, length_bytes)
             self._write(form.TRIM, length_bytes, b"")
-            self._write_slot()
         self.flush()
+        for _ in range(2):  # no slot is left from before the trim
+            self._write_slot()
 
     def finish(self, length_bytes: int, state: ReplicaState) -> None:
         """Seal the replica or open it to appends, durably with its bytes."""
