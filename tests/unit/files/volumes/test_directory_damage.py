@@ -1,7 +1,7 @@
 """Each byte of a replica's logs flipped, each log cut or zeroed at each byte, and removed.
 
-A read returns the right bytes or an error. Nothing is shorter than what was acknowledged, unless the volume says
-that it is damaged.
+A read returns the right bytes or an error. Nothing is shorter than what was acknowledged, unless the volume
+says that it is damaged.
 """
 
 from __future__ import annotations
