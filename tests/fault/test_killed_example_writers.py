@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -90,14 +91,17 @@ def test_logged_lines_survive_a_kill_and_the_end_of_a_process(files: Files) -> N
     assert not files.status("/logs/a.log").is_open
 
 
-def test_a_handler_that_was_fenced_opens_its_file_again(files: Files) -> None:
-    with started(LOG) as child:
-        say(child, b"one")
-        files.delete("/logs/a.log")
-        threading.Event().wait(0.5)  # for its next renewal
-        say(child, b"two")
-    with files.open("/logs/a.log") as log:
-        assert log.read() == b"two\n"
+def test_a_handler_whose_file_was_taken_over_while_it_was_stopped_opens_it_again(files: Files) -> None:
+    with started(LOG) as stopped:
+        say(stopped, b"one")
+        stopped.send_signal(signal.SIGSTOP)
+        after_the_lease()
+        with files.append("/logs/a.log") as other:
+            other.write(b"taken over\n")
+        stopped.send_signal(signal.SIGCONT)
+        say(stopped, b"two")
+        with files.open("/logs/a.log") as log:
+            assert log.read() == b"one\ntaken over\ntwo\n"
 
 
 def test_acknowledged_records_are_replayed_after_a_kill(files: Files) -> None:
