@@ -38,6 +38,7 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.files.volumes.directory.log import FENCED, PEN, Log, log_name, open_log
+from lockgate.storage_core.files.volumes.directory.log_format import NEVER_CUT
 from lockgate.storage_core.files.volumes.directory.log_writer import LogWriter
 from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.files.volumes.protocol import Usage, VolumeId, check_limit
@@ -256,20 +257,18 @@ class DirectoryVolume:
     def read(self, block: BlockId, stamp: Stamp, offset: int, size: int) -> bytes:
         """Return durable bytes of the replica at a stamp; fewer than `size` only at their end.
 
-        Of a replica that was fenced since, it returns what the fence has found.
+        Of a replica that was fenced since, it returns what the fence has found and no trim has cut since.
         """
         with _Call(self, "read", block, changes=False):
-            writer = self._writers.get(block)
-            known = writer if writer and writer.header.stamp == stamp else self._read.get((block, stamp))
-            if known is not None and (known is writer or offset + size <= known.durable_bytes):
-                with suppress(MalformedRecordError):
-                    return known.read(offset, size)
             for is_last in (False, True):
                 found = self._logs(block)
                 if stamp not in found.suffixes:
                     break
                 try:
-                    return self._loaded(block, stamp, found).read(offset, size)
+                    log = self._read.get((block, stamp))
+                    if log is None or found.newest != stamp or offset + size > log.durable_bytes:
+                        log = self._loaded(block, stamp, found)
+                    return log.read(offset, size)
                 except (MalformedRecordError, FileNotFoundError) as error:
                     if is_last:  # else a fence may have deleted the log meanwhile
                         raise MalformedRecordError(f"block {block}, volume {self.id}: {error}") from error
@@ -409,19 +408,25 @@ class DirectoryVolume:
         Raises:
             FileNotFoundError: It was deleted meanwhile.
         """
+        newer = sorted(one for one in found.suffixes if one > stamp)
         writer = self._writers.get(block)
-        if writer is not None and writer.header.stamp == stamp:
+        if writer is not None and writer.header.stamp == stamp and not newer:
             return writer
-        limit, key = None, (block, stamp)
-        for newer in sorted(one for one in found.suffixes if one > stamp):
-            head, file = Log.headed(self.path(block), block, newer)
+        limit, left, key = None, NEVER_CUT, (block, stamp)
+        for one in newer:
+            head, file = Log.headed(self.path(block), block, one)
+            head.read_slot(file)
             os.close(file)
+            left = min(left, head.slot.lowest_cut)
             if head.header.source == stamp:
                 limit = head.header.source_end
         with self._reading:
             log = self._read.pop(key, None)
         if log is None or log.limit != limit or not log.refresh():
             log = Log.load(self.path(block), block, stamp, limit=limit)
+        if left < log.length_bytes:
+            log.cut(left)
+            log.durable_bytes = left
         if not log.damage:
             with self._reading:
                 self._read[key] = log

@@ -333,6 +333,15 @@ def test_a_writer_that_wakes_after_a_fence_is_refused_and_its_bytes_are_never_re
     assert _whole(tmp_path)[1] == b"abcXY"
 
 
+def test_a_read_at_an_older_stamp_has_nothing_that_a_trim_has_cut_since(tmp_path: Path) -> None:
+    with _written(tmp_path) as volume, DirectoryVolume(tmp_path) as other:
+        assert volume.read(B, S1, 0, 9) == other.read(B, S1, 0, 9) == b"abc"
+        other.fence(B, S2, S1)
+        other.trim(B, S2, 1)
+        _flush(other, S2, 1, b"XY")
+        assert volume.read(B, S1, 0, 9) == other.read(B, S1, 0, 9) == b"a"
+
+
 def test_what_another_process_writes_is_read_as_it_grows(tmp_path: Path) -> None:
     with _written(tmp_path) as volume, DirectoryVolume(tmp_path) as other:
         whole = b"abc"
