@@ -16,7 +16,6 @@ import math
 import random
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from operator import index
 from typing import Literal
@@ -46,7 +45,7 @@ from lockgate.storage_core.files.namespace.queries import (
 )
 from lockgate.storage_core.files.namespace.tree import Delete, Deleted, MakeDirectory, Rename
 from lockgate.storage_core.files.namespace.tree_paths import parse_path, shown
-from lockgate.storage_core.files.namespace.volume_urls import register_members
+from lockgate.storage_core.files.namespace.volume_urls import read_registered, register_members
 from lockgate.storage_core.files.namespace.written_lengths import WrittenLengths
 from lockgate.storage_core.files.reader import Reader
 from lockgate.storage_core.files.removal import Removed, remove_deleted
@@ -373,15 +372,10 @@ class Files:
         self, path: str, mode: Literal["create", "append"], members: Callable[[], tuple[VolumeId, ...]]
     ) -> FileWriter:
         parse_path(path)
-        choose = partial(self._choose, members)
-        first: tuple[VolumeId, ...] = ()
-        with suppress(
-            StoreUnavailableError
-        ):  # then the first write chooses, and raises if there is still none
-            first = choose() if mode == "create" else ()
+        first = self._first(members) if mode == "create" else ()
         opened = self._open(path, mode, members=first, block_bytes=self._block_bytes)
         try:
-            blocks = JournalBlocks(self._journal, opened, choose)
+            blocks = JournalBlocks(self._journal, opened, partial(self._choose, members))
             self._written.watch(blocks.resource, blocks)
             return FileWriter(blocks, self._volumes, self._renewer, self._block_bytes)
         except BaseException:
@@ -393,12 +387,26 @@ class Files:
         self._renewer.drop(resource)
         give_back(self._leases, resource, opened.stamp)
 
+    def _first(self, choose: Callable[[], tuple[VolumeId, ...]]) -> tuple[VolumeId, ...]:
+        """Return the members of a created file's first block; none leaves the block to the first write."""
+        try:
+            members = choose()
+        except StoreUnavailableError:
+            return ()
+        if not self._unregistered(members):
+            return members
+        self._registered.update(read_registered(self._journal))
+        return () if self._unregistered(members) else members  # a refused creation writes no entry
+
     def _choose(self, choose: Callable[[], tuple[VolumeId, ...]]) -> tuple[VolumeId, ...]:
         members = choose()
-        if new := {one for one in members if not is_url(one)} - self._registered:
+        if new := self._unregistered(members):
             register_members(self._journal, sorted(new))
             self._registered |= new
         return members
+
+    def _unregistered(self, members: Sequence[VolumeId]) -> set[VolumeId]:
+        return {one for one in members if not is_url(one)} - self._registered
 
     def _some(self) -> tuple[VolumeId, ...]:
         if not self._volumes:
