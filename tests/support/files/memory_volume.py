@@ -137,6 +137,7 @@ class MemoryVolume:
         del stored.data[length_bytes:]
         stored.durable = min(stored.durable, length_bytes)
         stored.acknowledged = min(stored.acknowledged, length_bytes)
+        stored.older = {stamp: data[:length_bytes] for stamp, data in stored.older.items()}
         return self._end("trim", block)
 
     def finish(self, block: BlockId, stamp: Stamp, length_bytes: int, state: ReplicaState) -> Replica:

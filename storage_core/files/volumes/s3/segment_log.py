@@ -102,7 +102,7 @@ class SegmentLog:
             last = self.pieces[-1]
             self.pieces[-1] = msgspec.structs.replace(last, size=segment.offset - last.offset)
         if segment.kind is Kind.TRIM:
-            self.older = {stamp: length for stamp, length in self.older.items() if length <= segment.offset}
+            self.older = {stamp: min(length, segment.offset) for stamp, length in self.older.items()}
 
 
 def listed_blocks(store: Store, after: BlockId | None) -> Iterator[tuple[BlockId, Mapping[int, int]]]:

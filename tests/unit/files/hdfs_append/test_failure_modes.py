@@ -146,7 +146,7 @@ def test_the_namenode_dies_before_it_answers_a_writer(world: FileWorld, kind: ty
 
 
 def test_the_namenode_dies_before_it_answers_a_close(world: FileWorld) -> None:
-    """HDFS: as before. Here the file is closed, and nothing is left to recover."""
+    """HDFS: as before. Here the close is asked for again, and nothing is left to recover."""
     writer = world.process().create("/a.log")
     write_on(writer, b"abc")
     with world.losing_answers(CloseFile):

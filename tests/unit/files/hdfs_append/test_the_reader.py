@@ -52,11 +52,13 @@ def test_a_reader_tries_other_members_and_then_fetches_the_locations_again(
     world: FileWorld, reads: list[tuple[VolumeId, Stamp, bool]]
 ) -> None:
     """HDFS: a datanode with another stamp refuses; the client fails over, then fetches the locations."""
-    world.write(world.process(), "/a.log", b"abc")
+    files = world.process(block_bytes=100)
+    world.write(files, "/a.log", b"abcdef")
     (before,) = world.records("/a.log")
     reader = world.process().open("/a.log")
-    with world.process().append("/a.log") as writer:
-        writer.write(b"def")
+    for _ in range(2):  # the log of its stamp is deleted by the second fence
+        with files.append("/a.log") as writer:
+            writer.write(b"more")
     (after,) = world.records("/a.log")
     assert reader.read(3) == b"abc"
 
@@ -174,7 +176,8 @@ def test_case_5_a_reader_that_arrives_after_a_truncate_sees_the_new_size(
 
     assert world.process().open("/a.log").read() == TEXT[:length]
     seen = list(_changes(found))
-    assert seen == [TEXT, TEXT[:length], None, TEXT[:length]]
+    assert seen[:2] == [TEXT, TEXT[:length]]
+    assert seen[2:] in ([], [None, TEXT[:length]])
 
 
 def _changes(found: list[bytes | None]) -> Iterator[bytes | None]:

@@ -12,7 +12,6 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.files import FileWriter
 from lockgate.storage_core.files.namespace.rows import Block, Member
-from lockgate.storage_core.files.replicas.left_over import LeftOver
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.replica import ReplicaState
 from tests.support.commit.destination import Crash, dying
@@ -38,12 +37,10 @@ def at(point: str, call: Callable[[], None]) -> Iterator[None]:
 
 
 def test_step_1_a_block_has_a_new_id_a_new_stamp_and_locations(world: FileWorld) -> None:
-    """HDFS: the namenode gives them out when a file is created. Here with its first byte."""
+    """HDFS: the namenode gives them out when a file is created."""
     world.write(world.process(), "/before.log")
-    writer = world.process().create("/a.log")
-    assert world.records("/a.log") == ()
     before, newest = [row.block for row in world.rows(Block)], world.journal.status().stamp
-    writer.write(b"x")
+    writer = world.process().create("/a.log")
 
     (record,) = world.records("/a.log")
     assert record.block > max(before)
@@ -77,8 +74,8 @@ def test_step_2_replicas_are_created_with_the_stamp_after_the_journal_has_the_bl
     with at("pipeline.create.before", look):
         writer.write(b"x")
     (record,) = seen
-    for folder in world.folders:
-        assert (folder / f"{record.block:020d}.head").exists()  # in its place, not in a temporary one
+    for number in range(3):
+        assert world.log(number, record.block).suffix == ".log"  # in its place, not in a temporary one
     for volume in world.volumes.values():
         found = volume.stat(record.block)
         assert found is not None
@@ -207,12 +204,11 @@ def test_step_5_a_replica_with_a_lesser_stamp_is_no_location_and_is_deleted(
     """HDFS: the namenode refuses the confirmation and sends a delete. Here `clean` deletes it later."""
     repair.writer.close()
     files = world.process()
-    assert sum(one.differences for one in files.upkeep.report()) == 0
     (record,) = world.records("/a.log")
     assert repair.bad not in record.members
     with pytest.raises(StaleReplicaError):
         world.volumes[repair.bad].read(record.block, record.stamp, 0, 1)
-    assert files.upkeep.delete_left_over() == LeftOver(found=1, deleted=1)
+    assert files.upkeep.repair().deleted == 1
     assert world.volumes[repair.bad].stat(record.block) is None
 
 

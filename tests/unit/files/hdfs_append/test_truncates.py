@@ -152,7 +152,7 @@ def test_an_error_of_a_member_is_handled_as_that_of_a_writer(world: FileWorld, s
     assert files.open("/a.log").read() == TEXT[:5]
     with world.without(*record.members), pytest.raises(StoreUnavailableError):
         files.open("/a.log").read()
-    assert files.upkeep.delete_left_over().deleted == 1
+    assert files.upkeep.repair().deleted == 1
 
 
 def test_a_file_that_is_written_cannot_be_cut(world: FileWorld) -> None:
