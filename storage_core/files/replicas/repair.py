@@ -109,21 +109,8 @@ class Repair:
             except (NotAppliedError, OutcomeUnknownError) as error:
                 self._problem(unreachable(volume, error).finding)
 
-    def copy(self, copies: ReReplication) -> None:
-        """Copy the blocks that have too few good replicas.
-
-        Raises:
-            SafeModeError: The journal is in safe mode; nothing more is copied.
-        """
-        for copy in copies.run(dry_run=self._dry_run):
-            if copy.why_not:
-                self.done.problems.append(f"block {copy.block} was not copied: {copy.why_not}")
-            else:
-                self.done.copied += 1
-                self._note(f"block {copy.block} was copied to volume {copy.volume}")
-
     def delete_left_over(self, wait_s: float) -> None:
-        """Delete the replicas that no block names, and those in quarantine that are not needed.
+        """Delete the replicas that no block names.
 
         Args:
             wait_s: Time between the two passes.
@@ -131,11 +118,26 @@ class Repair:
         Raises:
             SafeModeError: The journal is in safe mode; nothing more is deleted.
         """
+        self.done.left_over = len(self._left_over)
+        if not self._dry_run:
+            self.done.deleted = delete_replicas(self._journal, self._volumes, self._left_over, wait_s=wait_s)
+
+    def copy(self, copies: ReReplication) -> None:
+        """Copy the blocks that have too few good replicas, and delete what is set aside and not needed.
+
+        Raises:
+            SafeModeError: The journal is in safe mode; nothing more is copied or deleted.
+        """
+        for copy in copies.run(dry_run=self._dry_run):
+            if copy.why_not:
+                self.done.problems.append(f"block {copy.block} was not copied: {copy.why_not}")
+            else:
+                self.done.copied += 1
+                self._note(f"block {copy.block} was copied to volume {copy.volume}")
         aside = list(set_aside(self._journal, self._volumes))
-        self.done.left_over, self.done.set_aside = len(self._left_over), len(aside)
+        self.done.set_aside = len(aside)
         if not self._dry_run:
             self.done.discarded = discard_set_aside(self._journal, self._volumes, aside)
-            self.done.deleted = delete_replicas(self._journal, self._volumes, self._left_over, wait_s=wait_s)
 
     def _mark_volume(self, volume: VolumeId) -> None:
         with self._journal.reading() as reading:

@@ -112,8 +112,8 @@ class ReplicaUpkeep:
             if accept_loss:
                 accept_missing(self._journal)
             self.wait_for_reports("copies and deletions of replicas")
-        run.copy(self._copies(bytes_per_s))
         run.delete_left_over(self._settings.lease_hard_s)
+        run.copy(self._copies(bytes_per_s))
         return run.done
 
     def remove(
