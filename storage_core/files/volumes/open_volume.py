@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError
+from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId, is_url
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores.os_errors import translated
@@ -36,10 +37,6 @@ def open_volume(url: str, settings: Settings, volume: VolumeId | None = None) ->
             exists = (folder / VOLUME_ID).exists()
         if volume == url and not exists:
             raise ObjectNotFoundError(f"{url}: there is no volume; it was deleted with what it belonged to")
-        from lockgate.storage_core.files.volumes.directory.directory_volume import (  # noqa: PLC0415
-            DirectoryVolume,
-        )
-
         return DirectoryVolume(folder, volume=expected)
     if not url.startswith("s3://"):
         raise InvalidInputError(

@@ -15,6 +15,7 @@ from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.queries import blocks_of, file_at
 from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
+from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.journal import Journal, Mutation
 from lockgate.storage_core.journal.entries.lease_entries import Lease
@@ -44,7 +45,7 @@ class FileWorld:
         self.journal: Journal = journals.open()
         self.folders = [root / f"volume-{number}" for number in range(3)]
         self.volumes: dict[VolumeId, Volume] = {}
-        self.opened: dict[VolumeId, Volume] = {}
+        self.opened: dict[VolumeId, DirectoryVolume] = {}
         self.start_volumes()
 
     def __enter__(self) -> Self:
@@ -61,10 +62,6 @@ class FileWorld:
         return tuple(VolumeId((folder / "volume.id").read_text()) for folder in self.folders)
 
     def start_volumes(self) -> None:
-        from lockgate.storage_core.files.volumes.directory.directory_volume import (
-            DirectoryVolume,
-        )
-
         self.opened.update({volume.id: volume for volume in map(DirectoryVolume, self.folders)})
         self.volumes.update(self.opened)
 

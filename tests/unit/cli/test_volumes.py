@@ -38,8 +38,8 @@ def short(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     return settings
 
 
-def write(settings: Settings, path: str = "/a.log") -> None:
-    with open_files(settings) as files, files.create(path) as writer:
+def write(path: str = "/a.log") -> None:
+    with open_files() as files, files.create(path) as writer:
         writer.write(b"one\ntwo\n")
 
 
@@ -47,8 +47,8 @@ def test_files_are_kept_in_a_bucket_once_it_is_added(run: Run, fake: FakeS3, set
     added = run("volumes", "add", "s3://lake/volume/")
     assert added.exit_code == 0, added.output
     assert run("volumes", "add", "s3://lake/volume").stdout == added.stdout
-    write(settings)
-    with open_files(settings) as files, files.append("/a.log") as writer:
+    write()
+    with open_files() as files, files.append("/a.log") as writer:
         writer.write(b"one\ntwo\n")
     assert run("files", "truncate", "/a.log", "13").exit_code == 0
     assert run("files", "cat", "/a.log").stdout == "one\ntwo\none\nt"
@@ -83,7 +83,7 @@ def test_damage_is_named_repaired_and_what_is_left_over_deleted(
     run: Run, short: Settings, tmp_path: Path
 ) -> None:
     ids = [run("volumes", "add", str(tmp_path / name)).stdout.strip() for name in ("one", "two")]
-    write(short)
+    write()
     whole = run("volumes", "check", "--mb-per-s", "50")
     assert (whole.exit_code, "no replica is wrong" in whole.stdout) == (0, True)
     (log,) = (tmp_path / "one" / "blocks").glob("*/*")
@@ -103,7 +103,7 @@ def test_damage_is_named_repaired_and_what_is_left_over_deleted(
 
 
 def test_the_only_replica_holds_deletions_back_until_its_loss_is_accepted(run: Run, short: Settings) -> None:
-    write(short)
+    write()
     (log,) = (short.home_dir / "volume" / "blocks").glob("*/*")
     log.unlink()
     log.parent.rmdir()
@@ -118,7 +118,7 @@ def test_a_volume_is_removed_and_a_lost_one_only_without_the_only_replica(
     run: Run, short: Settings, tmp_path: Path
 ) -> None:
     first = run("volumes", "add", str(tmp_path / "one")).stdout.strip()
-    write(short)
+    write()
     stays = run("volumes", "remove", first)
     assert (stays.exit_code, "/a.log" in stays.output) == (StoreUnavailableError.exit_code, True)
     second = run("volumes", "add", str(tmp_path / "two")).stdout.strip()

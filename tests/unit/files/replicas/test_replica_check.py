@@ -195,6 +195,7 @@ def test_damage_in_directories_is_found(journals: JournalWorld, tmp_path: Path) 
         world.flip(1, second, TEXT[8:16])
         world.log(2, third).write_bytes(b"damaged")
         world.restart_volumes()
+        world.register()
 
         found = [(one.block, one.volume) for one in world.process().check(verify=True).findings()]
         assert sorted(found) == sorted(zip((first, second, third), world.names, strict=True))
