@@ -50,7 +50,7 @@ def test_files_are_kept_in_a_bucket_once_it_is_added(run: Run, fake: FakeS3, set
     write()
     with open_files() as files, files.append("/a.log") as writer:
         writer.write(b"one\ntwo\n")
-    assert run("files", "truncate", "/a.log", "13").exit_code == 0
+    assert run("files", "truncate", "13", "/a.log").exit_code == 0
     assert run("files", "cat", "/a.log").stdout == "one\ntwo\none\nt"
     assert run("volumes", "check").exit_code == 0
     (found,) = document(run("volumes", "list", "--json"))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lockgate.storage_core.errors import ConflictError, SafeModeError, StoreUnavailableError
+from lockgate.storage_core.errors import ConflictError, MalformedRecordError, SafeModeError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import Fault
 from lockgate.storage_core.files.files import Files
@@ -281,7 +281,7 @@ def test_replicas_with_different_damages_make_a_whole_copy_and_nothing_else_is_s
     assert all(volume.quarantined(None, 9) == () for volume in world.volumes.values())
     world.flip(0, record.block, bytes([SECOND[0] ^ 1]) + SECOND[1:])  # back to what it was
     world.flip(0, record.block, FIRST)
-    with pytest.raises(StoreUnavailableError):
+    with pytest.raises(MalformedRecordError):
         files.open("/a.log").read()
     assert files.upkeep.repair(accept_loss=True).copied == 1
     assert files.open("/a.log").read() == FIRST + SECOND
