@@ -15,15 +15,18 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import (
     JSON,
+    BigInteger,
     Column,
     ColumnElement,
     CompoundSelect,
     Connection,
     Delete,
+    FromClause,
     Select,
     Table,
     TableValuedAlias,
     Text,
+    and_,
     bindparam,
     cast,
     column,
@@ -115,19 +118,13 @@ def store(
 
 def matching(columns: Sequence[Sequence[Column[Any]]], by: Sequence[str], for_sqlite: bool) -> Query:
     """Return a query for the rows whose columns have the values in the parameter `given`."""
-    compared = [columns[0][0].table.c[name] for name in by]
+    given = given_in([columns[0][0].table.c[name] for name in by], for_sqlite).subquery()
     if for_sqlite:
-        wanted = given_in(compared, for_sqlite)
-        query: Query = _union(
-            [
-                select(*chosen).where(
-                    _of_journal(chosen), tuple_(*(chosen[0].table.c[name] for name in by)).in_(wanted)
-                )
-                for chosen in columns
-            ]
-        )
-        return query
-    given = given_in(compared, for_sqlite).subquery()
+        # In the order of a LEFT JOIN the index finds each value. For `IN`, SQLite may use the first column of
+        # a key alone, and read all rows that share it. LIMIT keeps the condition outside the join.
+        joined = _union([_beside(given, chosen, by) for chosen in columns])
+        every = joined.limit(literal_column("-1")).subquery()
+        return select(*every.c).where(next(iter(every.c)).is_not(None))
     found = _union(
         [
             select(*chosen).where(
@@ -140,6 +137,13 @@ def matching(columns: Sequence[Sequence[Column[Any]]], by: Sequence[str], for_sq
     # table.
     each = found.offset(literal_column("0")).lateral()
     return select(*each.c).select_from(given.join(each, true()))
+
+
+def _beside(given: FromClause, chosen: Sequence[Column[Any]], by: Sequence[str]) -> Select[Any]:
+    """Return the query for the row of each value, or NULLs."""
+    table = chosen[0].table
+    same = and_(_of_journal(chosen), *(table.c[name] == given.c[name] for name in by))
+    return select(*chosen).select_from(given.outerjoin(table, same))
 
 
 def parameters(journal: str, by: Sequence[Column[Any]], keys: Sequence[tuple[Any, ...]]) -> dict[str, str]:
@@ -203,6 +207,11 @@ def _find_in(table: Table, by: tuple[str, ...], for_sqlite: bool) -> Query:
 @cache
 def _remove(table: Table, for_sqlite: bool) -> Delete:
     keys = _keys(table)
+    if for_sqlite:  # as in `matching`; what has no row is NULL, which `IN` ignores
+        rowid: Any = literal_column(f"{table.name}.rowid", BigInteger)
+        given = given_in(keys, for_sqlite).subquery()
+        beside = _beside(given, keys, [at.name for at in keys])
+        return delete(table).where(rowid.in_(beside.with_only_columns(rowid)))
     wanted = tuple_(*keys).in_(given_in(keys, for_sqlite))
     return delete(table).where(table.c.journal == bindparam(JOURNAL), wanted)
 
