@@ -89,6 +89,16 @@ def test_a_page_of_a_listing_reads_the_page_only(journal: Journal, after: str | 
         assert "B-TREE" not in cost
 
 
+def test_a_name_is_looked_up_by_its_whole_key(journal: Journal) -> None:
+    found, cost = reads(journal, lambda reading: reading.get(Inode, 3, f"f-{NAMES // 2:05d}"))
+
+    assert found is not None
+    if isinstance(cost, int):
+        assert cost == 1
+    else:
+        assert "inode_1 (journal=? AND parent=? AND name=?)" in cost
+
+
 def test_a_page_of_names_to_remove_reads_the_page_only(journal: Journal) -> None:
     found, cost = reads(journal, lambda reading: names_in(reading, 3, f"f-{NAMES // 2:05d}"))
 
