@@ -19,8 +19,8 @@ from lockgate.operators.jobs import JobCommitOperator
 from lockgate.storage_core.errors import FencedError, LockgateError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.files import Files
+from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.disk import Disk
-from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.journal.journal import open_journal
 from lockgate.storage_core.settings import load_settings
@@ -91,9 +91,19 @@ class SteppedDisk(Disk):
         super().sync(file)
         self.step()
 
-    def replace(self, source: Path, path: Path) -> None:
+    def sync_data(self, file: int) -> None:
         self.step()
-        super().replace(source, path)
+        super().sync_data(file)
+        self.step()
+
+    def link(self, source: Path, path: Path) -> None:
+        self.step()
+        super().link(source, path)
+        self.step()
+
+    def rename(self, source: Path, path: Path) -> None:
+        self.step()
+        super().rename(source, path)
         self.step()
 
 
@@ -106,7 +116,7 @@ class FileScene:
         self.clock = ManualClock()
         self.stack = ExitStack()
         journal = self.stack.enter_context(open_journal(f"sqlite:///{root}/journal.db", clock=self.clock))
-        volume = self.stack.enter_context(LocalVolume(root / "volume", disk=self.disk))
+        volume = self.stack.enter_context(DirectoryVolume(root / "volume", disk=self.disk))
         self.files = Files(journal, {volume.id: volume}, load_settings(home=root), block_bytes=100)
         self.stack.callback(self.files.close)
 
@@ -155,7 +165,7 @@ def test_an_interrupted_file_is_recovered_and_appended_to(tmp_path: Path, error:
             assert found.startswith(flushed), at
             assert b"".join(b"%d." % number * 30 for number in range(3)).startswith(found), at
             assert scene.read() == found + b"new", at
-        with LocalVolume(root / "volume") as volume:  # as a later process finds it
+        with DirectoryVolume(root / "volume") as volume:  # as a later process finds it
             assert {replica.state for replica in volume.replicas(None, 10)} <= {ReplicaState.SEALED}, at
         if not handler.came:
             break

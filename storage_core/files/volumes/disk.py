@@ -1,4 +1,4 @@
-"""The calls by which a local volume changes its directory: the one place where tests inject faults."""
+"""The calls by which a volume changes its directory: the one place where tests inject faults."""
 
 from __future__ import annotations
 
@@ -58,10 +58,6 @@ class Disk:
         """Rename a file or a directory."""
         source.rename(path)
 
-    def replace(self, source: Path, path: Path) -> None:
-        """Rename a file over another one."""
-        source.replace(path)
-
     def unlink(self, path: Path) -> None:
         """Delete a file."""
         path.unlink(missing_ok=True)
@@ -77,15 +73,3 @@ class Disk:
             self.sync(opened)
         finally:
             os.close(opened)
-
-    def store(self, path: Path, data: bytes) -> None:
-        """Replace a small file durably: after a crash it has its old or its new bytes."""
-        temporary = path.with_name(path.name + ".new")
-        opened = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            self.write(opened, data, 0)
-            self.sync(opened)
-        finally:
-            os.close(opened)
-        self.replace(temporary, path)
-        self.sync_directory(path.parent)

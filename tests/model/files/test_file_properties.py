@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -20,20 +18,16 @@ from hypothesis.stateful import (
 from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.files.reader import Reader
 from lockgate.storage_core.files.reseal import reseal
-from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
-from lockgate.storage_core.files.volumes.server.app import volume_app
 from lockgate.storage_core.files.writing.writer import Writer
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores import Store, open_store
-from tests.support.blobs.http_server import serving
 from tests.support.commit.destination import ManualClock
 from tests.support.files.faulty_volume import FaultyVolume, RestartingVolume
 from tests.support.files.memory_blocks import MemoryBlocks, MemoryJournal
 from tests.support.files.memory_volume import MemoryVolume
-from tests.support.files.volume_server import remote_volume
 from tests.support.soak import machine_settings
 
 NAMES = (VolumeId("a"), VolumeId("b"), VolumeId("c"))
@@ -208,10 +202,10 @@ TestFileProperties = FileMachine.TestCase
 TestFileProperties.settings = machine_settings(120, 40, soak_examples=3000)
 
 
-def test_file_properties_over_local_volumes(tmp_path: Path) -> None:
+def test_file_properties_over_directories(tmp_path: Path) -> None:
     folders = count()
 
-    class OverLocalVolumes(FileMachine):
+    class OverDirectories(FileMachine):
         def make_volumes(self) -> Mapping[VolumeId, MemoryVolume | FaultyVolume]:
             self.opened = [RestartingVolume(tmp_path / str(next(folders))) for _ in NAMES]
             return {
@@ -224,36 +218,7 @@ def test_file_properties_over_local_volumes(tmp_path: Path) -> None:
             for volume in getattr(self, "opened", ()):
                 volume.opened.close()
 
-    run_state_machine_as_test(OverLocalVolumes, settings=machine_settings(60, 40, soak_examples=1000))
-
-
-@pytest.mark.soak
-def test_file_properties_over_a_volume_server(tmp_path: Path) -> None:
-    folders = count()
-    served: dict[VolumeId, LocalVolume] = {}
-
-    class OverVolumeServer(FileMachine):
-        def make_volumes(self) -> Mapping[VolumeId, MemoryVolume | FaultyVolume]:
-            self.stack = ExitStack()
-            return {name: self.start(RestartingVolume(tmp_path / str(next(folders)))) for name in NAMES}
-
-        def start(self, at: RestartingVolume) -> FaultyVolume:
-            def restart() -> None:
-                at.restart()
-                served[at.opened.id] = at.opened
-
-            served[at.opened.id] = at.opened
-            remote = self.stack.enter_context(remote_volume(at.opened.id, url))
-            self.stack.callback(lambda: served.pop(at.opened.id).close())
-            return FaultyVolume(lambda: remote, restart)
-
-        def teardown(self) -> None:
-            super().teardown()
-            if hasattr(self, "stack"):
-                self.stack.close()
-
-    with serving(volume_app(served)) as url:
-        run_state_machine_as_test(OverVolumeServer, settings=machine_settings(40, 40, soak_examples=300))
+    run_state_machine_as_test(OverDirectories, settings=machine_settings(60, 40, soak_examples=1000))
 
 
 def test_file_properties_over_volumes_in_buckets(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from lockgate.storage_core.files.checksums import (
     crc32c,
     slow_crc32c,
 )
-from lockgate.storage_core.files.volumes.local import LocalVolume
+from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
 from lockgate.storage_core.settings import load_settings
@@ -58,22 +58,19 @@ import sys
 from pathlib import Path
 sys.modules["awscrt.checksums"] = None
 from lockgate.storage_core.files.checksums import HAS_CRC32C
-from lockgate.storage_core.files.volumes.local import LocalVolume
+from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
-from lockgate.storage_core.files.volumes.server.wire import KNOWN, checksum, holds, knows_crc32c
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import open_store
 assert not HAS_CRC32C
-assert not KNOWN and not knows_crc32c({"lockgate-checksums": "crc32c"})
-assert holds(b"abc", checksum(b"abc", is_crc32c=True))
 old, new, s1, s2 = BlockId(7), BlockId(8), Stamp(1, 1), Stamp(1, 2)
 root = Path(sys.argv[1])
-with LocalVolume(root / "local") as local:
+with DirectoryVolume(root / "local") as local:
     for volume in (local, S3Volume(open_store(str(root / "bucket"), load_settings()))):
         assert volume.read(old, s1, 0, 9) == b"abc"
-        volume.fence(old, s2)
+        volume.fence(old, s2, s1)
         volume.finish(old, s2, 3, ReplicaState.WRITING)
         volume.append(old, s2, 3, b"def")
         volume.finish(old, s2, 6, ReplicaState.SEALED)
@@ -84,7 +81,7 @@ with LocalVolume(root / "local") as local:
 
 
 def test_a_machine_without_crt_reads_crc_32c_and_writes_crc_32(tmp_path: Path) -> None:
-    with LocalVolume(tmp_path / "local") as local:
+    with DirectoryVolume(tmp_path / "local") as local:
         for volume in (local, S3Volume(open_store(str(tmp_path / "bucket"), load_settings()))):
             volume.create(B, S1)
             volume.append(B, S1, 0, b"abc")
@@ -96,9 +93,9 @@ def test_a_machine_without_crt_reads_crc_32c_and_writes_crc_32(tmp_path: Path) -
     )
 
     assert ran.returncode == 0, ran.stderr
-    heads = {path.stem: path.read_bytes()[7] for path in (tmp_path / "local").glob("*.head")}
-    assert heads == {f"{7:020d}": 3, f"{8:020d}": 1}
-    with LocalVolume(tmp_path / "local") as local:
+    logs = (tmp_path / "local").glob("blocks/*/*.log")
+    assert {int(path.parent.name): path.read_bytes()[5] for path in logs} == {7: 1, 8: 1}
+    with DirectoryVolume(tmp_path / "local") as local:
         for volume in (local, S3Volume(open_store(str(tmp_path / "bucket"), load_settings()))):
             assert volume.read(B, Stamp(1, 2), 0, 9) == b"abcdef"
             assert volume.read(BlockId(8), S1, 0, 9) == b"new"

@@ -12,8 +12,8 @@ import pytest
 from lockgate.storage_core.errors import OutcomeUnknownError, StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.files import Files
+from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.disk import Disk
-from lockgate.storage_core.files.volumes.local import LocalVolume
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.settings import load_settings
@@ -45,6 +45,11 @@ class FailingDisk(Disk):
             raise OSError(self.error, "on purpose")
         super().sync(file)
 
+    def sync_data(self, file: int) -> None:
+        if self._is_due("sync"):
+            raise OSError(self.error, "on purpose")
+        super().sync_data(file)
+
     def _is_due(self, call: str) -> bool:
         if call != self.call:
             return False
@@ -60,7 +65,7 @@ class World:
         self.journal: Journal = journals.open()
         self.folders = [root / f"volume-{number}" for number in range(3)]
         self.disks = [FailingDisk() for _ in self.folders]
-        self.opened: list[LocalVolume] = []
+        self.opened: list[DirectoryVolume] = []
         self.volumes: dict[VolumeId, Volume] = {}
         self.restart()
 
@@ -71,7 +76,7 @@ class World:
         for disk in self.disks:
             disk.fails = range(0)
         self.opened = [
-            LocalVolume(folder, disk=disk) for folder, disk in zip(self.folders, self.disks, strict=True)
+            DirectoryVolume(folder, disk=disk) for folder, disk in zip(self.folders, self.disks, strict=True)
         ]
         self.volumes.update({volume.id: volume for volume in self.opened})
 

@@ -9,32 +9,32 @@ import pytest
 
 from lockgate.storage_core.errors import FencedError, StaleReplicaError
 from lockgate.storage_core.files.namespace.rows import Block, Member
-from lockgate.storage_core.files.volumes.local import LocalVolume
+from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.stamp import Stamp
 from tests.support.files.file_world import FileWorld
 
 B = BlockId(7)
-S1, S2 = Stamp(1, 1), Stamp(2, 1)
+S1, S2, S3 = Stamp(1, 1), Stamp(2, 1), Stamp(3, 1)
 
 
 def test_the_stamp_is_kept_in_the_header_of_the_replica(tmp_path: Path) -> None:
-    """HDFS: 8 bytes at the end of the meta-file. Here 16, in a header that is replaced."""
-    with LocalVolume(tmp_path) as volume:
+    """HDFS: 8 bytes at the end of the meta-file. Here 16, in the name and the header of each stamp's log."""
+    with DirectoryVolume(tmp_path) as volume:
         volume.create(B, S1)
-        volume.fence(B, S2)
-    with LocalVolume(tmp_path) as volume:
+        volume.fence(B, S2, S1)
+    with DirectoryVolume(tmp_path) as volume:
         found = volume.stat(B)
         assert found is not None
         assert found.stamp == S2
         with pytest.raises(StaleReplicaError):
-            volume.read(B, S1, 0, 1)
+            volume.read(B, S3, 0, 1)
 
 
 def test_a_new_stamp_ends_the_writes_that_are_under_way(tmp_path: Path) -> None:
     """HDFS: connections that modify the block are closed. Here its lock orders write and stamp."""
     ended: list[type[BaseException]] = []
-    with LocalVolume(tmp_path) as volume:
+    with DirectoryVolume(tmp_path) as volume:
         volume.create(B, S1)
         begun = threading.Event()
 
@@ -51,7 +51,7 @@ def test_a_new_stamp_ends_the_writes_that_are_under_way(tmp_path: Path) -> None:
         writer = threading.Thread(target=write)
         writer.start()
         assert begun.wait(30)
-        fenced = volume.fence(B, S2)
+        fenced = volume.fence(B, S2, S1)
         writer.join(30)
         assert ended == [FencedError]
         assert volume.stat(B) == fenced  # nothing was appended after the answer of the fence
@@ -90,7 +90,7 @@ def test_a_block_report_skips_blocks_that_are_written(world: FileWorld) -> None:
 
 def test_bytes_and_checksums_are_read_together_while_a_block_is_written(tmp_path: Path) -> None:
     """HDFS: bytes and checksum change together, under the block's lock."""
-    with LocalVolume(tmp_path) as volume:
+    with DirectoryVolume(tmp_path) as volume:
         volume.create(B, S1)
         done = threading.Event()
 
