@@ -60,7 +60,7 @@ class VolumeMachine(RuleBasedStateMachine):
         written: Those, and the bytes that may be there.
     """
 
-    kind: ClassVar = "local"
+    kind: ClassVar = "directory"
     url: ClassVar = ""
     """Database of the journals of all examples; by default each has its own."""
 
@@ -80,7 +80,7 @@ class VolumeMachine(RuleBasedStateMachine):
         self.flushed, self.written = b"", b""
         self.count = 0
         for volume in self.all:
-            self.journal.apply(RegisterVolume(volume=volume.id, url=f"https://{volume.id}.example"))
+            self.journal.apply(RegisterVolume(volume=volume.id, url=f"file:///{volume.id}"))
         self.files.create(PATH).close()
 
     def open_to_append(self, step: int | None) -> None:
@@ -186,17 +186,18 @@ class VolumeMachine(RuleBasedStateMachine):
         with self.journal.reading() as reading:
             records = blocks_of(reading, self.files.status(PATH).inode)
         sealed = [one for one in records if one.is_settled and damaged in one.members and one.length_bytes]
-        if not sealed or self.kind not in {"local", "served"}:
+        if not sealed or self.kind != "directory":
             return
         record = sealed[choice % len(sealed)]
         if not any(self._is_good(one, record) for one in record.members if one != damaged):
             return
-        log = Path(self.folder.name) / f"volume-{number}" / f"{record.block:020d}.log"
-        if log.exists() and (data := bytearray(log.read_bytes())):
-            data[-1] ^= 1
-            log.write_bytes(data)
-            # Verified before another fault: a writer may rely on it alone once the others are out of reach.
-            list(self.files.upkeep.verify())
+        logs = sorted((Path(self.folder.name) / f"volume-{number}/blocks/{record.block:020d}").glob("*.log"))
+        if logs:
+            data = bytearray(logs[-1].read_bytes())
+            data[choice * 7919 % len(data)] ^= 1
+            logs[-1].write_bytes(data)
+            # Repaired before another fault: a writer may rely on it alone once the others are out of reach.
+            self._upkeep(self.files.upkeep.repair, None)
 
     def _is_good(self, volume: VolumeId, record: BlockRecord) -> bool:
         try:
@@ -206,19 +207,8 @@ class VolumeMachine(RuleBasedStateMachine):
         return len(data) == record.length_bytes
 
     @rule(step=STEPS)
-    def replicas_are_verified_and_copied(self, step: int | None) -> None:
-        upkeep = self.files.upkeep
-
-        def call() -> None:
-            upkeep.report()
-            list(upkeep.verify())
-            list(upkeep.re_replicate())
-
-        self._upkeep(call, step)
-
-    @rule(step=STEPS)
-    def replicas_are_deleted_that_no_block_names(self, step: int | None) -> None:
-        self._upkeep(self.files.upkeep.delete_left_over, step)
+    def replicas_are_verified_copied_and_deleted(self, step: int | None) -> None:
+        self._upkeep(self.files.upkeep.repair, step)
 
     def _upkeep(self, call: Callable[[], object], step: int | None) -> None:
         """Do what another process does: its death is not that of the writer."""
@@ -261,9 +251,7 @@ class VolumeMachine(RuleBasedStateMachine):
         with self.files.open(PATH) as reader:
             self._settle(len(reader.read()))
         for _ in range(2):  # a replica that a dead copier has left goes first
-            self._upkeep(self.files.upkeep.delete_left_over, None)
-            list(self.files.upkeep.verify())
-            list(self.files.upkeep.re_replicate())
+            self._upkeep(self.files.upkeep.repair, None)
         self.read()
         with self.journal.reading() as reading:
             records = blocks_of(reading, self.files.status(PATH).inode)
@@ -335,16 +323,16 @@ class MixedMachine(VolumeMachine):
 
 for machine in (VolumeMachine, BucketMachine, MixedMachine):
     machine.TestCase.settings = machine_settings(12, 30, soak_examples=1000)
-TestLocalVolumes = VolumeMachine.TestCase
+TestVolumesInDirectories = VolumeMachine.TestCase
 TestVolumesInBuckets = pytest.mark.soak(BucketMachine.TestCase)
 TestMixedVolumes = pytest.mark.soak(MixedMachine.TestCase)
 
 
 @pytest.mark.requires("postgres")
-@pytest.mark.parametrize("kind", ["served", "s3"])
+@pytest.mark.parametrize("kind", ["directory", "s3"])
 @pytest.mark.soak
 def test_files_are_as_in_the_model_on_postgresql(postgres: Server, kind: str) -> None:
-    """As on several machines: a journal on PostgreSQL, and volumes behind servers or in buckets."""
+    """As on several machines: a journal on PostgreSQL, and volumes in directories or buckets."""
     of = {"url": postgres.new_database(f"model_volumes_{kind}"), "kind": kind}
     machine = type("Machine", (VolumeMachine,), of)
     run_state_machine_as_test(machine, settings=machine_settings(4, 30, soak_examples=200))
