@@ -1,4 +1,4 @@
-"""Any order of writes, faults, recoveries and truncates: flushed bytes are read exactly, or a read raises."""
+"""Any order of writes, pauses, faults, damage, recoveries and truncates: right bytes are read, or an error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from lockgate.storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.errors import FencedError, MalformedRecordError, StoreUnavailableError
 from lockgate.storage_core.files.reader import Reader
 from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import VolumeId
@@ -34,14 +34,18 @@ NAMES = (VolumeId("a"), VolumeId("b"), VolumeId("c"))
 CALLS = ("create", "append", "flush", "finish", "stat", "fence", "trim", "read")
 BLOCK_BYTES = 7
 KEPT_BYTES = 1_000
+REFUSED = (StoreUnavailableError, MalformedRecordError)
 
 volumes = st.sampled_from(NAMES)
 
 
 class FileMachine(RuleBasedStateMachine):
-    """One file on three volumes, its writer, and its bytes as a model has them.
+    """One file on three volumes, its writers, and its bytes as a model has them.
 
     Attributes:
+        writer: The newest writer.
+        paused: One before it, which does not know that it may be over.
+        is_taken: Whether another process has resealed the file since the pause.
         flushed: Bytes that a flush has promised.
         written: Those, and the bytes that may have been stored since.
     """
@@ -51,8 +55,12 @@ class FileMachine(RuleBasedStateMachine):
         self.volumes = self.make_volumes()
         self.journal = MemoryJournal(NAMES)
         self.writer: Writer | None = None
+        self.paused: Writer | None = None
+        self.is_taken = False
         self.flushed, self.written = b"", b""
         self.count = 0
+        self.damages = 0
+        self.holders = count()
 
     def make_volumes(self) -> Mapping[VolumeId, MemoryVolume | FaultyVolume]:
         return {name: MemoryVolume() for name in NAMES}
@@ -65,8 +73,8 @@ class FileMachine(RuleBasedStateMachine):
     @rule()
     def open_to_append(self) -> None:
         try:
-            self.writer = Writer(self._blocks("writer"), self.volumes, block_bytes=BLOCK_BYTES)
-        except StoreUnavailableError:
+            self.writer = Writer(self._blocks(), self.volumes, block_bytes=BLOCK_BYTES)
+        except REFUSED:
             return
         self._settle(self.writer.tell())
 
@@ -81,7 +89,7 @@ class FileMachine(RuleBasedStateMachine):
         before = self.writer.tell()
         try:
             self.writer.write(data)
-        except StoreUnavailableError:
+        except REFUSED:
             taken = self.writer.tell() - before
             assert 0 <= taken <= size
             self.written += data[:taken]
@@ -96,7 +104,7 @@ class FileMachine(RuleBasedStateMachine):
         assert self.writer is not None
         try:
             self.writer.flush()
-        except StoreUnavailableError:
+        except REFUSED:
             return
         self.flushed = self.written
 
@@ -106,7 +114,7 @@ class FileMachine(RuleBasedStateMachine):
         assert self.writer is not None
         try:
             self.writer.close()
-        except StoreUnavailableError:
+        except REFUSED:
             pass
         else:
             self.flushed = self.written
@@ -117,29 +125,47 @@ class FileMachine(RuleBasedStateMachine):
     def the_writer_dies(self) -> None:
         self.writer = None
 
+    @precondition(lambda self: self.writer is not None)
+    @rule()
+    def the_writer_pauses(self) -> None:
+        self.paused, self.writer, self.is_taken = self.writer, None, False
+
+    @precondition(lambda self: self.paused is not None and (self.is_taken or self.writer is None))
+    @rule()
+    def the_paused_writer_goes_on(self) -> None:
+        assert self.paused is not None
+        writer, self.paused = self.paused, None
+        if not self.is_taken:
+            self.writer = writer  # nobody has resealed the file: it may still write
+            return
+        try:
+            writer.write(b"!")
+            writer.flush()
+        except (FencedError, *REFUSED):
+            return
+        raise AssertionError("bytes were acknowledged to a writer whose file was resealed")
+
     @precondition(lambda self: self.writer is None)
     @rule()
     def recover(self) -> None:
-        blocks = self._blocks("recovery")
         try:
-            for row in blocks.records():
-                if row.state is ReplicaState.WRITING or row.pending:
-                    reseal(blocks, self.volumes, row.block, ends=ReplicaState.SEALED)
-        except StoreUnavailableError:
+            self._recover()
+        except REFUSED:
             return
-        self._settle(sum(row.length_bytes for row in blocks.records()))
+        self._settle(self._length())
 
     @precondition(lambda self: self.writer is None and self.journal.rows and self.is_settled())
     @rule(share=st.floats(0, 1))
     def truncate(self, share: float) -> None:
-        blocks = self._blocks("truncate")
+        blocks = self._blocks()
         last = blocks.records()[-1]
         target = round(share * last.length_bytes)
         length = sum(row.length_bytes for row in blocks.records()) - last.length_bytes + target
         self.flushed = self.written = self.written[:length]
+        self.is_taken = True
         try:
             reseal(blocks, self.volumes, last.block, ends=ReplicaState.SEALED, target_bytes=target)
-        except StoreUnavailableError:
+        except REFUSED:
             assert blocks.record(last.block).target_bytes == target
 
     @rule(name=volumes)
@@ -164,7 +190,7 @@ class FileMachine(RuleBasedStateMachine):
     def read(self) -> None:
         try:
             found = self._reader().read()
-        except StoreUnavailableError:
+        except REFUSED:
             return
         assert found[: len(self.flushed)] == self.flushed
         if self.is_settled() or self.writer is not None:
@@ -178,28 +204,67 @@ class FileMachine(RuleBasedStateMachine):
             volume.loses.clear()
             volume.refuses.clear()
         self.writer = None
-        self.recover()
+        try:
+            self._recover()
+        except MalformedRecordError:
+            self._recover(accept_loss=True)  # each member that is left was damaged
+            assert self.damages
+            return
+        self._settle(self._length())
         assert self.is_settled()
-        assert self._reader().read() == self.written
+        try:
+            assert self._reader().read() == self.written
+        except MalformedRecordError:
+            assert self.damages
+        if self.damages:
+            return
         for row in self.journal.rows.values():
             copies = {self.volumes[name].read(row.block, row.stamp, 0, KEPT_BYTES) for name in row.members}
             assert {len(copy) for copy in copies} <= {row.length_bytes}
             assert len(copies) == min(1, len(row.members))
 
+    def _recover(self, *, accept_loss: bool = False) -> None:
+        blocks = self._blocks()
+        for row in blocks.records():
+            if not row.is_settled:
+                reseal(blocks, self.volumes, row.block, ends=ReplicaState.SEALED, accept_loss=accept_loss)
+
+    def _length(self) -> int:
+        return sum(row.length_bytes for row in self.journal.rows.values())
+
     def _settle(self, length: int) -> None:
         """Take the length that a reseal or a truncate has given the file."""
         assert len(self.flushed) <= length <= len(self.written)
         self.flushed = self.written = self.written[:length]
+        self.is_taken = True
 
-    def _blocks(self, holder: str) -> MemoryBlocks:
-        return MemoryBlocks(self.journal, holder)
+    def _blocks(self) -> MemoryBlocks:
+        return MemoryBlocks(self.journal, f"holder {next(self.holders)}")
 
     def _reader(self) -> Reader:
         return Reader(lambda: tuple(self.journal.rows.values()), self.volumes, clock=ManualClock())
 
 
+class DamagedMachine(FileMachine):
+    """The same with damage: bytes, the end of a replica, or all of it."""
+
+    @rule(
+        name=volumes, choice=st.integers(0, 100), length=st.none() | st.integers(0, 6), is_shown=st.booleans()
+    )
+    def a_replica_is_damaged(
+        self, name: VolumeId, choice: int, length: int | None, *, is_shown: bool
+    ) -> None:
+        volume, blocks = self.volumes[name], list(self.journal.rows)
+        assert isinstance(volume, MemoryVolume)
+        if blocks:
+            self.damages += 1
+            volume.lose(blocks[choice % len(blocks)], length, is_shown=is_shown)
+
+
 TestFileProperties = FileMachine.TestCase
-TestFileProperties.settings = machine_settings(120, 40, soak_examples=3000)
+TestFileProperties.settings = machine_settings(80, 40, soak_examples=3000)
+TestDamagedFiles = DamagedMachine.TestCase
+TestDamagedFiles.settings = machine_settings(80, 40, soak_examples=3000)
 
 
 def test_file_properties_over_directories(tmp_path: Path) -> None:

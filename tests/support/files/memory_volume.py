@@ -28,6 +28,7 @@ class Stored:
     Attributes:
         older: Its durable bytes at the stamps before.
         acknowledged: Bytes that all members have.
+        given: Bytes that it had when it was fenced, cut or finished last.
         damage: What is wrong with the bytes behind `data`.
         rotten: Offset from which reads find bytes whose checksums do not hold.
     """
@@ -38,8 +39,14 @@ class Stored:
     durable: int = 0
     older: dict[Stamp, bytes] = field(default_factory=dict)
     acknowledged: int = 0
+    given: int = 0
     damage: str = ""
     rotten: int | None = None
+
+    def told(self) -> str:
+        """Return what is known to be wrong."""
+        least = max(self.acknowledged, self.given)
+        return self.damage or (f"{len(self.data)} of {least} bytes" if len(self.data) < least else "")
 
 
 @dataclass
@@ -105,8 +112,8 @@ class MemoryVolume:
         if stored is None or stamp not in {stored.stamp, *stored.older}:
             raise StaleReplicaError(f"block {block}: not at stamp {stamp}")
         data = stored.older.get(stamp, bytes(stored.data[: stored.durable]))
-        if stored.damage and offset + size > len(data):
-            raise MalformedRecordError(f"block {block}, volume {self.id}: {stored.damage}")
+        if (damage := stored.told()) and offset + size > len(data):
+            raise MalformedRecordError(f"block {block}, volume {self.id}: {damage}")
         if stored.rotten is not None and offset + size > stored.rotten:
             raise MalformedRecordError(f"block {block}, volume {self.id}: the checksum does not hold")
         return data[offset : offset + size]
@@ -127,6 +134,7 @@ class MemoryVolume:
         if stored.stamp < stamp:
             stored.older[stored.stamp] = bytes(stored.data[: stored.durable])
             stored.stamp, stored.state = stamp, ReplicaState.WRITING
+            stored.given = max(stored.given, len(stored.data))
         return self._end("fence", block)
 
     def trim(self, block: BlockId, stamp: Stamp, length_bytes: int) -> Replica:
@@ -137,6 +145,7 @@ class MemoryVolume:
         del stored.data[length_bytes:]
         stored.durable = min(stored.durable, length_bytes)
         stored.acknowledged = min(stored.acknowledged, length_bytes)
+        stored.given = min(stored.given, length_bytes)
         stored.older = {stamp: data[:length_bytes] for stamp, data in stored.older.items()}
         return self._end("trim", block)
 
@@ -146,6 +155,7 @@ class MemoryVolume:
         if len(stored.data) != length_bytes:
             raise ConflictError(f"block {block} is not {length_bytes} bytes long")
         stored.state, stored.durable, stored.damage = state, length_bytes, ""
+        stored.given = length_bytes
         return self._end("finish", block)
 
     def delete(self, block: BlockId, stamp: Stamp) -> bool:
@@ -194,6 +204,20 @@ class MemoryVolume:
                     stored.damage = f"damaged at {damaged_to}"
                 stored.durable = len(stored.data)
 
+    def lose(self, block: BlockId, length: int | None, *, is_shown: bool) -> None:
+        """Lose a replica, or its durable bytes from an offset on."""
+        stored = self.stored.get(block)
+        if stored is None or (length is not None and length >= stored.durable):
+            return
+        if length is None:
+            del self.stored[block]
+            return
+        del stored.data[length:]
+        stored.durable = length
+        stored.older = {stamp: data[:length] for stamp, data in stored.older.items()}
+        if is_shown:
+            stored.damage = f"damaged at {length}"
+
     def _at(self, block: BlockId, stamp: Stamp) -> Stored:
         stored = self.stored.get(block)
         if stored is None:
@@ -223,5 +247,5 @@ class MemoryVolume:
             len(stored.data),
             stored.durable,
             stored.acknowledged,
-            stored.damage,
+            stored.told(),
         )
