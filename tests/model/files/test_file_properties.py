@@ -1,4 +1,4 @@
-"""Any order of writes, pauses, faults, damage, recoveries and truncates: right bytes are read, or an error."""
+"""Any order of writes, pauses, faults, damage, recoveries and truncates: right bytes are read, or none."""
 
 from __future__ import annotations
 
