@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.errors import FencedError, StaleReplicaError, StoreUnavailableError
-from lockgate.storage_core.files.replicas.left_over import LeftOver
 from lockgate.storage_core.files.volumes.replica import Replica
 from lockgate.storage_core.stamp import Stamp
 from tests.support.files.file_world import FileWorld
@@ -48,7 +47,8 @@ def test_a_replica_that_missed_updates_is_not_served(world: FileWorld) -> None:
 def test_a_stale_replica_is_deleted(world: FileWorld) -> None:
     """HDFS: a stale replica is found and deleted. Here in two passes, judged on the primary."""
     miss_an_update(world)
-    assert world.process().upkeep.delete_left_over() == LeftOver(found=1, deleted=1)
+    done = world.process().upkeep.repair()
+    assert (done.left_over, done.deleted) == (1, 1)
     assert replicas(world, 0) == ()
     assert world.process().open("/a.log").read() == b"onetwo"
 
@@ -124,21 +124,21 @@ def test_prehistoric_blocks_of_a_deleted_file_are_detected(world: FileWorld, tmp
     world.write(files, "/a.log", b"old")
     (old,) = world.records("/a.log")
     world.stop_volumes()
-    shutil.copytree(world.folders[0], tmp_path / "old")
+    shutil.copytree(world.folders[0] / "blocks", tmp_path / "old")
     world.start_volumes()
     files.delete("/a.log")
     files.remove_deleted()
     world.write(files, "/a.log", b"new")
     (new,) = world.records("/a.log")
     world.stop_volumes()
-    for kept in (tmp_path / "old").glob(f"{old.block:020d}.*"):
-        shutil.copy(kept, world.folders[0])
+    shutil.copytree(tmp_path / "old", world.folders[0] / "blocks", dirs_exist_ok=True)
     world.start_volumes()
 
     assert new.block > old.block
     assert [one.block for one in replicas(world, 0)] == [old.block, new.block]
     assert world.process().open("/a.log").read() == b"new"
-    assert world.process().upkeep.delete_left_over() == LeftOver(found=1, deleted=1)
+    done = world.process().upkeep.repair()
+    assert (done.left_over, done.deleted) == (1, 1)
     assert [one.block for one in replicas(world, 0)] == [new.block]
 
 
@@ -150,8 +150,10 @@ def test_volumes_see_without_the_journal_which_of_two_replicas_of_a_block_is_new
         older, newer = (replicas(world, number)[0] for number in (0, 1))
         assert (older.block, newer.block) == (record.block, record.block)
         assert older.stamp < newer.stamp == record.stamp
-        for call in ("fence", "flush"):
-            with pytest.raises(FencedError):
-                getattr(world.volumes[world.names[1]], call)(record.block, older.stamp)
+        volume = world.volumes[world.names[1]]
+        with pytest.raises(FencedError):
+            volume.fence(record.block, older.stamp, older.stamp)
+        with pytest.raises(FencedError):
+            volume.flush(record.block, older.stamp)
         assert not world.volumes[world.names[1]].delete(record.block, older.stamp)
     assert Stamp() < older.stamp
