@@ -7,23 +7,12 @@ import struct
 import pytest
 
 from lockgate.storage_core.errors import RecordVersionError
-from lockgate.storage_core.files.replicas.left_over import LeftOver
-from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
+from lockgate.storage_core.files.replicas.comparison import Problem
+from lockgate.storage_core.files.volumes.directory.conversion import convert
+from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.stamp import Stamp
 from tests.support.files.file_world import FileWorld
-from tests.support.files.older_replicas import make_older, older_head
-
-SEALED = list(ReplicaState).index(ReplicaState.SEALED)
-
-
-def downgrade(world: FileWorld, block: BlockId, length: int) -> None:
-    """Put a block back to version 0 of the format, which has no stamp, on all volumes."""
-    world.stop_volumes()
-    for folder in world.folders:
-        make_older(folder, block)
-        path = folder / f"{block:020d}.head"
-        path.write_bytes(older_head(0, struct.pack(">QBQ", block, SEALED, length)))
-    world.start_volumes()
+from tests.support.files.older_replicas import older_replica
 
 
 def test_a_new_journal_begins_above_the_stamp_of_old_blocks(world: FileWorld) -> None:
@@ -32,28 +21,27 @@ def test_a_new_journal_begins_above_the_stamp_of_old_blocks(world: FileWorld) ->
     assert all(record.stamp.epoch >= 1 for record in world.records("/a.log"))
 
 
-def test_existing_blocks_have_the_stamp_0_and_are_read_appended_and_upgraded(world: FileWorld) -> None:
-    """HDFS: space for the stamp is made in each header. Here in place, when a replica is first used."""
+def test_existing_blocks_have_the_stamp_0_and_are_read_and_appended_once_they_are_converted(
+    world: FileWorld,
+) -> None:
+    """HDFS: space for the stamp is made in each header. Here a command converts each volume."""
     world.write(world.process(block_bytes=100), "/a.log", b"one")
     (record,) = world.records("/a.log")
-    downgrade(world, record.block, 3)
+    world.stop_volumes()
+    for at, folder in enumerate(world.folders):
+        world.log(at, record.block).unlink()
+        (folder / "blocks" / f"{record.block:020d}").rmdir()
+        older_replica(folder, record.block, [(0, b"one")], version=0, length=3)
+        assert convert(folder).converted == 1
+    world.start_volumes()
     world.journals.run_sql("UPDATE file_block SET epoch = 0, sequence = 0")
 
     assert world.process().open("/a.log").read() == b"one"
-    upgraded = older_head(1, struct.pack(">QQQBQ", record.block, 0, 0, SEALED, 3))
-    for name, folder in zip(world.names, world.folders, strict=True):
-        assert world.volumes[name].stat(record.block) is not None
-        assert (folder / f"{record.block:020d}.head").read_bytes() == upgraded
     with world.process(block_bytes=100).append("/a.log") as writer:
         writer.write(b"two")
     (after,) = world.records("/a.log")
     assert after.stamp > Stamp(1, 0)
-    for name, folder in zip(world.names, world.folders, strict=True):
-        stat = world.volumes[name].stat(record.block)
-        assert stat is not None
-        assert stat.stamp == after.stamp
-        header = struct.pack(">QQQBQ", record.block, after.stamp.epoch, after.stamp.sequence, SEALED, 6)
-        assert (folder / f"{record.block:020d}.head").read_bytes() == older_head(1, header)
+    assert {volume.stat(record.block).stamp for volume in world.opened.values()} == {after.stamp}  # type: ignore[union-attr]
     assert world.process().open("/a.log").read() == b"onetwo"
 
 
@@ -62,7 +50,8 @@ def test_a_replica_without_a_stamp_of_a_block_with_one_is_stale_and_not_deleted(
     world.write(world.process(block_bytes=100), "/a.log", b"one")
     world.volumes[world.names[0]].create(BlockId(2), Stamp())
     assert world.process().open("/a.log").read() == b"one"
-    assert world.process().upkeep.delete_left_over() == LeftOver(found=1, kept=1)
+    done = world.process().upkeep.repair()
+    assert (done.left_over, done.deleted) == (1, 0)
 
 
 def test_a_replica_of_a_newer_program_is_refused_unchanged_and_not_taken_for_lost(world: FileWorld) -> None:
@@ -70,15 +59,15 @@ def test_a_replica_of_a_newer_program_is_refused_unchanged_and_not_taken_for_los
     world.write(world.process(block_bytes=100), "/a.log", b"one")
     (record,) = world.records("/a.log")
     world.stop_volumes()
-    path = world.folders[0] / f"{record.block:020d}.head"
-    path.write_bytes(older_head(9, b"?"))
+    log = world.log(0, record.block)
+    newer = log.read_bytes()[:4] + struct.pack(">HH", 9, 0xFFFF - 9) + log.read_bytes()[8:]
+    log.write_bytes(newer)
     world.start_volumes()
     files = world.process()
 
     with pytest.raises(RecordVersionError, match="version 9"):
         world.volumes[world.names[0]].stat(record.block)
-    assert sum(one.differences for one in files.upkeep.report()) == 0
+    assert [one.problem for one in files.check().findings()] == [Problem.UNREACHABLE]
     assert files.open("/a.log").read() == b"one"
-    assert files.upkeep.delete_left_over() == LeftOver()
-    assert world.records("/a.log") == (record,)
-    assert path.read_bytes() == older_head(9, b"?")
+    assert (files.upkeep.repair().marked, world.records("/a.log")) == (0, (record,))
+    assert log.read_bytes() == newer
