@@ -1,1 +1,1 @@
-"""HTTP for the blob server, the volume server and their clients. Only `server` imports Starlette."""
+"""HTTP for the blob server and its clients. Only `server` imports Starlette."""
