@@ -34,6 +34,8 @@ from lockgate.storage_core.errors import (
     FencedError,
     MalformedRecordError,
     ObjectNotFoundError,
+    OutcomeUnknownError,
+    RecordVersionError,
     StaleReplicaError,
     StoreUnavailableError,
 )
@@ -205,22 +207,12 @@ class DirectoryVolume:
         A fence by another process is found by the next flush at the latest.
         """
         with _Call(self, "append", block):
-            log = self._at(block, stamp)
-            if isinstance(log, LogWriter):
-                return log.append(offset, data)
-            if log.new_bytes(offset, data):
-                raise _made_elsewhere(log)
-            return log.length_bytes
+            return self._at(block, stamp).append(offset, data)
 
     def flush(self, block: BlockId, stamp: Stamp) -> int:
         """Make all received bytes durable, and return their number."""
         with _Call(self, "flush", block):
-            log = self._at(block, stamp)
-            if isinstance(log, LogWriter):
-                return log.flush()
-            if log.state is ReplicaState.WRITING:
-                raise _made_elsewhere(log)
-            return log.length_bytes
+            return self._at(block, stamp).flush()
 
     def acknowledge(self, block: BlockId, stamp: Stamp, length_bytes: int) -> None:
         """Note that all members have these bytes durably."""
@@ -236,22 +228,16 @@ class DirectoryVolume:
         """Cut a replica at the stamp of its fence; a shorter one is refused."""
         with _Call(self, "trim", block):
             log = self._at(block, stamp)
-            if isinstance(log, LogWriter):
-                log.trim(length_bytes)
-            elif length_bytes != log.length_bytes:
-                raise _made_elsewhere(log)
+            log.trim(length_bytes)
             return log.view()
 
     def finish(self, block: BlockId, stamp: Stamp, length_bytes: int, state: ReplicaState) -> Replica:
         """Seal a replica or open it to appends, durably with its bytes."""
         with _Call(self, "finish", block):
             log = self._at(block, stamp)
-            if isinstance(log, LogWriter):
-                log.finish(length_bytes, state)
-                if state is ReplicaState.SEALED:
-                    self.drop_writer(block)
-            elif (log.length_bytes, log.state) != (length_bytes, state) or log.damage:
-                raise _made_elsewhere(log)
+            log.finish(length_bytes, state)
+            if state is ReplicaState.SEALED:
+                self.drop_writer(block)
             return log.view()
 
     def read(self, block: BlockId, stamp: Stamp, offset: int, size: int) -> bytes:
@@ -269,6 +255,8 @@ class DirectoryVolume:
                     if log is None or found.newest != stamp or offset + size > log.durable_bytes:
                         log = self._loaded(block, stamp, found)
                     return log.read(offset, size)
+                except RecordVersionError:
+                    raise
                 except (MalformedRecordError, FileNotFoundError) as error:
                     if is_last:  # else a fence may have deleted the log meanwhile
                         raise MalformedRecordError(f"block {block}, volume {self.id}: {error}") from error
@@ -315,10 +303,10 @@ class DirectoryVolume:
         with _Call(self, "quarantine", block):
             if (newest := self._logs(block).newest) is None:
                 return False
-            os.close(Log.headed(self.path(block), block, newest)[1])  # a newer program's stays
-            return self._move(
-                block, stamp, self._folder / "quarantine" / f"{block:020d}" / secrets.token_hex(4)
-            )
+            with suppress(OSError):
+                os.close(Log.headed(self.path(block), block, newest)[1])  # a newer program's stays
+            folder = self._folder / "quarantine" / f"{block:020d}"
+            return self._move(block, stamp, folder / secrets.token_hex(4))
 
     def quarantined(self, after: BlockId | None, limit: int) -> tuple[BlockId, ...]:
         """Return the blocks of the next replicas that are set aside."""
@@ -344,7 +332,13 @@ class DirectoryVolume:
             found: list[Replica] = []
             check_limit(limit)
             for block in self._listed[0 if after is None else bisect_right(self._listed, after) :]:
-                if (replica := self._outline(block)) is not None:
+                try:
+                    replica = self._outline(block)
+                except (OSError, StoreUnavailableError, OutcomeUnknownError) as error:
+                    if not self.answers():
+                        raise
+                    replica = Replica(block, Stamp(), ReplicaState.WRITING, 0, 0, damage=str(error))
+                if replica is not None:
                     found.append(replica)
                     if len(found) == limit:
                         break
@@ -480,15 +474,19 @@ class DirectoryVolume:
         folder, found = self.path(block), self._logs(block)
         found.refuse_older(block, stamp)
         for one, suffix in found.suffixes.items():
-            if suffix == PEN:
+            if suffix == PEN and one < stamp:
                 with suppress(FileNotFoundError):  # another fence has renamed it
                     self._disk.rename(Path(log_name(folder, one) + PEN), Path(log_name(folder, one) + FENCED))
         self._disk.sync_directory(Path(folder))
         newest, writer = self._source(block, found, committed), self._writers.get(block)
         limit = writer.durable_end if writer and writer.is_failed and writer.header.stamp == newest else None
         self.drop_writer(block)
-        source = Log.load(folder, block, newest, limit=limit, is_verified=True)
-        file = open_log(folder, newest)
+        try:
+            source = Log.load(folder, block, newest, limit=limit, is_verified=True)
+            file = open_log(folder, newest)
+        except FileNotFoundError:  # a newer fence may have deleted it
+            self._logs(block).refuse_older(block, stamp)
+            raise
         try:
             self._disk.sync_data(file)  # what was read may be in memory only
         finally:
@@ -504,12 +502,11 @@ class DirectoryVolume:
             if log.header.damage:
                 return
             keep |= {base.stamp for base in log.header.bases} | {one}
-        old = [log_name(folder, one) + found.suffixes[one] for one in found.suffixes.keys() - keep]
-        claims = [f"{folder}/{name}" for _, name in found.claims]
-        for path in [
-            *sorted(old, reverse=True),
-            *claims,
-        ]:  # the newest first: without it, nobody needs others
+        old = sorted(
+            found.suffixes.keys() - keep, reverse=True
+        )  # without the newest, nobody reads the others
+        names = [log_name(folder, one) + found.suffixes[one] for one in old]
+        for path in [*names, *(f"{folder}/{name}" for _, name in found.claims)]:
             with suppress(OSError):
                 self._disk.unlink(Path(path))
 
@@ -580,11 +577,3 @@ def _logs_in(folder: str) -> _Logs:
 def _blocks_in(folder: str) -> list[BlockId]:
     """Return the blocks that a directory has folders of, in order."""
     return sorted(BlockId(int(name)) for name in _names_in(folder) if name.isdecimal())
-
-
-def _made_elsewhere(log: Log) -> ConflictError:
-    replica = log.view()
-    return ConflictError(
-        f"{log.name}: the replica is {replica.state} with {replica.length_bytes} bytes, and another process "
-        "has made its log; nothing was changed; fence it at a newer stamp"
-    )

@@ -392,7 +392,35 @@ class Log:
                 raise MalformedRecordError(f"{name}: the checksum of the bytes at {one.offset} does not hold")
         return found
 
-    def new_bytes(self, offset: int, data: bytes) -> bytes:
+    def append(self, offset: int, data: bytes) -> int:
+        """Compare bytes that stand already. All changes are refused: another process writes the log."""
+        if self._new_bytes(offset, data):
+            raise self._is_made_elsewhere()
+        return self.length_bytes
+
+    def flush(self) -> int:
+        """Return the length of a sealed replica."""
+        if self.state is ReplicaState.WRITING:
+            raise self._is_made_elsewhere()
+        return self.length_bytes
+
+    def trim(self, length_bytes: int) -> None:
+        """Refuse another length."""
+        if length_bytes != self.length_bytes:
+            raise self._is_made_elsewhere()
+
+    def finish(self, length_bytes: int, state: ReplicaState) -> None:
+        """Refuse another length or state."""
+        if (length_bytes, state) != (self.length_bytes, self.state) or self.damage:
+            raise self._is_made_elsewhere()
+
+    def _is_made_elsewhere(self) -> ConflictError:
+        return ConflictError(
+            f"{self.name}: the replica is {self.state} with {self.length_bytes} bytes, and another process "
+            "has made its log; nothing was changed; fence it at a newer stamp"
+        )
+
+    def _new_bytes(self, offset: int, data: bytes) -> bytes:
         """Return what an append would add.
 
         Raises:

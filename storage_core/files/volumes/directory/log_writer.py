@@ -83,7 +83,7 @@ class LogWriter(Log):
         """Append bytes; those that stand already are compared."""
         self._refuse_failed()
         if offset != self.length_bytes or self.state is not ReplicaState.WRITING:
-            data = self.new_bytes(offset, data)
+            data = self._new_bytes(offset, data)
         if data:
             self._write(form.DATA, self.length_bytes, data)
             self._put_away()
