@@ -9,6 +9,7 @@ import msgspec
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
+from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.generations import is_over
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_listing import job_ids
@@ -74,6 +75,11 @@ def list_jobs(
     store = open_store(destination, settings)
     for job in job_ids(store, after_job=after):
         yield summarise(store, job, settings=settings, clock=clock or SystemClock())
+
+
+def has_deleted_jobs(destination: str) -> bool:
+    """Return whether a sweep may have deleted folders of ended jobs at a destination."""
+    return any(open_store(destination, load_settings()).pages(layout.NAMES, page_size=1))
 
 
 def summarise(store: Store, job: JobId, *, settings: Settings, clock: Clock) -> JobSummary:

@@ -14,7 +14,7 @@ from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
 from lockgate.storage_core.commit.records.create_if_absent import find
-from lockgate.storage_core.commit.records.generations import newest_generation
+from lockgate.storage_core.commit.records.generations import EndedGeneration, newest_generation, recorded_end
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import JobRecord, LeaseRecord
 from lockgate.storage_core.commit.records.log_records import Outcome
@@ -54,7 +54,8 @@ class JobRecords(msgspec.Struct, frozen=True, kw_only=True):
     """The records of a job that people look at: a fixed number of them, whatever the job's size.
 
     Attributes:
-        record: Content of `job.json`; None if it is gone or cannot be read.
+        record: Content of `job.json`, or of its copy after the folder's deletion; None if both are gone or
+            cannot be read.
         is_partly_deleted: Whether `job.json` is gone: a crash interrupted the deletion of an old folder.
         phase: Phase; None if a marker cannot be read, or markers contradict each other.
         plan: Plan of the decision, until the clean-up.
@@ -129,6 +130,7 @@ class _Reader:
     folder: JobFolder
     unread: list[str] = field(default_factory=list)
     is_partly_deleted: bool = False
+    end: EndedGeneration | None = None
 
     def tried(self, read: Callable[[], T]) -> T | None:
         try:
@@ -141,11 +143,14 @@ class _Reader:
         try:
             return self.folder.job()
         except ObjectNotFoundError:
-            self.is_partly_deleted = True
-            return None
+            self.end = recorded_end(self.folder.store, self.folder.job_id)
+            self.is_partly_deleted = self.end is None
+            return None if self.end is None else self.end.job
 
     def marks(self) -> _Marks:
         """Read the decision first: a job that ends meanwhile must not seem to have ended without one."""
+        if self.end is not None:
+            return _Marks(self.end.phase, ended=self.end.ended)
         decision = self.folder.decision()
         if decision is None:
             return _Marks(JobPhase.OPEN)

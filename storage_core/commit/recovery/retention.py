@@ -157,7 +157,8 @@ def _delete_old(
         if ended is None or clock.now_s() - ended.ended_s < ages_s[job] or folder.has_lease():
             return None  # an ended job with a lease still has something to delete
         if not dry_run:
-            record_end(store, EndedGeneration(job_id=job, job=record, ended=ended))
+            if not is_over(store, job):
+                record_end(store, EndedGeneration(job_id=job, job=record, ended=ended))
             if record.generation > 1:
                 store.delete(layout.ended_generation(job_id(record.name, record.generation - 1)))
             _delete_folder(folder)
