@@ -314,7 +314,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """How long an upload must be without owner until it is aborted."""
 
     tombstone_s: Seconds = 30 * 86_400.0
-    """How long markers of ended jobs are kept."""
+    """How long folders of ended jobs are kept; beyond the newest 1,000, only `orphan_age_s`."""
 
     storage_price_gb_month: Annotated[float, Meta(ge=0, description="a price, at least 0")] = 0.023
     """USD for 2^30 bytes a month; default: list price of S3 Standard."""

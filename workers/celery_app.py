@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from celery import signals
+from celery import bootsteps, signals
 
 from lockgate.storage_core.commit.job_events import end_logs
 from lockgate.storage_core.settings import load_settings
@@ -87,6 +87,21 @@ def configuration() -> dict[str, Any]:
     }
 
 
+class LostConnectionStep(bootsteps.StartStopStep):  # type: ignore[misc]
+    """Drops a lost connection at the end of a worker, which Celery would close.
+
+    Its channel would return unacknowledged messages to the broker that is away, and the worker end with the
+    error. The broker delivers them again.
+    """
+
+    requires = ("celery.worker.consumer.connection:Connection",)
+
+    def shutdown(self, parent: Any) -> None:
+        """Drop the connection unless it is open."""
+        if parent.connection is not None and not parent.connection.connected:
+            parent.connection = None
+
+
 app = LazyBrokerCelery("lockgate", include=["lockgate.workers.tasks"])
 app.add_defaults(configuration)
 app.steps["worker"].update(
@@ -95,6 +110,7 @@ app.steps["worker"].update(
         "lockgate.workers.metrics.endpoint:MetricsStep",
     }
 )
+app.steps["consumer"].add(LostConnectionStep)
 install_offload(app)
 
 

@@ -66,7 +66,7 @@ def list_all(
         raise InvalidInputError(
             "--at-least applies to the journal, but a destination's jobs are listed from its store"
         )
-    from lockgate.storage_core.commit.job_summary import list_jobs
+    from lockgate.storage_core.commit.job_summary import has_deleted_jobs, list_jobs
     from lockgate.storage_core.commit.setup.capabilities import refuse_unused
 
     refuse_unused(destination)
@@ -84,6 +84,8 @@ def list_all(
     )
     if len(summaries) == (limit or SHOWN):
         _print_more(f"{destination} --after {summaries[-1].job_id}")
+    elif has_deleted_jobs(destination):
+        print_line("Older ended jobs may be left out: sweeps delete their folders.")
 
 
 @commands.command("show")

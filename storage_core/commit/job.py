@@ -36,6 +36,7 @@ from lockgate.storage_core.commit.records.job_record import JobRecord, JobSpec
 from lockgate.storage_core.commit.records.log_records import Receipt
 from lockgate.storage_core.commit.records.pending_set import AuditVerdict, PendingSet
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
+from lockgate.storage_core.commit.records.report import Ended
 from lockgate.storage_core.commit.records.shards import total_rows
 from lockgate.storage_core.commit.staged_files import staging_dir
 from lockgate.storage_core.commit.task.attempt import Attempt
@@ -85,7 +86,9 @@ class Job:
         clock: Clock,
         progress: Progress = no_progress,
         is_driver: bool = False,
+        ended: Ended | None = None,
     ) -> None:
+        self._ended = ended  # known only of a committed job whose folder was deleted
         self._folder = folder
         self._record = record
         self._job_attempt = job_attempt
@@ -149,11 +152,11 @@ class Job:
     @property
     def receipt(self) -> Receipt | None:
         """Receipt of the publication; None if the job has not published."""
-        return receipt_of(self._folder)
+        return receipt_of(self._folder) if self._ended is None else self._ended.receipt
 
     def phase(self) -> JobPhase:
         """Read the job's phase from the store."""
-        return self._folder.phase()
+        return self._folder.phase() if self._ended is None else JobPhase.COMMITTED
 
     def take_lease(self) -> None:
         """Take the job's lease and renew it until the job is suspended or closed.
@@ -332,6 +335,8 @@ class Job:
                 the store failed or another job has the turn, the job stays undecided: try again.
         """
         # In a fork, the thread that held the lock is gone.
+        if self._ended is not None and self._ended.receipt is not None:
+            return self._ended.receipt
         with self._committing if self._fork_guard.is_this else nullcontext():
             may_be_empty = winners is not None or allow_empty or self._is_driver
             return self._commit(winners, complete, may_be_empty=may_be_empty)

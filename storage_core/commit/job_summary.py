@@ -9,6 +9,8 @@ import msgspec
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
+from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.commit.records.generations import is_over
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_listing import job_ids
 from lockgate.storage_core.commit.records.job_record import JobRecord
@@ -27,7 +29,8 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
         phase: Phase; None if a marker cannot be read.
         lease: State of the lease. For an ended job: lapsed until the clean-up is complete, then unknown.
         record: Content of `job.json`; None if it is gone or cannot be read.
-        is_partly_deleted: Whether `job.json` is gone: a crash interrupted the deletion of an old folder.
+        is_partly_deleted: Whether `job.json` is gone, or a late set-up has written it again: a sweep deletes
+            the rest of the folder.
         retained_until_s: Time until which the plan is kept for a later sweep.
         detail: Message about records, or a lease's journal, that cannot be read.
     """
@@ -74,6 +77,11 @@ def list_jobs(
         yield summarise(store, job, settings=settings, clock=clock or SystemClock())
 
 
+def has_deleted_jobs(destination: str) -> bool:
+    """Return whether a sweep may have deleted folders of ended jobs at a destination."""
+    return any(open_store(destination, load_settings()).pages(layout.NAMES, page_size=1))
+
+
 def summarise(store: Store, job: JobId, *, settings: Settings, clock: Clock) -> JobSummary:
     """Return the summary of one job."""
     folder = JobFolder(store, job)
@@ -83,6 +91,7 @@ def summarise(store: Store, job: JobId, *, settings: Settings, clock: Clock) -> 
         record = folder.job()
         phase = folder.phase()
         receipt = receipt_of(folder)
+        is_partly_deleted = phase is JobPhase.OPEN and is_over(store, job)
         if phase not in TERMINAL:
             view = LeasesByJob(settings, clock).look(folder, record)
             lease, detail = view.state, view.unread

@@ -13,10 +13,9 @@ from lockgate.storage_core.commit.decide.plan import Plan, read_plan
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.leases.leases_by_job import LeasesByJob
-from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.create_if_absent import find
+from lockgate.storage_core.commit.records.generations import EndedGeneration, newest_generation, recorded_end
 from lockgate.storage_core.commit.records.job_folder import JobFolder
-from lockgate.storage_core.commit.records.job_listing import job_ids
 from lockgate.storage_core.commit.records.job_record import JobRecord, LeaseRecord
 from lockgate.storage_core.commit.records.log_records import Outcome
 from lockgate.storage_core.commit.records.pending_set import AuditVerdict
@@ -24,7 +23,7 @@ from lockgate.storage_core.commit.records.phase import JobPhase, phase_of
 from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import Ended, Report
 from lockgate.storage_core.errors import InvalidInputError, LockgateError, ObjectNotFoundError
-from lockgate.storage_core.ids import JobAttemptId, JobId, job_name, split_job_id
+from lockgate.storage_core.ids import JobAttemptId, JobId, job_id, job_name, split_job_id
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores import open_store
 
@@ -55,7 +54,8 @@ class JobRecords(msgspec.Struct, frozen=True, kw_only=True):
     """The records of a job that people look at: a fixed number of them, whatever the job's size.
 
     Attributes:
-        record: Content of `job.json`; None if it is gone or cannot be read.
+        record: Content of `job.json`, or of its copy after the folder's deletion; None if both are gone or
+            cannot be read.
         is_partly_deleted: Whether `job.json` is gone: a crash interrupted the deletion of an old folder.
         phase: Phase; None if a marker cannot be read, or markers contradict each other.
         plan: Plan of the decision, until the clean-up.
@@ -130,6 +130,7 @@ class _Reader:
     folder: JobFolder
     unread: list[str] = field(default_factory=list)
     is_partly_deleted: bool = False
+    end: EndedGeneration | None = None
 
     def tried(self, read: Callable[[], T]) -> T | None:
         try:
@@ -142,11 +143,14 @@ class _Reader:
         try:
             return self.folder.job()
         except ObjectNotFoundError:
-            self.is_partly_deleted = True
-            return None
+            self.end = recorded_end(self.folder.store, self.folder.job_id)
+            self.is_partly_deleted = self.end is None
+            return None if self.end is None else self.end.job
 
     def marks(self) -> _Marks:
         """Read the decision first: a job that ends meanwhile must not seem to have ended without one."""
+        if self.end is not None:
+            return _Marks(self.end.phase, ended=self.end.ended)
         decision = self.folder.decision()
         if decision is None:
             return _Marks(JobPhase.OPEN)
@@ -185,14 +189,13 @@ def find_job(destination: str, text: str) -> JobId:
         name = job_name(text)
     else:
         return JobId(text)
-    found = list(job_ids(open_store(destination, load_settings()), f"{layout.JOBS}{name}-g"))
-    generations = {split_job_id(job): job for job in found}
-    newest = max((key for key in generations if key[0] == name), default=None)
-    if newest is None:
+    found = newest_generation(open_store(destination, load_settings()), name, SystemClock())
+    newest = found.generation if found.has_begun else found.generation - 1
+    if not newest:
         raise ObjectNotFoundError(
             f"no job named {text!r} at {destination}; `lockgate jobs list {destination}` lists them"
         )
-    return generations[newest]
+    return job_id(name, newest)
 
 
 def lease_of(job: Job) -> JobLeaseState:

@@ -12,6 +12,7 @@ from lockgate.storage_core.commit.committers import configured_committer, get_co
 from lockgate.storage_core.commit.destination.overlap import refuse_overlap
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.leases.job_lease import journal_for_job
+from lockgate.storage_core.commit.records.generations import newest_generation
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import (
     Column,
@@ -138,11 +139,14 @@ def open_job(
     with Together(settings.near_calls) as together:
         with step("setup"):
             overlap = together.start(partial(refuse_overlap, store, settings))
+            look = partial(newest_generation, store, job_name(name), clock)
+            newest = together.start(look)
         store = with_probed_capabilities(store, settings, clock, before_probe=overlap.result)
         while True:
-            record, phase = set_up(
+            record, phase, ended = set_up(
                 store,
                 job_name(name),
+                newest.result,
                 spec,
                 description=description,
                 clock=clock,
@@ -159,6 +163,7 @@ def open_job(
                 clock=clock,
                 progress=progress or no_progress,
                 is_driver=True,
+                ended=ended,
             )
             if phase is JobPhase.OPEN:
                 break
@@ -166,6 +171,7 @@ def open_job(
             # If it failed, it left no data, and the next generation takes the data.
             if job.finish() is JobPhase.COMMITTED:
                 return job
+            newest = together.start(look)
     _begin(job, is_shared=shared is not None)
     return job
 

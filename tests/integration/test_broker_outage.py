@@ -101,11 +101,14 @@ def broker_holds(broker: RestartableRedis, count: int) -> bool:
         return bool(client.llen("lockgate:commit") >= count)
 
 
+@pytest.mark.parametrize("pool", ["prefork", soak_only("solo"), soak_only("threads")])
 def test_a_worker_that_waits_for_its_broker_ends_at_a_signal(
-    tmp_path: Path, broker: RestartableRedis
+    tmp_path: Path, broker: RestartableRedis, pool: str
 ) -> None:
-    with worker_process(tmp_path / "log", pool="solo") as worker:
+    with worker_process(tmp_path / "log", pool=pool, application=APPLICATION) as worker:
+        unacknowledged = Lingering(tmp_path / "task")
         broker.kill()
+        unacknowledged.end()
         worker.wait_for_line("Trying again in")
         began_s = time.monotonic()
         assert worker.stop(signal.SIGTERM) == 0

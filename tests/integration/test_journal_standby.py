@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -273,6 +274,25 @@ def test_entries_lost_in_a_promotion_are_reported_until_an_explicit_msync(pair: 
     assert other.read(server_and_rows) == (standby.port, 4)
     assert client.msync() == survivor.seen
     assert client.read(server_and_rows) == (standby.port, 4)
+
+
+@pytest.mark.soak
+def test_of_the_addresses_of_one_name_the_primary_is_used(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standby = pair.standby()
+    standby.stop()
+    standby.port, standby.options["listen_addresses"] = pair.primary.port, "127.0.0.2"
+    standby.start()
+    resolve = socket.getaddrinfo
+
+    def both(host: str, *rest: Any, **options: Any) -> list[Any]:
+        addresses = ("127.0.0.2", "127.0.0.1") if host == "journal.example" else (host,)
+        return [found for address in addresses for found in resolve(address, *rest, **options)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", both)
+    url = pair.primary.url.replace("127.0.0.1", "journal.example")
+    take(pair.opened.enter_context(open_journal(url)))
 
 
 @pytest.mark.soak

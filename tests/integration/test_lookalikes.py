@@ -15,17 +15,19 @@ from tests.support.s3.lookalikes import lookalike_proxy, lookalikes
 pytestmark = [pytest.mark.integration, pytest.mark.requires("s3-server")]
 
 CAN: str = "can hold jobs"
+NO_CHECKSUMS = "AWS_REQUEST_CHECKSUM_CALCULATION=when_required AWS_RESPONSE_CHECKSUM_VALIDATION=when_required"
 EXPECTED = {
-    "no checksums (R2)": "AWS_REQUEST_CHECKSUM_CALCULATION=when_required",
-    "no checksums (B2)": "AWS_REQUEST_CHECKSUM_CALCULATION=when_required",
-    "wants Content-MD5": "one request deletes each object",
-    "no DeleteObjects": "one request deletes each object",
-    "no conditional completion": "as the arbiter",
-    "wants equal parts": "LOCKGATE_S3_EQUAL_PARTS=true",
-    "wants AES256": "LOCKGATE_S3_SSE",
-    "wants an ACL": "LOCKGATE_S3_ACL",
-    "late listing": "LOCKGATE_ACCEPT_UNSAFE_STORE=true",
+    "no checksums (R2)": ("AWS_REQUEST_CHECKSUM_CALCULATION=when_required", NO_CHECKSUMS),
+    "no checksums (B2)": ("AWS_REQUEST_CHECKSUM_CALCULATION=when_required", NO_CHECKSUMS),
+    "wants Content-MD5": ("one request deletes each object", ""),
+    "no DeleteObjects": ("one request deletes each object", ""),
+    "no conditional completion": ("as the arbiter", ""),
+    "wants equal parts": ("LOCKGATE_S3_EQUAL_PARTS=true", "LOCKGATE_S3_EQUAL_PARTS=true"),
+    "wants AES256": ("LOCKGATE_S3_SSE", "LOCKGATE_S3_SSE=AES256"),
+    "wants an ACL": ("LOCKGATE_S3_ACL", "LOCKGATE_S3_ACL=bucket-owner-full-control"),
+    "late listing": ("LOCKGATE_ACCEPT_UNSAFE_STORE=true", "LOCKGATE_ACCEPT_UNSAFE_STORE=true"),
 }
+"""For each look-alike what the check says, and the settings of the table in the docs."""
 USABLE = {"wants Content-MD5", "no DeleteObjects", "no conditional completion", "wants equal parts"}
 
 
@@ -55,9 +57,14 @@ def test_the_real_server_keeps_every_promise_and_its_table_can_be_published() ->
 def test_a_look_alike_is_found_and_the_check_says_what_to_set(
     upstream: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    said, settings = EXPECTED[name]
     with lookalike_proxy(upstream, lookalikes()[name]) as endpoint:
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
         code, shown = checked()
-    assert EXPECTED[name] in shown
+        for setting in settings.split():
+            monkeypatch.setenv(*setting.split("="))
+        with_settings, _ = checked()
+    assert said in shown
     assert (code == 0) == (name in USABLE)
     assert ("could not delete" in shown) is False
+    assert with_settings == 0

@@ -14,9 +14,10 @@ from typing import Final
 
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
 from lockgate.storage_core.blobs.storage.listing_time import ListingTime
-from lockgate.storage_core.blobs.storage.local import LocalBlobs
+from lockgate.storage_core.blobs.storage.local import INCOMING, LocalBlobs
 from lockgate.storage_core.errors import AlreadyExistsError, ConflictError, ObjectNotFoundError
 from lockgate.storage_core.failpoints import step
+from lockgate.storage_core.file_locks import lock_exclusive
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.stores.os_errors import translated
 
@@ -86,17 +87,24 @@ def _local_owner(local: LocalBlobs) -> str | None:
 
 
 def _claim_local(local: LocalBlobs, identity: str) -> str | None:
-    """Create the file atomically if there is none; return its owner."""
+    """Create the file atomically if there is none; return its owner. Needs no hard links."""
     path = local.path / OWNER
     owner = _local_owner(local)
     if owner is not None:
         return owner
-    with local.incoming() as incoming:
-        incoming.write(identity.encode())
-        incoming.sync()
-        with translated("write", str(path), changes=True), suppress(FileExistsError):
-            os.link(incoming.path, path)
-    return _local_owner(local)
+    with translated("write", str(path), changes=True):
+        claim = local.path / INCOMING / OWNER
+        with lock_exclusive(claim, permissions=0o666) as file:
+            owner = _local_owner(local)
+            try:
+                if owner is None:
+                    file.truncate()
+                    file.write(identity.encode())
+                    os.fsync(file)
+                    claim.rename(path)
+            finally:
+                claim.unlink(missing_ok=True)
+    return owner or identity
 
 
 def _ha_owner(ha: HaBlobs) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count, takewhile
 from typing import Final, NamedTuple
 
 import msgspec
@@ -41,11 +42,9 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.stores import Store
-from lockgate.storage_core.stores.protocol import PAGE, check_key, in_pages
+from lockgate.storage_core.stores.protocol import check_key, in_pages
 
 CHECKPOINT_TURNS: Final = 100
-FIRST_TURNS: Final = 50
-"""Log entries in which a destination shows whether it has published, without a listing of thousands."""
 
 
 @dataclass(frozen=True)
@@ -140,14 +139,14 @@ class DestinationLog:
                 outcomes = [*in_order(self._outcome, range(1, newest + 1), self.at_once), *outcomes]
             return LogRead(checkpoint, tuple(outcomes), highest, None if latest is None else latest.result())
 
-    def outcomes(self, after: int = 0, *, page_size: int = PAGE) -> Iterator[Outcome]:
+    def outcomes(self, after: int = 0) -> Iterator[Outcome]:
         """Yield the outcomes of turns greater than `after`, in order and without gaps.
 
         Every turn has its outcome before the next one is claimed. A listing of several pages may miss an
         outcome that is written meanwhile, so outcomes missing before a later one are read by name.
         """
         following = after + 1
-        for number, kind in self._entries(after, page_size):
+        for number, kind in self._entries(after):
             if kind == "json":
                 for turn in range(following, number + 1):
                     yield self._outcome(turn)
@@ -160,8 +159,9 @@ class DestinationLog:
             MalformedLogError: An outcome is invalid.
         """
         with self._reading():
-            first = self.outcomes(page_size=FIRST_TURNS)  # mostly one of them has published
-            return any(outcome.verdict == "published" for outcome in first)
+            # By name, for a listing of a folder on disk reads all its names; mostly the first has published.
+            outcomes = takewhile(lambda found: found is not None, map(self.outcome, count(1)))
+            return any(outcome is not None and outcome.verdict == "published" for outcome in outcomes)
 
     def manifest(self, as_of: int | None = None) -> Manifest:
         """Fold the log into the set of live files.
@@ -274,10 +274,10 @@ class DestinationLog:
     def _listed_files(self, named: _List) -> tuple[str, KeyShard | LiveShard]:
         return named.where, read_shard(self.store, named.kind, layout.log_shard, named.digest)
 
-    def _entries(self, after: int, page_size: int = PAGE) -> Iterator[tuple[int, str]]:
+    def _entries(self, after: int) -> Iterator[tuple[int, str]]:
         """Yield turn and kind of the log's keys after a turn, in order."""
         # "z" sorts after every kind of the turn `after`.
-        for page in self.store.pages(layout.LOG, after=f"{layout.LOG}{after:08d}.z", page_size=page_size):
+        for page in self.store.pages(layout.LOG, after=f"{layout.LOG}{after:08d}.z"):
             for info in page:
                 entry = layout.parse_log_key(info.key)
                 if entry is not None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.create_if_absent import find
+from lockgate.storage_core.commit.records.generations import recorded_end
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import ShortIdClaim
 from lockgate.storage_core.commit.records.phase import JobPhase
@@ -94,7 +95,9 @@ class Owners:
         """Return a job's phase as of the first call; None if its records cannot be read."""
         if job not in self._phases:
             try:
-                self._phases[job] = JobFolder(self.store, job).phase()
+                phase = JobFolder(self.store, job).phase()
+                end = recorded_end(self.store, job) if phase is JobPhase.OPEN else None
+                self._phases[job] = phase if end is None else end.phase  # its folder may be deleted
             except MalformedRecordError:
                 self._phases[job] = None
         return self._phases[job]

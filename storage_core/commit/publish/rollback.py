@@ -16,7 +16,7 @@ from lockgate.storage_core.commit.records.log_records import Outcome
 from lockgate.storage_core.commit.records.pending_set import PendingFile
 from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import Ended, FileResult
-from lockgate.storage_core.commit.uploads.upload_completion import NOT_ABOUT_THE_FILE, is_open, refuses_key
+from lockgate.storage_core.commit.uploads.upload_completion import NOT_ABOUT_THE_FILE, has_no_object, is_open
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import (
     NotAppliedError,
@@ -103,7 +103,7 @@ def _unless_refused(
     except (StoreUnavailableError, *NOT_ABOUT_THE_FILE):
         raise  # of all files alike
     except NotAppliedError as error:
-        if not refuses_key(context.store, file.key):
+        if not has_no_object(context.store, file.key):
             raise
         return FileResult(key=file.key, result="left", detail=f"not reverted: {error}")
 

@@ -10,6 +10,7 @@ from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES, R, Record, decode, digest
 from lockgate.storage_core.commit.records.create_if_absent import claim, find, read
 from lockgate.storage_core.commit.records.expected_tasks import ExpectedTasks
+from lockgate.storage_core.commit.records.generations import recorded_end
 from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.commit.records.log_records import Outcome
 from lockgate.storage_core.commit.records.pending_set import AbortedAttempt, AuditVerdict, PendingSet
@@ -82,8 +83,13 @@ class JobFolder:
         try:
             record = read(self.store, JobRecord, self.key("job.json"))
         except ObjectNotFoundError:
+            end = recorded_end(self.store, self.job_id)
+            is_gone = (
+                "" if end is None else f": it has ended ({end.phase}), and a sweep has deleted its folder"
+            )
             raise ObjectNotFoundError(
-                f"no job {self.job_id} at {self.store.url}; `lockgate jobs list {self.store.url}` shows them"
+                f"no job {self.job_id} at {self.store.url}{is_gone}; `lockgate jobs list {self.store.url}` "
+                "shows them"
             ) from None
         if (record.name, record.generation) != split_job_id(self.job_id) or record.job_id != self.job_id:
             raise MalformedRecordError(f"{self.key('job.json')}: job_id, name or generation is another job's")

@@ -30,10 +30,12 @@ class JobListing:
 
     Attributes:
         done: Jobs that have ended and are cleaned up, with their terminal phase.
+        ended_s: Time of their end by the store's clock, in seconds since the epoch.
         others: Jobs that may have something left to do.
     """
 
     done: dict[JobId, JobPhase] = field(default_factory=dict)
+    ended_s: dict[JobId, float] = field(default_factory=dict)
     others: list[JobId] = field(default_factory=list)
 
     @property
@@ -47,22 +49,22 @@ def list_job_folders(store: Store) -> JobListing:
     """List the job folders of a destination."""
     listing = JobListing()
     for job, names in _folders(store):
-        ends = [phase for name, phase in MARKERS.items() if name in names]
-        if len(ends) == 1 and {"job.json", "COMMIT_STARTED"} <= names and LAST_NEEDED not in names:
-            listing.done[job] = ends[0]
+        ends = [name for name in MARKERS if name in names]
+        if len(ends) == 1 and {"job.json", "COMMIT_STARTED"} <= names.keys() and LAST_NEEDED not in names:
+            listing.done[job], listing.ended_s[job] = MARKERS[ends[0]], names[ends[0]]
         else:
             listing.others.append(job)
     return listing
 
 
-def _folders(store: Store) -> Iterator[tuple[JobId, set[str]]]:
-    """Yield each job with the names in its folder up to `LAST_NEEDED`; the rest may be skipped."""
+def _folders(store: Store) -> Iterator[tuple[JobId, dict[str, float]]]:
+    """Yield each job with the names and times in its folder up to `LAST_NEEDED`; the rest may be skipped."""
     after = ""
-    names: dict[str, set[str]] = {}
+    names: dict[str, dict[str, float]] = {}
     while page := next(iter(store.pages(layout.JOBS, after=after)), ()):
         for info in page:
             folder, _, name = info.key.removeprefix(layout.JOBS).partition("/")
-            names.setdefault(folder, set()).add(name)
+            names.setdefault(folder, {})[name] = info.modified_s
         last, _, name = page[-1].key.removeprefix(layout.JOBS).partition("/")
         is_whole = name > LAST_NEEDED
         # "0" sorts after "/": the next page starts after the last job's folder.

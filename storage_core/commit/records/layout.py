@@ -4,6 +4,7 @@ DEST/_lockgate/
     log/00000007.turn  log/00000007.json  log/00000100.checkpoint
     shards/<digest>.json  checkpoint.json
     ids/<short id>  store.json  sweep.json  asset-events/<job id>.json
+    names/<name>/<10**9 - generation>.json
     jobs/<job id>/
         job.json  lease.json  COMMIT_STARTED  COMMIT_SUCCESS  COMMIT_FAIL  report.json
         attempts/<job attempt>.json
@@ -18,16 +19,20 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from lockgate.storage_core.ids import JobId, ShortId, check_id, split_job_id
+from lockgate.storage_core.ids import JobId, JobName, ShortId, check_id, split_job_id
 
 ROOT: Final = "_lockgate/"
 LOG: Final = f"{ROOT}log/"
 JOBS: Final = f"{ROOT}jobs/"
+NAMES: Final = f"{ROOT}names/"
 ASSET_EVENTS: Final = f"{ROOT}asset-events/"
 SUCCESS: Final = "_SUCCESS"
 SWEEP_STATE: Final = f"{ROOT}sweep.json"
 PROBED: Final = f"{ROOT}store.json"
 CHECKPOINT_HINT: Final = f"{ROOT}checkpoint.json"
+
+_GENERATIONS: Final = 10**9
+"""Greater than every generation: the difference is in a key, so that the newest is the first in a listing."""
 
 _TURN: Final = re.compile(r"(?P<turn>[0-9]{8,})\.(?P<kind>turn|json|checkpoint)")
 
@@ -71,6 +76,23 @@ def job_folder(job: JobId) -> str:
     """
     split_job_id(job)
     return f"{JOBS}{job}/"
+
+
+def ended_generations(name: JobName) -> str:
+    """Return the key prefix of the records of a name's ended generations, ending in `/`."""
+    return f"{NAMES}{name}/"
+
+
+def ended_generation(job: JobId) -> str:
+    """Return the key of the record of a generation's end."""
+    name, generation = split_job_id(job)
+    return f"{ended_generations(name)}{_GENERATIONS - generation:09d}.json"
+
+
+def parse_ended_generation(key: str) -> int:
+    """Return the generation of such a key; 0 for other keys."""
+    number = key.rpartition("/")[2].removesuffix(".json")
+    return _GENERATIONS - int(number) if number.isdecimal() else 0
 
 
 def is_hidden(key: str) -> bool:

@@ -1,4 +1,4 @@
-"""Sweep ended jobs: delete retained files, revert late completions, delete folders of old generations.
+"""Sweep ended jobs: delete retained files, revert late completions, delete folders that nothing needs.
 
 Source: commit protocol, steps 8 and 9, and "Revert".
 """
@@ -6,6 +6,7 @@ Source: commit protocol, steps 8 and 9, and "Revert".
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -20,18 +21,20 @@ from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.replaced_files import not_deleted, remove_rest
 from lockgate.storage_core.commit.publish.roll_forward import roll_forward
 from lockgate.storage_core.commit.publish.rollback import revert_plan
+from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.commit.records.generations import EndedGeneration, is_over, record_end
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_listing import JobListing
 from lockgate.storage_core.commit.records.report import Ended
 from lockgate.storage_core.commit.staged_files import drop_temporary, jobs_with_temporary
+from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import LockgateError, ObjectNotFoundError
-from lockgate.storage_core.ids import JobId, JobName, split_job_id
+from lockgate.storage_core.ids import JobId, job_id
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import Store
 
-KEPT_GENERATIONS: Final = 100
-"""Generations of a name that are kept for `tombstone_s`. Older ones go after `orphan_age_s`: every set-up of
-the name lists those that are there."""
+KEPT_FOLDERS: Final = 1_000
+"""Ended jobs whose folders are kept for `tombstone_s`, the newest ones; others go after `orphan_age_s`."""
 
 
 class SweptJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,19 +59,12 @@ def sweep_ended_jobs(
         store: Store, opened at the destination.
         listing: Jobs of the destination at the beginning of the sweep.
         summaries: Summaries of the jobs that are not done.
-        settings: Settings, of which `tombstone_s` is used.
+        settings: Settings, of which `tombstone_s` and `orphan_age_s` are used.
         clock: Clock of the retention times.
         dry_run: Yield what would be done, and change nothing.
     """
-    newest: dict[JobName, int] = {}
-    for job in listing.jobs:
-        name, generation = split_job_id(job)
-        newest[name] = max(generation, newest.get(name, 0))
     with_temporary = jobs_with_temporary(store)
     for job in listing.jobs:
-        name, generation = split_job_id(job)
-        is_old = generation < newest[name]
-        has_ended = job in listing.done or (job in summaries and summaries[job].has_ended)
         try:
             if job in summaries:
                 yield from _finish(store, summaries[job], settings, clock, dry_run=dry_run)
@@ -76,14 +72,11 @@ def sweep_ended_jobs(
                 if not dry_run:
                     drop_temporary(store, job)
                 yield SweptJob(job_id=job, action="delete what a killed attempt wrote after the job's end")
-            if has_ended and is_old:
-                has_many = generation < newest[name] - KEPT_GENERATIONS
-                age_s = settings.orphan_age_s if has_many else settings.tombstone_s
-                yield from _delete_old(
-                    JobFolder(store, job), min(age_s, settings.tombstone_s), clock, dry_run
-                )
         except LockgateError as error:
             yield SweptJob(job_id=job, action=f"left as it is: {error}")
+    ages_s = _ages_of_old(store, listing, settings, clock.now_s())
+    delete = partial(_delete_old, store, ages_s, clock, dry_run)
+    yield from filter(None, in_parallel(delete, ages_s, settings.near_calls))
 
 
 def _finish(
@@ -131,19 +124,53 @@ def _process_retained(context: CommitContext, ended: Ended) -> None:
     revert_plan(context, plan, exclude=DestinationLog(context.store).manifest().files)
 
 
-def _delete_old(folder: JobFolder, age_s: float, clock: Clock, dry_run: bool) -> Iterator[SweptJob]:
-    """Delete an older generation's folder some time after its end. The newest has the generation number."""
-    ended = next((mark for mark in folder.ended() if mark is not None), None)
-    if ended is None or clock.now_s() - ended.ended_s < age_s or folder.has_lease():
-        return  # an ended job with a lease still has something to delete
-    if not dry_run:
-        _delete_folder(folder)
-    yield SweptJob(job_id=folder.job_id, action="delete the folder of an older generation")
+def _ages_of_old(store: Store, listing: JobListing, settings: Settings, now_s: float) -> dict[JobId, float]:
+    """Return the jobs whose folders may be deleted, each with the age from which on.
+
+    A folder is needed while the log's newest checkpoint does not cover its job's turns, because a repair of
+    the log reads it, and while Airflow's events of the job are to be emitted.
+    """
+    newest = sorted(listing.ended_s, key=listing.ended_s.__getitem__, reverse=True)
+    least_s = min(settings.orphan_age_s, settings.tombstone_s)
+    ages_s = {
+        job: settings.tombstone_s if number < KEPT_FOLDERS else least_s for number, job in enumerate(newest)
+    }
+    ages_s = {job: age_s for job, age_s in ages_s.items() if now_s - listing.ended_s[job] >= age_s}
+    if ages_s:
+        log = DestinationLog(store).read()
+        needed = {outcome.job_id for outcome in log.outcomes}
+        if log.open is not None:
+            needed.add(log.open.claim.job_id)
+        for page in store.pages(layout.ASSET_EVENTS):
+            needed.update(JobId(info.key.rpartition("/")[2].removesuffix(".json")) for info in page)
+        ages_s = {job: age_s for job, age_s in ages_s.items() if job not in needed}
+    return ages_s
+
+
+def _delete_old(
+    store: Store, ages_s: dict[JobId, float], clock: Clock, dry_run: bool, job: JobId
+) -> SweptJob | None:
+    """Record the end of a job's generation, then delete its folder."""
+    folder = JobFolder(store, job)
+    try:
+        record, ended = folder.job(), next((mark for mark in folder.ended() if mark is not None), None)
+        if ended is None or clock.now_s() - ended.ended_s < ages_s[job] or folder.has_lease():
+            return None  # an ended job with a lease still has something to delete
+        if not dry_run:
+            if not is_over(store, job):
+                record_end(store, EndedGeneration(job_id=job, job=record, ended=ended))
+            if record.generation > 1:
+                store.delete(layout.ended_generation(job_id(record.name, record.generation - 1)))
+            _delete_folder(folder)
+    except LockgateError as error:
+        return SweptJob(job_id=job, action=f"left as it is: {error}")
+    return SweptJob(job_id=job, action="delete the folder of an ended job")
 
 
 def _delete_rest(folder: JobFolder, dry_run: bool) -> Iterator[SweptJob]:
-    """Delete what is left of a folder, if a listing, too, finds no `job.json` in it."""
-    if any(info.key == folder.key("job.json") for page in folder.store.pages(folder.prefix) for info in page):
+    """Delete the rest of a folder, if its end is recorded or a listing, too, finds no `job.json` in it."""
+    names = {info.key for page in folder.store.pages(folder.prefix) for info in page}
+    if folder.key("job.json") in names and not is_over(folder.store, folder.job_id):
         return
     if not dry_run:
         _delete_folder(folder)

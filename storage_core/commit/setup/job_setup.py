@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, get_args
+from typing import Final, NamedTuple, get_args
 
 import msgspec
 
@@ -18,8 +18,14 @@ from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.destination.schema_evolution import refuse_unfit_columns
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.create_if_absent import claim
+from lockgate.storage_core.commit.records.generations import (
+    EndedGeneration,
+    Newest,
+    is_over,
+    record_end,
+    recorded_end,
+)
 from lockgate.storage_core.commit.records.job_folder import JobFolder
-from lockgate.storage_core.commit.records.job_listing import job_ids
 from lockgate.storage_core.commit.records.job_record import (
     MODES,
     JobOrigin,
@@ -32,6 +38,7 @@ from lockgate.storage_core.commit.records.job_record import (
     process_name,
 )
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
+from lockgate.storage_core.commit.records.report import Ended
 from lockgate.storage_core.concurrency import Together
 from lockgate.storage_core.errors import (
     ConflictError,
@@ -40,17 +47,34 @@ from lockgate.storage_core.errors import (
     UnsupportedStoreError,
 )
 from lockgate.storage_core.failpoints import step
-from lockgate.storage_core.ids import JobId, JobName, ShortId, job_id, new_token, short_id, split_job_id
+from lockgate.storage_core.ids import JobId, JobName, ShortId, job_id, new_token, short_id
 from lockgate.storage_core.stores import Store
 
 SHORT_ID_TRIES: Final = 16
+SLOW_S: Final = 600.0
+"""A set-up that took longer looks again whether its generation has ended and was deleted meanwhile."""
 MAX_VALUE_CHARS: Final = 200
 """Characters of a value in an error message; a list of artefacts may be long."""
+
+
+class FoundJob(NamedTuple):
+    """A job that was set up or found.
+
+    Attributes:
+        record: Its `job.json`.
+        phase: Its phase.
+        ended: Its terminal marker, if its folder was deleted; it has committed.
+    """
+
+    record: JobRecord
+    phase: JobPhase
+    ended: Ended | None = None
 
 
 def set_up(
     store: Store,
     name: JobName,
+    newest: Callable[[], Newest],
     spec: JobSpec,
     *,
     description: str,
@@ -59,8 +83,8 @@ def set_up(
     origin: JobOrigin | None = None,
     at_once: int = 1,
     before_create: Callable[[], object] = lambda: None,
-) -> tuple[JobRecord, JobPhase]:
-    """Find or create the job for a run of `name`, and return it with its phase.
+) -> FoundJob:
+    """Find or create the job for a run of `name`.
 
     An unfinished generation is returned. After an ended one the next generation begins, except that with
     `rerun="once"` a committed generation is always returned.
@@ -68,6 +92,7 @@ def set_up(
     Args:
         store: Store of the destination, with probed capabilities.
         name: Name that is stable over the run's retries.
+        newest: Returns its newest generation.
         spec: Specification of the job; must be the same in a retry.
         description: Description for people.
         clock: Clock for the time of creation.
@@ -80,30 +105,33 @@ def set_up(
     Raises:
         InvalidInputError: The specification is invalid.
         ConflictError: The unfinished generation has another specification, the mode is `fail` and the
-            destination has data, or the columns do not fit. Nothing was changed.
+            destination has data, or the columns do not fit. Nothing was changed. Or this process was paused,
+            and the job has ended and was deleted meanwhile.
     """
     check_spec(spec, store)
     log = DestinationLog(store, at_once)
     with step("setup"), Together(2) as together:
         fit = together.start(lambda: _refuse_unfit_columns(log, spec))
-        newest = _newest_generation(store, name)
+        generation, has_begun, seen_s = newest()
         before_create()
-        if newest:
-            earlier = JobFolder(store, job_id(name, newest))
-            phase = earlier.phase()
-            if spec.rerun == "once" and phase is JobPhase.COMMITTED:
-                return earlier.job(), phase  # final, even if this run has another specification
-            if phase not in TERMINAL and phase is not JobPhase.QUARANTINED:
-                with suppress(ObjectNotFoundError):  # deleted by hand: that generation can never commit
-                    return _check_same_spec(earlier.job(), spec), phase
+        before = None
+        if has_begun:
+            found = _unfinished_or_end(JobFolder(store, job_id(name, generation)), spec)
+            if isinstance(found, FoundJob):
+                return found
+            before, generation = found, generation + 1
+        elif spec.rerun == "once" and generation > 1:
+            before = recorded_end(store, job_id(name, generation - 1))
+        if spec.rerun == "once" and before is not None and before.job and before.phase is JobPhase.COMMITTED:
+            return FoundJob(before.job, before.phase, before.ended)  # final, whatever this run specifies
         if spec.mode == "fail" and spec.scope == "destination":  # partitions are known only at the commit
-            refuse_if_occupied(store, log.manifest(), earlier_generations(name, newest + 1, spec))
+            refuse_if_occupied(store, log.manifest(), earlier_generations(name, generation, spec))
         fit.result()
         record = JobRecord(
-            job_id=job_id(name, newest + 1),
+            job_id=job_id(name, generation),
             name=name,
-            generation=newest + 1,
-            short_id=_claim_short_id(store, job_id(name, newest + 1)),
+            generation=generation,
+            short_id=_claim_short_id(store, job_id(name, generation)),
             spec=spec,
             token=new_token(),
             created_s=clock.now_s(),
@@ -114,7 +142,14 @@ def set_up(
         )
         folder = JobFolder(store, record.job_id)
         stored = _check_same_spec(claim(store, folder.key("job.json"), record), spec)
-        return stored, JobPhase.OPEN if stored.token == record.token else folder.phase()
+        waited_s = max(clock.now_s() - seen_s[0], clock.monotonic_s() - seen_s[1])
+        if waited_s > SLOW_S and is_over(store, record.job_id):
+            store.delete(folder.key("job.json"))
+            raise ConflictError(
+                f"job {record.job_id} at {store.url}: its set-up took {waited_s:.0f} s, and meanwhile the "
+                "job has ended and its folder was deleted; nothing was published; run it again"
+            )
+        return FoundJob(stored, JobPhase.OPEN if stored.token == record.token else folder.phase())
 
 
 def check_spec(spec: JobSpec, store: Store | None = None) -> None:
@@ -189,9 +224,17 @@ def _check_names(spec: JobSpec, store: Store | None) -> None:
         )
 
 
-def _newest_generation(store: Store, name: JobName) -> int:
-    found = (split_job_id(job) for job in job_ids(store, f"{layout.JOBS}{name}-g"))
-    return max((generation for other, generation in found if other == name), default=0)
+def _unfinished_or_end(folder: JobFolder, spec: JobSpec) -> FoundJob | EndedGeneration:
+    """Return an unfinished job that this run continues; else record the end of its generation."""
+    record, ended, phase = None, None, folder.phase()
+    with suppress(ObjectNotFoundError):  # deleted by hand, or just now by a sweep: it can never commit
+        record = folder.job()
+        if phase not in TERMINAL and phase is not JobPhase.QUARANTINED:
+            return FoundJob(_check_same_spec(record, spec), phase)
+        if spec.rerun == "once" and phase is JobPhase.COMMITTED:
+            return FoundJob(record, phase)  # final, even if this run has another specification
+        ended = next((mark for mark in folder.ended() if mark is not None), None)
+    return record_end(folder.store, EndedGeneration(job_id=folder.job_id, job=record, ended=ended))
 
 
 def _check_same_spec(record: JobRecord, spec: JobSpec) -> JobRecord:

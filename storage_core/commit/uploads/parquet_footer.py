@@ -116,8 +116,6 @@ class _Statistics(msgspec.Struct, frozen=True):
 
 
 class _ColumnMetaData(msgspec.Struct, frozen=True):
-    """`ColumnMetaData`."""
-
     values: Count = field(name="5")
     statistics: _Statistics | None = field(name="12", default=None)
 
@@ -129,15 +127,11 @@ class _ColumnChunk(msgspec.Struct, frozen=True):
 
 
 class _RowGroup(msgspec.Struct, frozen=True):
-    """`RowGroup`."""
-
     columns: list[_ColumnChunk] = field(name="1")
     rows: Count = field(name="3")
 
 
 class _DecimalType(msgspec.Struct, frozen=True):
-    """`DecimalType`."""
-
     scale: Count = field(name="1")
     precision: Count = field(name="2")
 
@@ -158,8 +152,6 @@ class _TimeType(msgspec.Struct, frozen=True):
 
 
 class _IntegerType(msgspec.Struct, frozen=True):
-    """`IntType`."""
-
     bits: int = field(name="1")
     is_signed: bool = field(name="2")
 

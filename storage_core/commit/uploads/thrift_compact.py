@@ -3,7 +3,7 @@
 Arrow's reader ends the process on a footer that it does not expect: it has no handler for C++ exceptions
 where it reads the metadata of a column. Here each fault of the bytes is a Python exception.
 
-Source: Apache Thrift, "Thrift Compact protocol encoding".
+A footer has no maps, so they are not decoded. Source: Apache Thrift, "Thrift Compact protocol encoding".
 """
 
 from __future__ import annotations
@@ -66,8 +66,6 @@ class _Decoder:
                 value = self._bytes(self._varint())
             case 9 | 10:
                 value = self._list(depth - 1)
-            case 11:
-                value = self._map(depth - 1)
             case 12:
                 value = self.fields(depth - 1)
             case _:
@@ -81,11 +79,6 @@ class _Decoder:
         if not depth:
             raise ValueError("it is nested too deeply")
         return [self._value(head & 15, depth) for _ in range(size)]
-
-    def _map(self, depth: int) -> list[Any]:
-        size = self._varint()
-        kinds = self._byte() if size and depth else 0
-        return [(self._value(kinds >> 4, depth), self._value(kinds & 15, depth)) for _ in range(size)]
 
     def _byte(self) -> int:
         byte = self._data[self._at]

@@ -162,24 +162,25 @@ def _is_held(store: Store, pending: PendingUpload) -> bool:
     except (StoreUnavailableError, *NOT_ABOUT_THE_FILE):
         raise
     except NotAppliedError:
-        try:
-            # The answer to a HEAD has no reason. That to a GET has: expired credentials are not the key's.
-            store.get(pending.key, length=1)
-        except ObjectNotFoundError:
-            return False
-        except (StoreUnavailableError, *NOT_ABOUT_THE_FILE):
-            raise
-        except NotAppliedError:
+        if has_no_object(store, pending.key):
             return False
         raise
 
 
-def refuses_key(store: Store, key: str) -> bool:
-    """Return whether the store refuses to read such a key, so that it can have no object."""
+def has_no_object(store: Store, key: str) -> bool:
+    """Return whether a key has no object, or is one that the store refuses to read, such as a long one.
+
+    The answer to a HEAD has no reason. That to this GET has: expired credentials are not the key's.
+
+    Raises:
+        NotAppliedError: The refusal is not about the key.
+    """
     try:
         store.get(key, length=1)
+    except ObjectNotFoundError:
+        return True
     except (StoreUnavailableError, *NOT_ABOUT_THE_FILE):
-        return False
+        raise
     except NotAppliedError:
         return True
     return False

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 import select
+import socket
 import time
 from collections.abc import Generator, Mapping
+from contextlib import suppress
 from itertools import chain
 from typing import Any, Final
 
@@ -107,7 +109,7 @@ def postgresql_engine(url: URL, busy_s: float, *, is_primary: bool, silence_s: f
         "keepalives_count": 3,
         "tcp_user_timeout": _LOST_S * 1000,
     }
-    if is_primary and "," in ",".join((url.host or "", *_texts(url, "host"))):
+    if is_primary and _has_several_addresses(url):
         chosen["target_session_attrs"] = "primary"
     engine = create_engine(
         url,
@@ -158,6 +160,16 @@ def postgresql_engine(url: URL, busy_s: float, *, is_primary: bool, silence_s: f
         connection.silence_s = silence_s
 
     return engine
+
+
+def _has_several_addresses(url: URL) -> bool:
+    """Return whether a URL names several servers, also by one name, all of whose addresses psycopg tries."""
+    hosts = ",".join((url.host or "", *_texts(url, "host"))).strip(",")
+    if not hosts or "," in hosts or hosts.startswith("/"):
+        return "," in hosts
+    with suppress(OSError, UnicodeError):  # psycopg says that there is no such name
+        return len(socket.getaddrinfo(url.host or hosts.split(":")[0], None, type=socket.SOCK_STREAM)) > 1
+    return False
 
 
 def _texts(url: URL, name: str) -> tuple[str, ...]:

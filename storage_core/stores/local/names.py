@@ -1,4 +1,4 @@
-"""Give a file the name and the group of its place, also without hard links and where an answer is repeated.
+"""Give a file name, group and ACL of its place, also without hard links and where an answer is repeated.
 
 NFS repeats a request whose answer was lost. If it was done the first time, the second answer says that the
 new name exists (a link), or that the old one does not (a rename): the names are read before it is believed.
@@ -9,12 +9,19 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import struct
 import sys
 from contextlib import suppress
 from typing import Final
 
 _NO_HARD_LINKS: Final = frozenset({errno.EMLINK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM})
 """What SMB, FAT and FUSE answer: for a file of one's own, EPERM has no other reason."""
+
+
+_ACL_HEAD: Final = 4
+_ACL_ENTRY: Final = struct.Struct("<HHI")
+"""Whom an entry of a POSIX ACL is for, its bits, and the id: behind a version, as Linux stores them."""
+_OWNER, _GROUP, _MASK, _OTHERS = 0x01, 0x04, 0x10, 0x20
 
 
 class NoHardLinksError(OSError):
@@ -25,7 +32,7 @@ class NoHardLinksError(OSError):
 
 
 def link(source: int, name: str, folder: int, new: str) -> None:
-    """Give a file of this user a second name, and the group of its place.
+    """Give a file of this user a second name, and the group and ACL of its place.
 
     Args:
         source: Open folder of the file.
@@ -37,7 +44,7 @@ def link(source: int, name: str, folder: int, new: str) -> None:
         FileExistsError: The second name is another file's.
         NoHardLinksError: The file system has no hard links.
     """
-    _give_group(source, name, folder)
+    _make_native(source, name, folder)
     try:
         os.link(name, new, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
     except FileExistsError:
@@ -50,12 +57,12 @@ def link(source: int, name: str, folder: int, new: str) -> None:
 
 
 def rename(source: int, name: str, folder: int, new: str) -> None:
-    """Rename a file, give it the group of its place, and replace a file that has the new name.
+    """Rename a file, give it the group and ACL of its place, and replace a file that has the new name.
 
     Raises:
         FileNotFoundError: It was not there, or the folder is gone.
     """
-    _give_group(source, name, folder)
+    _make_native(source, name, folder)
     status = os.lstat(name, dir_fd=source)
     try:
         os.rename(name, new, src_dir_fd=source, dst_dir_fd=folder)
@@ -84,7 +91,30 @@ def give_to_group(folder: int, name: str, group: int) -> None:
             os.chown(name, -1, group, dir_fd=folder, follow_symlinks=False)
 
 
-def _give_group(source: int, name: str, folder: int) -> None:
-    group = group_in(folder)
+def _make_native(source: int, name: str, folder: int) -> None:
+    """Give a file the group and the ACL of one that is created in an open folder, if it is this user's."""
+    group, acl = group_in(folder), _acl_in(folder)
     if group is not None:
         give_to_group(source, name, group)
+    if acl is not None:
+        with suppress(PermissionError):
+            file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=source)
+            try:
+                os.setxattr(file, "system.posix_acl_access", acl)
+            finally:
+                os.close(file)
+
+
+def _acl_in(folder: int) -> bytes | None:
+    """Return the ACL of a file that is created in an open folder; None: the folder has no default ACL."""
+    if sys.platform != "linux":
+        return None
+    try:
+        acl = os.getxattr(folder, "system.posix_acl_default")
+    except OSError:  # it has none, or the file system knows none
+        return None
+    entries = list(_ACL_ENTRY.iter_unpack(acl[_ACL_HEAD:]))
+    cut = {_OWNER, _MASK if any(tag == _MASK for tag, *_ in entries) else _GROUP, _OTHERS}
+    # A new file is executable for nobody, as with the mode 0666.
+    packed = (_ACL_ENTRY.pack(tag, bits & 6 if tag in cut else bits, who) for tag, bits, who in entries)
+    return acl[:_ACL_HEAD] + b"".join(packed)

@@ -15,6 +15,7 @@ from lockgate.storage_core.clock import SystemClock
 from lockgate.storage_core.commit.destination.visible_files import visible_files
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.stores import UploadInfo, open_store
 from tests.support.s3 import real_server
 from tests.support.soak import soak_only
@@ -76,6 +77,9 @@ def test_all_partitioned_rows_are_visible_after_the_commit(
     assert open_uploads() == []
     assert seen() == sorted(read_manifest(destination).files) == _of_success(destination)
     assert len(seen()) == 2 * DAYS
+    if how == "write":  # `test_s3a` has a session that reaches S3
+        with pytest.raises(InvalidInputError, match="no S3A for the endpoint of Lockgate's settings"):
+            count_days(spark, destination=destination, by_spark=True)
 
 
 def test_rows_are_invisible_until_the_decision(

@@ -15,16 +15,21 @@ from pyarrow import parquet
 
 from lockgate.operators.spark_process.process import SparkChild, SparkWork
 from lockgate.storage_core.settings import Settings, load_settings
+from lockgate.storage_core.spark.s3a import s3a_config, s3a_jars
 from lockgate.storage_core.stores import open_store
 from lockgate.storage_core.stores.s3.credentials import FixedCredentials
 from tests.support.s3.real_server import environment, new_url
 from tests.support.soak import soak_only
 from tests.support.spark.cluster import CLUSTER_CONFIG, standalone_cluster
 from tests.support.spark.connect_server import connect_server
+from tests.support.spark.driver import DAYS, spark_driver
 
 JARS = Path(__file__).parents[3] / ".tools" / "ivy" / "jars"
 
 pytestmark = [pytest.mark.soak, pytest.mark.integration]
+with_jars = pytest.mark.skipif(
+    not JARS.exists(), reason="no hadoop-aws: `make s3a-jars` fetches 690 MB, once"
+)
 
 
 class Lines(list[str]):
@@ -104,7 +109,7 @@ class Watching(Lines):
 
 
 @pytest.mark.requires("s3-server")
-@pytest.mark.skipif(not JARS.exists(), reason="no hadoop-aws: `make s3a-jars` fetches 690 MB, once")
+@with_jars
 @pytest.mark.parametrize("cluster", [False, soak_only(True)])
 def test_a_source_in_s3_is_read_with_the_credentials_of_a_connection(tmp_path: Path, cluster: bool) -> None:
     log = Watching()
@@ -125,6 +130,20 @@ def test_a_source_in_s3_is_read_with_the_credentials_of_a_connection(tmp_path: P
     assert "hadoop-aws" in log.seen
     assert secret not in log.seen
     assert secret not in "\n".join(log)
+
+
+@pytest.mark.requires("s3-server")
+@with_jars
+def test_sparks_own_reader_reads_the_live_files_of_a_destination_in_s3(tmp_path: Path) -> None:
+    settings, destination = connected(spark_s3_jars=JARS), new_url()
+    s3a = {f"spark.hadoop.{name}": value for name, value in s3a_config(settings).items()}
+    with spark_driver(
+        tmp_path / "log", config={**s3a_jars(settings), **s3a}, environment=environment()
+    ) as driver:
+        driver.ask("write", destination=destination, how="write", rows=100)
+        open_store(destination, settings).put("day=0/not-live.parquet", b"not Parquet")
+        found = driver.ask("days", destination=destination, by_spark=True)
+    assert found == [[day, 100 // DAYS] for day in range(DAYS)]
 
 
 def test_a_spark_connect_server_stages_files_on_a_shared_disk(tmp_path: Path) -> None:

@@ -135,9 +135,9 @@ def write_days(
     return None
 
 
-def count_days(spark: SparkSession, *, destination: str) -> list[list[int]]:
+def count_days(spark: SparkSession, *, destination: str, by_spark: bool = False) -> list[list[int]]:
     """Read a destination by its log; return day and rows."""
-    counted = read(spark, destination).groupBy("day").count().orderBy("day")
+    counted = read(spark, destination, by_spark=by_spark).groupBy("day").count().orderBy("day")
     return [[row["day"], row["count"]] for row in counted.collect()]
 
 

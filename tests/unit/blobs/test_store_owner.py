@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -107,6 +110,22 @@ def test_of_two_journals_that_put_at_once_one_is_refused(world: BlobWorld) -> No
             first.put(b"library", job_id="sales", owners=["job"])
         assert other.put(b"library", job_id="sales", owners=["job"]).size_bytes == 7
     assert len(objects(world.store)) == 1
+
+
+def test_a_directory_without_hard_links_has_one_owner(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", link)
+    with other_server(world, None, folder=world.root) as other, ThreadPoolExecutor(2) as threads:
+        puts = [
+            threads.submit(server.put, b"log", guarantee="recreatable", owners=["job"])
+            for server in (world.server, other)
+        ]
+        assert [type(put.exception()) for put in puts].count(ConflictError) == 1
+    assert [path.name for path in world.server.stores.local.path.iterdir()].count(OWNER) == 1
 
 
 def test_a_blob_that_needs_no_ha_store_is_put_while_its_owner_cannot_be_read(world: BlobWorld) -> None:

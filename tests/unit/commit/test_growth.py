@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lockgate.storage_core.commit.destination import log
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.destination.visible_files import visible_files
 from lockgate.storage_core.commit.records.job_listing import job_ids
@@ -70,27 +71,51 @@ def test_a_destination_shows_that_it_has_published_in_the_first_entries_of_its_l
         (Path(world.url) / f"_lockgate/log/{turn:08d}.turn").touch()
     listed.clear()
     assert DestinationLog(world.store).has_published()
-    assert len(listed) <= 50
+    assert listed == []
 
 
-def test_a_name_that_is_run_again_and_again_keeps_a_bounded_number_of_generations(
+def test_a_set_up_lists_nothing_of_other_names_and_one_record_of_its_own(
+    world: World, listed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        world.run(f"sales-{number}", {f"{number}.csv": b"1"})
+        world.run("sales", {"a.csv": b"1"})
+    listed.clear()
+    assert world.open_job("sales").job_id == "sales-g4"
+    assert listed == [
+        "_lockgate/jobs/sales-g1/COMMIT_STARTED",
+        "_lockgate/names/sales/999999998.json",
+        "_lockgate/jobs/sales-g3/COMMIT_STARTED",
+    ]
+
+
+def test_a_sweep_keeps_the_folders_that_are_new_or_that_the_log_or_airflow_needs(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "KEPT_GENERATIONS", 2)
+    monkeypatch.setattr(log, "CHECKPOINT_TURNS", 2)
+    monkeypatch.setattr(retention, "KEPT_FOLDERS", 3)
+
+    def kept(days: int) -> list[str]:
+        world.clock.sleep(days * 86_400.0)
+        sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
+        return list(job_ids(world.store))
+
     for number in range(5):
         world.run("sales", {f"{number}.csv": b"1"}, mode="replace")
-
-    def kept() -> set[str]:
-        sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
-        return set(job_ids(world.store))
-
-    assert len(kept()) == 5
-    world.clock.sleep(world.settings.orphan_age_s + 1)
-    assert kept() == {"sales-g3", "sales-g4", "sales-g5"}
-    world.clock.sleep(world.settings.tombstone_s)
-    assert kept() == {"sales-g5"}
+    world.open_job("aborted").abort()
+    every = ["aborted-g1", *(f"sales-g{number}" for number in range(1, 6))]
+    world.store.put("_lockgate/asset-events/sales-g1.json", b"{}")
+    assert kept(days=0) == every
+    assert kept(days=1) == ["aborted-g1", "sales-g1", "sales-g4", "sales-g5"]  # three, and Airflow's
+    world.store.delete("_lockgate/asset-events/sales-g1.json")
+    assert kept(days=30) == ["sales-g5"]  # its turn is after the checkpoint
     assert world.run("sales", {"again.csv": b"2"}, mode="replace").job_id == "sales-g6"
-    assert world.visible() == {"again.csv": b"2"}
+    assert kept(days=31) == []
+    assert [info.key for page in world.store.pages("_lockgate/names/sales/") for info in page] == [
+        "_lockgate/names/sales/999999994.json"
+    ]
+    assert world.run("sales", {"last.csv": b"3"}, mode="replace").job_id == "sales-g7"
+    assert world.visible() == {"last.csv": b"3"}
 
 
 def test_jobs_are_listed_once_each_beside_folders_of_many_records(world: World) -> None:

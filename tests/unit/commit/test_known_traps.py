@@ -167,7 +167,10 @@ def test_a_waiting_job_polls_often_again_when_the_next_turn_begins(tmp_path: Pat
         other.close()
 
 
-def test_a_clean_up_of_generation_1_deletes_nothing_of_generation_10(world: World) -> None:
+def test_a_clean_up_of_generation_1_deletes_nothing_of_generation_10(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lockgate.storage_core.commit.destination.log.CHECKPOINT_TURNS", 1)
     for _ in range(9):
         world.run("sales", NEW)
     tenth = world.open_job("sales")
@@ -176,7 +179,7 @@ def test_a_clean_up_of_generation_1_deletes_nothing_of_generation_10(world: Worl
     write(tenth, "t10", {"b.csv": b"10"})
     tenth.suspend(timeout_s=100 * DAY)
     world.attach("sales-g1").finish()
-    world.clock.now += 40 * DAY  # the retention of earlier generations' folders is over
+    world.clock.now += 40 * DAY  # the retention of ended jobs' folders is over
     sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
     assert list(world.store.pages("_lockgate/jobs/sales-g1/")) == []
     assert world.attach("sales-g10").commit().files == 2

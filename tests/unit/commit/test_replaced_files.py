@@ -113,7 +113,10 @@ def test_a_file_that_cannot_be_deleted_after_its_retention_is_tried_again(world:
     assert set(results_of(world, job.job_id).values()) == {"removed", "published"}
 
 
-def test_the_folder_of_an_old_generation_stays_while_it_has_a_file_to_delete(world: World) -> None:
+def test_the_folder_of_an_old_job_stays_while_it_has_a_file_to_delete(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lockgate.storage_core.commit.destination.log.CHECKPOINT_TURNS", 1)
     world.run("first", OLD)
     with undeletable("old.csv"):
         job = world.run("sales", NEW, mode="replace")
@@ -123,6 +126,7 @@ def test_the_folder_of_an_old_generation_stays_while_it_has_a_file_to_delete(wor
         assert results_of(world, job.job_id)["old.csv"] == "undeleted"
     sweep(world, job.job_id)
     assert set(world.visible()) == {"again.csv"}
+    sweep(world, job.job_id)
     assert job.job_id not in list_job_folders(world.store).jobs
 
 

@@ -42,7 +42,8 @@ class Message:
         path: Path below the bucket with the query, percent-encoded; begins with a slash if it has a key.
         headers: Names and values.
         body: May be empty.
-        is_verified: Whether the answer's body is compared with a checksum that S3 keeps; a range has none.
+        is_verified: Whether the answer's body is compared with a checksum that S3 keeps, as the caller asks
+            by `ChecksumMode`; a range has none.
     """
 
     method: str
@@ -127,7 +128,7 @@ class Operation:
             f"{path}?{'&'.join(parts)}" if parts else path,
             tuple(headers),
             body,
-            is_verified=self.has_stream and "Range" not in parameters,
+            is_verified="ChecksumMode" in parameters and "Range" not in parameters,
         )
 
 

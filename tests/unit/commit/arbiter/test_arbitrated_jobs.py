@@ -193,7 +193,10 @@ class TestJobs:
         assert decided == [JobPhase.FAILED]
         assert s3.other.visible() == {}
 
-    def test_a_deleted_job_folder_leaves_no_claims_in_the_journal(self, s3: S3World) -> None:
+    def test_a_deleted_job_folder_leaves_no_claims_in_the_journal(
+        self, s3: S3World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("lockgate.storage_core.commit.destination.log.CHECKPOINT_TURNS", 1)
         for _ in range(2):
             s3.driver.run("sales", NEW)
         claims = Claims(s3_journal(s3), s3.driver.url)

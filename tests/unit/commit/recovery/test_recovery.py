@@ -153,16 +153,6 @@ def test_the_sweep_of_a_destination_does_not_touch_its_neighbour(world: World) -
     assert neighbour.open_uploads() == ["whose.bin"]
 
 
-def test_old_generations_folders_are_deleted_and_numbering_continues(world: World) -> None:
-    for _ in range(3):
-        world.run("sales", {"a.csv": b"1"})
-    world.clock.now += 31 * DAY
-    sweep(world)
-    assert [job.job_id for job in list_jobs(world.url, settings=world.settings)] == ["sales-g3"]
-    assert world.run("sales", {"a.csv": b"4"}).job_id == "sales-g4"
-    assert world.visible() == {"a.csv": b"4"}
-
-
 def test_a_job_with_a_failed_or_missing_audit_is_never_committed(world: World) -> None:
     failed = world.open_job("failed", audit=True)
     write(failed, "t", {"a.csv": b"1"})

@@ -121,4 +121,4 @@ def test_the_first_set_up_of_a_destination_tests_the_promises_beside_each_other(
     def prepare(name: str) -> Callable[[], object]:
         return lambda: new.driver.open_job(name)
 
-    assert len(in_a_row(new, prepare, 18)) == 18
+    assert len(in_a_row(new, prepare, 17)) == 17

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -170,3 +171,24 @@ def test_a_file_gets_its_writers_group_where_its_destination_gives_none(
     world.run("one", {"a.csv": b"1"}, committer=committer, staging=str(staging))
     (visible,) = Path(world.url).glob("a-*.csv")
     assert visible.stat().st_gid == os.getegid()
+
+
+@pytest.mark.parametrize("committer", COMMITTERS)
+def test_a_file_gets_what_the_default_acl_of_its_destination_gives(world: World, committer: str) -> None:
+    with world.open_job("one") as job:  # the destination and its hidden folders are older than its ACL
+        write(job, "t", {"a.csv": b"1"})
+        job.commit()
+    # Owner rwx, user 1234 rwx, group r-x, mask rwx, others nothing.
+    entries = ((1, 7, 0xFFFFFFFF), (2, 7, 1234), (4, 5, 0xFFFFFFFF), (16, 7, 0xFFFFFFFF), (32, 0, 0xFFFFFFFF))
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        os.setxattr(world.url, "system.posix_acl_default", acl)
+    except (AttributeError, OSError) as error:
+        pytest.skip(f"no ACLs here: {error}")
+    created = Path(world.url, ".created-there")
+    created.touch()
+    world.run("two", {"b.csv": b"2"}, committer=committer, mode="replace")
+    (visible,) = Path(world.url).glob("b-*.csv")
+    for path in (visible, Path(world.url, "_SUCCESS")):
+        assert os.getxattr(path, "system.posix_acl_access") == os.getxattr(created, "system.posix_acl_access")
+        assert path.stat().st_mode == created.stat().st_mode
