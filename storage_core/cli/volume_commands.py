@@ -178,8 +178,8 @@ def remove(
     if json:
         print_json(msgspec.to_builtins(done))
     else:
-        rows = [(one.block, byte_size(one.length_bytes), one.path) for one in done.only]
-        print_table(("block without another good replica", "bytes", "file"), rows, empty="")
+        rows = [(one.block, one.path, one.detail) for one in done.only]
+        print_table(("block", "file", "without another good replica"), rows, empty="")
         print_table(("not copied",), [(one,) for one in done.problems], empty="")
         print_line(
             f"{done.copied} copied, {done.dropped} had other good replicas, {done.unsealed} being written; "

@@ -82,20 +82,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.problem}: volume {self.volume}{block} {self.path}: {self.detail}"
 
 
-class OnlyMember(msgspec.Struct, frozen=True, kw_only=True):
-    """A block of which no other volume has a good replica.
-
-    Attributes:
-        block: The block.
-        path: Path of its file.
-        length_bytes: Its length; of one that is being written at its last commit.
-    """
-
-    block: BlockId
-    path: str
-    length_bytes: int
-
-
 class Difference(NamedTuple):
     """A finding, and what was compared.
 
@@ -193,6 +179,43 @@ def _judge_member(record: BlockRecord, replica: Replica | None) -> tuple[Problem
     return found
 
 
+def members(
+    journal: Journal, volume: VolumeId, after: BlockId | None = None, last: BlockId | None = None
+) -> Iterator[list[BlockRecord]]:
+    """Yield the blocks that a volume is a member of, after one and up to another, a page at a time."""
+    at = after or 0
+    while True:
+        with journal.reading() as reading:
+            rows = reading.where(Member, {"volume": volume}, limit=PAGE, after=(at, volume))
+            within = [one.block for one in rows if last is None or one.block <= last]
+            blocks = reading.find(Block, [(block,) for block in within])
+            found = list(records(reading, sorted(blocks, key=lambda row: row.block)))
+        if found:
+            yield found
+        if len(within) < PAGE:
+            return
+        at = within[-1]
+
+
+def only_replicas(journal: Journal, volume: VolumeId) -> Iterator[Finding]:
+    """Yield the blocks of files of which no other volume than a member has a good replica."""
+    for found in members(journal, volume):
+        alone = {one.block: one for one in found if not set(one.members) - {volume}}
+        with journal.reading() as reading:
+            rows = undeleted(reading, reading.find(Block, [(block,) for block in alone]))
+            paths = {BlockId(row.block): path_of(reading, row.file) for row in rows}
+        for block, path in sorted(paths.items()):
+            detail = f"no other volume has a good replica of its {alone[block].length_bytes} bytes"
+            yield Finding(volume=volume, block=block, path=path, problem=Problem.LOST, detail=detail)
+
+
+def read_block(journal: Journal, block: BlockId) -> BlockRecord | None:
+    """Return a block, None if it was removed."""
+    with journal.reading() as reading:
+        row = reading.get(Block, block)
+        return None if row is None else next(iter(records(reading, [row])))
+
+
 class Comparison:
     """A comparison of volumes with the journal.
 
@@ -239,7 +262,7 @@ class Comparison:
             page = there.replicas(after, PAGE)
             last = page[-1].block if len(page) == PAGE else None
             left = {one.block: one for one in page}
-            for found in self.members(volume, after, last):
+            for found in members(self._journal, volume, after, last):
                 pairs = [(record, left.pop(record.block, None)) for record in found]
                 yield found[-1].block, self._differences(volume, pairs)
             yield last, self._differences(volume, [(None, replica) for replica in left.values()])
@@ -269,33 +292,6 @@ class Comparison:
                     except (NotAppliedError, OutcomeUnknownError) as error:
                         away.add(volume)
                         yield [unreachable(volume, error)]
-
-    def members(
-        self, volume: VolumeId, after: BlockId | None, last: BlockId | None
-    ) -> Iterator[list[BlockRecord]]:
-        """Yield the blocks that the volume is a member of, in a range, a page at a time."""
-        at = after or 0
-        while True:
-            with self._journal.reading() as reading:
-                members = reading.where(Member, {"volume": volume}, limit=PAGE, after=(at, volume))
-                within = [one.block for one in members if last is None or one.block <= last]
-                rows = reading.find(Block, [(block,) for block in within])
-                found = list(records(reading, sorted(rows, key=lambda row: row.block)))
-            if found:
-                yield found
-            if len(within) < PAGE:
-                return
-            at = within[-1]
-
-    def only_members(self, volume: VolumeId) -> Iterator[OnlyMember]:
-        """Yield the blocks of files of which no other volume than a member has a good replica."""
-        for found in self.members(volume, None, None):
-            alone = {one.block: one for one in found if not set(one.members) - {volume}}
-            with self._journal.reading() as reading:
-                rows = undeleted(reading, reading.find(Block, [(block,) for block in alone]))
-                paths = {BlockId(row.block): path_of(reading, row.file) for row in rows}
-            for block, path in sorted(paths.items()):
-                yield OnlyMember(block=block, path=path, length_bytes=alone[block].length_bytes)
 
     def _differences(
         self, volume: VolumeId, pairs: Sequence[tuple[BlockRecord | None, Replica | None]]

@@ -15,12 +15,12 @@ from contextlib import suppress
 from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, known_volume
-from lockgate.storage_core.files.namespace.queries import PAGE, records
-from lockgate.storage_core.files.namespace.rows import Block
+from lockgate.storage_core.files.namespace.queries import PAGE
 from lockgate.storage_core.files.replicas.comparison import (
     History,
     Problem,
     judge,
+    read_block,
     read_history,
     stat_replica,
 )
@@ -99,7 +99,7 @@ def _left_over(journal: Journal, volumes: Volumes, volume: VolumeId, block: Bloc
         replica = stat_replica(known_volume(volumes, volume), block)
     except (NotAppliedError, OutcomeUnknownError):
         return None
-    record, history = _record(journal, block), read_history(journal)
+    record, history = read_block(journal, block), read_history(journal)
     found = judge(record, volume, replica, history)
     if replica is None or replica.stamp == Stamp() or found is None or found[0] is not Problem.LEFT_OVER:
         return None
@@ -108,16 +108,10 @@ def _left_over(journal: Journal, volumes: Volumes, volume: VolumeId, block: Bloc
 
 def _is_whole(journal: Journal, volumes: Volumes, block: BlockId) -> bool:
     """Return whether a block has good replicas on all its members, or was removed."""
-    record, history = _record(journal, block), read_history(journal)
+    record, history = read_block(journal, block), read_history(journal)
     if record is None:
         return history.has_made(block)  # a restored journal may lack the block
     return not record.faults and _has_good_members(volumes, record, history)
-
-
-def _record(journal: Journal, block: BlockId) -> BlockRecord | None:
-    with journal.reading() as reading:
-        row = reading.get(Block, block)
-        return None if row is None else next(iter(records(reading, [row])))
 
 
 def _has_good_members(volumes: Volumes, record: BlockRecord, history: History) -> bool:

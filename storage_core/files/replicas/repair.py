@@ -25,8 +25,8 @@ from lockgate.storage_core.files.replicas.comparison import (
     Problem,
     unreachable,
 )
+from lockgate.storage_core.files.replicas.copies import Copies
 from lockgate.storage_core.files.replicas.left_over import delete_replicas, discard_set_aside, set_aside
-from lockgate.storage_core.files.replicas.re_replication import ReReplication
 from lockgate.storage_core.files.replicas.replica_check import store_report, usable_volumes
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId
@@ -122,7 +122,7 @@ class Repair:
         if not self._dry_run:
             self.done.deleted = delete_replicas(self._journal, self._volumes, self._left_over, wait_s=wait_s)
 
-    def copy(self, copies: ReReplication) -> None:
+    def copy(self, copies: Copies) -> None:
         """Copy the blocks that have too few good replicas, and delete what is set aside and not needed.
 
         Raises:

@@ -20,7 +20,7 @@ from lockgate.storage_core.files.namespace.rows import (
     ReportedVolume,
     VolumeState,
 )
-from lockgate.storage_core.files.replicas.comparison import Comparison, Finding, Problem, unreachable
+from lockgate.storage_core.files.replicas.comparison import Comparison, Finding, only_replicas, unreachable
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.journal import Journal
@@ -93,11 +93,7 @@ class ReplicaCheck:
             except (NotAppliedError, OutcomeUnknownError) as error:
                 yield unreachable(volume, error).finding
         for volume in () if self._only else self._lost():
-            for one in self._comparison.only_members(volume):
-                detail = "the volume is lost, and no other member has a good replica"
-                yield Finding(
-                    volume=volume, block=one.block, path=one.path, problem=Problem.LOST, detail=detail
-                )
+            yield from only_replicas(self._journal, volume)
 
     def _lost(self) -> list[VolumeId]:
         with self._journal.reading() as reading:

@@ -20,7 +20,7 @@ from lockgate.storage_core.files.namespace.rows import (
     ReportedVolume,
     VolumeState,
 )
-from lockgate.storage_core.files.replicas.comparison import Comparison
+from lockgate.storage_core.files.replicas.comparison import members
 from lockgate.storage_core.files.replicas.replica_check import ReplicaCheck
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.journal import Journal
@@ -58,7 +58,7 @@ def read_reporting(journal: Journal) -> Reporting:
     unreported = {
         record.block
         for volume in silent
-        for page in Comparison(journal, {}).members(VolumeId(volume), None, None)
+        for page in members(journal, VolumeId(volume))
         for record in page
         if volume in record.members and set(record.members) <= set(silent)
     }

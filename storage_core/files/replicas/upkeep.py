@@ -12,16 +12,11 @@ from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError
 from lockgate.storage_core.files.blocks import known_volume
 from lockgate.storage_core.files.namespace.queries import check_registered
 from lockgate.storage_core.files.namespace.volume_urls import read_places, read_registered
-from lockgate.storage_core.files.replicas.block_copy import BlockCopier
-from lockgate.storage_core.files.replicas.re_replication import ReReplication
+from lockgate.storage_core.files.replicas.copies import Copies
 from lockgate.storage_core.files.replicas.repair import Note, Repair, Repaired
 from lockgate.storage_core.files.replicas.replica_check import ReplicaCheck
 from lockgate.storage_core.files.replicas.reporting import accept_missing, wait_for_reports
-from lockgate.storage_core.files.replicas.volume_removal import (
-    RemovedVolume,
-    remove_lost_volume,
-    remove_volume,
-)
+from lockgate.storage_core.files.replicas.volume_removal import RemovedVolume, remove_volume
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.settings import Settings
@@ -133,11 +128,10 @@ class ReplicaUpkeep:
         """
         with self._journal.reading() as reading:
             check_registered(reading, [volume])
-        if is_lost:
-            return remove_lost_volume(self._journal, self._volumes, volume, accept_loss=accept_loss)
-        self.wait_for_reports("moves of blocks")
-        copies = self._copies(bytes_per_s, without=volume)
-        return remove_volume(self._journal, self._volumes, volume, copies)
+        if not is_lost:
+            self.wait_for_reports("moves of blocks")
+        copies = None if is_lost else self._copies(bytes_per_s, without=volume)
+        return remove_volume(self._journal, volume, copies, accept_loss=accept_loss)
 
     def wait_for_reports(self, doing: str) -> None:
         """Hold a deletion or a copy back while too few blocks have reported.
@@ -164,15 +158,13 @@ class ReplicaUpkeep:
                 found.append(replace(status, used_bytes=used, free_bytes=free))
         return tuple(found)
 
-    def _copies(self, bytes_per_s: float | None, *, without: VolumeId | None = None) -> ReReplication:
+    def _copies(self, bytes_per_s: float | None, *, without: VolumeId | None = None) -> Copies:
         places = read_places(self._journal)
-        copier = BlockCopier(
-            self._journal, self._volumes, within_s=self._settings.lease_hard_s, bytes_per_s=bytes_per_s
-        )
-        return ReReplication(
+        return Copies(
             self._journal,
             self._volumes,
             [volume for volume, place in places.items() if place.is_in_use and volume != without],
-            copier,
             replicas=self._settings.files_replicas,
+            within_s=self._settings.lease_hard_s,
+            bytes_per_s=bytes_per_s,
         )

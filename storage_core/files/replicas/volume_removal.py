@@ -7,7 +7,6 @@ stopped is completed by the next one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -18,9 +17,9 @@ from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.namespace.member_marks import DropMembers
 from lockgate.storage_core.files.namespace.registered_volumes import ForgetVolume, LeaveVolume
 from lockgate.storage_core.files.namespace.rows import Member
-from lockgate.storage_core.files.replicas.comparison import Comparison, OnlyMember
-from lockgate.storage_core.files.replicas.re_replication import ReReplication
-from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.replicas.comparison import Finding, members, only_replicas
+from lockgate.storage_core.files.replicas.copies import Copies
+from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.journal import Journal
 
 _SHOWN: Final = 10
@@ -35,7 +34,7 @@ class RemovedVolume(msgspec.Struct, kw_only=True):
         copied: Blocks that were copied to other volumes.
         dropped: Blocks with enough other good replicas that it was dropped from.
         unsealed: Blocks that are being written; the close or the recovery of their files drops it.
-        only: Blocks that have no other good replica, with their files.
+        only: Blocks that have no other good replica.
         problems: Why blocks stay on it.
         is_gone: Whether the journal does not know it any more.
     """
@@ -44,71 +43,53 @@ class RemovedVolume(msgspec.Struct, kw_only=True):
     copied: int = 0
     dropped: int = 0
     unsealed: int = 0
-    only: list[OnlyMember] = msgspec.field(default_factory=list)
+    only: list[Finding] = msgspec.field(default_factory=list)
     problems: list[str] = msgspec.field(default_factory=list)
     is_gone: bool = False
 
 
 def remove_volume(
-    journal: Journal, volumes: Mapping[VolumeId, Volume], volume: VolumeId, copies: ReReplication
+    journal: Journal, volume: VolumeId, copies: Copies | None, *, accept_loss: bool = False
 ) -> RemovedVolume:
-    """Copy the blocks of a volume to others, drop it from them, and remove it from the journal.
+    """Drop a volume from its blocks, and remove it from the journal.
 
     Args:
         journal: The journal of the files.
-        volumes: The volumes that can be reached.
         volume: The volume.
-        copies: Makes the copies, to other volumes.
+        copies: Makes copies of its blocks; None: it is lost, and nothing is copied.
+        accept_loss: Whether a lost one may have the only replicas of blocks.
 
     Raises:
+        ConflictError: It is lost, and has the only replicas of blocks.
         ObjectNotFoundError: The volume is not registered.
         SafeModeError: The journal is in safe mode; nothing more is copied.
     """
-    journal.apply(LeaveVolume(volume=volume, is_lost=False))
-    done = RemovedVolume(volume=volume)
-    for page in Comparison(journal, volumes).members(volume, None, None):
-        enough = [record for record in page if record.is_settled and copies.is_enough(record, volume)]
-        done.dropped += _drop(journal, volume, enough)
-        for record in page:
-            if not record.is_settled:
-                done.unsealed += 1
-            elif volume in record.members and record not in enough:
-                copied = copies.move(record, volume)
-                done.copied += not copied.why_not
-                if copied.why_not:
-                    done.problems.append(f"block {record.block} was not copied: {copied.why_not}")
-    done.only = list(Comparison(journal, volumes).only_members(volume))
-    return _forget(journal, done)
-
-
-def remove_lost_volume(
-    journal: Journal, volumes: Mapping[VolumeId, Volume], volume: VolumeId, *, accept_loss: bool
-) -> RemovedVolume:
-    """Drop a volume that will not return from the blocks, and remove it from the journal.
-
-    Args:
-        journal: The journal of the files.
-        volumes: The volumes that can be reached.
-        volume: The volume.
-        accept_loss: Also if it has the only replicas of blocks.
-
-    Raises:
-        ConflictError: It has the only replicas of blocks.
-        ObjectNotFoundError: The volume is not registered.
-    """
-    done = RemovedVolume(volume=volume, only=list(Comparison(journal, volumes).only_members(volume)))
-    if done.only and not accept_loss:
+    done = RemovedVolume(volume=volume, only=list(only_replicas(journal, volume)))
+    if copies is None and done.only and not accept_loss:
         paths = sorted({one.path for one in done.only})
         raise ConflictError(
             f"volume {volume} has the only good replicas of {len(done.only)} blocks, of the files "
             f"{', '.join(paths[:_SHOWN])}{', …' if len(paths) > _SHOWN else ''}; nothing was changed; "
             "bring it back, or give these blocks up: --accept-loss"
         )
-    journal.apply(LeaveVolume(volume=volume, is_lost=True))
-    for page in Comparison(journal, volumes).members(volume, None, None):
-        done.unsealed += sum(not record.is_settled for record in page)
-        done.dropped += _drop(journal, volume, [record for record in page if record.is_settled])
-    return _forget(journal, done)
+    journal.apply(LeaveVolume(volume=volume, is_lost=copies is None))
+    for page in members(journal, volume):
+        sealed = [record for record in page if record.is_settled]
+        done.unsealed += len(page) - len(sealed)
+        enough = [one for one in sealed if copies is None or copies.is_enough(one, volume)]
+        done.dropped += _drop(journal, volume, enough)
+        for record in sealed:
+            if copies is not None and volume in record.members and record not in enough:
+                copied = copies.move(record, volume)
+                done.copied += not copied.why_not
+                if copied.why_not:
+                    done.problems.append(f"block {record.block} was not copied: {copied.why_not}")
+    done.only = list(only_replicas(journal, volume))
+    with journal.reading() as reading:
+        done.is_gone = not reading.where(Member, {"volume": volume}, limit=1)
+    if done.is_gone:
+        journal.apply(ForgetVolume(volume=volume))
+    return done
 
 
 def _drop(journal: Journal, volume: VolumeId, records: list[BlockRecord]) -> int:
@@ -119,12 +100,3 @@ def _drop(journal: Journal, volume: VolumeId, records: list[BlockRecord]) -> int
     dropped: int = journal.apply(DropMembers(volume=volume, blocks=blocks)).result
     FAILPOINTS.hit("remove.drop.after")
     return dropped
-
-
-def _forget(journal: Journal, done: RemovedVolume) -> RemovedVolume:
-    with journal.reading() as reading:
-        is_member = bool(reading.where(Member, {"volume": done.volume}, limit=1))
-    if not is_member:
-        journal.apply(ForgetVolume(volume=done.volume))
-        done.is_gone = True
-    return done

@@ -1,0 +1,274 @@
+"""Whole copies of sealed blocks that have too few good replicas, or whose volume is to be removed.
+
+A copy is read from good members, whose checksums hold, sealed at the block's stamp, read back, and only then
+journaled by compare-and-swap. A process that dies before the entry leaves a replica that no block names: it
+is left over. A block that is being written is never copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
+from typing import Final, TypeVar
+
+import msgspec
+
+from lockgate.storage_core.errors import (
+    ConflictError,
+    FencedError,
+    JournalUnavailableError,
+    MalformedRecordError,
+    NotAppliedError,
+    OutcomeUnknownError,
+    SafeModeError,
+    StateLostError,
+    StoreUnavailableError,
+)
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.files.blocks import BlockRecord, Fault, known_volume
+from lockgate.storage_core.files.checksums import crc32c
+from lockgate.storage_core.files.namespace.member_marks import AddMember
+from lockgate.storage_core.files.namespace.queries import PAGE, block, records, undeleted
+from lockgate.storage_core.files.namespace.rows import Block
+from lockgate.storage_core.files.replicas.comparison import check_limit, pieces, read_block, stat_replica
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId, is_url
+from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
+from lockgate.storage_core.journal import Journal
+from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
+
+T = TypeVar("T")
+
+_STOPS: Final = (JournalUnavailableError, SafeModeError, StateLostError)
+"""Errors that all further copies would meet, too."""
+_FAILS: Final = (NotAppliedError, OutcomeUnknownError, FencedError)
+"""Errors of one copy."""
+
+
+class Copied(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome for a block.
+
+    Attributes:
+        block: The block.
+        volume: The new member; None if no volume took a copy, or none was tried.
+        why_not: Why there is no copy; empty if there is one, or none was tried.
+    """
+
+    block: BlockId
+    volume: VolumeId | None = None
+    why_not: str = ""
+
+
+class Copies:
+    """Copies of blocks.
+
+    Args:
+        journal: The journal of the files.
+        volumes: The volumes that can be reached.
+        targets: Those that may get copies.
+        replicas: Number of good replicas that each block is to have, if there are as many targets.
+        within_s: Limit for one copy: not longer than the time between the passes of `delete_replicas`.
+        bytes_per_s: Limit of what is copied. A block that would take more than half of `within_s` is copied
+            faster.
+
+    Raises:
+        InvalidInputError: The limit is not positive.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        volumes: Mapping[VolumeId, Volume],
+        targets: Collection[VolumeId],
+        *,
+        replicas: int,
+        within_s: float,
+        bytes_per_s: float | None = None,
+    ) -> None:
+        check_limit(bytes_per_s)
+        self._journal = journal
+        self._volumes = volumes
+        self._replicas = min(replicas, len(targets))
+        self._within_s = within_s
+        self._bytes_per_s = bytes_per_s
+        self._free = {volume: free for volume in targets if (free := self._space(volume)) is not None}
+
+    def run(self, *, dry_run: bool = False) -> Iterator[Copied]:
+        """Copy each block with too few good replicas until it has enough, and yield the outcomes.
+
+        Args:
+            dry_run: Only yield the blocks.
+
+        Raises:
+            SafeModeError: The journal is in safe mode; nothing more is copied.
+        """
+        for record in self._lacking():
+            if dry_run:
+                yield Copied(block=record.block)
+                continue
+            now = record
+            while self._lacks(now):
+                copied = self._add(now)
+                yield copied
+                if copied.why_not:
+                    break
+                with self._journal.reading() as reading:
+                    now = block(reading, record.block)
+
+    def is_enough(self, record: BlockRecord, volume: VolumeId) -> bool:
+        """Return whether a block has enough good replicas without a volume."""
+        others = set(record.members) - {volume}
+        return len(others) >= (1 if volume in record.faults else max(self._replicas, 1))
+
+    def move(self, record: BlockRecord, volume: VolumeId) -> Copied:
+        """Copy a sealed block to a volume without a replica, which takes the place of a member."""
+        known = {*record.members, *record.faults}
+        targets = [one for one in self._by_space(record.length_bytes) if one not in known]
+        return self._first(record, targets, instead_of=volume, most=len(record.members), is_move=True)
+
+    def _lacking(self) -> Iterator[BlockRecord]:
+        after: tuple[int] | None = None
+        while True:
+            with self._journal.reading() as reading:
+                rows = reading.where(Block, {}, limit=PAGE, after=after)
+                lacking = {one.block: one for one in records(reading, rows) if self._lacks(one)}
+                kept = undeleted(reading, [row for row in rows if row.block in lacking])
+            yield from (lacking[BlockId(row.block)] for row in kept)
+            if len(rows) < PAGE:
+                return
+            after = (rows[-1].block,)
+
+    def _wanted(self, record: BlockRecord) -> int:
+        """Return how many good replicas a block is to have: a marked one is replaced."""
+        return max(self._replicas, len(record.members) + len(record.faults))
+
+    def _lacks(self, record: BlockRecord) -> bool:
+        """Return whether a block has too few; that of a job's log has one, at the job's destination."""
+        is_log = any(map(is_url, record.members))
+        return record.is_settled and not is_log and 0 < len(record.members) < self._wanted(record)
+
+    def _add(self, record: BlockRecord) -> Copied:
+        others = [one for one in self._by_space(record.length_bytes) if one not in record.members]
+        others.sort(key=lambda one: (one in record.faults, record.faults.get(one) is not Fault.LOST))
+        fault = next(iter(sorted(record.faults)), None)
+        return self._first(record, others, instead_of=fault, most=self._wanted(record), is_move=False)
+
+    def _first(
+        self,
+        record: BlockRecord,
+        targets: Collection[VolumeId],
+        *,
+        instead_of: VolumeId | None,
+        most: int,
+        is_move: bool,
+    ) -> Copied:
+        """Copy a block to the first volume that takes a copy; see `AddMember`."""
+        why = "no volume that has none of its replicas and enough space answers"
+        for volume in targets:
+            entry = AddMember(
+                block=record.block,
+                volume=volume,
+                generation=record.stamp,
+                instead_of=volume if volume in record.faults else instead_of,
+                most=most,
+                until_s=0.0,
+                is_move=is_move,
+            )
+            try:
+                self._copy(record, entry)
+            except _STOPS:
+                raise
+            except _FAILS as error:
+                why = f"volume {volume}: {error}"
+                if self._is_changed(record):
+                    break  # another process writes, copies or removes it
+                continue
+            self._free[volume] -= record.length_bytes
+            return Copied(block=record.block, volume=volume)
+        return Copied(block=record.block, why_not=why)
+
+    def _copy(self, record: BlockRecord, entry: AddMember) -> None:
+        """Copy a block, and journal the member. A replica with a fault that is on its volume is set aside.
+
+        Raises:
+            SafeModeError: The journal is in safe mode.
+            ConflictError: The block has changed, the volume has another replica, or the copy took too long.
+            StoreUnavailableError: No good member could be read, or the copy has other bytes.
+        """
+        refuse_in_safe_mode(self._journal, "a copy of a block")
+        with self._journal.reading() as reading:
+            entry = msgspec.structs.replace(entry, until_s=reading.now_s() + self._within_s)
+        at, stamp, length = record.block, record.stamp, record.length_bytes
+        to, volume = known_volume(self._volumes, VolumeId(entry.volume)), VolumeId(entry.volume)
+        if stat_replica(to, at) is not None:
+            if volume not in record.faults:
+                raise ConflictError(f"it has another replica of block {at}, which must be deleted first")
+            if self._is_changed(record):  # another process may have made a good copy there
+                raise ConflictError(f"block {at} has changed; nothing was set aside")
+            for offset, size in pieces(length):
+                self._read(record, offset, size, without=volume)  # before good parts of it are set aside
+            _at("quarantine", lambda: to.quarantine(at, stamp))
+        _at("create", lambda: to.create(at, stamp))
+        crc = back = 0
+        for offset, size in pieces(length):
+            data = self._read(record, offset, size, without=None)
+            crc = crc32c(data, crc)
+            _at("append", partial(to.append, at, stamp, offset, data))
+            if self._bytes_per_s is not None:
+                self._journal.clock.sleep(size / max(self._bytes_per_s, 2 * length / self._within_s))
+        _at("finish", lambda: to.finish(at, stamp, length, ReplicaState.SEALED))
+        for offset, size in pieces(length):
+            back = crc32c(to.read(at, stamp, offset, size), back)
+        if back != crc:
+            raise StoreUnavailableError(f"the copy of block {at} has other bytes; it is not used")
+        _at("entry", lambda: self._journal.apply(entry))
+
+    def _is_changed(self, record: BlockRecord) -> bool:
+        """Return whether another process has changed or removed a block since it was read."""
+        return read_block(self._journal, record.block) != record
+
+    def _read(self, record: BlockRecord, offset: int, size: int, *, without: VolumeId | None) -> bytes:
+        """Return bytes of a block, from one good member or the other.
+
+        A damaged member has good parts, too: a volume checks what it reads. So a piece that no good member
+        has is read in halves, also from those.
+
+        Raises:
+            StoreUnavailableError: No member serves it.
+        """
+        damaged = [volume for volume, fault in record.faults.items() if fault is Fault.CORRUPT]
+        said = "it has none"
+        is_damaged = False
+        for member in (*record.members, *damaged):
+            if member == without:
+                continue
+            try:
+                data = known_volume(self._volumes, member).read(record.block, record.stamp, offset, size)
+            except (NotAppliedError, OutcomeUnknownError) as error:
+                is_damaged = is_damaged or isinstance(error, MalformedRecordError)
+                said = str(error) if member in record.members else said
+                continue
+            if len(data) == size:
+                return data
+        if is_damaged and size > 1:
+            half = size // 2
+            first = self._read(record, offset, half, without=without)
+            return first + self._read(record, offset + half, size - half, without=without)
+        raise StoreUnavailableError(f"no good member of block {record.block} serves byte {offset}: {said}")
+
+    def _by_space(self, length: int) -> list[VolumeId]:
+        fitting = [volume for volume, free in self._free.items() if free >= length]
+        return sorted(fitting, key=lambda volume: (-self._free[volume], volume))
+
+    def _space(self, volume: VolumeId) -> int | None:
+        try:
+            return known_volume(self._volumes, volume).usage().free_bytes
+        except (NotAppliedError, OutcomeUnknownError):
+            return None
+
+
+def _at(point: str, call: Callable[[], T]) -> T:
+    """Make a call between two failpoints."""
+    FAILPOINTS.hit(f"copy.{point}.before")
+    result = call()
+    FAILPOINTS.hit(f"copy.{point}.after")
+    return result
