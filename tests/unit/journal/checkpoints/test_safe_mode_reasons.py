@@ -11,7 +11,7 @@ from sqlalchemy import delete, func, insert, select
 
 from lockgate.storage_core.errors import InvalidInputError, SafeModeError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.files.namespace.rows import ReportedVolume, VerifiedVolume
+from lockgate.storage_core.files.namespace.rows import DamagedReplica, ReportedVolume, WrittenLength
 from lockgate.storage_core.journal import Journal, Leases, LeaseState, open_journal
 from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
 from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
@@ -108,7 +108,7 @@ def test_soft_tables_are_empty_after_a_restore_and_kept_by_an_operator(
         with journal.reading() as reading:
             return reading.connection.execute(select(func.count()).select_from(HOLDER)).scalar_one()
 
-    assert set(known_families().soft_rows) == {ReportedVolume, VerifiedVolume}
+    assert set(known_families().soft_rows) == {ReportedVolume, DamagedReplica, WrittenLength}
     with journal.database.write() as connection:
         connection.execute(delete(HOLDER))
         connection.execute(insert(HOLDER).values(journal=journal.name, holder="h", renewed_s=1.0))
