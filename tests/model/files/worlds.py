@@ -51,7 +51,7 @@ LARGER: Final[Mapping[str, World]] = {
 _PLAIN: Final = World(_WRITTEN, faults=Faults(restarts=1))
 _LONGER: Final = World(_WRITTEN, faults=Faults(restarts=1), unwritten=2)
 _DAMAGED: Final = World(_WRITTEN, faults=Faults(damages=1), unwritten=2)
-_HALF: Final = World(_WRITTEN, faults=Faults(damages=1, absences=1), unwritten=2)
+_ALONE: Final = World(_REOPENED, volumes=1, faults=Faults(damages=1), length=1)
 _APPENDED: Final = World(_REOPENED, faults=Faults(damages=1, absences=1), length=1)
 _COPIED: Final = World(_REOPENED, faults=Faults(rollbacks=1, absences=1), length=1)
 _AWAY: Final = World(_REOPENED, faults=Faults(absences=2), length=1)
@@ -66,7 +66,7 @@ class Drop(NamedTuple):
 
 
 DROPS: Final[Mapping[Rule, Drop]] = {
-    Rule.FENCE_FIRST: Drop(Invariant.FLUSHED_STAYS, _LONGER),
+    Rule.FENCE_FIRST: Drop(Invariant.ONE_WRITER, _PLAIN),
     Rule.FENCE_PERSISTS: Drop(Invariant.ONE_WRITER, _PLAIN),
     Rule.OWN_LOG: Drop(Invariant.ONE_WRITER, _PLAIN),
     Rule.LOOK: Drop(Invariant.FLUSHED_STAYS, _LONGER),
@@ -80,11 +80,11 @@ DROPS: Final[Mapping[Rule, Drop]] = {
     Rule.MEMBERS_ONLY: Drop(Invariant.FLUSHED_STAYS, _AWAY),
     Rule.GIVEN: Drop(Invariant.READS_FLUSHED, _APPENDED),
     Rule.NOT_OLDER: Drop(Invariant.FLUSHED_IS_COMMITTED, _COPIED),
-    Rule.UNDAMAGED: Drop(Invariant.FLUSHED_IS_COMMITTED, _HALF),
+    Rule.UNDAMAGED: Drop(Invariant.FLUSHED_IS_COMMITTED, _ALONE),
     Rule.LONGEST: Drop(Invariant.FLUSHED_STAYS, _DAMAGED),
     Rule.COPY: Drop(Invariant.SEALED_ALIKE, _DAMAGED),
     Rule.FLOOR: Drop(Invariant.NOT_SHORTER, _APPENDED),
-    Rule.ACKNOWLEDGED: Drop(Invariant.NOT_SHORTER, _HALF),
+    Rule.ACKNOWLEDGED: Drop(Invariant.NOT_SHORTER, _ALONE),
     Rule.TARGET_FIRST: Drop(Invariant.FLUSHED_STAYS, _TRUNCATED),
     Rule.TARGET_STAYS: Drop(Invariant.TARGET_REACHED, _TRUNCATED),
     Rule.FINISH_BEFORE_COMMIT: Drop(Invariant.SEALED_ALIKE, _PLAIN),
