@@ -14,7 +14,13 @@ MUTANTS: Final = (
     Mutant(
         "commit-an-older-reseal",
         "of two reseals the one with the newest stamp is committed",
-        [Edit(ENTRIES, "if newest != self.generation:", "if newest < self.generation:")],
+        [
+            Edit(
+                "storage_core/files/namespace/file_blocks.py",
+                "if newest != commit.generation:",
+                "if newest < commit.generation:",
+            )
+        ],
         f"{SECTIONS}test_transactions.py::test_of_two_reseals_only_the_newer_is_committed",
     ),
     Mutant(
@@ -26,7 +32,13 @@ MUTANTS: Final = (
     Mutant(
         "forget-the-target-of-a-truncate",
         "a target stays until a commit, and each later reseal uses it",
-        [Edit(ENTRIES, "target_bytes=target,\n        )", "target_bytes=None,\n        )")],
+        [
+            Edit(
+                "storage_core/files/namespace/file_blocks.py",
+                "msgspec.structs.replace(row, target_bytes=target))",
+                "msgspec.structs.replace(row, target_bytes=None))",
+            )
+        ],
         f"{SECTIONS}test_transactions.py::test_of_two_reseals_only_the_newer_is_committed",
     ),
     Mutant(
@@ -68,131 +80,40 @@ MUTANTS: Final = (
         f"{TESTS}test_removal.py::test_nothing_is_removed_in_safe_mode",
     ),
     Mutant(
-        "take-a-volume-that-has-a-file-to-recover",
-        "a volume with an open replica is left to the recovery of its file",
-        [
-            Edit(
-                "storage_core/files/volumes/home.py",
-                "            if _has_open_replica(folder):\n                continue",
-                "            if not folder:\n                continue",
-            )
-        ],
-        "tests/unit/cli/test_files.py::test_a_volume_with_a_file_to_recover_is_left_to_the_recovery",
-    ),
-    Mutant(
         "report-what-changes-during-a-check",
         "a difference is read once more before it is reported",
         [
             Edit(
-                "storage_core/files/replicas/replica_check.py",
-                "(found := self._again(block, volume))",
-                '(found := Finding(volume=volume, block=block, problem=Problem.LOST, detail=""))',
+                "storage_core/files/replicas/comparison.py",
+                "replicas = {block: stat_replica(there, block) for block in blocks}",
+                "replicas: dict[BlockId, Replica | None] = dict.fromkeys(blocks)",
             ),
         ],
-        "tests/unit/files/replicas/test_replica_check.py::test_what_changes_during_a_check_is_not_reported",
+        f"{TESTS}replicas/test_replica_check.py::test_what_changes_during_a_check_is_not_reported",
     ),
     Mutant(
         "explain-a-stamp-of-another-history",
         "a replica with a stamp above the head, or of an epoch that did not survive, is left to the operator",
         [
             Edit(
-                "storage_core/files/replicas/replica_check.py",
+                "storage_core/files/replicas/comparison.py",
                 "stamp == Stamp() or (stamp <= self.newest and survived(self.epochs, stamp))",
                 "stamp.epoch >= 0 or survived(self.epochs, stamp)",
-            ),
+            )
         ],
-        "tests/unit/files/replicas/test_replica_check.py::test_each_replica_that_differs_is_found_with_its_file",
+        f"{TESTS}replicas/test_repair.py::test_a_replica_without_a_stamp_or_of_another_history_is_left_to_the_operator",
     ),
     Mutant(
         "delete-a-replica-that-changed-between-the-passes",
         "a replica is deleted at the stamp that both passes saw",
-        [Edit("storage_core/files/replicas/left_over.py", "and now.stamp == before.stamp", "")],
-        "tests/unit/files/replicas/test_left_over.py::test_a_replica_that_changes_between_the_passes_is_kept",
-    ),
-    Mutant(
-        "delete-what-a-block-without-members-has",
-        "a replica is kept while its block has no good member",
-        [Edit("storage_core/files/replicas/replica_check.py", "return bool(record.members)", "return True")],
-        "tests/unit/files/replicas/test_lost_volumes.py::"
-        "test_the_only_replicas_of_blocks_whose_volumes_were_all_declared_lost_are_kept_and_taken_back",
-    ),
-    Mutant(
-        "close-an-open-file-without-its-lost-volume",
-        "bytes that only a lost volume may have are given up by its name only",
-        [Edit("storage_core/files/reseal.py", "missed.keys() <= given_up", "missed.keys() <= lost")],
-        "tests/unit/files/replicas/test_lost_volumes.py::"
-        "test_flushed_bytes_that_only_a_lost_volume_has_are_given_up_by_name_only",
-    ),
-    Mutant(
-        "give-up-a-volume-that-another-process-owns",
-        "bytes of a volume of this machine are not given up because another process owns it",
-        [
-            Edit(
-                "storage_core/files/reseal.py",
-                "set(lost) - here, set(given_up) - here",
-                "set(lost), set(given_up)",
-            )
-        ],
-        f"{TESTS}test_reseal.py::test_the_bytes_of_a_volume_that_another_process_has_are_not_given_up",
-    ),
-    Mutant(
-        "own-a-volume-that-is-only-read",
-        "a process that only reads a volume leaves it to those that change it",
-        [
-            Edit(
-                "storage_core/files/volumes/home.py",
-                "            self._views[volume] = VolumeView(folder, volume, own)\n",
-                "            if own:\n                return own()\n"
-                "            self._views[volume] = VolumeView(folder, volume, own)\n",
-            )
-        ],
-        "tests/unit/files/volumes/test_home_volumes.py::"
-        "test_a_process_that_only_reads_a_volume_leaves_it_to_the_one_that_recovers_its_files",
-    ),
-    Mutant(
-        "forget-a-replica-that-is-being-cut",
-        "memory forgets a replica only if a load finds it as it is",
-        [
-            Edit(
-                "storage_core/files/volumes/local_replica.py",
-                "is_sealed and self.header.length_bytes == self.length_bytes == self._durable",
-                "is_sealed",
-            )
-        ],
-        "tests/unit/files/volumes/test_block_list.py::"
-        "test_a_sealed_replica_that_is_being_cut_stays_in_memory",
+        [Edit("storage_core/files/replicas/left_over.py", " and now.stamp == before.stamp", "")],
+        f"{TESTS}replicas/test_repair.py::test_a_replica_that_changes_between_the_passes_is_kept",
     ),
     Mutant(
         "let-a-fork-close-the-file-of-its-parent",
         "a close in a fork leaves the file to the parent",
         [Edit("storage_core/files/writing/writer.py", "if not self._guard.is_this:", "if False:")],
-        "tests/unit/files/test_forks.py::"
-        "test_a_fork_that_leaves_the_block_of_a_writer_closes_nothing_of_its_parent",
-    ),
-    Mutant(
-        "write-a-block-of-another-writer",
-        "a writer reads its lease after it has created replicas, which no takeover could fence before",
-        [
-            Edit(
-                "storage_core/files/writing/pipeline.py",
-                "        self._blocks.check_held()\n",
-                "",
-            )
-        ],
-        "tests/unit/files/test_files.py::"
-        "test_a_writer_that_is_paused_before_its_block_has_replicas_acknowledges_nothing",
-    ),
-    Mutant(
-        "trust-an-interrupted-replica",
-        "a replica whose change was interrupted is loaded again from its disk",
-        [
-            Edit(
-                "storage_core/files/volumes/local_replica.py",
-                "return self._is_changing and not self._sync_failed",
-                "return False",
-            )
-        ],
-        "tests/unit/files/volumes/test_local_volume.py::test_a_fence_that_is_interrupted_after_it_is_durable_holds",
+        f"{TESTS}test_forks.py::test_a_fork_that_leaves_the_block_of_a_writer_closes_nothing_of_its_parent",
     ),
     Mutant(
         "go-on-after-an-interrupt",
@@ -223,13 +144,12 @@ MUTANTS: Final = (
         "a replica is kept while a member of its block has no good one",
         [
             Edit(
-                "storage_core/files/replicas/replica_check.py",
-                "return replica if record is None or self._has_good_members(record) else None",
+                "storage_core/files/replicas/left_over.py",
+                "return replica if record is None or _has_good_members(volumes, record, history) else None",
                 "return replica",
             )
         ],
-        "tests/unit/files/replicas/test_left_over.py::"
-        "test_a_replica_is_kept_while_a_member_of_its_block_has_no_good_one",
+        f"{TESTS}replicas/test_repair.py::test_a_replica_is_kept_while_a_member_of_its_block_has_no_good_one",
     ),
     Mutant(
         "ask-for-another-block-after-a-lost-answer",
@@ -237,8 +157,8 @@ MUTANTS: Final = (
         [
             Edit(
                 "storage_core/files/namespace/journal_blocks.py",
-                "        if self._adding is None:\n",
-                "        if self._adding is None or self._adding.op:\n",
+                "if self._asked is None or self._asked.op != op:",
+                "if self._asked is None or op:",
             )
         ],
         f"{SECTIONS}test_failure_modes.py::test_the_namenode_dies_before_it_answers_a_writer",
@@ -261,11 +181,119 @@ MUTANTS: Final = (
         "a target that is journaled is the length that readers see",
         [
             Edit(
-                "storage_core/files/reader.py",
-                "target_bytes=record.target_bytes,",
-                "target_bytes=None,",
+                "storage_core/files/length.py",
+                "        return record.target_bytes  # it is decided",
+                "        return record.length_bytes  # it is decided",
             )
         ],
         f"{SECTIONS}test_the_reader.py::test_case_5_a_reader_that_arrives_after_a_truncate_sees_the_new_size",
+    ),
+    Mutant(
+        "acknowledge-before-the-first-commit",
+        "the first flush of a block is committed before it returns: a takeover may have found no replica",
+        [
+            Edit(
+                "storage_core/files/writing/pipeline.py",
+                "if end and not self.record.length_bytes:",
+                "if end < 0:",
+            )
+        ],
+        f"{TESTS}writing/test_writer.py::"
+        "test_a_writer_whose_block_was_taken_before_it_had_replicas_acknowledges_nothing",
+    ),
+    Mutant(
+        "acknowledge-without-a-look",
+        "a flush looks for its log by its name after the sync, and answers only if it is there",
+        [
+            Edit(
+                "storage_core/files/volumes/directory/log_writer.py",
+                "        if not is_same:\n            raise self._fenced()\n",
+                "        del is_same\n",
+            ),
+            Edit(
+                "storage_core/files/volumes/directory/log_writer.py",
+                "        there = self._at_name(os.O_RDONLY)\n",
+                "        there = os.dup(file)\n",
+            ),
+        ],
+        f"{TESTS}volumes/test_directory_volume.py::test_a_fence_at_each_step_of_a_flush_has_its_bytes_or_refuses_it",
+    ),
+    Mutant(
+        "choose-the-shortest-replica",
+        "the longest undamaged replica is the block: one that was cut without a trace shrinks nothing",
+        [
+            Edit(
+                "storage_core/files/length.py",
+                "source = max(whole, key=lambda volume: whole[volume])",
+                "source = min(whole, key=lambda volume: whole[volume])",
+            )
+        ],
+        f"{TESTS}test_reseal.py::test_a_replica_that_was_cut_without_a_trace_shrinks_nothing",
+    ),
+    Mutant(
+        "choose-a-damaged-replica",
+        "a damaged replica does not tell the length",
+        [
+            Edit(
+                "storage_core/files/length.py",
+                "        if one.length_bytes >= floor and not one.damage",
+                "        if one.length_bytes >= floor",
+            )
+        ],
+        f"{TESTS}test_reseal.py::test_the_lengths_are_chosen_as_in_the_model",
+    ),
+    Mutant(
+        "forget-what-members-know",
+        "no commit is shorter than a member knows to be acknowledged",
+        [
+            Edit(
+                "storage_core/files/length.py",
+                "max([floor_bytes, *(one.acknowledged_bytes for one in replicas.values())])",
+                "floor_bytes",
+            )
+        ],
+        f"{TESTS}test_reseal.py::test_the_lengths_are_chosen_as_in_the_model",
+    ),
+    Mutant(
+        "forget-what-renewals-have-stored",
+        "no commit is shorter than a renewal has stored",
+        [
+            Edit(
+                "storage_core/files/reseal.py",
+                "floor = max(floor, blocks.acknowledged(block, stamped.stamp))",
+                "floor = max(floor, 0)",
+            )
+        ],
+        f"{TESTS}test_reseal.py::test_what_is_known_to_be_acknowledged_is_not_given_up",
+    ),
+    Mutant(
+        "close-without-replicas-that-are-gone",
+        "replicas that are all gone are a loss if the block was flushed",
+        [Edit("storage_core/files/reseal.py", "if self._has_none and not floor:", "if self._has_none:")],
+        f"{TESTS}test_reseal.py::test_replicas_that_are_all_gone_are_a_loss_if_the_block_was_flushed",
+    ),
+    Mutant(
+        "read-what-one-member-has",
+        "readers see bytes that all members have",
+        [Edit("storage_core/files/length.py", "max(floor, min(lengths))", "max(floor, *lengths)")],
+        f"{TESTS}writing/test_writer.py::test_a_reader_sees_no_byte_that_is_not_durable_on_each_reachable_member",
+    ),
+    Mutant(
+        "read-before-the-fence",
+        "a fence takes the pens of older stamps before it reads their bytes",
+        [
+            Edit(
+                "storage_core/files/volumes/directory/directory_volume.py",
+                "        for one, suffix in found.suffixes.items():\n            if suffix == PEN:\n",
+                "        early = Log.load(folder, block, found.newest or stamp, is_verified=True)\n"
+                "        for one, suffix in found.suffixes.items():\n            if suffix == PEN:\n",
+            ),
+            Edit(
+                "storage_core/files/volumes/directory/directory_volume.py",
+                "        source = Log.load(folder, block, newest, limit=limit, is_verified=True)\n",
+                "        source, _ = early, limit\n",
+            ),
+        ],
+        f"{TESTS}volumes/test_directory_volume.py::test_a_flush_at_each_step_of_a_fence_is_in_it_or_refused",
     ),
 )

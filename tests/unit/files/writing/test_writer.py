@@ -198,6 +198,23 @@ def test_a_writer_does_not_go_on_if_all_members_lost_flushed_bytes(scene: Scene)
         writer.flush()
 
 
+def test_a_writer_whose_block_was_taken_before_it_had_replicas_acknowledges_nothing(scene: Scene) -> None:
+    first = scene.writer("first")
+
+    def take(point: str) -> None:
+        if point == "pipeline.create.before":
+            FAILPOINTS.observer = None
+            with scene.writer("second") as second:
+                second.write(b"new")
+
+    FAILPOINTS.observer = take
+    first.write(b"old")
+    for _ in range(2):
+        with pytest.raises(FencedError):
+            first.flush()
+    assert scene.read() == b"new"
+
+
 def test_a_second_writer_fences_the_first(scene: Scene) -> None:
     first = scene.writer("first")
     first.write(b"one")
