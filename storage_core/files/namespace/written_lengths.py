@@ -73,10 +73,7 @@ def remove_stale(journal: Journal) -> None:
             return
         after = page[-1].key
         with step("recover"), maintenance(journal, "soft") as (connection, _):
-            rows = SqlRows(
-                connection, journal.name
-            )  # under the head: none of these files is opened meanwhile
-            opened = {
-                row.inode for row in rows.find(File, [row.key for row in page]) if row.state is FileState.OPEN
-            }
+            rows = SqlRows(connection, journal.name)  # none of these files is opened while the head is held
+            files = rows.find(File, [row.key for row in page])
+            opened = {row.inode for row in files if row.state is FileState.OPEN}
             rows.write({(WrittenLength, row.key): None for row in page if row.inode not in opened})
