@@ -70,7 +70,7 @@ def test_the_file_of_a_killed_process_is_recovered_by_another(
     assert run("files", "cat", "/a.log").stdout == "flushed"
 
 
-def test_a_recovery_waits_for_no_volume_that_is_named_as_lost(
+def test_a_recovery_accepts_the_loss_of_a_volume_if_it_is_told_to(
     run: Run, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {"RENEW": "0.1", "SOFT": "0.2", "HARD": "0.5"}.items():
@@ -91,11 +91,9 @@ def test_a_recovery_waits_for_no_volume_that_is_named_as_lost(
     assert waits.exit_code == StoreUnavailableError.exit_code
     assert name in waits.output
     threading.Event().wait(0.6)
-    unknown = run("files", "recover", "/a.log", "--lost", "none")
-    assert (unknown.exit_code, "no volume none" in unknown.output) == (InvalidInputError.exit_code, True)
-    assert run("files", "recover", "--lost", name).exit_code == InvalidInputError.exit_code
+    assert run("files", "recover", "--accept-loss").exit_code == InvalidInputError.exit_code
 
-    (found,) = document(run("files", "recover", "/a.log", "--lost", name, "--json"))["recovered"]
+    (found,) = document(run("files", "recover", "/a.log", "--accept-loss", "--json"))["recovered"]
     assert (found["path"], found["length_bytes"]) == ("/a.log", 0)
     assert run("files", "cat", "/a.log").stdout == ""
 

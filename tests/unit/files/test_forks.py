@@ -77,7 +77,7 @@ def test_a_fork_uses_no_writer_of_its_parent(tmp_path: Path, call: str) -> None:
     assert read(tmp_path) == b"before\nkept\nafter\n"
 
 
-def test_a_fork_writes_files_of_its_own_in_a_volume_of_its_own(tmp_path: Path) -> None:
+def test_a_fork_writes_files_of_its_own_in_the_volume_of_its_parent(tmp_path: Path) -> None:
     case = """
         with files.create("/parent.log" if child else "/child.log") as own:
             for number in range(9):
@@ -89,7 +89,7 @@ def test_a_fork_writes_files_of_its_own_in_a_volume_of_its_own(tmp_path: Path) -
     run(tmp_path, case, PARENT_GOES_ON)
     assert read(tmp_path, "/child.log") == read(tmp_path, "/parent.log") == b"012345678"
     assert read(tmp_path) == b"before\nkept\nafter\n"
-    assert len(list((tmp_path / "volumes").iterdir())) == 2
+    assert len(list((tmp_path / "volume" / "blocks").iterdir())) == 3
 
 
 def test_a_fork_follows_the_file_that_its_parent_writes(tmp_path: Path) -> None:
