@@ -140,7 +140,7 @@ class CloseFile(FencedOp, frozen=True, tag="close-file"):
     """Close a file whose last block is sealed, and end its lease.
 
     Attributes:
-        last: The last block, if it is sealed by the same entry. One without bytes and members is removed.
+        last: The last block, if it is sealed by the same entry. One without members is removed.
     """
 
     last: Commit | None = None
@@ -158,25 +158,26 @@ class CloseFile(FencedOp, frozen=True, tag="close-file"):
         """Seal the block, mark the file as closed and delete its lease."""
         file = file_of(state, inode_of(self.resource))
         if self.last is not None:
-            file = self._seal(state, file, self.last)
+            row = block_of(state, file, self.last.block)
+            file, row = committed(state, file, row, self.last, ReplicaState.SEALED)
+            file = _without_empty(state, file, row)
         elif file.blocks:
-            (last,) = state.where(Block, file=file.inode, ordinal=file.blocks - 1)
-            if not last.is_settled:
+            (row,) = state.where(Block, file=file.inode, ordinal=file.blocks - 1)
+            if not row.is_settled:
                 raise ConflictError(
-                    f"block {last.block} of file {file.inode} is not sealed; the file stays open; "
+                    f"block {row.block} of file {file.inode} is not sealed; the file stays open; "
                     "recover it: `lockgate files recover`"
                 )
+            file = _without_empty(state, file, row)
         state.put(msgspec.structs.replace(file, state=FileState.CLOSED, changed_s=moment.at_s))
         state.delete(lease)
 
-    def _seal(self, state: State, file: File, last: Commit) -> File:
-        row = block_of(state, file, last.block)
-        if row.ordinal != file.blocks - 1:
-            raise ConflictError(
-                f"block {row.block} is not the last one of file {file.inode}; the file stays open"
-            )
-        file, row = committed(state, file, row, last, ReplicaState.SEALED)
-        if last.length_bytes or last.members:
-            return file
-        state.delete(row)
-        return msgspec.structs.replace(file, blocks=row.ordinal)
+
+def _without_empty(state: State, file: File, last: Block) -> File:
+    """Remove the last block if it has no members, because its replicas were never created."""
+    if last.ordinal != file.blocks - 1:
+        raise ConflictError(f"block {last.block} is not the last one of file {file.inode}; it stays open")
+    if last.length_bytes or state.where(Member, block=last.block):
+        return file
+    state.delete(last)
+    return msgspec.structs.replace(file, blocks=last.ordinal)
