@@ -8,6 +8,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
+from stat import S_IMODE
 from typing import Final, NamedTuple
 
 from lockgate.storage_core.commit.records import layout
@@ -69,6 +71,10 @@ def make_log_volume(url: str, settings: Settings) -> VolumeId:
         with suppress(AlreadyExistsError, OutcomeUnknownError):
             store.create(f"{layout.JOBS}{folder}/{VOLUME_ID}", new_token()[:16].encode())
     else:
+        made = Path(url.removeprefix("file://"))
+        with suppress(FileExistsError):
+            made.mkdir()  # not the job's folder, which may be deleted
+            made.chmod(S_IMODE(made.parent.stat().st_mode))  # for all users who write the job's records
         open_volume(url, settings).close()
     return VolumeId(url)
 

@@ -29,6 +29,10 @@ AWAY_S: Final = 30.0
 """Time in which a volume that did not answer is asked last for a new block."""
 
 
+_LOGS: Final = 64
+"""Volumes of logs of jobs that stay open, the last ones used."""
+
+
 class Place(NamedTuple):
     """Where a registered volume is.
 
@@ -79,6 +83,7 @@ class VolumeMap(Forkable, Mapping[VolumeId, Volume]):
         self._read_s: float | None = None
         self._opened: dict[VolumeId, tuple[str, Volume]] = {}
         self._away_s: dict[VolumeId, float] = {}
+        self._claimed: VolumeId | None = None
         FORKS.register(self)
 
     def after_fork_in_child(self) -> None:
@@ -149,14 +154,13 @@ class VolumeMap(Forkable, Mapping[VolumeId, Volume]):
             return None
 
     def _own(self) -> VolumeId:
-        home = self._home_id()
-        if home is None or home not in self._opened:
+        if self._claimed is None:
             made = self._connect(self._home.as_uri(), None)
             made.claim(self._journal)
-            home = made.id
+            self._claimed = made.id
             with self._lock:
-                self._opened.setdefault(home, (self._home.as_uri(), made))
-        return home
+                self._opened.setdefault(made.id, (self._home.as_uri(), made))
+        return self._claimed
 
     def _answers(self, volume: VolumeId, url: str) -> bool:
         try:
@@ -179,9 +183,10 @@ class VolumeMap(Forkable, Mapping[VolumeId, Volume]):
 
     def _at(self, volume: VolumeId, url: str) -> Volume:
         with self._lock:
-            known = self._opened.get(volume)
-            if known is not None and known[0] == url:
-                return known[1]
-            opened = self._connect(url, volume)
-            self._opened[volume] = url, opened  # a call may still use the one before
-            return opened
+            known = self._opened.pop(volume, None)
+            if known is None or known[0] != url:
+                known = url, self._connect(url, volume)  # a call may still use the one before
+            self._opened[volume] = known
+            for old in [one for one in self._opened if is_url(one)][:-_LOGS]:
+                del self._opened[old]
+            return known[1]
