@@ -182,28 +182,20 @@ class ReportedVolume(Row, frozen=True):
 
     Attributes:
         volume: The volume.
-        replicas: Number of replicas that it has.
-        length_bytes: Sum of their lengths.
         reported_s: When the report ended, by the database's clock; None before the first one has.
         only_ones: Number of members with a problem whose block has no other member without a fault.
         accepted: Those of them that an operator has accepted as lost.
-        since_s: When its first whole report ended.
         read_to: Its last block whose bytes a check has read; 0: the next one begins with the first block.
-        read_s: When a check had read all its bytes last.
     """
 
     TABLE: ClassVar = "volume_report"
     KEY: ClassVar = ("volume",)
 
     volume: str
-    replicas: int = 0
-    length_bytes: int = 0
     reported_s: float | None = None
     only_ones: int = 0
     accepted: int = 0
-    since_s: float | None = None
     read_to: int = 0
-    read_s: float | None = None
 
 
 class WrittenLength(Row, frozen=True):

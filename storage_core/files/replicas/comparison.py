@@ -221,7 +221,6 @@ class Comparison:
 
     Attributes:
         replicas: Number of replicas that were looked at.
-        length_bytes: Sum of their lengths.
         read_bytes: Number of bytes that were read.
 
     Args:
@@ -243,7 +242,7 @@ class Comparison:
         bytes_per_s: float | None = None,
     ) -> None:
         check_limit(bytes_per_s)
-        self.replicas = self.length_bytes = self.read_bytes = 0
+        self.replicas = self.read_bytes = 0
         self._journal = journal
         self._volumes = volumes
         self._reads = reads
@@ -302,7 +301,6 @@ class Comparison:
         differing: list[BlockId] = []
         for record, replica in pairs:
             self.replicas += replica is not None
-            self.length_bytes += 0 if replica is None else replica.length_bytes
             is_wrong = judge(record, volume, replica, history) is not None
             if record is not None and not is_wrong:
                 why = ""

@@ -155,14 +155,7 @@ class Repair:
         self.done.replicas += compared.replicas
         self.done.read_bytes += compared.read_bytes
         if not self._dry_run:
-            store_report(
-                self._journal,
-                volume,
-                is_whole=True,
-                replicas=compared.replicas,
-                length_bytes=compared.length_bytes,
-                only_ones=len(only_ones),
-            )
+            store_report(self._journal, volume, only_ones=len(only_ones))
             self._forget_damaged(volume, damaged - only_ones)
 
     def _apply(self, volume: VolumeId, page: Sequence[Difference]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-import msgspec
+from msgspec.structs import replace
 
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError
@@ -30,9 +30,6 @@ from lockgate.storage_core.journal.journal import maintenance
 
 class ReplicaCheck:
     """One check of all replicas, or of those of the files below a path.
-
-    Attributes:
-        volumes: Reports of the volumes that have answered so far.
 
     Args:
         journal: The journal of the files.
@@ -104,33 +101,21 @@ class ReplicaCheck:
         return self._verify and record.block > self._read_to.get(volume, 0)
 
     def _of_volume(self, volume: VolumeId) -> Iterator[Finding]:
-        before, looked = read_report(self._journal, volume), self._comparison
-        replicas, length, only_ones = looked.replicas, looked.length_bytes, 0
-        self._read_to[volume] = before.read_to
-        for last, page in looked.of_volume(volume):
-            self._progress(f"check {volume}", looked.replicas - replicas, before.replicas)
+        with self._journal.reading() as reading:
+            before = reading.get(ReportedVolume, volume)
+        read_to = self._read_to[volume] = 0 if before is None else before.read_to
+        first, only_ones = self.replicas, 0
+        for last, page in self._comparison.of_volume(volume):
+            self._progress(f"check {volume}", self.replicas - first, 0)
             only_ones += sum(one.is_only_one for one in page)
             damaged = [one.record.block for one in page if one.was_read and one.record is not None]
-            if self._verify and last is not None and last > before.read_to:
-                store_report(self._journal, volume, damaged, read_to=last)
+            if self._verify and last is not None and last > read_to:
+                read_to = last
+                store_report(self._journal, volume, damaged, read_to=read_to)
             elif damaged:
                 store_report(self._journal, volume, damaged)
             yield from (one.finding for one in page)
-        store_report(
-            self._journal,
-            volume,
-            is_whole=True,
-            is_read=self._verify,
-            replicas=looked.replicas - replicas,
-            length_bytes=looked.length_bytes - length,
-            only_ones=only_ones,
-        )
-
-
-def read_report(journal: Journal, volume: VolumeId) -> ReportedVolume:
-    """Return the last report of a volume."""
-    with journal.reading() as reading:
-        return reading.get(ReportedVolume, volume) or ReportedVolume(volume=volume)
+        store_report(self._journal, volume, only_ones=only_ones, read_to=0 if self._verify else None)
 
 
 def store_report(
@@ -138,9 +123,8 @@ def store_report(
     volume: VolumeId,
     damaged: Collection[BlockId] = (),
     *,
-    is_whole: bool = False,
-    is_read: bool = False,
-    **changes: int,
+    only_ones: int | None = None,
+    read_to: int | None = None,
 ) -> None:
     """Store what a check has found of a volume: soft state.
 
@@ -148,20 +132,17 @@ def store_report(
         journal: The journal of the files.
         volume: The volume.
         damaged: Blocks whose replicas are damaged.
-        is_whole: Whether all its replicas were compared.
-        is_read: Whether all its bytes were read.
-        changes: Values of its row.
+        only_ones: See `ReportedVolume`; None if not all its replicas were compared.
+        read_to: See `ReportedVolume`; None leaves it.
     """
     with step("report"), maintenance(journal, "soft") as (connection, head):
         rows = SqlRows(connection, journal.name)
         row = next(iter(rows.find(ReportedVolume, [(volume,)])), None) or ReportedVolume(volume=volume)
-        row = msgspec.structs.replace(row, **changes)
-        if is_whole:
-            since_s = head.now_s if row.since_s is None else row.since_s
-            accepted = min(row.accepted, row.only_ones)
-            row = msgspec.structs.replace(row, reported_s=head.now_s, since_s=since_s, accepted=accepted)
-        if is_read:
-            row = msgspec.structs.replace(row, read_to=0, read_s=head.now_s)
+        if only_ones is not None:
+            accepted = min(row.accepted, only_ones)
+            row = replace(row, reported_s=head.now_s, only_ones=only_ones, accepted=accepted)
+        if read_to is not None:
+            row = replace(row, read_to=read_to)
         found = [DamagedReplica(volume=volume, block=block) for block in damaged]
         rows.write({(type(one), one.key): one for one in (row, *found)})
 
