@@ -22,6 +22,7 @@ from lockgate.storage_core.errors import (
     RecordVersionError,
 )
 from lockgate.storage_core.files.blocks import BlockRecord, Fault, known_volume
+from lockgate.storage_core.files.namespace.member_marks import MarkReplica
 from lockgate.storage_core.files.namespace.queries import PAGE, files_below, path_of, records, undeleted
 from lockgate.storage_core.files.namespace.rows import Block, Member, id_of, sequence_of
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
@@ -83,35 +84,21 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(NamedTuple):
-    """A finding, and what was compared.
+    """A finding, and what a repair is to do about it.
 
     Attributes:
         finding: What is wrong.
-        record: The block in the journal, None if it has none.
-        fault: The fault that the journal is to have of this member; None if nothing is wrong any more.
+        mark: Entry that changes the journal's fault of the member; None if it stays as it is.
+        is_to_be_named: Whether a repair cannot mend it, but an operator or the block's writer.
+        is_only_one: Whether the block is sealed, and has no other member without a fault.
         was_read: Whether the bytes were read, and are damaged.
     """
 
     finding: Finding
-    record: BlockRecord | None = None
-    fault: Fault | None = None
+    mark: MarkReplica | None = None
+    is_to_be_named: bool = True
+    is_only_one: bool = False
     was_read: bool = False
-
-    @property
-    def is_to_be_marked(self) -> bool:
-        """Whether a repair changes the journal's fault; a block that is written is left to its reseal."""
-        record = self.record
-        if record is None or not record.is_settled or self.finding.problem not in FAULTS:
-            return False
-        return self.fault is not record.faults.get(self.finding.volume)
-
-    @property
-    def is_only_one(self) -> bool:
-        """Whether no other member is without a fault: then this one is not marked."""
-        record = self.record
-        if record is None or self.fault is None or not record.is_settled:
-            return False
-        return set(record.members) <= {self.finding.volume}
 
 
 class History(NamedTuple):
@@ -365,18 +352,24 @@ def _difference(
         found: What `judge` has found.
         damaged: What is wrong with its bytes, empty if nothing is; None if they were not read.
     """
+    before = None if record is None else record.faults.get(volume)
     if found is None and damaged:
         found = Problem.CORRUPT, damaged
-    if found is not None:
-        finding = Finding(volume=volume, block=block, problem=found[0], detail=found[1])
-        return Difference(finding, record, FAULTS.get(found[0]), bool(damaged))
-    before = None if record is None else record.faults.get(volume)
-    if before is None:
+    fault = None if found is None else FAULTS.get(found[0])
+    if found is None and before is not None:
+        found = Problem(before), f"it was marked as {before} and is not served; a copy is to replace it"
+        # Without news of its bytes a corrupt one stays so.
+        fault = before if before is Fault.CORRUPT and damaged is None else None
+    if found is None:
         return None
-    detail = f"it was marked as {before} and is not served; a copy is to replace it"
-    finding = Finding(volume=volume, block=block, problem=Problem(before), detail=detail)
-    # Without news of its bytes a corrupt one stays so.
-    return Difference(finding, record, Fault.CORRUPT if before is Fault.CORRUPT and damaged is None else None)
+    finding = Finding(volume=volume, block=block, problem=found[0], detail=found[1])
+    if record is None or not record.is_settled or found[0] not in FAULTS:
+        return Difference(finding, is_to_be_named=found[0] is not Problem.LEFT_OVER)
+    is_only_one = fault is not None and set(record.members) <= {volume}
+    mark = None
+    if fault is not before and not is_only_one:
+        mark = MarkReplica(block=block, volume=volume, generation=record.stamp, fault=fault)
+    return Difference(finding, mark, is_only_one, is_only_one, bool(damaged))
 
 
 def unreachable(volume: VolumeId, error: Exception) -> Difference:

@@ -147,10 +147,10 @@ class Repair:
             return record.block in damaged or record.faults.get(volume) is Fault.CORRUPT
 
         compared = Comparison(self._journal, self._volumes, reads, self._bytes_per_s)
-        only_ones: set[BlockId] = set()
+        only_ones: set[BlockId | None] = set()
         for _, page in compared.of_volume(volume):
             self._progress(f"compare {volume}", compared.replicas, 0)
-            only_ones |= {one.record.block for one in page if one.record is not None and one.is_only_one}
+            only_ones |= {one.finding.block for one in page if one.is_only_one}
             self._apply(volume, page)
         self.done.replicas += compared.replicas
         self.done.read_bytes += compared.read_bytes
@@ -159,23 +159,15 @@ class Repair:
             self._forget_damaged(volume, damaged - only_ones)
 
     def _apply(self, volume: VolumeId, page: Sequence[Difference]) -> None:
-        marks: list[MarkReplica] = []
         for one in page:
-            record, finding = one.record, one.finding
-            if finding.problem is Problem.LEFT_OVER and finding.block is not None:
-                self._left_over.append((volume, finding.block))
-            elif record is None or one.is_only_one or not record.is_settled:
-                self._problem(finding)
-            elif one.is_to_be_marked:
-                marks.append(
-                    MarkReplica(block=record.block, volume=volume, generation=record.stamp, fault=one.fault)
-                )
-                if one.fault is not None:
-                    self._note(str(finding))
-            elif finding.problem is Problem.UNEXPLAINED:
-                self._problem(finding)
-        for slice_ in in_pages(marks, MARKS):
-            self._write(slice_)
+            if one.is_to_be_named:
+                self._problem(one.finding)
+            elif one.finding.problem is Problem.LEFT_OVER and one.finding.block is not None:
+                self._left_over.append((volume, one.finding.block))
+            elif one.mark is not None and one.mark.fault is not None:
+                self._note(str(one.finding))
+        for marks in in_pages([one.mark for one in page if one.mark is not None], MARKS):
+            self._write(marks)
 
     def _write(self, marks: Sequence[MarkReplica]) -> None:
         outcomes: Sequence[object] = marks

@@ -108,7 +108,7 @@ class ReplicaCheck:
         for last, page in self._comparison.of_volume(volume):
             self._progress(f"check {volume}", self.replicas - first, 0)
             only_ones += sum(one.is_only_one for one in page)
-            damaged = [one.record.block for one in page if one.was_read and one.record is not None]
+            damaged = [one.finding.block for one in page if one.was_read and one.finding.block is not None]
             if self._verify and last is not None and last > read_to:
                 read_to = last
                 store_report(self._journal, volume, damaged, read_to=read_to)
