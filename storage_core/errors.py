@@ -186,7 +186,7 @@ class PathError(NotAppliedError, OSError):
     """
 
     exit_code = 1
-    ERRNO: ClassVar[int]
+    ERRNO: ClassVar[int] = errno.EINVAL
 
     def __init__(self, message: str, path: str | None = None) -> None:
         """Create the error; `message` is its text."""
@@ -216,8 +216,6 @@ class PathExistsError(PathError, AlreadyExistsError, FileExistsError):
 
 class PathConflictError(PathError, ConflictError):
     """A directory cannot be moved into itself."""
-
-    ERRNO = errno.EINVAL
 
 
 class PathIsDirectoryError(PathConflictError, IsADirectoryError):
