@@ -283,7 +283,8 @@ class DirectoryVolume:
             self._source(block, found, committed)
             if stamp not in found.suffixes:
                 found = self._new_log(block, stamp, committed)
-                self._delete_old(block, stamp, committed, found)
+                with suppress(FileNotFoundError):  # a newer fence deletes them
+                    self._delete_old(block, stamp, committed, found)
             return self._at(block, stamp).view()
 
     def delete(self, block: BlockId, stamp: Stamp) -> bool:
@@ -461,6 +462,7 @@ class DirectoryVolume:
         except Exception:
             with suppress(OSError):
                 self._disk.unlink(claim)
+            self._logs(block).refuse_older(block, stamp)  # a newer fence has deleted what this one reads
             raise
         self._disk.unlink(claim)
         found = self._logs(block)
@@ -481,12 +483,8 @@ class DirectoryVolume:
         newest, writer = self._source(block, found, committed), self._writers.get(block)
         limit = writer.durable_end if writer and writer.is_failed and writer.header.stamp == newest else None
         self.drop_writer(block)
-        try:
-            source = Log.load(folder, block, newest, limit=limit, is_verified=True)
-            file = open_log(folder, newest)
-        except FileNotFoundError:  # a newer fence may have deleted it
-            self._logs(block).refuse_older(block, stamp)
-            raise
+        source = Log.load(folder, block, newest, limit=limit, is_verified=True)
+        file = open_log(folder, newest)
         try:
             self._disk.sync_data(file)  # what was read may be in memory only
         finally:
