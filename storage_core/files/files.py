@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import index
-from typing import Literal
+from typing import Literal, TypeVar
 
 from lockgate.storage_core.errors import (
     AlreadyExistsError,
@@ -31,7 +31,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, known_volume
-from lockgate.storage_core.files.file_recovery import FileRecovery, give_back, settle
+from lockgate.storage_core.files.file_recovery import FileRecovery, give_back, naming, settle
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
 from lockgate.storage_core.files.namespace.open_files import Opened, OpenFile
 from lockgate.storage_core.files.namespace.queries import (
@@ -61,20 +61,32 @@ from lockgate.storage_core.journal.leases.renewer import Renewer
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
 
+T = TypeVar("T")
+
 
 class FileWriter(Writer):
     """A `Writer` whose lease is renewed until it is closed or dropped."""
 
     def __init__(
-        self, blocks: JournalBlocks, volumes: Mapping[VolumeId, Volume], renewer: Renewer, block_bytes: int
+        self,
+        path: str,
+        blocks: JournalBlocks,
+        volumes: Mapping[VolumeId, Volume],
+        renewer: Renewer,
+        block_bytes: int,
     ) -> None:
         """Open the end of the file; see `Writer`."""
+        self._path = path
         self._renewer = renewer
         self._resource = blocks.resource
         self._lease = blocks.lease
         self._dropped = weakref.finalize(self, renewer.drop, blocks.resource, blocks.lease)
         self._dropped.atexit = False  # `logging` flushes and closes later
         super().__init__(blocks, volumes, block_bytes=block_bytes)
+
+    def _in_turn(self, call: Callable[[], T]) -> T:
+        with naming(self._path):
+            return super()._in_turn(call)
 
     def _check_lease(self) -> None:
         self._renewer.check(self._resource, math.inf)
@@ -195,7 +207,8 @@ class Files:
         opened = self._open(path, "append")
         try:
             blocks = JournalBlocks(self._journal, opened)
-            records = settle(blocks, self._volumes)
+            with naming(path):
+                records = settle(blocks, self._volumes)
             _check_length(path, length_bytes, sum(record.length_bytes for record in records))
             start = 0
             for record in records:
@@ -203,7 +216,9 @@ class Files:
                 if length_bytes <= end and (length_bytes < end or record is not records[-1]):
                     FAILPOINTS.hit("truncate.reseal.before")
                     target = length_bytes - start
-                    reseal(blocks, self._volumes, record.block, ends=ReplicaState.SEALED, target_bytes=target)
+                    ends = ReplicaState.SEALED
+                    with naming(path):
+                        reseal(blocks, self._volumes, record.block, ends=ends, target_bytes=target)
                     break
                 start = end
             FAILPOINTS.hit("truncate.close.before")
@@ -377,7 +392,8 @@ class Files:
         try:
             blocks = JournalBlocks(self._journal, opened, partial(self._choose, members))
             self._written.watch(blocks.resource, blocks)
-            return FileWriter(blocks, self._volumes, self._renewer, self._block_bytes)
+            with naming(path):
+                return FileWriter(path, blocks, self._volumes, self._renewer, self._block_bytes)
         except BaseException:
             self._give_back(opened)
             raise

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableError
+from lockgate.storage_core.errors import InvalidInputError, MalformedRecordError, StoreUnavailableError
 from lockgate.storage_core.files.reader import AHEAD_BYTES, Reader
 from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.protocol import VolumeId
@@ -21,7 +21,7 @@ from tests.support.commit.destination import ManualClock
 from tests.support.files.memory_blocks import MemoryBlocks, MemoryJournal
 from tests.support.files.memory_volume import MemoryVolume
 
-A = VolumeId("a")
+A, B = VolumeId("a"), VolumeId("b")
 LINES = [b"%d %s\n" % (number, b"x" * (number % 900)) for number in range(4000)]
 """Some 1.8 MB."""
 
@@ -118,6 +118,39 @@ def test_bytes_that_were_flushed_later_are_read_behind_those_read_ahead() -> Non
     assert reader.read(100) == b"two three"
     assert reader.read(100) == b""
     writer.close()
+
+
+def test_what_a_reader_has_seen_of_a_stamp_does_not_become_shorter() -> None:
+    journal, volumes = MemoryJournal((A, B)), {A: MemoryVolume(), B: MemoryVolume()}
+    writer = Writer(MemoryBlocks(journal, "writer"), volumes)
+    for _ in range(2):
+        writer.write(b"one")
+        writer.flush()
+    reader = Reader(lambda: tuple(journal.rows.values()), volumes, clock=ManualClock())
+    assert reader.read() == b"oneone"
+    (row,) = journal.rows.values()
+    for volume in volumes.values():
+        volume.stored[row.block].acknowledged = 0
+    volumes[A].lose(row.block, 4, is_shown=False)
+
+    assert reader.seek(0, io.SEEK_END) == 6
+    assert reader.seek(0) == 0
+    assert reader.read() == b"oneone"
+
+
+def test_an_error_of_a_damaged_file_names_path_block_volumes_and_what_is_wrong() -> None:
+    journal, volumes = MemoryJournal((A, B)), {A: MemoryVolume(), B: MemoryVolume()}
+    with Writer(MemoryBlocks(journal, "writer"), volumes) as writer:
+        writer.write(b"one")
+    reader = Reader(lambda: tuple(journal.rows.values()), volumes, path="/a.log", clock=ManualClock())
+    (row,) = journal.rows.values()
+    volumes[A].lose(row.block, 1, is_shown=True)
+    assert reader.read() == b"one"
+    volumes[B].lose(row.block, None, is_shown=True)
+
+    said = r"/a\.log: no volume serves byte 0 \(block 1, byte 0\): volume a: .*damaged at 1; volume b: "
+    with pytest.raises(MalformedRecordError, match=said):
+        Reader(reader._records, volumes, path="/a.log", clock=ManualClock()).read()
 
 
 def test_a_reader_refuses_what_the_standard_librarys_readers_refuse(
