@@ -28,7 +28,14 @@ from tests.support.commit.destination import write
 # The server has no threads and no S3 clients, so a fork of it is a process like a new one.
 PROCESSES: Final = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
-    ["pytest", "tests.support.processes.drivers", "lockgate.storage_core.stores.s3.store"]
+    [
+        "pytest",
+        "tests.support.processes.drivers",
+        "tests.support.processes.file_services",
+        "lockgate.storage_core.stores.s3.store",
+        "lockgate.storage_core.journal.database.postgresql_engine",  # other users may not read Python's files
+        "psycopg",
+    ]
 )
 
 COMMITTED: Final = 0
@@ -127,7 +134,7 @@ def _drive(place: Place, order: JobOrder, death: Death | None, jump: Jump | None
             rerun="once",
             replaced_retention_s=order.replaced_retention_s,
             settings=settings,
-            clock=_clock(jump),
+            clock=clock_of(jump),
         ) as job:
             if job.receipt is None:
                 for number, (path, data) in enumerate(order.files.items()):
@@ -142,13 +149,13 @@ def _drive(place: Place, order: JobOrder, death: Death | None, jump: Jump | None
 def _recover(place: Place, death: Death | None, jump: Jump | None) -> None:
     settings = _begin(place, death)
     try:
-        for _ in recover_all(place.url, settings=settings, clock=_clock(jump)):
+        for _ in recover_all(place.url, settings=settings, clock=clock_of(jump)):
             pass
     except LockgateError:
         sys.exit(TRY_AGAIN)
 
 
-def _clock(jump: Jump | None) -> SystemClock:
+def clock_of(jump: Jump | None) -> SystemClock:
     return SystemClock() if jump is None else JumpingClock(jump)
 
 
