@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.fault, pytest.mark.integration]
 
-LEASES: Final = {"lease_renew_s": 0.1, "lease_soft_s": 0.3, "lease_hard_s": 0.6, "commit_window_s": 0.5}
+LEASES: Final = {"lease_renew_s": 0.1, "lease_soft_s": 0.2, "lease_hard_s": 0.4, "commit_window_s": 0.3}
 USERS, GROUP = (60_001, 60_002), 60_000
 HOUR_S: Final = 3600.0
 IS_ROOT: Final = os.geteuid() == 0
@@ -118,7 +118,7 @@ class Storm:
         for number in range(len(self._machines)):
             self._start(number)
         while self.counts["kills"] < kills:
-            time.sleep(self._random.uniform(0.1, 0.6))
+            time.sleep(self._random.uniform(0.1, 0.8))
             number = self._random.randrange(len(self._machines))
             if self._random.random() < 0.3:
                 self._stop(number)
@@ -160,7 +160,7 @@ class Storm:
         process = self._running[number].pid
         assert process is not None
         os.kill(process, signal.SIGSTOP)
-        time.sleep(self._random.uniform(0.7, 1.3))
+        time.sleep(self._random.uniform(0.5, 1.0))
         os.kill(process, signal.SIGCONT)
         time.sleep(self._random.uniform(0, 0.1))
         self.counts["stops"] += 1
