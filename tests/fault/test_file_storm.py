@@ -40,6 +40,7 @@ pytestmark = [pytest.mark.fault, pytest.mark.integration]
 LEASES: Final = {"lease_renew_s": 0.1, "lease_soft_s": 0.2, "lease_hard_s": 0.4, "commit_window_s": 0.3}
 USERS, GROUP = (60_001, 60_002), 60_000
 HOUR_S: Final = 3600.0
+PATIENCE_S: Final = 5.0
 IS_ROOT: Final = os.geteuid() == 0
 
 
@@ -118,8 +119,8 @@ class Storm:
         for number in range(len(self._machines)):
             self._start(number)
         while self.counts["kills"] < kills:
-            time.sleep(self._random.uniform(0.1, 0.8))
             number = self._random.randrange(len(self._machines))
+            self._wait_for_work(number)
             if self._random.random() < 0.3:
                 self._stop(number)
             if self._random.random() < 0.9:
@@ -156,6 +157,14 @@ class Storm:
             self.counts["jumps"] += 1
         self._running[number] = file_services.start(self._machines[number], notes.stem, notes, jump)
 
+    def _wait_for_work(self, number: int) -> None:
+        """Wait until a service has written, and a moment."""
+        notes, ends_s = self._root / f"{self._running[number].name}.notes", time.monotonic() + PATIENCE_S
+        before = notes.stat().st_size
+        while notes.stat().st_size == before and time.monotonic() < ends_s:
+            time.sleep(0.005)
+        time.sleep(self._random.uniform(0, 0.3))
+
     def _stop(self, number: int) -> None:
         process = self._running[number].pid
         assert process is not None
@@ -178,10 +187,6 @@ def check(storm: Storm) -> None:
     """Check all notes of a storm against what the files have at its end."""
     notes = storm.notes()
     every = sorted((note for found in notes.values() for note in found), key=lambda note: note.at_s)
-    if debug := os.environ.get("STORM_DEBUG"):
-        import shutil; shutil.copytree(storm._root, debug + "/" + storm._root.name)
-        for note in every:
-            if note.kind == "failed": print("FAILED", note)
     errors = [note.text for note in every if note.kind == "error"]
     assert not errors, "\n".join(errors)
     whole = {note.path: note.text.encode() for note in every if note.kind == "whole"}
