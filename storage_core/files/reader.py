@@ -198,6 +198,7 @@ class Reader(io.RawIOBase):
                 except (NotAppliedError, OutcomeUnknownError) as error:
                     errors[volume] = error
             if attempt < FETCHES:
+                self._clock.sleep(RETRY_S if attempt > 1 else 0)  # a recovery may be about to commit
                 self._fetch()  # another stamp: the block was resealed, or its members changed
         raise self._unreadable(part.record, offset, errors)
 
@@ -237,7 +238,7 @@ class Reader(io.RawIOBase):
 
     def _part(self, record: BlockRecord) -> _Part:
         replicas: dict[VolumeId, Replica] = {}
-        is_empty = not record.length_bytes and record.pending is None
+        is_empty = not record.length_bytes
         for volume in () if record.is_settled else record.members:
             try:
                 replica = known_volume(self._volumes, volume).stat(record.block)
@@ -247,7 +248,7 @@ class Reader(io.RawIOBase):
             if replica is not None:
                 replicas[volume] = replica
         if is_empty and not replicas:
-            return _Part(record, 0)  # just added: no replica was created yet
+            return _Part(record, 0)  # no replica was created: nothing was flushed
         length = readable_length(record, replicas)
         if length is None:
             damaged = "".join(

@@ -92,7 +92,9 @@ class SegmentLog:
         self.stamp, self.state = segment.stamp, segment.state
         self.exists = segment.kind is not Kind.DELETE
         if segment.kind in {Kind.CREATE, Kind.DELETE, Kind.COMPOSE}:
-            self.pieces, self.superseded, self.older = [], [], {}
+            self.pieces, self.superseded = [], []
+        if segment.kind in {Kind.CREATE, Kind.DELETE}:
+            self.older = {}
         if composed is not None:
             self.pieces = composed
             self.superseded = [composed_key(self.block, segment.token)]
