@@ -88,11 +88,11 @@ def machines(request: pytest.FixtureRequest, root: Path) -> tuple[Machine, ...]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in machines[0].environment.items():
             patch.setenv(name, value)
-        settings = load_settings(**machines[0].settings)  # type: ignore[arg-type]
-        journal = configured_journal(settings, None)
+        loaded = load_settings(**machines[0].settings)
+        journal = configured_journal(loaded, None)
         assert journal is not None
         for url in urls:
-            with closing(open_volume(url, settings)) as volume:
+            with closing(open_volume(url, loaded)) as volume:
                 volume.claim(journal.identity)
                 register_url(journal, volume.id, url)
     return tuple(machines)

@@ -35,6 +35,7 @@ PROCESSES.set_forkserver_preload(
         "lockgate.storage_core.stores.s3.store",
         "lockgate.storage_core.journal.database.postgresql_engine",  # other users may not read Python's files
         "psycopg",
+        "encodings.idna",
     ]
 )
 

@@ -19,7 +19,7 @@ from itertools import count
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from random import Random
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 from unittest.mock import patch
 
 from lockgate.storage_core.errors import (
@@ -78,7 +78,7 @@ class Machine:
         group: A group of the users of all machines.
     """
 
-    settings: Mapping[str, object]
+    settings: Mapping[str, Any]
     environment: Mapping[str, str]
     user: int | None = None
     group: int = 0
@@ -109,7 +109,7 @@ def _run(machine: Machine, name: str, notes: Path, jump: Jump | None, is_last: b
     file = os.open(notes, os.O_WRONLY | os.O_APPEND)
     machine.enter()
     small = partial(Files, block_bytes=BLOCK_BYTES)
-    settings = load_settings(**machine.settings)  # type: ignore[arg-type]
+    settings = load_settings(**machine.settings)
     with (
         patch.object(home_files, "Files", small),
         home_files.open_files(settings, clock=clock_of(jump)) as files,
