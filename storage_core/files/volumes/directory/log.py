@@ -28,9 +28,8 @@ FENCED: Final = ".fenced"
 SLOTS_BYTES: Final = 2 * form.SECTOR_BYTES
 SPAN_BYTES: Final = 1024 * 1024
 """Most bytes of small frames that are read at once."""
-_HEADER_BYTES: Final = 4096
-"""Bytes that are read for a header at first; one with a hundred bases has more."""
-_MOST_HEADER_BYTES: Final = 4 * 1024 * 1024
+_HEADER_BYTES: Final = 64 * 1024
+"""More than any header has."""
 
 
 class Extent(NamedTuple):
@@ -133,21 +132,13 @@ class Log:
         """
         file = open_log(folder, stamp)
         try:
-            for most in (_HEADER_BYTES, _MOST_HEADER_BYTES):
-                packed = os.pread(file, most, 0)
-                try:
-                    header, size = form.parse_header(packed, log_name(folder, stamp))
-                    if (header.block, header.stamp) == (block, stamp):
-                        return cls(folder, header, packed[:size]), file
-                    why = f"{log_name(folder, stamp)}: it is the log of block {header.block}, {header.stamp}"
-                except RecordVersionError:
-                    raise
-                except MalformedRecordError as error:
-                    why = str(error)
-        except BaseException:
+            data = os.pread(file, _HEADER_BYTES, 0)
+            return cls(folder, *form.parse_header(data, log_name(folder, stamp), block, stamp)), file
+        except MalformedRecordError as error:
+            if not isinstance(error, RecordVersionError):
+                return cls(folder, Header(block, stamp, damage=str(error)), b""), file
             os.close(file)
             raise
-        return cls(folder, Header(block, stamp, b"", damage=why), b""), file
 
     @classmethod
     def load(
@@ -251,20 +242,19 @@ class Log:
 
     def extend(self, file: int, *, is_verified: bool = False) -> None:
         """Read the frames behind those that are known."""
-        bad = -1 if self.packed else self.end
-        self._bad = ""
+        self._bad, bad = "", -1
         self.read_slot(file)  # before the frames: it must not speak of some that were not read
-        while bad != self.end:
-            bad = self.end
+        while self.packed:
             self.scan(file, 0 if is_verified else self.slot.durable_end)
             durable = max((one.durable_end for one in self._behind(file)), default=0)
             durable = max(durable, self.slot.durable_end, self.limit or 0, self._given_end)
             if durable <= self.end and self.slot.serial:
                 break
-            # Read once more what may have been read while it was written.
             if bad == self.end:
                 self._bad = f"{self.name}: the log is damaged at byte {bad} of the file"
                 self.cut(min(self.least(file), self.length_bytes))
+                break
+            bad = self.end  # read once more: it may have been read while it was written
         self.durable_bytes = self.length_bytes
         cuts = [cut for position, cut in self._cuts if position >= self.slot.durable_end]
         self.acknowledged_bytes = min(self.slot.acknowledged_bytes, *cuts, form.NEVER_CUT)

@@ -17,6 +17,8 @@ import zlib
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+import msgspec
+
 from lockgate.storage_core.errors import MalformedRecordError, RecordVersionError
 from lockgate.storage_core.files.checksums import HAS_CRC32C, Checksum, crc32c
 from lockgate.storage_core.files.volumes.replica import BlockId
@@ -28,7 +30,7 @@ CHECKSUMS: Final[Mapping[int, Checksum]] = {1: zlib.crc32, 2: crc32c}
 VERSION: Final = 2 if HAS_CRC32C else 1
 """Version of a new log."""
 MARKER: Final = b"\xf7LGf"
-"""Begins each frame."""
+"""What each frame begins with."""
 DATA: Final = 1
 TRIM: Final = 2
 """Cuts the replica to the offset of the frame."""
@@ -42,9 +44,7 @@ NEVER_CUT: Final = 2**63
 """The lowest cut of a log that was not cut."""
 _COMPLEMENT: Final = 2**16 - 1
 """A version stands twice, so that a damaged one is not taken for a newer one."""
-_DAMAGE_BYTES: Final = 300
-_HEADER: Final = struct.Struct(">4sHHIQQQ8sQQQQHH")
-_BASE: Final = struct.Struct(">QQQQ")
+_PREFIX: Final = struct.Struct(">4sHHII")
 _CRC: Final = struct.Struct(">I")
 _SLOT: Final = struct.Struct(">QQQQ")
 _SEED: Final = struct.Struct(">QQQ")
@@ -62,7 +62,7 @@ class Base(NamedTuple):
     length_bytes: int
 
 
-class Header(NamedTuple):
+class Header(msgspec.Struct, frozen=True, array_like=True):
     """The header of a log.
 
     Attributes:
@@ -79,7 +79,7 @@ class Header(NamedTuple):
 
     block: BlockId
     stamp: Stamp
-    token: bytes
+    token: bytes = b""
     bases: tuple[Base, ...] = ()
     source: Stamp = Stamp()
     source_end: int = 0
@@ -135,65 +135,36 @@ def sums_of(header: Header) -> Sums:
 
 def pack_header(header: Header) -> bytes:
     """Return a header, filled with zeros up to a sector."""
-    bases = b"".join(
-        _BASE.pack(one.stamp.epoch, one.stamp.sequence, one.end, one.length_bytes) for one in header.bases
-    )
-    damage = header.damage.encode()[:_DAMAGE_BYTES]
-    size = _HEADER.size + len(bases) + len(damage) + _CRC.size
-    size += -size % SECTOR_BYTES
-    stamp, source = header.stamp, header.source
-    packed = _HEADER.pack(
-        MAGIC,
-        header.version,
-        _COMPLEMENT - header.version,
-        size,
-        header.block,
-        stamp.epoch,
-        stamp.sequence,
-        header.token,
-        source.epoch,
-        source.sequence,
-        header.source_end,
-        header.copied_bytes,
-        len(header.bases),
-        len(damage),
-    )
-    packed += bases + damage
-    return (packed + _CRC.pack(CHECKSUMS[header.version](packed, 0))).ljust(size, b"\0")
+    body, version = msgspec.msgpack.encode(header), header.version
+    checksum = CHECKSUMS[version](body, 0)
+    packed = _PREFIX.pack(MAGIC, version, _COMPLEMENT - version, len(body), checksum) + body
+    return packed + bytes(-len(packed) % SECTOR_BYTES)
 
 
-def parse_header(data: bytes, name: str) -> tuple[Header, int]:
-    """Return a header and its size.
+def parse_header(data: bytes, name: str, block: BlockId, stamp: Stamp) -> tuple[Header, bytes]:
+    """Return a header, parsed and as it is.
 
     Args:
         data: The log's first bytes.
         name: Name of the log, for messages.
+        block: The block whose log it should be.
+        stamp: The stamp that it should have.
 
     Raises:
         RecordVersionError: A newer Lockgate wrote it.
-        MalformedRecordError: It is damaged.
+        MalformedRecordError: It is damaged, or that of another log.
     """
-    try:
-        magic, version, check, size, block, epoch, sequence, token, *source, count, length = (
-            _HEADER.unpack_from(data)
-        )
-    except struct.error:
-        magic, version, check, count, length = b"", 0, 0, 0, 0
+    magic, version, check, size, checksum = _PREFIX.unpack(data[: _PREFIX.size].ljust(_PREFIX.size, b"\0"))
+    body = data[_PREFIX.size :][:size]
     if magic == MAGIC and version > max(CHECKSUMS) and version + check == _COMPLEMENT:
         raise RecordVersionError(f"{name}: version {version} of the log is newer than this program")
-    at = _HEADER.size + count * _BASE.size
-    end = at + length
-    checksum = CHECKSUMS.get(version, zlib.crc32)
-    if magic != MAGIC or data[end : end + _CRC.size] != _CRC.pack(checksum(data[:end], 0)):
+    if magic != MAGIC or version not in CHECKSUMS or not body or CHECKSUMS[version](body, 0) != checksum:
         raise MalformedRecordError(f"{name}: the header of the log is damaged")
-    bases = tuple(
-        Base(Stamp(one[0], one[1]), one[2], one[3]) for one in _BASE.iter_unpack(data[_HEADER.size : at])
-    )
-    damage = data[at:end].decode(errors="replace")
-    of = Stamp(epoch, sequence)
-    return Header(
-        BlockId(block), of, token, bases, Stamp(*source[:2]), source[2], source[3], damage, version
-    ), size
+    header = msgspec.msgpack.decode(body, type=Header)
+    if (header.block, header.stamp) != (block, stamp):
+        raise MalformedRecordError(f"{name}: it is the log of block {header.block} at stamp {header.stamp}")
+    size += _PREFIX.size
+    return header, data[: size + -size % SECTOR_BYTES]
 
 
 def pack_slot(sums: Sums, slot: Slot) -> bytes:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Final, Self
 from weakref import WeakSet
 
+from msgspec.structs import replace
+
 from lockgate.storage_core.errors import ConflictError, FencedError
 from lockgate.storage_core.files.volumes.directory import log_format as form
 from lockgate.storage_core.files.volumes.directory.log import PEN, SLOTS_BYTES, SPAN_BYTES, Log
@@ -22,6 +24,7 @@ the system begins to write them at once."""
 _MOST_AHEAD_BYTES: Final = 64 * 1024
 """Most zeros that are written behind a small frame, for the next ones: a sync that does not lengthen the file
 takes two thirds of the time."""
+_MOST_BASES: Final = 256
 _KEPT_OPEN: Final = 128
 """Logs that a process keeps open while they are written: to open one costs a third of a small flush."""
 _kept_open: Final[WeakSet[LogWriter]] = WeakSet()
@@ -57,12 +60,16 @@ class LogWriter(Log):
         folder, block, stamp = name
         bases, length = (source.as_bases(), source.length_bytes) if source else ([], 0)
         kept = length
-        while bases and length - (begins := bases[-2].length_bytes if len(bases) > 1 else 0) <= SPAN_BYTES:
+        while bases:
+            begins = bases[-2].length_bytes if len(bases) > 1 else 0
+            if length - begins > SPAN_BYTES and len(bases) <= _MOST_BASES:
+                break
             kept = begins
             bases.pop()
-        header = Header(block, stamp, os.urandom(8), tuple(bases))
+        header = Header(block, stamp, os.urandom(8), tuple(bases), copied_bytes=length - kept)
         if source:
-            header = header._replace(source=source.header.stamp, source_end=source.end, damage=source.damage)
+            of = source.header.stamp
+            header = replace(header, source=of, source_end=source.end, damage=source.damage)
         log = cls(folder, header, form.pack_header(header))
         log.disk, log.durable_end = disk, log.end
         log._file = file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
