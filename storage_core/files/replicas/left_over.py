@@ -62,24 +62,25 @@ def delete_replicas(
     return deleted
 
 
-def discard_set_aside(journal: Journal, volumes: Volumes, aside: Sequence[tuple[VolumeId, BlockId]]) -> int:
-    """Delete the replicas in quarantine that are not needed, and return their number.
+def discard_set_aside(journal: Journal, volumes: Volumes, *, dry_run: bool) -> tuple[int, int]:
+    """Delete the replicas in quarantine that are not needed; return how many there are, and how many were.
 
     Raises:
         SafeModeError: The journal is in safe mode; nothing more is deleted.
     """
+    aside = list(_set_aside(journal, volumes))
     discarded = 0
-    for volume, block in aside:
+    for volume, block in () if dry_run else aside:
         refuse_in_safe_mode(journal, "the deletion of replicas that are set aside")
         if _is_whole(journal, volumes, block):
             FAILPOINTS.hit("left-over.discard.before")
             with suppress(NotAppliedError, OutcomeUnknownError):  # the next run tries again
                 discarded += known_volume(volumes, volume).discard(block)
             FAILPOINTS.hit("left-over.discard.after")
-    return discarded
+    return len(aside), discarded
 
 
-def set_aside(journal: Journal, volumes: Volumes) -> Iterator[tuple[VolumeId, BlockId]]:
+def _set_aside(journal: Journal, volumes: Volumes) -> Iterator[tuple[VolumeId, BlockId]]:
     """Yield the replicas in quarantine of the volumes that answer."""
     for volume in usable_volumes(journal, volumes):
         after: BlockId | None = None

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from lockgate.storage_core.concurrency import Progress, no_progress
+from lockgate.storage_core.concurrency import Progress
 from lockgate.storage_core.errors import ConflictError, NotAppliedError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS, step
 from lockgate.storage_core.files.blocks import BlockRecord, Fault
@@ -26,7 +26,7 @@ from lockgate.storage_core.files.replicas.comparison import (
     unreachable,
 )
 from lockgate.storage_core.files.replicas.copies import Copies
-from lockgate.storage_core.files.replicas.left_over import delete_replicas, discard_set_aside, set_aside
+from lockgate.storage_core.files.replicas.left_over import delete_replicas, discard_set_aside
 from lockgate.storage_core.files.replicas.replica_check import store_report, usable_volumes
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId
@@ -46,13 +46,13 @@ class Repaired(msgspec.Struct, kw_only=True):
     """What a repair has done; a dry run would do it.
 
     Attributes:
-        replicas: Number of replicas that were compared.
-        read_bytes: Number of bytes that were read.
+        replicas: Replicas that were compared.
+        read_bytes: Bytes that were read.
         marked: Members whose replicas are not used any more.
         released: Members with a fault whose replicas are good again.
-        copied: Copies that were made; of a dry run, blocks with too few good replicas.
         left_over: Replicas that no block names.
-        deleted: Those of them that were deleted; the others may be needed, or their volumes did not answer.
+        deleted: Those of them that were deleted; others may be needed, or their volumes did not answer.
+        copied: Copies; of a dry run, blocks with too few good replicas.
         set_aside: Damaged replicas that are set aside.
         discarded: Those of them that were deleted.
         problems: What is wrong and was not repaired.
@@ -62,24 +62,19 @@ class Repaired(msgspec.Struct, kw_only=True):
     read_bytes: int = 0
     marked: int = 0
     released: int = 0
-    copied: int = 0
     left_over: int = 0
     deleted: int = 0
+    copied: int = 0
     set_aside: int = 0
     discarded: int = 0
     problems: list[str] = msgspec.field(default_factory=list)
 
 
 class Repair:
-    """One repair.
+    """One repair, in three steps; see `ReplicaUpkeep.repair` for the arguments.
 
-    Args:
-        journal: The journal of the files.
-        volumes: The volumes that can be reached.
-        dry_run: Change nothing.
-        bytes_per_s: Limit of what is read.
-        note: Receives a line for each finding and each copy.
-        progress: Called with the number of replicas of a volume that were compared.
+    Attributes:
+        done: What it has done.
     """
 
     def __init__(
@@ -87,10 +82,10 @@ class Repair:
         journal: Journal,
         volumes: Mapping[VolumeId, Volume],
         *,
-        dry_run: bool = False,
-        bytes_per_s: float | None = None,
-        note: Note = lambda _: None,
-        progress: Progress = no_progress,
+        dry_run: bool,
+        bytes_per_s: float | None,
+        note: Note,
+        progress: Progress,
     ) -> None:
         self.done = Repaired()
         self._journal = journal
@@ -110,14 +105,7 @@ class Repair:
                 self._problem(unreachable(volume, error).finding)
 
     def delete_left_over(self, wait_s: float) -> None:
-        """Delete the replicas that no block names.
-
-        Args:
-            wait_s: Time between the two passes.
-
-        Raises:
-            SafeModeError: The journal is in safe mode; nothing more is deleted.
-        """
+        """Delete the replicas that no block names; see `delete_replicas`."""
         self.done.left_over = len(self._left_over)
         if not self._dry_run:
             self.done.deleted = delete_replicas(self._journal, self._volumes, self._left_over, wait_s=wait_s)
@@ -134,10 +122,8 @@ class Repair:
             else:
                 self.done.copied += 1
                 self._note(f"block {copy.block} was copied to volume {copy.volume}")
-        aside = list(set_aside(self._journal, self._volumes))
-        self.done.set_aside = len(aside)
-        if not self._dry_run:
-            self.done.discarded = discard_set_aside(self._journal, self._volumes, aside)
+        found = discard_set_aside(self._journal, self._volumes, dry_run=self._dry_run)
+        self.done.set_aside, self.done.discarded = found
 
     def _mark_volume(self, volume: VolumeId) -> None:
         with self._journal.reading() as reading:
