@@ -89,6 +89,10 @@ class FileMachine(RuleBasedStateMachine):
         before = self.writer.tell()
         try:
             self.writer.write(data)
+        except FencedError:
+            self._end_of_a_writer_whose_lease_was_taken()
+            self.written += data  # perhaps
+            return
         except REFUSED:
             taken = self.writer.tell() - before
             assert 0 <= taken <= size
@@ -104,6 +108,9 @@ class FileMachine(RuleBasedStateMachine):
         assert self.writer is not None
         try:
             self.writer.flush()
+        except FencedError:
+            self._end_of_a_writer_whose_lease_was_taken()
+            return
         except REFUSED:
             return
         self.flushed = self.written
@@ -114,6 +121,8 @@ class FileMachine(RuleBasedStateMachine):
         assert self.writer is not None
         try:
             self.writer.close()
+        except FencedError:
+            self._end_of_a_writer_whose_lease_was_taken()
         except REFUSED:
             pass
         else:
@@ -214,7 +223,7 @@ class FileMachine(RuleBasedStateMachine):
         assert self.is_settled()
         try:
             assert self._reader().read() == self.written
-        except MalformedRecordError:
+        except REFUSED:
             assert self.damages
         if self.damages:
             return
@@ -222,6 +231,13 @@ class FileMachine(RuleBasedStateMachine):
             copies = {self.volumes[name].read(row.block, row.stamp, 0, KEPT_BYTES) for name in row.members}
             assert {len(copy) for copy in copies} <= {row.length_bytes}
             assert len(copies) == min(1, len(row.members))
+
+    def _end_of_a_writer_whose_lease_was_taken(self) -> None:
+        """Forget a writer that a reseal has fenced, of which no commit came."""
+        assert self.writer is not None
+        assert isinstance(self.writer._blocks, MemoryBlocks)
+        assert self.writer._blocks.holder != self.journal.holder
+        self.writer = None
 
     def _recover(self, *, accept_loss: bool = False) -> None:
         blocks = self._blocks()
