@@ -150,6 +150,7 @@ class VolumeMachine(RuleBasedStateMachine):
     def truncate(self, share: float, step: int | None) -> None:
         if self.files.status(PATH).is_open:
             return
+        self._settle(self.files.status(PATH).length_bytes)  # a truncate that died may have closed it
         target = round(share * len(self.written))
         self.flushed = self.written[:target]
         if self._call(lambda: self.files.truncate(PATH, target) or True, step):
@@ -202,9 +203,10 @@ class VolumeMachine(RuleBasedStateMachine):
     def _is_good(self, volume: VolumeId, record: BlockRecord) -> bool:
         try:
             data = self.volumes[volume].read(record.block, record.stamp, 0, 1000)
+            found = self.volumes[volume].stat(record.block)
         except (KeyError, LockgateError):
             return False
-        return len(data) == record.length_bytes
+        return len(data) == record.length_bytes and found is not None and found.state is ReplicaState.SEALED
 
     @rule(step=STEPS)
     def replicas_are_verified_copied_and_deleted(self, step: int | None) -> None:

@@ -127,9 +127,7 @@ class LogWriter(Log):
             self._refuse_failed()
             self.acknowledged_bytes = min(self.acknowledged_bytes, length_bytes)
             self._write(form.TRIM, length_bytes, b"")
-        self.flush()
-        for _ in range(2):  # no slot is left from before the trim
-            self._write_slot()
+        self._flush_and_tell()
 
     def finish(self, length_bytes: int, state: ReplicaState) -> None:
         """Seal the replica or open it to appends, durably with its bytes."""
@@ -142,7 +140,12 @@ class LogWriter(Log):
             self.disk.truncate(self._opened(), self.end)  # the zeros
         if is_sealed or self.damage:
             self._write(form.SEAL if is_sealed else form.OPEN, length_bytes, b"")
+        self._flush_and_tell()
+
+    def _flush_and_tell(self) -> None:
+        """Make all bytes durable, and write both slots: none is left from before."""
         self.flush()
+        self._write_slot()
         self._write_slot()
 
     def acknowledge(self, length_bytes: int) -> None:
