@@ -25,10 +25,11 @@ from lockgate.storage_core.files.blocks import BlockRecord, Fault, known_volume
 from lockgate.storage_core.files.namespace.member_marks import MarkReplica
 from lockgate.storage_core.files.namespace.queries import PAGE, files_below, path_of, records, undeleted
 from lockgate.storage_core.files.namespace.rows import Block, Member, id_of, sequence_of
+from lockgate.storage_core.files.namespace.written_lengths import acknowledged
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.journal import Journal
-from lockgate.storage_core.journal.read.snapshot_read import Epoch, read_epochs, survived
+from lockgate.storage_core.journal.read.snapshot_read import Epoch, Reading, read_epochs, survived
 from lockgate.storage_core.stamp import Stamp
 
 READ_BYTES: Final = 1024 * 1024
@@ -143,7 +144,8 @@ def judge(
 
 def _judge_member(record: BlockRecord, replica: Replica | None) -> tuple[Problem, str] | None:
     found: tuple[Problem, str] | None = None
-    least = record.length_bytes if record.target_bytes is None else record.target_bytes
+    known = max(record.length_bytes, record.acknowledged_bytes)
+    least = known if record.target_bytes is None else record.target_bytes
     if replica is None:
         # Its writer creates the replicas after the entry that adds the block.
         if record.state is ReplicaState.SEALED or record.length_bytes:
@@ -153,10 +155,7 @@ def _judge_member(record: BlockRecord, replica: Replica | None) -> tuple[Problem
     elif replica.stamp < record.stamp:
         found = Problem.STALE, f"its stamp {replica.stamp} is older than the block's, {record.stamp}"
     elif replica.length_bytes < least:
-        found = (
-            Problem.CORRUPT,
-            f"it has {replica.length_bytes} bytes, the block had {least} at its last commit",
-        )
+        found = Problem.CORRUPT, f"it has {replica.length_bytes} bytes, and all members had {least}"
     elif record.is_settled:
         sealed = (record.stamp, ReplicaState.SEALED, record.length_bytes)
         if (replica.stamp, replica.state, replica.length_bytes) != sealed:
@@ -176,12 +175,19 @@ def members(
             rows = reading.where(Member, {"volume": volume}, limit=PAGE, after=(at, volume))
             within = [one.block for one in rows if last is None or one.block <= last]
             blocks = reading.find(Block, [(block,) for block in within])
-            found = list(records(reading, sorted(blocks, key=lambda row: row.block)))
+            found = list(_recorded(reading, sorted(blocks, key=lambda row: row.block)))
         if found:
             yield found
         if len(within) < PAGE:
             return
         at = within[-1]
+
+
+def _recorded(reading: Reading, rows: Sequence[Block]) -> Iterator[BlockRecord]:
+    """Yield blocks; one that is being written with what all members are known to have."""
+    for row, record in zip(rows, records(reading, rows), strict=True):
+        length = 0 if record.is_settled else acknowledged(reading, row.file, record.block, record.stamp)
+        yield msgspec.structs.replace(record, acknowledged_bytes=length) if length else record
 
 
 def only_replicas(journal: Journal, volume: VolumeId) -> Iterator[Finding]:
@@ -267,7 +273,7 @@ class Comparison:
         away: set[VolumeId] = set()
         for file in files:
             with self._journal.reading() as reading:
-                blocks = tuple(records(reading, reading.where(Block, {"file": file})))
+                blocks = tuple(_recorded(reading, reading.where(Block, {"file": file})))
             for record in blocks:
                 for volume in (*record.members, *record.faults):
                     if volume in away:
@@ -311,7 +317,7 @@ class Comparison:
         with self._journal.reading() as reading:
             rows = {row.block: row for row in reading.find(Block, [(block,) for block in blocks])}
             kept = {row.file for row in undeleted(reading, list(rows.values()))}
-            now = {one.block: one for one in records(reading, list(rows.values()))}
+            now = {one.block: one for one in _recorded(reading, list(rows.values()))}
             paths = {file: path_of(reading, file) for file in kept}
         history = read_history(self._journal)
         differences: list[Difference] = []
@@ -321,6 +327,9 @@ class Comparison:
             if before is not None and before != record:
                 continue  # it has changed meanwhile
             found = judge(record, volume, replicas[block], history)
+            if found is not None and record is not None and not record.is_settled:
+                # Its writer goes on: what all members have now is there after the journal was read.
+                found = judge(record, volume, stat_replica(there, block), read_history(self._journal))
             one = _difference(record, volume, block, found, why)
             if one is None or (
                 record is not None and one.finding.problem in FAULTS and rows[block].file not in kept
