@@ -27,7 +27,7 @@ from lockgate.storage_core.files.replicas.comparison import (
 )
 from lockgate.storage_core.files.replicas.copies import Copies
 from lockgate.storage_core.files.replicas.left_over import delete_replicas, discard_set_aside
-from lockgate.storage_core.files.replicas.replica_check import store_report, usable_volumes
+from lockgate.storage_core.files.replicas.replica_check import lost_replicas, store_report, usable_volumes
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.journal import Journal, Mutation, Refused
@@ -103,6 +103,8 @@ class Repair:
                 self._mark_volume(volume)
             except (NotAppliedError, OutcomeUnknownError) as error:
                 self._problem(unreachable(volume, error).finding)
+        for finding in lost_replicas(self._journal):
+            self._problem(finding)
 
     def delete_left_over(self, wait_s: float) -> None:
         """Delete the replicas that no block names; see `delete_replicas`."""

@@ -14,12 +14,8 @@ from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.files.blocks import BlockRecord
-from lockgate.storage_core.files.namespace.rows import (
-    DamagedReplica,
-    RegisteredVolume,
-    ReportedVolume,
-    VolumeState,
-)
+from lockgate.storage_core.files.namespace.rows import DamagedReplica, ReportedVolume, VolumeState
+from lockgate.storage_core.files.namespace.volume_urls import read_registered
 from lockgate.storage_core.files.replicas.comparison import Comparison, Finding, only_replicas, unreachable
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId
@@ -89,13 +85,8 @@ class ReplicaCheck:
                 yield from self._of_volume(volume)
             except (NotAppliedError, OutcomeUnknownError) as error:
                 yield unreachable(volume, error).finding
-        for volume in () if self._only else self._lost():
-            yield from only_replicas(self._journal, volume)
-
-    def _lost(self) -> list[VolumeId]:
-        with self._journal.reading() as reading:
-            rows = reading.where(RegisteredVolume, {})
-        return [VolumeId(row.volume) for row in rows if row.state is VolumeState.LOST]
+        if not self._only:
+            yield from lost_replicas(self._journal)
 
     def _reads(self, record: BlockRecord, volume: VolumeId) -> bool:
         return self._verify and record.block > self._read_to.get(volume, 0)
@@ -147,8 +138,15 @@ def store_report(
         rows.write({(type(one), one.key): one for one in (row, *found)})
 
 
+def lost_replicas(journal: Journal) -> Iterator[Finding]:
+    """Yield the blocks that only lost volumes have."""
+    for volume, row in read_registered(journal).items():
+        if row.state is VolumeState.LOST:
+            yield from only_replicas(journal, volume)
+
+
 def usable_volumes(journal: Journal, volumes: Mapping[VolumeId, Volume]) -> list[VolumeId]:
     """Return the volumes that the journal or this process knows, without lost ones, by id."""
-    with journal.reading() as reading:
-        rows = {VolumeId(row.volume): row.state for row in reading.where(RegisteredVolume, {})}
-    return sorted(one for one in {*rows, *volumes} if rows.get(one) is not VolumeState.LOST)
+    rows = read_registered(journal)
+    lost = {volume for volume, row in rows.items() if row.state is VolumeState.LOST}
+    return sorted({*rows, *volumes} - lost)
