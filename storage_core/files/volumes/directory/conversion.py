@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import struct
 import zlib
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -49,12 +50,6 @@ class Conversion(msgspec.Struct, frozen=True):
     set_aside: dict[BlockId, str]
 
 
-class _Older(NamedTuple):
-    stamp: Stamp
-    state: str
-    data: bytes
-
-
 def convert(folder: Path, *, dry_run: bool = False, disk: Disk | None = None) -> Conversion:
     """Convert a volume; one that has no older replica stays as it is.
 
@@ -69,49 +64,39 @@ def convert(folder: Path, *, dry_run: bool = False, disk: Disk | None = None) ->
         ConflictError: An older Lockgate has the volume open.
         RecordVersionError: A newer Lockgate wrote a replica.
     """
-    disk, suspect, set_aside, converted = disk or Disk(), list[BlockId](), dict[BlockId, str](), 0
-    with translated("convert", str(folder), changes=True):
-        lock = try_lock_exclusive(folder / "owner.lock") if (folder / "owner.lock").exists() else None
-        if lock is None and (folder / "owner.lock").exists():
-            raise ConflictError(
-                f"{folder} is open in an older Lockgate; nothing was changed; end that process"
-            )
-        try:
-            for head in sorted(folder.glob("*.head")):
-                block = BlockId(int(head.stem))
-                try:
-                    older = _read(head, block)
-                except RecordVersionError:
-                    raise
-                except (MalformedRecordError, FileNotFoundError) as error:
-                    set_aside[block] = str(error)
-                    if not dry_run:
-                        _set_aside(head, disk)
-                    continue
-                converted += 1
-                suspect += [block] * (older.state == "suspect")
+    disk, converted, suspect, set_aside = disk or Disk(), 0, list[BlockId](), dict[BlockId, str]()
+    with translated("convert", str(folder), changes=True), ExitStack() as stack:
+        if (folder / "owner.lock").exists():
+            if (lock := try_lock_exclusive(folder / "owner.lock")) is None:
+                raise ConflictError(f"{folder}: an older Lockgate has it open; nothing was changed; end it")
+            stack.enter_context(lock)
+        for head in sorted(folder.glob("*.head")):
+            block = BlockId(int(head.stem))
+            try:
+                stamp, state, data = _read(head, block)
+            except RecordVersionError:
+                raise
+            except (MalformedRecordError, FileNotFoundError) as error:
+                set_aside[block] = str(error)
                 if not dry_run:
-                    _write(folder, block, older, disk)
-                    disk.unlink(head)
-                    disk.sync_directory(folder)
-            if not dry_run:
-                for head in folder.glob("quarantine/*.head"):
                     _set_aside(head, disk)
-                for path in [*folder.glob("*.log"), folder / "owner.lock"]:
-                    disk.unlink(path)
-        finally:
-            if lock is not None:
-                lock.close()
+                continue
+            converted += 1
+            suspect += [block] * (state == "suspect")
+            if not dry_run:
+                _write(folder, (block, stamp), state == "sealed", data, disk)
+                disk.unlink(head)
+                disk.sync_directory(folder)
+        if not dry_run:
+            for head in folder.glob("quarantine/*.head"):
+                _set_aside(head, disk)
+            for path in [*folder.glob("*.log"), folder / "owner.lock"]:
+                disk.unlink(path)
     return Conversion(converted, tuple(suspect), set_aside)
 
 
-def _read(head: Path, block: BlockId) -> _Older:
-    """Read a replica.
-
-    Raises:
-        MalformedRecordError: It is damaged, or missed a reseal.
-        FileNotFoundError: Its log is missing.
-    """
+def _read(head: Path, block: BlockId) -> tuple[Stamp, str, bytes]:
+    """Return stamp, state and bytes of a replica; one that is damaged or stale is malformed."""
     packed, log = head.read_bytes(), memoryview(head.with_suffix(".log").read_bytes())
     magic, version = _START.unpack_from(packed.ljust(_START.size, b"\0"))
     if magic == _MAGIC and version > _NEWEST:
@@ -128,7 +113,7 @@ def _read(head: Path, block: BlockId) -> _Older:
         del data[length:]
     if _STATES[state] == "sealed" and len(data) != length:
         raise MalformedRecordError(f"{head}: only {len(data)} of {length} bytes are intact")
-    return _Older(Stamp(*stamp), _STATES[state], bytes(data))
+    return Stamp(*stamp), _STATES[state], bytes(data)
 
 
 def _bytes(log: memoryview, checksum: Checksum, place: bytes) -> bytearray:
@@ -145,22 +130,21 @@ def _bytes(log: memoryview, checksum: Checksum, place: bytes) -> bytearray:
     return data
 
 
-def _write(folder: Path, block: BlockId, older: _Older, disk: Disk) -> None:
+def _write(folder: Path, of: tuple[BlockId, Stamp], is_sealed: bool, data: bytes, disk: Disk) -> None:
     """Write a replica as a new log, in place of one that was not finished."""
-    mode, path = folder.stat().st_mode & 0o7777, folder / "blocks" / f"{block:020d}"
+    mode, path = folder.stat().st_mode & 0o7777, folder / "blocks" / f"{of[0]:020d}"
     disk.remove_tree(path)
     for one in (path.parent, path):
         one.mkdir(exist_ok=True)
         one.chmod(mode)
         disk.sync_directory(one.parent)
-    log = Path(log_name(str(path), older.stamp) + PEN)
+    log = Path(log_name(str(path), of[1]) + PEN)
     log.touch()
     log.chmod(mode & 0o666)
-    writer = LogWriter.begin((str(path), block, older.stamp), None, log, disk)
-    for offset in range(0, len(older.data), SPAN_BYTES):
-        writer.append(offset, older.data[offset : offset + SPAN_BYTES])
-    state = ReplicaState.SEALED if older.state == "sealed" else ReplicaState.WRITING
-    writer.finish(len(older.data), state)
+    writer = LogWriter.begin((str(path), *of), None, log, disk)
+    for offset in range(0, len(data), SPAN_BYTES):
+        writer.append(offset, data[offset : offset + SPAN_BYTES])
+    writer.finish(len(data), ReplicaState.SEALED if is_sealed else ReplicaState.WRITING)
     writer.release()
     disk.sync_directory(path)
 

@@ -452,7 +452,7 @@ class DirectoryVolume:
         claim = Path(f"{name}.{secrets.token_hex(4)}.new")
         os.close(os.open(claim, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         try:
-            claim.chmod(self._mode & 0o666)
+            self._share(claim)
             source = None if committed is None else self._fenced(block, stamp, committed)
             writer = LogWriter.begin((folder, block, stamp), source, claim, self._disk)
             with suppress(FileExistsError):
@@ -528,8 +528,13 @@ class DirectoryVolume:
     def _make_folder(self, path: Path) -> None:
         with suppress(FileExistsError):
             path.mkdir()
-            path.chmod(self._mode)
+            self._share(path, self._mode)
             self._disk.sync_directory(path.parent)
+
+    def _share(self, path: Path, mode: int | None = None) -> None:
+        """Give a new file the permissions of the volume's directory, where the file system has some."""
+        with suppress(PermissionError):
+            path.chmod(self._mode & 0o666 if mode is None else mode)
 
     def _stored(self, name: str) -> str | None:
         try:
@@ -542,7 +547,7 @@ class DirectoryVolume:
         path = self._folder / name
         made = path.with_name(f"{name}.{secrets.token_hex(4)}.new")
         made.write_text(text)
-        made.chmod(self._mode & 0o666)
+        self._share(made)
         with made.open() as file:
             self._disk.sync(file.fileno())
         with suppress(FileExistsError):

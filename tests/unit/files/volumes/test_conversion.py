@@ -92,7 +92,7 @@ def test_a_conversion_that_dies_at_any_call_is_repeated(older: Path, tmp_path: P
 
 
 def test_a_volume_that_is_open_or_newer_is_not_converted(older: Path) -> None:
-    with lock_exclusive(older / "owner.lock"), pytest.raises(ConflictError, match="end that process"):
+    with lock_exclusive(older / "owner.lock"), pytest.raises(ConflictError, match="end it"):
         convert(older)
     (older / f"{1:020d}.head").write_bytes(b"LGRP" + (4).to_bytes(4))
     with pytest.raises(RecordVersionError, match="version 4"):
