@@ -13,6 +13,12 @@ _sync_file_range: Final = getattr(ctypes.CDLL(None), "sync_file_range", None)
 """Of Linux; Python has no function for it."""
 _BEGIN_WRITING: Final = 2
 """`SYNC_FILE_RANGE_WRITE`."""
+_renameat2: Final = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+_HERE: Final = -100
+"""`AT_FDCWD`."""
+_NOT_REPLACING: Final = 1
+"""`RENAME_NOREPLACE`."""
+_NO_LINKS: Final = frozenset({errno.EMLINK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM})
 
 
 class Disk:
@@ -46,13 +52,20 @@ class Disk:
         os.fdatasync(file)
 
     def link(self, source: Path, path: Path) -> None:
-        """Give a file a second name, or rename it where links are lacking, unless the name is taken."""
+        """Give a file a second name, or rename it where links are lacking, unless the name is taken.
+
+        Raises:
+            FileExistsError: The name is another file's.
+        """
         try:
             path.hardlink_to(source)
-        except OSError as error:
-            if error.errno not in {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS} or path.exists():
+        except FileExistsError:
+            if not path.samefile(source):  # else it is the second answer to a request that NFS has repeated
                 raise
-            source.rename(path)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            _rename_unless_taken(source, path)
 
     def rename(self, source: Path, path: Path) -> None:
         """Rename a file or a directory."""
@@ -73,3 +86,16 @@ class Disk:
             self.sync(opened)
         finally:
             os.close(opened)
+
+
+def _rename_unless_taken(source: Path, path: Path) -> None:
+    """Rename a file; a file system that cannot refuse a taken name has it looked up before."""
+    if _renameat2 is not None:
+        if not _renameat2(_HERE, bytes(source), _HERE, bytes(path), _NOT_REPLACING):
+            return
+        number = ctypes.get_errno()
+        if number not in {errno.EINVAL, errno.ENOSYS}:
+            raise OSError(number, os.strerror(number), str(path))
+    if path.exists():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    source.rename(path)

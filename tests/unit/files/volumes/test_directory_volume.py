@@ -590,11 +590,30 @@ def test_what_is_made_has_the_permissions_of_the_volumes_directory(tmp_path: Pat
         assert oct(path.stat().st_mode & 0o7777) == oct(0o2770 if path.is_dir() else 0o660), path
 
 
-def test_a_disk_without_hard_links_is_written_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("answer", [errno.ENOTSUP, errno.EPERM, errno.ENOSYS, errno.EMLINK])
+@pytest.mark.parametrize("has_renameat2", [True, False])
+def test_a_disk_without_hard_links_is_written_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: int, has_renameat2: bool
+) -> None:
     def link(*_: object) -> None:
-        raise OSError(errno.EPERM, "on purpose")
+        raise OSError(answer, "on purpose")
 
     monkeypatch.setattr(Path, "hardlink_to", link)
+    if not has_renameat2:
+        monkeypatch.setattr(disk_calls, "_renameat2", None)
     with _written(tmp_path) as volume:
         _fence_and_append(S2, b"XY")(volume)
     assert _whole(tmp_path)[1] == b"abcXY"
+    (tmp_path / "other").touch()
+    with pytest.raises(FileExistsError):
+        Disk().link(tmp_path / "other", tmp_path / "volume.id")
+    assert (tmp_path / "volume.id").read_text()
+
+
+def test_a_link_that_is_asked_for_twice_stands(tmp_path: Path) -> None:
+    (tmp_path / "one").touch()
+    for _ in range(2):
+        Disk().link(tmp_path / "one", tmp_path / "two")
+    (tmp_path / "three").touch()
+    with pytest.raises(FileExistsError):
+        Disk().link(tmp_path / "three", tmp_path / "two")
