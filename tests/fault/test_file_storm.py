@@ -18,7 +18,7 @@ from itertools import groupby
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import pytest
 
@@ -29,19 +29,13 @@ from lockgate.storage_core.settings import load_settings
 from tests.conftest import Summarise
 from tests.support.processes import file_services
 from tests.support.processes.drivers import Jump
-from tests.support.processes.file_services import RECORD_BYTES, Machine, Note, record
+from tests.support.processes.file_services import PATIENCE_S, RECORD_BYTES, Machine, Note, record
 from tests.support.soak import rounds
-
-if TYPE_CHECKING:
-    from tests.support.postgres import Server
 
 pytestmark = [pytest.mark.fault, pytest.mark.integration]
 
 LEASES: Final = {"lease_renew_s": 0.1, "lease_soft_s": 0.2, "lease_hard_s": 0.4, "commit_window_s": 0.3}
-USERS, GROUP = (60_001, 60_002), 60_000
-HOUR_S: Final = 3600.0
-PATIENCE_S: Final = 5.0
-IS_ROOT: Final = os.geteuid() == 0
+USERS, GROUP = (60_001, 60_002) if os.geteuid() == 0 else (None, None), 60_000
 
 
 @pytest.fixture
@@ -53,56 +47,50 @@ def root() -> Iterator[Path]:
 
 
 @pytest.fixture
-def machines(request: pytest.FixtureRequest, root: Path) -> tuple[Machine, ...]:
+def machines(request: pytest.FixtureRequest, root: Path, monkeypatch: pytest.MonkeyPatch) -> list[Machine]:
     """Return where two services run: one machine, two that mount one directory, or two with one bucket."""
+    shared: dict[str, Any] = {**LEASES, "journal_url": f"sqlite:///{root}/journal.db"}
     homes = [root / "one", root / "two"]
     for home in homes:
         home.mkdir()
-    sqlite = f"sqlite:///{root}/journal.db"
     if request.param == "home":
-        return (Machine({**LEASES, "home": homes[0], "journal_url": sqlite}, {}),) * 2
+        return [Machine({**shared, "home": homes[0]})] * 2
     if request.param == "bucket":
-        settings = {"s3_endpoint_url": os.environ["LOCKGATE_TEST_S3_ENDPOINT"], "s3_region": "us-east-1"}
-        keys = ("KEY", "AWS_ACCESS_KEY_ID"), ("SECRET", "AWS_SECRET_ACCESS_KEY")
-        environment = {name: os.environ[f"LOCKGATE_TEST_S3_{key}"] for key, name in keys}
-        url = f"{os.environ['LOCKGATE_TEST_S3_URL']}/files-{secrets.token_hex(8)}"
-        machines = [
-            Machine({**LEASES, **settings, "home": home, "journal_url": sqlite}, environment)
-            for home in homes
-        ]
-        urls = [url]
+        shared |= {"s3_endpoint_url": os.environ["LOCKGATE_TEST_S3_ENDPOINT"], "s3_region": "us-east-1"}
+        keys = {"AWS_ACCESS_KEY_ID": "KEY", "AWS_SECRET_ACCESS_KEY": "SECRET"}
+        keys = {name: os.environ[f"LOCKGATE_TEST_S3_{key}"] for name, key in keys.items()}
+        for name, value in keys.items():
+            monkeypatch.setenv(name, value)
+        urls = [f"{os.environ['LOCKGATE_TEST_S3_URL']}/files-{secrets.token_hex(8)}"]
+        machines = [Machine({**shared, "home": home}, keys) for home in homes]
     else:
-        server: Server = request.getfixturevalue("postgres")
-        journal_url = server.new_database(f"files_{secrets.token_hex(4)}")
-        urls = [(root / f"mount-{number}").as_uri() for number in range(2)]
-        machines = [
-            Machine({**LEASES, "home": home, "journal_url": journal_url}, {}, user, GROUP)
-            for home, user in zip(homes, USERS if IS_ROOT else (None, None), strict=True)
-        ]
-        for number in range(2):
-            (root / f"mount-{number}").mkdir()
-            if IS_ROOT:
-                os.chown(root / f"mount-{number}", 0, GROUP)
-                os.chown(homes[number], USERS[number], USERS[number])
-            (root / f"mount-{number}").chmod(0o2770)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in machines[0].environment.items():
-            patch.setenv(name, value)
-        loaded = load_settings(**machines[0].settings)
-        journal = configured_journal(loaded, None)
-        assert journal is not None
-        for url in urls:
-            with closing(open_volume(url, loaded)) as volume:
-                volume.claim(journal.identity)
-                register_url(journal, volume.id, url)
-    return tuple(machines)
+        server = request.getfixturevalue("postgres")
+        shared["journal_url"] = server.new_database(f"files_{secrets.token_hex(4)}")
+        urls, machines = [], []
+        for home, user in zip(homes, USERS, strict=True):
+            machines.append(Machine({**shared, "home": home}, {}, user, GROUP))
+            folder = root / f"mount-{len(urls)}"
+            urls.append(folder.as_uri())
+            folder.mkdir()
+            if user is not None:
+                os.chown(home, user, user)
+                os.chown(folder, 0, GROUP)
+            folder.chmod(0o2770)
+    settings = load_settings(**machines[0].settings)
+    journal = configured_journal(settings, None)
+    assert journal is not None
+    for url in urls:
+        with closing(open_volume(url, settings)) as volume:
+            volume.claim(journal.identity)
+            register_url(journal, volume.id, url)
+    return machines
 
 
 class Storm:
     """Two services, of which one is killed in each round.
 
     Attributes:
-        counts: Number of kills, stops and jumps.
+        counts: Number of kills, stops and jumps, and of notes.
         died_s: When each service was killed.
     """
 
@@ -115,62 +103,63 @@ class Storm:
         self._running: dict[int, ForkServerProcess] = {}
 
     def run(self, kills: int) -> None:
-        """Kill services, one or both at once, after a stop that outlives their leases or without one."""
-        for number in range(len(self._machines)):
+        """Kill services, one or both at once, some after a stop that outlives their leases."""
+        draw = self._random.random
+        for number in range(2):
             self._start(number)
         while self.counts["kills"] < kills:
-            number = self._random.randrange(len(self._machines))
+            number = self._random.randrange(2)
             self._wait_for_work(number)
-            if self._random.random() < 0.3:
+            if draw() < 0.3:
                 self._stop(number)
-            if self._random.random() < 0.9:
-                for one in range(len(self._machines)) if self._random.random() < 0.1 else [number]:
+            if draw() < 0.9:
+                for one in (0, 1) if draw() < 0.1 else (number,):
                     self._kill(one)
                     self._start(one)
 
     def end(self) -> None:
-        """Kill all services."""
+        """Kill both services."""
         for number in list(self._running):
             self._kill(number)
 
-    def notes(self) -> dict[str, list[Note]]:
-        """Return the notes of each service."""
-        return {
-            path.stem: [Note(*json.loads(line)) for line in path.read_bytes().splitlines()]
-            for path in self._root.glob("*.notes")
-        }
-
     def settle(self, number: int) -> None:
         """Let the last service recover, append and check."""
-        notes = self._root / f"last-{number}.notes"
-        notes.touch()
-        last = file_services.start(self._machines[number], notes.stem, notes, is_last=True)
+        last = file_services.start(self._machines[number], *self._named(f"last-{number}"), is_last=True)
         last.join()
         assert last.exitcode == 0
 
-    def _start(self, number: int) -> None:
-        notes = self._root / f"{number}-{len(self.died_s)}.notes"
+    def notes(self) -> dict[str, list[Note]]:
+        """Return the notes of each service."""
+        found = {path.stem: path.read_text().splitlines() for path in self._root.glob("*.notes")}
+        return {name: [Note(*json.loads(line)) for line in lines] for name, lines in found.items()}
+
+    def _named(self, name: str) -> tuple[str, Path]:
+        notes = self._root / f"{name}.notes"
         notes.touch()
+        return name, notes
+
+    def _start(self, number: int) -> None:
         jump = None
         if self._random.random() < 0.3:
-            jump = Jump(self._random.uniform(0, 1), self._random.choice((-HOUR_S, HOUR_S)))
+            jump = Jump(self._random.uniform(0, 1), self._random.choice((-3600.0, 3600.0)))
             self.counts["jumps"] += 1
-        self._running[number] = file_services.start(self._machines[number], notes.stem, notes, jump)
+        named = self._named(f"{number}-{len(self.died_s)}")
+        self._running[number] = file_services.start(self._machines[number], *named, jump)
 
     def _wait_for_work(self, number: int) -> None:
         """Wait until a service has written, and a moment."""
-        notes, ends_s = self._root / f"{self._running[number].name}.notes", time.monotonic() + PATIENCE_S
-        before = notes.stat().st_size
-        while notes.stat().st_size == before and time.monotonic() < ends_s:
+        _, notes = self._named(self._running[number].name)
+        before, ends_s = notes.stat().st_size, time.monotonic() + PATIENCE_S
+        while notes.stat().st_size == before:
+            assert time.monotonic() < ends_s, f"{notes.stem} does nothing"
             time.sleep(0.005)
         time.sleep(self._random.uniform(0, 0.3))
 
     def _stop(self, number: int) -> None:
-        process = self._running[number].pid
-        assert process is not None
-        os.kill(process, signal.SIGSTOP)
+        pid = self._running[number].pid or 0
+        os.kill(pid, signal.SIGSTOP)
         time.sleep(self._random.uniform(0.5, 1.0))
-        os.kill(process, signal.SIGCONT)
+        os.kill(pid, signal.SIGCONT)
         time.sleep(self._random.uniform(0, 0.1))
         self.counts["stops"] += 1
 
@@ -184,41 +173,37 @@ class Storm:
 
 
 def check(storm: Storm) -> None:
-    """Check all notes of a storm against what the files have at its end."""
+    """Compare all notes of a storm with what the files have at its end."""
     notes = storm.notes()
     every = sorted((note for found in notes.values() for note in found), key=lambda note: note.at_s)
+    storm.counts.update(note.kind for note in every)
     errors = [note.text for note in every if note.kind == "error"]
     assert not errors, "\n".join(errors)
-    whole = {note.path: note.text.encode() for note in every if note.kind == "whole"}
+    whole = {note.path: note.text for note in every if note.kind == "whole"}
+    for path, data in whole.items():
+        sessions = [
+            (session, list(lines))
+            for session, lines in groupby(data.splitlines(keepends=True), key=lambda line: line[:20].strip())
+        ]
+        assert len({session for session, _ in sessions}) == len(sessions), path
+        for session, lines in sessions:
+            assert lines == [record(session, number).decode() for number in range(len(lines))], path
     cuts = [
         (cut, min([one.at_s for one in found if _ends(one, cut)], default=storm.died_s.get(service, 0.0)))
         for service, found in notes.items()
         for cut in found
         if cut.kind == "cut"
     ]
-    for path, data in whole.items():
-        assert len(data) % RECORD_BYTES == 0
-        lines = data.decode().splitlines(keepends=True)
-        sessions = [list(group) for _, group in groupby(lines, key=lambda line: line[:20])]
-        assert len({found[0][:20] for found in sessions}) == len(sessions), path
-        for found in sessions:
-            session = found[0][:20].strip()
-            assert found == [record(session, number).decode() for number in range(len(found))], path
     for note in every:
-        data = whole.get(note.path, b"")
+        data = whole.get(note.path, "")
         if note.kind == "read":
-            assert zlib.crc32(data[: note.offset]) == note.number, note
-        elif note.kind == "append":
-            for number in range(note.number + 1):
-                begin = note.offset + number * RECORD_BYTES
-                end = begin + RECORD_BYTES
-                if data[begin:end] != record(note.text, number):
-                    assert any(
-                        cut.path == note.path and cut.offset < end and until_s > note.at_s
-                        for cut, until_s in cuts
-                    ), (note, number, data[begin:end])
-            storm.counts["acknowledged"] += 1
-        storm.counts[note.kind] += 1
+            assert zlib.crc32(data[: note.offset].encode()) == note.number, note
+        for number in range(note.number + 1) if note.kind == "append" else ():
+            begin = note.offset + number * RECORD_BYTES
+            end = begin + RECORD_BYTES
+            assert data[begin:end] == record(note.text, number).decode() or any(
+                cut.path == note.path and cut.offset < end and until_s > note.at_s for cut, until_s in cuts
+            ), (note, number, data[begin:end])
 
 
 def _ends(note: Note, cut: Note) -> bool:
@@ -235,15 +220,15 @@ def _ends(note: Note, cut: Note) -> bool:
     indirect=True,
 )
 def test_every_acknowledged_record_is_there_once_and_in_order_after_a_storm(
-    machines: tuple[Machine, ...], root: Path, request: pytest.FixtureRequest, summarise: Summarise
+    machines: list[Machine], root: Path, request: pytest.FixtureRequest, summarise: Summarise
 ) -> None:
     storm = Storm(machines, root, request.node.name)
     try:
         storm.run(rounds(12, 70))
     finally:
         storm.end()
-    storm.settle(1)
-    storm.settle(0)
+    for number in range(2):
+        storm.settle(number)
     check(storm)
-    assert storm.counts["acknowledged"] > 20
-    summarise(f"{request.node.name}: {dict(storm.counts)}")
+    assert storm.counts["append"] > 20
+    summarise(str(dict(storm.counts)))

@@ -13,20 +13,20 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from random import Random
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
 from lockgate.storage_core.errors import (
+    ConflictError,
     FencedError,
     InvalidInputError,
     JournalUnavailableError,
-    LeaseHeldError,
     OutcomeUnknownError,
     PathExistsError,
     PathNotFoundError,
@@ -38,29 +38,28 @@ from lockgate.storage_core.settings import load_settings
 from tests.support.processes.drivers import PROCESSES, Jump, clock_of
 
 RECORD_BYTES: Final = 32
-BLOCK_BYTES: Final = 40 * RECORD_BYTES
 GROWING: Final = ("/a.log", "/b.log", "/c.log", "/d.log")
 CUT: Final = ("/e.log", "/f.log")
 """Files that are truncated at times."""
-REFUSALS: Final = (FencedError, InvalidInputError, LeaseHeldError, PathExistsError, PathNotFoundError)
-"""What another service is a reason for."""
-FAILURES: Final = (JournalUnavailableError, StoreUnavailableError, OutcomeUnknownError)
-"""What a service that is stopped within a transaction is a reason for, or a block that is being recovered."""
 PATIENCE_S: Final = 60.0
+_REFUSALS: Final = (FencedError, InvalidInputError, ConflictError, PathExistsError, PathNotFoundError)
+"""What another service is a reason for."""
+_FAILURES: Final = (JournalUnavailableError, StoreUnavailableError, OutcomeUnknownError)
+"""What a service that is stopped within a transaction is a reason for, or a block that is being recovered."""
 
 
 class Note(NamedTuple):
-    """What a service has seen, in the order in which it has.
+    """What a service has seen.
 
     Attributes:
         kind: `append`: records up to `number` were acknowledged; `cut` and `has cut`: before and after a
             truncate to `offset`; `read`: the first `offset` bytes had the checksum `number`.
         at_s: Monotonic time before the call; of `has cut`, after it.
         offset: Offset of the session's first record.
-        text: The session, or the error.
+        text: The session, the error, or all bytes.
     """
 
-    kind: Literal["append", "cut", "has cut", "read", "whole", "error", "failed"]
+    kind: str
     at_s: float
     path: str = ""
     offset: int = 0
@@ -70,26 +69,12 @@ class Note(NamedTuple):
 
 @dataclass(frozen=True)
 class Machine:
-    """Where a service runs.
-
-    Attributes:
-        settings: Its settings.
-        user: Its user and group; None for those of the tests.
-        group: A group of the users of all machines.
-    """
+    """Where a service runs: its settings and environment, and its user with a group of the users of all."""
 
     settings: Mapping[str, Any]
-    environment: Mapping[str, str]
+    environment: Mapping[str, str] = field(default_factory=dict)
     user: int | None = None
     group: int = 0
-
-    def enter(self) -> None:
-        """Let this process be one of the machine."""
-        os.environ.update(self.environment)
-        if self.user is not None:
-            os.setgroups([self.group])
-            os.setgid(self.user)
-            os.setuid(self.user)
 
 
 def record(session: str, number: int) -> bytes:
@@ -107,9 +92,12 @@ def start(
 
 def _run(machine: Machine, name: str, notes: Path, jump: Jump | None, is_last: bool) -> None:
     file = os.open(notes, os.O_WRONLY | os.O_APPEND)
-    machine.enter()
-    small = partial(Files, block_bytes=BLOCK_BYTES)
-    settings = load_settings(**machine.settings)
+    os.environ.update(machine.environment)
+    if machine.user is not None:
+        os.setgroups([machine.group])
+        os.setgid(machine.user)
+        os.setuid(machine.user)
+    small, settings = partial(Files, block_bytes=40 * RECORD_BYTES), load_settings(**machine.settings)
     with (
         patch.object(home_files, "Files", small),
         home_files.open_files(settings, clock=clock_of(jump)) as files,
@@ -134,28 +122,29 @@ class _Service:
 
     def settle(self) -> None:
         """Recover all files, append to each of them, and check them."""
-        ends_s = time.monotonic() + PATIENCE_S
-        self._files.recovery.recover_lapsed()
+        files, ends_s = self._files, time.monotonic() + PATIENCE_S
+        files.recovery.recover_lapsed()
         for path in (*GROWING, *CUT):
-            while True:
-                with suppress(*REFUSALS if time.monotonic() < ends_s else ()):
+            is_done = False
+            while not is_done:
+                with suppress(*_REFUSALS if time.monotonic() < ends_s else ()):
                     self._append(path, 1)
-                    break
-        assert all(not one.is_open for one in self._files.list("/"))
-        left = self._files.upkeep.repair()
-        found = [str(finding) for finding in self._files.check(verify=True).findings()]
-        assert not [one for one in found if not one.startswith("left over")], (found, left)
+                    is_done = True
+        assert not any(one.is_open for one in files.list("/"))
+        files.upkeep.repair()
+        found = [str(finding) for finding in files.check(verify=True).findings()]
+        assert not [one for one in found if not one.startswith("left over")], found
         for path in (*GROWING, *CUT):
-            with self._files.open(path) as reader:
+            with files.open(path) as reader:
                 self._note("whole", path, text=reader.read().decode())
 
     def _repeat(self, call: Callable[[], None]) -> None:
         while True:
             try:
                 call()
-            except REFUSALS:
+            except _REFUSALS:
                 time.sleep(0.005)
-            except FAILURES as error:
+            except _FAILURES as error:
                 self._note("failed", text=f"{call.__name__}: {error!r}")
                 time.sleep(0.02)
             except BaseException as error:  # noqa: BLE001 - the test reports it
@@ -173,7 +162,7 @@ class _Service:
             writer = self._files.append(path)
         except PathNotFoundError:
             writer = self._files.create(path)
-        offset, session, last = writer.tell(), next(self._sessions), records - 1
+        offset, session = writer.tell(), next(self._sessions)
         for number in range(records):
             writer.write(record(session, number))
             if self._random.random() < 0.7:
@@ -184,7 +173,7 @@ class _Service:
             return  # it is left to recovery
         at_s = time.monotonic()
         writer.close()
-        self._note("append", path, offset, last, session, at_s=at_s)
+        self._note("append", path, offset, records - 1, session, at_s=at_s)
 
     def _cut(self, path: str) -> None:
         length = self._files.status(path).length_bytes
@@ -196,9 +185,7 @@ class _Service:
             self._note("has cut", path, length)
 
     def _recover(self) -> None:
-        for one in self._files.recovery.recover_lapsed():
-            if one.why_not:
-                self._note("failed", one.path, text=one.why_not)
+        self._files.recovery.recover_lapsed()
         time.sleep(0.05)
 
     def _read(self) -> None:
@@ -212,15 +199,6 @@ class _Service:
                 self._note("read", path, len(data), zlib.crc32(data))
                 time.sleep(0.02)
 
-    def _note(
-        self,
-        kind: Literal["append", "cut", "has cut", "read", "whole", "error", "failed"],
-        path: str = "",
-        offset: int = 0,
-        number: int = 0,
-        text: str = "",
-        *,
-        at_s: float | None = None,
-    ) -> None:
-        note = Note(kind, time.monotonic() if at_s is None else at_s, path, offset, number, text)
-        os.write(self._notes, json.dumps(note).encode() + b"\n")
+    def _note(self, kind: str, *values: Any, text: str = "", at_s: float | None = None) -> None:
+        note = Note(kind, time.monotonic() if at_s is None else at_s, *values)
+        os.write(self._notes, json.dumps(note._replace(text=note.text or text)).encode() + b"\n")
