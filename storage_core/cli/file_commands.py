@@ -45,7 +45,7 @@ from lockgate.storage_core.cli.render import (
     progress_bar,
     standard_output,
 )
-from lockgate.storage_core.cli.volume_commands import WRONG_REPLICAS
+from lockgate.storage_core.cli.volume_commands import show_check
 from lockgate.storage_core.errors import (
     InvalidInputError,
     LockgateError,
@@ -386,24 +386,7 @@ def fsck(
     Exits with 16 if a replica is wrong or a volume does not answer. Replicas that are left over are not
     served, and not counted as wrong.
     """
-    with _open() as files:
-        check = files.check(path, verify=verify, bytes_per_s=None if limit is None else limit * 1e6)
-        found = list(check.findings())
-    if json:
-        print_json(
-            {
-                "replicas": check.replicas,
-                "verified_bytes": check.verified_bytes,
-                "findings": [_fields(one) for one in found],
-            }
-        )
-    else:
-        rows = [(one.problem, one.volume, one.block or "", one.path, one.detail) for one in found]
-        print_table(("problem", "volume", "block", "file", "detail"), rows, empty="no replica is wrong")
-        read = f", {byte_size(check.verified_bytes)} read" if verify else ""
-        print_line(f"{counted(check.replicas, 'replica')} compared{read}; nothing was changed")
-    if any(one.problem != "left over" for one in found):
-        raise typer.Exit(WRONG_REPLICAS)
+    show_check(path, verify=verify, limit=limit, json=json)
 
 
 @contextmanager

@@ -100,18 +100,23 @@ def check(
     `lockgate volumes repair` repairs what is found. A check that was stopped goes on where it was. Exits with
     16 if a replica is wrong or a volume does not answer; one that is left over is not wrong.
     """
+    show_check(path, verify=True, limit=limit, json=json)
+
+
+def show_check(path: str, *, verify: bool, limit: float | None, json: bool) -> None:
+    """Check replicas, print what is wrong, and exit with 16 if something is; see `ReplicaUpkeep.check`."""
     from lockgate.storage_core.files.home_files import open_files
 
     with open_files() as files, progress_bar() as progress:
-        done = files.upkeep.check(path, bytes_per_s=_bytes(limit), progress=progress)
+        done = files.upkeep.check(path, verify=verify, bytes_per_s=_bytes(limit), progress=progress)
         found = list(done.findings())
     if json:
         findings = [msgspec.to_builtins(one) for one in found]
-        print_json({"replicas": done.replicas, "read_bytes": done.verified_bytes, "findings": findings})
+        print_json({"replicas": done.replicas, "read_bytes": done.read_bytes, "findings": findings})
     else:
-        rows = [(one.problem, one.volume, one.block, one.path, one.detail) for one in found]
+        rows = [(one.problem, one.volume, one.block or "", one.path, one.detail) for one in found]
         print_table(("problem", "volume", "block", "file", "detail"), rows, empty="no replica is wrong")
-        print_line(f"{counted(done.replicas, 'replica')} compared, {byte_size(done.verified_bytes)} read")
+        print_line(f"{counted(done.replicas, 'replica')} compared, {byte_size(done.read_bytes)} read")
     if any(one.problem != "left over" for one in found):
         raise typer.Exit(WRONG_REPLICAS)
 

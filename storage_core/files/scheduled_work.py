@@ -110,5 +110,5 @@ def maintain_volumes(
             repaired = files.upkeep.repair(bytes_per_s=bytes_per_s, note=note, progress=progress)
             problems = repaired.problems
     return VolumesMaintained(
-        replicas=check.replicas, read_bytes=check.verified_bytes, repaired=repaired, problems=problems
+        replicas=check.replicas, read_bytes=check.read_bytes, repaired=repaired, problems=problems
     )

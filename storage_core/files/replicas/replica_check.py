@@ -66,7 +66,7 @@ class ReplicaCheck:
         return self._comparison.replicas
 
     @property
-    def verified_bytes(self) -> int:
+    def read_bytes(self) -> int:
         """Number of bytes that were read."""
         return self._comparison.read_bytes
 

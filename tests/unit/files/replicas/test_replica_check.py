@@ -43,7 +43,7 @@ def test_whole_replicas_are_counted_and_no_entry_is_written(
     before, seen = memory.entries(), []
     check = memory.files.upkeep.check(progress=lambda *one: seen.append(one))
     assert list(check.findings()) == []
-    assert (check.replicas, check.verified_bytes) == (12, 3 * LENGTH)
+    assert (check.replicas, check.read_bytes) == (12, 3 * LENGTH)
     assert (f"check {NAMES[0]}", 4, 0) in seen
     assert memory.entries() == before
     assert [(row.only_ones, row.read_to) for row in reports(memory)] == [(0, 0)] * 3
@@ -100,7 +100,7 @@ def test_a_check_that_was_stopped_goes_on_where_it_was(
     memory.volumes[NAMES[0]].stored[first].rotten = None
     again = memory.files.check(verify=True)
     list(again.findings())
-    assert again.verified_bytes == 3 * LENGTH - 16
+    assert again.read_bytes == 3 * LENGTH - 16
     assert memory.findings() == [(second, Problem.CORRUPT, "/a.log")]  # the next one reads all
 
 
