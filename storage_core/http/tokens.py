@@ -20,7 +20,7 @@ SHORTEST: Final = 16
 """Minimum length of a token in characters; a shorter one could be guessed."""
 
 EXAMPLE: Final = (
-    "a line looks like `3f9c…e1 sales-* flights-*`: a token, and the jobs or volumes that it opens, * for all"
+    "a line looks like `3f9c…e1 sales-* flights-*`: a token, and the jobs that it opens, * for all"
 )
 
 ALL: Final = "*"
@@ -51,17 +51,13 @@ class TokenFile:
 
     Args:
         path: Path of the file; only its owner and group may read or write it.
-        server: What messages call the server.
-        setting: Variable by which a client names its token file.
 
     Raises:
         InvalidInputError: The file cannot be read, others may read or write it, or a line is malformed.
     """
 
-    def __init__(self, path: Path, *, server: str, setting: str) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._server = server
-        self._setting = setting
         self._signature = _signature(path)
         self._grants = _read_grants(path)
 
@@ -77,15 +73,15 @@ class TokenFile:
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise UnauthenticatedError(
-                f"this {self._server} requires a bearer token, and the request has none; nothing was done; "
-                f"set {self._setting} to a file whose first line is a token"
+                "this blob server requires a bearer token, and the request has none; nothing was done; "
+                "set LOCKGATE_BLOB_TOKEN_FILE to a file whose first line is a token"
             )
         self._refresh()
         # Digests, so that the time of the look-up does not depend on how much of a token was guessed.
         grant = self._grants.get(_digest(token.strip()))
         if grant is None:
             raise UnauthenticatedError(
-                f"the bearer token is not known to this {self._server}; nothing was done; ask its operator "
+                "the bearer token is not known to this blob server; nothing was done; ask its operator "
                 "for one, or to correct the token file"
             )
         return grant

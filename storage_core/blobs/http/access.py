@@ -49,7 +49,7 @@ class BearerTokens:
     """
 
     def __init__(self, path: Path) -> None:
-        self._tokens = TokenFile(path, server="blob server", setting="LOCKGATE_BLOB_TOKEN_FILE")
+        self._tokens = TokenFile(path)
 
     async def __call__(self, request: Request, access: RequestedAccess) -> None:
         """Return if a request is allowed; raise AccessDeniedError, or UnauthenticatedError, if not."""

@@ -175,6 +175,6 @@ def test_a_token_grants_no_access_to_the_sets_of_other_jobs_or_of_the_server(
 @pytest.mark.parametrize("pattern", ["?", "**"])
 def test_only_a_star_grants_access_to_calls_that_concern_several_jobs(tokens: Path, pattern: str) -> None:
     written(tokens, f"{SALES} {pattern}\n{ALL} sales *\n")
-    known = TokenFile(tokens, server="blob server", setting="LOCKGATE_BLOB_TOKEN_FILE")
+    known = TokenFile(tokens)
     opened = [known.grant_of(f"Bearer {token}").opens("*") for token in (SALES, ALL)]
     assert opened == [False, True]
