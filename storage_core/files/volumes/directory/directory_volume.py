@@ -526,10 +526,19 @@ class DirectoryVolume:
         return found.newest is not None
 
     def _make_folder(self, path: Path) -> None:
-        with suppress(FileExistsError):
-            path.mkdir()
-            self._share(path, self._mode)
-            self._disk.sync_directory(path.parent)
+        """Make a folder, unless it is there; a crash leaves none that other users cannot write."""
+        if path.is_dir():
+            return
+        made = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
+        made.mkdir()
+        self._share(made, self._mode)
+        try:
+            self._disk.rename(made, path)
+        except OSError:
+            made.rmdir()
+            if not path.is_dir():
+                raise
+        self._disk.sync_directory(path.parent)
 
     def _share(self, path: Path, mode: int | None = None) -> None:
         """Give a new file the permissions of the volume's directory, where the file system has some."""

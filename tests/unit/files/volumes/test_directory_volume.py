@@ -590,6 +590,19 @@ def test_what_is_made_has_the_permissions_of_the_volumes_directory(tmp_path: Pat
         assert oct(path.stat().st_mode & 0o7777) == oct(0o2770 if path.is_dir() else 0o660), path
 
 
+def test_a_crash_leaves_no_folder_that_other_users_cannot_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = _written(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "chmod", Mock(side_effect=Crash))
+        with pytest.raises(Crash):
+            volume.create(OTHER, S1)
+    assert [path.name for path in (tmp_path / "blocks").iterdir() if path.suffix != ".new"] == [f"{B:020d}"]
+    assert volume.create(OTHER, S1).block == OTHER
+    assert [replica.block for replica in volume.replicas(None, 9)] == [B, OTHER]
+
+
 @pytest.mark.parametrize("answer", [errno.ENOTSUP, errno.EPERM, errno.ENOSYS, errno.EMLINK])
 @pytest.mark.parametrize("has_renameat2", [True, False])
 def test_a_disk_without_hard_links_is_written_too(
