@@ -20,7 +20,6 @@ from lockgate.storage_core.errors import (
     AlreadyExistsError,
     ObjectNotFoundError,
     OutcomeUnknownError,
-    UnsupportedStoreError,
 )
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.home_files import open_files
@@ -52,22 +51,17 @@ def log_path(name: str) -> str:
     return f"{JOB_LOGS}/{name}"
 
 
-def make_log_volume(url: str, settings: Settings) -> VolumeId:
+def make_log_volume(url: str, settings: Settings) -> VolumeId | None:
     """Make the volume of one job's log below its destination, if there is none, and return its id: the URL.
 
-    The records of the job are in the same store, which was probed when the job was set up.
-
-    Raises:
-        UnsupportedStoreError: The journal decides who creates a name there.
+    The records of the job are in the same store, which was probed when the job was set up. None if it can
+    have no volume: the journal decides who creates a name there.
     """
     destination, _, folder = url.partition(f"/{layout.JOBS}")
     if url.startswith("s3://"):
         store = open_store(destination, settings)
         if read(store, StoreRecord, layout.PROBED).arbiter:
-            raise UnsupportedStoreError(
-                f"{destination}: the store replaces objects that a creation finds; register a volume for "
-                "event logs, `lockgate volumes add`, or set LOCKGATE_JOB_LOG=false"
-            )
+            return None
         with suppress(AlreadyExistsError, OutcomeUnknownError):
             store.create(f"{layout.JOBS}{folder}/{VOLUME_ID}", new_token()[:16].encode())
     else:

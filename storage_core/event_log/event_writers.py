@@ -164,6 +164,7 @@ class _PlaceWriters:
         self._files: Files | None = None
         self._journal = ""
         self._is_shared = True
+        self._without: set[JobKey] = set()  # jobs whose destinations can have no volume
         self._logs: dict[JobKey, _OpenLog] = {}
         self._lost = lost
         self._rests_until_s = 0.0
@@ -218,6 +219,8 @@ class _PlaceWriters:
         if job.journal != self._journal:
             return  # its leases are in another journal, and so is its log
         log = self._logs.get(job) or self._open(files, job, events[0].role, own_volume)
+        if log is None:
+            return
         log.used_s = self._used_s
         self._write_lost(log, job, events[0].at_s)
         for event in events:
@@ -227,9 +230,16 @@ class _PlaceWriters:
         if any(_is_last(event) for event in events):
             self._close_log(job)
 
-    def _open(self, files: Files, job: JobKey, role: str, own_volume: str) -> _OpenLog:
+    def _open(self, files: Files, job: JobKey, role: str, own_volume: str) -> _OpenLog | None:
+        """Open a new file of a job's log, None if the job can have none."""
+        members = None
+        if not self._is_shared:
+            own = None if job in self._without else make_log_volume(own_volume, self._settings)
+            if own is None:
+                self._without.add(job)
+                return None
+            members = (own,)
         path = log_path(new_log_name(job.job_id, job.short_id, role))
-        members = None if self._is_shared else (make_log_volume(own_volume, self._settings),)
         try:
             writer = files.create(path, members=members)
         except ObjectNotFoundError:

@@ -21,7 +21,7 @@ from lockgate.storage_core.commit.records.layout import is_hidden
 from lockgate.storage_core.commit.recovery.recover import recover_job
 from lockgate.storage_core.commit.recovery.retention import _delete_folder
 from lockgate.storage_core.commit.registry.entries import ForgetJob
-from lockgate.storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.errors import ObjectNotFoundError, StoreUnavailableError
 from lockgate.storage_core.event_log import event_files, event_queue, event_writers
 from lockgate.storage_core.event_log.merged_events import MergedLog
 from lockgate.storage_core.files.home_files import open_files
@@ -271,6 +271,26 @@ def test_a_log_at_a_destination_in_a_bucket(
     check_log_at_the_destination(
         settings, real_server.new_url(), postgres.new_database("job_log_in_a_bucket")
     )
+
+
+@pytest.mark.requires("postgres")
+def test_a_destination_that_can_have_no_volume_has_no_log_and_no_task_warns_of_it(
+    logged: Settings,
+    destination: str,
+    postgres: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(event_writers, "make_log_volume", lambda url, _: asked.append(url))
+    settings = structs.replace(logged, journal_url=postgres.new_database("job_log_without_a_volume"))
+    committed_job(destination, settings)
+    event_queue.close_event_logs()
+    assert len(asked) == 1
+    assert asked[0].endswith("/_lockgate/jobs/sales-g1/log")
+    assert "event log" not in caplog.text
+    with open_files(settings) as files, pytest.raises(ObjectNotFoundError):
+        files.list("/jobs")
 
 
 def check_log_at_the_destination(logged: Settings, destination: str, journal_url: str) -> None:
