@@ -198,7 +198,7 @@ class VolumeMachine(RuleBasedStateMachine):
             data[choice * 7919 % len(data)] ^= 1
             logs[-1].write_bytes(data)
             # Repaired before another fault: a writer may rely on it alone once the others are out of reach.
-            self._upkeep(self.files.upkeep.repair, None)
+            self._upkeep(self._check_and_repair, None)
 
     def _is_good(self, volume: VolumeId, record: BlockRecord) -> bool:
         try:
@@ -210,7 +210,11 @@ class VolumeMachine(RuleBasedStateMachine):
 
     @rule(step=STEPS)
     def replicas_are_verified_copied_and_deleted(self, step: int | None) -> None:
-        self._upkeep(self.files.upkeep.repair, step)
+        self._upkeep(self._check_and_repair, step)
+
+    def _check_and_repair(self) -> None:
+        list(self.files.check(verify=True).findings())
+        self.files.upkeep.repair()
 
     def _upkeep(self, call: Callable[[], object], step: int | None) -> None:
         """Do what another process does: its death is not that of the writer."""
@@ -253,7 +257,7 @@ class VolumeMachine(RuleBasedStateMachine):
         with self.files.open(PATH) as reader:
             self._settle(len(reader.read()))
         for _ in range(2):  # a replica that a dead copier has left goes first
-            self._upkeep(self.files.upkeep.repair, None)
+            self._upkeep(self._check_and_repair, None)
         self.read()
         with self.journal.reading() as reading:
             records = blocks_of(reading, self.files.status(PATH).inode)
