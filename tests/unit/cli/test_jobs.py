@@ -31,6 +31,9 @@ def test_jobs_list_shows_every_job_with_its_phase(run: Run, destination: str, se
         "returns-g1": ("open", "lapsed"),
         "sales-g1": ("committed", "unknown"),
     }
+    assert "left out" not in shown.stdout
+    committed_job(destination, settings, "sales")
+    assert "Older ended jobs may be left out" in run("jobs", "list", destination).stdout
 
 
 def test_jobs_of_a_destination_are_listed_page_by_page(

@@ -12,6 +12,7 @@ from lockgate.plugins.web.access import Stopped
 from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.commit.records.expected_tasks import ExpectedTask
 from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
 from lockgate.storage_core.ids import TaskId
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.commit.destination import World, write
@@ -223,6 +224,20 @@ def test_a_partly_deleted_job_is_shown_as_one(world: World) -> None:
     world.store.delete(job._folder.key("job.json"))
     found = get(world, f"/jobs/{job.job_id}")
     assert "partly deleted" in found["summary"]
+    assert not any(action["is_allowed"] for action in found["actions"])
+
+
+def test_a_job_whose_folder_a_sweep_has_deleted_is_shown_as_it_ended(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lockgate.storage_core.commit.destination.log.CHECKPOINT_TURNS", 1)
+    job = job_in(world, "committed")
+    world.clock.sleep(32 * 86_400)
+    sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
+    assert not any(world.store.pages(f"_lockgate/jobs/{job.job_id}/"))
+    found = get(world, f"/jobs/{job.job_id}")
+    assert found["summary"].startswith("Committed on")
+    assert found["receipt"]["files"] == 2
     assert not any(action["is_allowed"] for action in found["actions"])
 
 
