@@ -31,8 +31,8 @@ FULL: Final[Mapping[str, World]] = {
 """Explored by the tests."""
 
 LARGER: Final[Mapping[str, World]] = {
-    "two bytes, and each fault of a volume": World(
-        _WRITTEN, faults=Faults(restarts=1, damages=1, absences=1), unwritten=2
+    "two bytes, a damage and a volume out of reach": World(
+        _WRITTEN, faults=Faults(damages=1, absences=1), unwritten=2
     ),
     "two repairs of the pipeline": World(_WRITTEN, faults=Faults(absences=2), unwritten=2, stamps=4),
     "two recoveries at once": World(
