@@ -284,9 +284,10 @@ MUTANTS: Final = (
         [
             Edit(
                 "storage_core/files/volumes/directory/directory_volume.py",
-                "        for one, suffix in found.suffixes.items():\n            if suffix == PEN:\n",
+                "        found.refuse_older(block, stamp)\n        for one, suffix",
+                "        found.refuse_older(block, stamp)\n"
                 "        early = Log.load(folder, block, found.newest or stamp, is_verified=True)\n"
-                "        for one, suffix in found.suffixes.items():\n            if suffix == PEN:\n",
+                "        for one, suffix",
             ),
             Edit(
                 "storage_core/files/volumes/directory/directory_volume.py",
