@@ -31,7 +31,7 @@ PROCESSES.set_forkserver_preload(
     [
         "pytest",
         "tests.support.processes.drivers",
-        "tests.support.processes.file_services",
+        "tests.fault.test_file_storm",
         "lockgate.storage_core.stores.s3.store",
         "lockgate.storage_core.journal.database.postgresql_engine",  # other users may not read Python's files
         "psycopg",
