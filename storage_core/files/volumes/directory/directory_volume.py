@@ -29,6 +29,8 @@ from stat import S_IMODE
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
+from msgspec.structs import replace
+
 from lockgate.storage_core.errors import (
     ConflictError,
     FencedError,
@@ -270,9 +272,13 @@ class DirectoryVolume:
             while found != before and (newest := found.newest) is not None:
                 with suppress(FileNotFoundError):
                     replica = self._loaded(block, newest, found).view()
-                    if not replica.damage:
-                        break
-                before, found = found, self._logs(block)  # a fence may have deleted a log meanwhile
+                before, found = found, self._logs(block)  # a fence may have come meanwhile
+            if (
+                replica is not None
+                and replica.state is ReplicaState.WRITING
+                and found.suffixes.get(replica.stamp) == FENCED
+            ):  # until the fence has made its log, nobody knows how much of a late write it has read
+                return replace(replica, durable_bytes=min(replica.acknowledged_bytes, replica.length_bytes))
             return replica
 
     def fence(self, block: BlockId, stamp: Stamp, committed: Stamp) -> Replica:
@@ -407,14 +413,17 @@ class DirectoryVolume:
         writer = self._writers.get(block)
         if writer is not None and writer.header.stamp == stamp and not newer:
             return writer
-        limit, left, key = None, NEVER_CUT, (block, stamp)
+        ends, left, key = dict[Stamp, int](), NEVER_CUT, (block, stamp)
         for one in newer:
             head, file = Log.headed(self.path(block), block, one)
             head.read_slot(file)
             os.close(file)
             left = min(left, head.slot.lowest_cut)
-            if head.header.source == stamp:
-                limit = head.header.source_end
+            ends |= {base.stamp: base.end for base in head.header.bases}
+            ends[head.header.source] = head.header.source_end
+        if newer and stamp not in ends:  # a stale writer may have written behind what the fence has read
+            raise StaleReplicaError(f"block {block}: the log of {stamp} on volume {self.id} was replaced")
+        limit = ends.get(stamp)
         with self._reading:
             log = self._read.pop(key, None)
         if log is None or log.limit != limit or not log.refresh():
@@ -500,6 +509,11 @@ class DirectoryVolume:
             if log.header.damage:
                 return
             keep |= {base.stamp for base in log.header.bases} | {one}
+        for one in sorted(found.suffixes.keys() - keep):
+            log, file = Log.headed(folder, block, one)
+            os.close(file)
+            if log.header.source == committed:  # it has how far the committed one is read
+                keep.add(one)
         old = sorted(
             found.suffixes.keys() - keep, reverse=True
         )  # without the newest, nobody reads the others

@@ -590,6 +590,27 @@ def test_what_is_made_has_the_permissions_of_the_volumes_directory(tmp_path: Pat
         assert oct(path.stat().st_mode & 0o7777) == oct(0o2770 if path.is_dir() else 0o660), path
 
 
+def test_a_late_write_is_not_read_at_its_stamp_after_a_fence_that_was_not_committed(tmp_path: Path) -> None:
+    volume = _written(tmp_path)
+    with DirectoryVolume(tmp_path) as other:
+        other.fence(B, S2, S1)
+        _fence_and_append(S3, b"XY")(other)
+        volume.append(B, S1, 3, b"late")
+        for one in (volume, other, DirectoryVolume(tmp_path)):
+            assert one.read(B, S1, 0, 100) == b"abc"
+
+
+def test_a_late_write_is_not_shown_before_the_fence_has_made_its_log(tmp_path: Path) -> None:
+    volume = _written(tmp_path)
+    volume.acknowledge(B, S1, 3)
+    _log(tmp_path).rename(_log(tmp_path, suffix="fenced"))
+    volume.append(B, S1, 3, b"late")
+    with DirectoryVolume(tmp_path) as other:
+        found = other.stat(B)
+    assert found is not None
+    assert found.durable_bytes == 3
+
+
 def test_a_crash_leaves_no_folder_that_other_users_cannot_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
