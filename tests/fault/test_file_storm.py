@@ -61,8 +61,8 @@ PATIENCE_S: Final = 60.0
 
 class Note(NamedTuple):
     """What a service has seen: `append`, records up to `number` of a session that begins at `offset` are
-    acknowledged; `cut` and `has cut`, before and after a truncate to `offset`; `read`, the checksum `number` of
-    the first `offset` bytes; `whole`, all bytes; `error`. The time is before the call, but of `has cut`.
+    acknowledged; `cut` and `has cut`, before and after a truncate to `offset`; `read`, the checksum `number`
+    of the first `offset` bytes; `whole`, all bytes; `error`. The time is before the call, but of `has cut`.
     """
 
     kind: str
