@@ -35,9 +35,7 @@ LARGER: Final[Mapping[str, World]] = {
         _WRITTEN, faults=Faults(damages=1, absences=1), unwritten=2
     ),
     "two repairs of the pipeline": World(_WRITTEN, faults=Faults(absences=2), unwritten=2, stamps=4),
-    "two recoveries at once": World(
-        (*_WRITTEN, Role.RECOVERER), faults=Faults(restarts=1, damages=1), stamps=4
-    ),
+    "two recoveries at once": World((*_WRITTEN, Role.RECOVERER), faults=Faults(damages=1)),
     "truncate, append and a recovery": World(
         (Role.TRUNCATER, Role.APPENDER, Role.RECOVERER), faults=Faults(absences=1), length=2, stamps=4
     ),
