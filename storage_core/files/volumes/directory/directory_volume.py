@@ -110,6 +110,8 @@ class _Call:
             self._volume.drop_writer(self._block, is_fenced=True)
         self._lock.release()
         self._translated.__exit__(kind, error, trace)
+        if kind is FencedError:
+            self._volume.check_presence()
 
 
 class DirectoryVolume:
@@ -177,6 +179,14 @@ class DirectoryVolume:
             return self._stored("volume.id") == self.id
         except OSError:
             return False
+
+    def check_presence(self) -> None:
+        """Raise `StoreUnavailableError` if the directory has no longer this volume."""
+        if not self.answers():
+            raise StoreUnavailableError(
+                f"{self._folder}: the volume {self.id} is not there any more; nothing was changed; mount it, "
+                "or bring it back"
+            )
 
     def close(self) -> None:
         """Close the logs that are open."""
@@ -336,6 +346,7 @@ class DirectoryVolume:
         with translated("replicas", str(self._folder), changes=False):
             if after is None or self._listed is None:
                 self._listed = _blocks_in(self._blocks)
+                self.check_presence()
             found: list[Replica] = []
             check_limit(limit)
             for block in self._listed[0 if after is None else bisect_right(self._listed, after) :]:
@@ -374,7 +385,10 @@ class DirectoryVolume:
             writer.release()
 
     def _logs(self, block: BlockId) -> _Logs:
-        return _logs_in(self.path(block))
+        found = _logs_in(self.path(block))
+        if found.newest is None:
+            self.check_presence()
+        return found
 
     def _outline(self, block: BlockId) -> Replica | None:
         newest, writer = self._logs(block).newest, self._writers.get(block)
@@ -525,7 +539,7 @@ class DirectoryVolume:
     def _move(self, block: BlockId, stamp: Stamp, target: Path) -> bool:
         """Move a replica away that is not newer than a stamp; return whether there was one."""
         folder = Path(self.path(block))
-        found = _logs_in(str(folder))
+        found = self._logs(block)
         if found.top(stamp) > stamp or not folder.is_dir():
             return False
         for one in (target.parent.parent, target.parent):

@@ -184,8 +184,9 @@ class LogWriter(Log):
                 self.release()
 
     def _at_name(self, mode: int) -> int:
-        """Open the log by its name: a network file system then asks its server."""
+        """Open the log by its name; a client of NFS asks for names again once their folder was opened."""
         try:
+            os.close(os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
             return os.open(self.name + PEN, mode | os.O_CLOEXEC)
         except FileNotFoundError:
             raise self._fenced() from None

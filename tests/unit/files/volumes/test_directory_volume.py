@@ -570,6 +570,44 @@ def test_a_directory_that_has_not_the_volume_is_refused_and_nothing_is_made_ther
         DirectoryVolume(tmp_path / "volume")
 
 
+def test_a_volume_that_went_away_has_not_lost_its_replicas_and_fences_no_writer(tmp_path: Path) -> None:
+    mount = tmp_path / "mount"
+    with _written(mount) as volume:
+        mount.rename(tmp_path / "away")
+        mount.mkdir()
+        for call in (
+            lambda: volume.flush(B, S1),
+            lambda: volume.stat(B),
+            lambda: volume.fence(B, S2, S1),
+            lambda: volume.delete(B, S2),
+            lambda: volume.create(OTHER, S1),
+            lambda: volume.replicas(None, 9),
+        ):
+            with pytest.raises(StoreUnavailableError, match="mount it"):
+                call()
+        assert list(mount.iterdir()) == []
+
+
+def test_a_name_that_a_client_of_nfs_remembers_is_no_proof_of_the_pen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux trusts names in a folder for up to a minute, and asks for them if the folder was opened."""
+    with _written(tmp_path) as volume, DirectoryVolume(tmp_path) as other:
+        volume.append(B, S1, 3, b"late")
+        other.fence(B, S2, S1)
+        log, is_remembered, open_file = _log(tmp_path), True, os.open
+
+        def open_by_name(path: str, *arguments: int) -> int:
+            nonlocal is_remembered
+            is_remembered = is_remembered and Path(path) != log.parent
+            fenced = _log(tmp_path, suffix="fenced")
+            return open_file(fenced if is_remembered and Path(path) == log else path, *arguments)
+
+        monkeypatch.setattr(os, "open", open_by_name)
+        with pytest.raises(FencedError):
+            volume.flush(B, S1)
+
+
 @pytest.mark.parametrize("name", ["owner.lock", f"{7:020d}.head"])
 def test_a_directory_of_an_older_program_is_to_be_converted(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
