@@ -73,6 +73,7 @@ class VolumeMap(Forkable, Mapping[VolumeId, Volume]):
         clock: Clock,
     ) -> None:
         self._home = home
+        self._home_url = f"file://{home}"
         self._read_places = places
         self._connect = connect
         self._journal = journal
@@ -128,7 +129,7 @@ class VolumeMap(Forkable, Mapping[VolumeId, Volume]):
         places = self._refreshed(REFRESH_S)
         if volume not in places:
             if volume == self._home_id():
-                return self._at(volume, self._home.as_uri())
+                return self._at(volume, self._home_url)
             places = self._refreshed(MISSED_S)
         return self._at(volume, places[volume].url)
 
@@ -155,11 +156,11 @@ class VolumeMap(Forkable, Mapping[VolumeId, Volume]):
 
     def _own(self) -> VolumeId:
         if self._claimed is None:
-            made = self._connect(self._home.as_uri(), None)
+            made = self._connect(self._home_url, None)
             made.claim(self._journal)
             self._claimed = made.id
             with self._lock:
-                self._opened.setdefault(made.id, (self._home.as_uri(), made))
+                self._opened.setdefault(made.id, (self._home_url, made))
         return self._claimed
 
     def _answers(self, volume: VolumeId, url: str) -> bool:

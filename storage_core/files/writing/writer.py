@@ -76,6 +76,7 @@ class Writer(io.BufferedIOBase):
         self._threads = ThreadPoolExecutor(thread_name_prefix=THREADS)
         self._pipeline: Pipeline | None = None
         self._has_ended = False
+        self._left = b""
         end = blocks.end()
         last = end.last
         self._added = last if end.is_added else None
@@ -99,7 +100,7 @@ class Writer(io.BufferedIOBase):
 
     def _tell(self) -> int:
         self._check_open()
-        return self._before_bytes + (self._pipeline.length_bytes if self._pipeline else 0)
+        return self._before_bytes + (self._pipeline.length_bytes if self._pipeline else 0) + len(self._left)
 
     def write(self, data: ReadableBuffer, /) -> int:
         """Append bytes; they are kept or sent, and durable after the next `flush`.
@@ -114,15 +115,20 @@ class Writer(io.BufferedIOBase):
     def _write(self, data: ReadableBuffer, rest: memoryview) -> int:
         self._check_open()
         size = len(rest)
-        while len(rest):
-            pipeline = self._with_room()
-            taken = rest[: self._block_bytes - pipeline.length_bytes]
-            pipeline.append(data if isinstance(data, bytes) and len(taken) == size else taken)
-            rest = rest[len(taken) :]
-            if pipeline.unflushed_bytes >= KEPT_BYTES:
-                pipeline.flush()
-            elif pipeline.unsent_bytes >= SEND_BYTES:
-                pipeline.send()
+        if self._left:  # by a call that found no room
+            data = rest = memoryview(b"".join((self._left, rest)))
+        try:
+            while rest:
+                pipeline = self._with_room()
+                taken = rest[: self._block_bytes - pipeline.length_bytes]
+                pipeline.append(data if isinstance(data, bytes) and len(taken) == size else taken)
+                rest = rest[len(taken) :]
+                if pipeline.unflushed_bytes >= KEPT_BYTES:
+                    pipeline.flush()
+                elif pipeline.unsent_bytes >= SEND_BYTES:
+                    pipeline.send()
+        finally:
+            self._left = bytes(rest)
         return size
 
     def flush(self) -> None:
@@ -136,6 +142,7 @@ class Writer(io.BufferedIOBase):
         if self._has_ended:
             return  # meanwhile, by another thread
         self._check_lease()
+        self._write(b"", memoryview(b""))
         if self._pipeline is not None:
             self._pipeline.flush()
 
@@ -159,6 +166,7 @@ class Writer(io.BufferedIOBase):
         if self._has_ended:
             return  # meanwhile, by another thread
         try:
+            self._write(b"", memoryview(b""))
             last = self._added
             if self._pipeline is not None:
                 last = self._pipeline.seal()

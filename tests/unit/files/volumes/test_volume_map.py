@@ -84,6 +84,13 @@ def test_without_a_registered_url_a_block_gets_the_volume_of_this_machine(
     assert len(world.map) == 2
 
 
+def test_a_home_directory_may_have_any_name(tmp_path: Path) -> None:
+    home = tmp_path / "Jürgens daten %20" / "volume"
+    world = World(home)
+    (own,) = world.map.members()
+    assert (world.map[own].id, (home / "volume.id").read_text()) == (own, own)
+
+
 def test_the_volume_of_a_machine_is_of_one_journal(tmp_path: Path, world: World) -> None:
     world.map.members()
     other = VolumeMap(

@@ -173,6 +173,27 @@ def test_bytes_are_kept_while_no_member_answers_and_sent_by_the_next_flush(scene
     assert scene.read() == b"one, two"
 
 
+@pytest.mark.parametrize("ends", ["write", "flush", "close"])
+def test_a_write_that_fails_between_two_blocks_is_kept_whole(scene: Scene, ends: str) -> None:
+    writer = scene.writer(block_bytes=4)
+    for volume in scene.volumes.values():
+        volume.is_up = False
+    for data in (b"0123456789", b"ab"):
+        with pytest.raises(StoreUnavailableError):
+            writer.write(data)
+    assert writer.tell() == 12
+    for volume in scene.volumes.values():
+        volume.is_up = True
+    if ends == "write":
+        writer.write(b"")
+    elif ends == "flush":
+        writer.flush()
+        assert scene.read() == b"0123456789ab"
+    writer.close()
+
+    assert scene.read() == b"0123456789ab"
+
+
 def test_a_block_that_no_member_could_create_is_replaced_by_the_next(scene: Scene) -> None:
     for volume in scene.volumes.values():
         volume.refuses.add("create")
