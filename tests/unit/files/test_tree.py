@@ -9,12 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lockgate.storage_core.errors import (
-    AlreadyExistsError,
-    ConflictError,
-    InvalidInputError,
-    LockgateError,
-)
+from lockgate.storage_core.errors import InvalidInputError, LockgateError
 from lockgate.storage_core.files.files import Files
 from tests.support.files.file_world import FileWorld
 
@@ -80,30 +75,3 @@ def test_an_error_of_a_path_is_one_of_a_local_file_too(
         assert isinstance(error, LockgateError)
         assert (error.errno, error.filename, error.strerror) == (number, about, os.strerror(number))
         assert "nothing was changed" in str(error)
-
-
-def test_a_directory_is_not_moved_into_itself(world: FileWorld) -> None:
-    files = world.process()
-    files.make_directory("/a/b", parents=True)
-    for target in ("/a", "/a/b/c"):
-        with pytest.raises(ConflictError, match="itself or inside it"):
-            files.rename("/a", target)
-    files.make_directory("/c")
-    with pytest.raises(AlreadyExistsError):
-        files.rename("/a", "/c")
-    world.write(files, "/c/file")
-    with pytest.raises(ConflictError, match="/c/file is a file, not a directory"):
-        files.create("/c/file/x")
-
-
-def test_a_directory_is_listed_in_pages(world: FileWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockgate.storage_core.files.namespace.queries.PAGE", 2)
-    files = world.process()
-    files.make_directory("/b")
-    for name in "aced":
-        world.write(files, f"/{name}", name.encode() * 3)
-
-    first = files.list("/")
-    rest = files.list("/", after=first[-1].name)
-    assert [one.name for one in (*first, *rest)] == ["a", "b", "c", "d"]
-    assert [one.is_directory for one in first] == [False, True]
