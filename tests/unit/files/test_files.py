@@ -15,27 +15,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
-from lockgate.storage_core.journal.entries.lease_entries import Lease
 from tests.support.files.file_world import TEXT, FileWorld
-
-
-def test_a_file_of_several_blocks_is_read_back(world: FileWorld) -> None:
-    files = world.process()
-    world.write(files, "/a.log")
-
-    assert files.open("/a.log").read() == TEXT
-    status = files.status("/a.log")
-    assert (status.length_bytes, status.blocks, status.is_open) == (20, 3, False)
-    assert world.rows(Lease) == []
-
-
-def test_a_file_is_appended_to_after_a_restart_of_all_volumes(world: FileWorld) -> None:
-    world.write(world.process(), "/a.log", b"one")
-    world.restart_volumes()
-    with world.process().append("/a.log") as writer:
-        writer.write(b"two")
-
-    assert world.process().open("/a.log").read() == b"onetwo"
 
 
 def test_a_file_without_reachable_volumes_is_an_error(world: FileWorld) -> None:
