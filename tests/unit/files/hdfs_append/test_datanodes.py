@@ -1,4 +1,4 @@
-"""HDFS Append and Truncates, section "Datanodes": what a volume keeps, and when it ends a writer."""
+"""HDFS Append and Truncates, section "Datanodes": what a volume keeps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.errors import FencedError, StaleReplicaError
+from lockgate.storage_core.errors import StaleReplicaError
 from lockgate.storage_core.files.namespace.rows import Block, Member
 from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
@@ -31,43 +31,6 @@ def test_the_stamp_is_kept_in_the_header_of_the_replica(tmp_path: Path) -> None:
             volume.read(B, S3, 0, 1)
 
 
-def test_a_new_stamp_ends_the_writes_that_are_under_way(tmp_path: Path) -> None:
-    """HDFS: connections that modify the block are closed. Here its lock orders write and stamp."""
-    ended: list[type[BaseException]] = []
-    with DirectoryVolume(tmp_path) as volume:
-        volume.create(B, S1)
-        begun = threading.Event()
-
-        def write() -> None:
-            length = 0
-            try:
-                while True:
-                    length = volume.append(B, S1, length, b"x")
-                    volume.flush(B, S1)
-                    begun.set()
-            except FencedError as error:
-                ended.append(type(error))
-
-        writer = threading.Thread(target=write)
-        writer.start()
-        assert begun.wait(30)
-        fenced = volume.fence(B, S2, S1)
-        writer.join(30)
-        assert ended == [FencedError]
-        assert volume.stat(B) == fenced  # nothing was appended after the answer of the fence
-
-
-def test_a_block_can_be_read_where_it_is_written(world: FileWorld) -> None:
-    """HDFS: a block is made in its real directory, so that it can be read meanwhile."""
-    writer = world.process(block_bytes=100).create("/a.log")
-    writer.write(b"one")
-    writer.flush()
-    (block,) = world.rows(Block)
-    for name, volume in world.volumes.items():
-        assert volume.read(BlockId(block.block), block.stamp, 0, 9) == b"one", name
-    writer.close()
-
-
 def test_a_block_report_skips_blocks_that_are_written(world: FileWorld) -> None:
     """HDFS: a block report skips blocks that are being modified."""
     files = world.process(block_bytes=100)
@@ -89,7 +52,7 @@ def test_a_block_report_skips_blocks_that_are_written(world: FileWorld) -> None:
 
 
 def test_bytes_and_checksums_are_read_together_while_a_block_is_written(tmp_path: Path) -> None:
-    """HDFS: bytes and checksum change together, under the block's lock."""
+    """HDFS: bytes and checksum change together, under the block's lock. Here a frame has both."""
     with DirectoryVolume(tmp_path) as volume:
         volume.create(B, S1)
         done = threading.Event()

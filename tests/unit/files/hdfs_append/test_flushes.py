@@ -5,20 +5,6 @@ from __future__ import annotations
 from tests.support.files.file_world import TEXT, FileWorld
 
 
-def test_a_flush_writes_no_entry_unless_a_block_was_added(world: FileWorld) -> None:
-    """HDFS: not every flush of an application is a flush request to the namenode."""
-    writer = world.process(block_bytes=100).create("/a.log")
-    writer.write(b"one")
-    writer.flush()
-    before = world.journal.status().stamp
-    for _ in range(5):
-        writer.write(b"more")
-        writer.flush()
-
-    assert world.journal.status().stamp == before
-    writer.close()
-
-
 def test_a_flush_after_a_new_block_has_its_metadata_in_the_journal(world: FileWorld) -> None:
     """HDFS: the first flush after an allocation syncs the log. Here it commits the length of the block."""
     writer = world.process().create("/a.log")

@@ -14,8 +14,6 @@ from lockgate.storage_core.errors import (
     LeaseHeldError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.files.namespace.rows import Block
-from lockgate.storage_core.files.volumes.replica import ReplicaState
 from tests.support.commit.destination import Crash, dying
 from tests.support.files.file_world import TEXT, FileWorld
 from tests.support.soak import rounds
@@ -70,20 +68,6 @@ def test_a_file_is_not_recovered_while_its_members_do_not_answer(world: FileWorl
 
     (found,) = world.process().recovery.recover_lapsed()
     assert found.length_bytes == 3  # at once: the recovery that failed gave its lease back
-
-
-def test_the_last_flush_of_a_stopped_volume_counts_after_its_restart(world: FileWorld) -> None:
-    """HDFS: the good replicas count, whose datanodes may have been restarted."""
-    world.leave_open("/a.log", b"one")
-    world.restart_volumes()
-    files = world.process()
-    world.lapse(files)
-
-    (found,) = files.recovery.recover_lapsed()
-    assert found.length_bytes == 3
-    (block,) = world.rows(Block)
-    assert block.state is ReplicaState.SEALED
-    assert files.open("/a.log").read() == b"one"
 
 
 def check_members(world: FileWorld, numbers: set[int], data: bytes) -> None:

@@ -43,20 +43,6 @@ def test_a_writer_and_many_readers_use_a_file_at_once(world: FileWorld) -> None:
     }
 
 
-def test_flushed_bytes_are_read_by_another_process_before_the_file_is_closed(world: FileWorld) -> None:
-    """HDFS: new data is seen before the file is closed, by new readers. Here also by one that was open."""
-    writer = world.process().create("/a.log")
-    writer.write(b"one")
-    writer.flush()
-    reader = world.process().open("/a.log")
-
-    assert reader.read() == b"one"
-    writer.write(b"two")
-    writer.flush()
-    assert reader.read() == b"two"
-    writer.close()
-
-
 def test_data_is_not_seen_before_it_is_persisted(world: FileWorld) -> None:
     """HDFS: data may be seen before it is persisted. Here only durable bytes are served."""
     writer = world.process().create("/a.log")

@@ -8,12 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lockgate.storage_core.errors import (
-    FencedError,
-    InvalidInputError,
-    LeaseHeldError,
-    StoreUnavailableError,
-)
+from lockgate.storage_core.errors import FencedError, InvalidInputError, StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.stamp import Stamp
@@ -153,18 +148,6 @@ def test_an_error_of_a_member_is_handled_as_that_of_a_writer(world: FileWorld, s
     with world.without(*record.members), pytest.raises(StoreUnavailableError):
         files.open("/a.log").read()
     assert files.upkeep.repair().deleted == 1
-
-
-def test_a_file_that_is_written_cannot_be_cut(world: FileWorld) -> None:
-    """HDFS: a client that truncates is a writer, of which there is one."""
-    files = world.process()
-    writer = files.create("/a.log")
-    writer.write(TEXT)
-    writer.flush()
-    with pytest.raises(LeaseHeldError):
-        world.process().truncate("/a.log", 0)
-    writer.close()
-    assert files.open("/a.log").read() == TEXT
 
 
 def test_a_cut_without_a_member_is_done_later(world: FileWorld) -> None:
