@@ -112,11 +112,6 @@ class MemoryBlocks:
             raise OutcomeUnknownError("commit: the answer was lost on purpose")
         return row
 
-    def mark_flushed(self, block: BlockId) -> None:
-        self._check()
-        self.journal.number()
-        self.journal.rows[block] = msgspec.structs.replace(self.journal.rows[block], is_flushed=True)
-
     def close(self, last: BlockRecord | None = None) -> None:
         if self.journal.is_closed:
             return  # its answer was lost
@@ -124,17 +119,14 @@ class MemoryBlocks:
         left = [row for row in self.journal.rows.values() if last is None or row.block != last.block]
         if any(row.state is not ReplicaState.SEALED for row in left):
             raise ConflictError("a block is not sealed")
-        self.journal.is_closed = last is None
         if last is not None:
             sealed = {"length_bytes": last.length_bytes, "members": last.members, "state": last.state}
             try:
                 self.commit(last.block, last.stamp, **sealed)
-            except FencedError:
-                raise
             except OutcomeUnknownError:
                 self.journal.is_closed = True
                 raise
-            self.journal.is_closed = True
+        self.journal.is_closed = True
 
     def _check(self) -> None:
         if self.journal.holder != self.holder:
