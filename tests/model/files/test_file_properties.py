@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -18,14 +19,15 @@ from hypothesis.stateful import (
 from lockgate.storage_core.errors import FencedError, MalformedRecordError, StoreUnavailableError
 from lockgate.storage_core.files.reader import Reader
 from lockgate.storage_core.files.reseal import reseal
+from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
 from lockgate.storage_core.files.writing.writer import Writer
 from lockgate.storage_core.settings import load_settings
-from lockgate.storage_core.stores import Store, open_store
+from lockgate.storage_core.stores import open_store
 from tests.support.commit.destination import ManualClock
-from tests.support.files.faulty_volume import FaultyVolume, RestartingVolume
+from tests.support.files.faulty_volumes import FaultyVolume
 from tests.support.files.memory_blocks import MemoryBlocks, MemoryJournal
 from tests.support.files.memory_volume import MemoryVolume
 from tests.support.soak import machine_settings
@@ -288,15 +290,13 @@ def test_file_properties_over_directories(tmp_path: Path) -> None:
 
     class OverDirectories(FileMachine):
         def make_volumes(self) -> Mapping[VolumeId, MemoryVolume | FaultyVolume]:
-            self.opened = [RestartingVolume(tmp_path / str(next(folders))) for _ in NAMES]
             return {
-                name: FaultyVolume(lambda at=at: at.opened, at.restart)  # type: ignore[misc]
-                for name, at in zip(NAMES, self.opened, strict=True)
+                name: FaultyVolume(partial(DirectoryVolume, tmp_path / str(next(folders)))) for name in NAMES
             }
 
         def teardown(self) -> None:
             super().teardown()
-            for volume in getattr(self, "opened", ()):
+            for volume in getattr(self, "volumes", {}).values():
                 volume.opened.close()
 
     run_state_machine_as_test(OverDirectories, settings=machine_settings(60, 40, soak_examples=1000))
@@ -307,13 +307,10 @@ def test_file_properties_over_volumes_in_buckets(tmp_path: Path) -> None:
 
     class OverS3Volumes(FileMachine):
         def make_volumes(self) -> Mapping[VolumeId, MemoryVolume | FaultyVolume]:
+            buckets = [open_store(str(tmp_path / str(next(folders))), load_settings()) for _ in NAMES]
             return {
-                name: self.start(open_store(str(tmp_path / str(next(folders))), load_settings()))
-                for name in NAMES
+                name: FaultyVolume(partial(S3Volume, bucket))
+                for name, bucket in zip(NAMES, buckets, strict=True)
             }
-
-        def start(self, bucket: Store) -> FaultyVolume:
-            opened = [S3Volume(bucket)]
-            return FaultyVolume(lambda: opened[-1], lambda: opened.append(S3Volume(bucket)))
 
     run_state_machine_as_test(OverS3Volumes, settings=machine_settings(20, 40, soak_examples=300))

@@ -1,11 +1,13 @@
-"""Real volumes whose disks and stores fail when a test says so."""
+"""Real volumes that fail, or whose disks and stores do, when a test says so."""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -13,10 +15,58 @@ from lockgate.storage_core.errors import OutcomeUnknownError, StoreUnavailableEr
 from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.files.volumes.protocol import Volume
+from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
+from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores.instrumented import InstrumentedStore
 from lockgate.storage_core.stores.local.store import LocalStore
 from lockgate.storage_core.stores.protocol import ObjectInfo
+
+
+@dataclass
+class FaultyVolume:
+    """A real volume that goes out of reach, restarts and loses answers.
+
+    Attributes:
+        open: Opens it.
+        is_up: Whether it can be reached.
+        loses: Names of calls whose next answer is lost.
+        refuses: Names of calls that fail next, without an effect.
+    """
+
+    open: Callable[[], Volume]
+    is_up: bool = True
+    loses: set[str] = field(default_factory=set)
+    refuses: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.opened = self.open()
+
+    def restart(self) -> None:
+        self.opened.close()
+        self.opened = self.open()
+
+    def acknowledge(self, block: BlockId, stamp: Stamp, length_bytes: int) -> None:
+        if self.is_up:
+            self.opened.acknowledge(block, stamp, length_bytes)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return partial(self._call, name)
+
+    def _call(self, name: str, *arguments: object) -> Any:
+        if not self.is_up:
+            raise StoreUnavailableError(f"{name}: the volume is out of reach")
+        if name in self.refuses:
+            self.refuses.discard(name)
+            raise StoreUnavailableError(f"{name} was refused on purpose")
+        done = getattr(self.opened, name)(*arguments)
+        if name in self.loses:
+            self.loses.discard(name)
+            raise OutcomeUnknownError(f"{name}: the answer was lost on purpose")
+        return done
+
 
 FAULTS: Final = ("full", "no sync", "lost")
 
