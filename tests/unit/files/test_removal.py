@@ -127,15 +127,3 @@ def test_names_of_a_directory_that_was_not_deleted_stay(world: FileWorld) -> Non
     for inode, name in ((made, "a.log"), (ROOT, "logs")):
         with pytest.raises(ConflictError, match=f"{inode} was not deleted"):
             world.journal.apply(DetachNames(inode=inode, names=(name,)))
-
-
-def test_blocks_on_a_volume_that_does_not_answer_are_kept_for_the_next_removal(world: FileWorld) -> None:
-    files = world.process()
-    world.write(files, "/a.log", b"one")
-    files.delete("/a.log")
-    name, away = world.volumes.popitem()
-
-    assert files.remove_deleted().kept_blocks == 1
-    world.volumes[name] = away
-    removed = files.remove_deleted()
-    assert (removed.files, removed.blocks, removed.kept_blocks) == (1, 1, 0)

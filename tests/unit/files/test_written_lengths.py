@@ -6,11 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from lockgate.storage_core.errors import ObjectNotFoundError
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
 from lockgate.storage_core.files.namespace.open_files import Opened, OpenFile
 from lockgate.storage_core.files.namespace.queries import whole_file
-from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
 from lockgate.storage_core.files.namespace.rows import WrittenLength
 from lockgate.storage_core.files.namespace.written_lengths import WrittenLengths, remove_stale
 from lockgate.storage_core.files.volumes.protocol import VolumeId
@@ -118,14 +116,3 @@ def test_lengths_of_closed_files_are_removed_and_those_of_open_ones_stay(holder:
 
     (left,) = kept.records()
     assert holder.stored() == {left.block: 7}
-
-
-def test_a_block_takes_a_url_and_no_unregistered_id_as_its_member(holder: Holder) -> None:
-    blocks = holder.create("/a")
-    assert blocks.add().members == (AT,)
-    other = holder.create("/b")
-    other._choose = lambda: (VolumeId("not-registered"),)
-    with pytest.raises(ObjectNotFoundError, match="not-registered"):
-        other.add()
-    holder.journal.apply(RegisterVolume(volume="not-registered", url=""))
-    assert other.add().members == ("not-registered",)

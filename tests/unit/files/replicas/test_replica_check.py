@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,7 @@ from lockgate.storage_core.files.volumes.replica import BlockId, Replica
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stamp import Stamp
 from tests.support.commit.destination import Crash
-from tests.support.files.file_world import TEXT, FileWorld
+from tests.support.files.file_world import TEXT
 from tests.support.files.memory_world import NAMES, MemoryWorld
 from tests.support.journal.checkpoints import JournalWorld
 
@@ -192,20 +191,3 @@ def test_reads_are_paced_and_a_bad_limit_is_refused(memory: MemoryWorld) -> None
     assert memory.clock.monotonic_s() - began_s == pytest.approx(3 * LENGTH / 10)
     with pytest.raises(InvalidInputError, match="more than 0"):
         memory.files.check(bytes_per_s=0)
-
-
-def test_damage_in_directories_is_found(journals: JournalWorld, tmp_path: Path) -> None:
-    with FileWorld(journals, tmp_path) as world:
-        world.write(world.process(), "/a.log")
-        first, second, third = (record.block for record in world.records("/a.log"))
-        world.log(0, first).unlink()
-        world.flip(1, second, TEXT[8:16])
-        world.log(2, third).write_bytes(b"damaged")
-        world.restart_volumes()
-        world.register()
-
-        found = [(one.block, one.volume) for one in world.process().check(verify=True).findings()]
-        assert sorted(found) == sorted(zip((first, second, third), world.names, strict=True))
-        done = world.process().upkeep.repair()
-        assert (done.marked, done.problems) == (3, [])
-        assert world.process().open("/a.log").read() == TEXT
