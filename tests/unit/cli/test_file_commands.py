@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.errors import InvalidInputError, LeaseHeldError
+from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.files.writing.writer import Writer
@@ -228,13 +228,3 @@ def test_a_reader_that_follows_ends_at_ctrl_c_or_when_the_file_is_deleted(
         assert follower.wait(timeout=60) == (1 if is_deleted else 130)
         assert follower.stderr is not None
         assert (b"was deleted" in follower.stderr.read()) == is_deleted
-
-
-def test_an_open_file_is_shown_with_what_was_flushed_and_is_not_cut(files: Files, run: Run) -> None:
-    with files.create("/a.log") as writer:
-        writer.write(b"flushed")
-        writer.flush()
-        assert re.match(r"open +7 ", run("files", "ls").stdout)
-        assert run("files", "count", "/").stdout.split() == ["1", "1", "7", "/"]
-        assert run("files", "truncate", "3", "/a.log").exit_code == LeaseHeldError.exit_code
-        assert run("files", "get", "/a.log", "-").stdout == "flushed"
