@@ -83,19 +83,26 @@ def test_step_2_replicas_are_created_with_the_stamp_after_the_journal_has_the_bl
     writer.close()
 
 
-def test_step_2_a_client_that_dies_before_the_replicas_exist_leaves_an_empty_file(world: FileWorld) -> None:
+@pytest.mark.parametrize("is_first", [True, False])
+def test_step_2_a_client_that_dies_before_the_replicas_exist_leaves_an_empty_file(
+    world: FileWorld, is_first: bool
+) -> None:
     """HDFS: such a block may get lost. Here it is in the journal, and its recovery finds no bytes."""
 
     def die() -> None:
         raise Crash
 
     files = world.process()
+    if not is_first:
+        world.write(files, "/first.log")  # its volumes are registered: the next creation adds the block
     writer = files.create("/a.log")
+    assert len(world.records("/a.log")) == (0 if is_first else 1)
     with pytest.raises(Crash), at("pipeline.create.before", die):
         writer.write(b"x")
     files.close()
     assert world.recover() == []
     assert world.process().open("/a.log").read() == b""
+    assert world.records("/a.log") == ()
 
 
 def test_step_2_an_error_at_a_creation_is_handled_as_in_step_3a(world: FileWorld) -> None:
