@@ -98,11 +98,6 @@ class FileRecovery:
             view = self._leases.look(file_resource(inode))
         return None if view is None else self._recover(inode, view, accept_loss=accept_loss)
 
-    def lapses_in_s(self, inode: int) -> float:
-        """Return after what time a file can be recovered; 0 now, or if it needs no recovery."""
-        view = self._leases.look(file_resource(inode))
-        return 0.0 if view is None else view.lapses_in_s
-
     def recover_lapsed(
         self, *, note: Callable[[RecoveredFile], None] = lambda _: None
     ) -> list[RecoveredFile]:

@@ -22,6 +22,8 @@ from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.files.volumes.replica import ReplicaState
+from lockgate.storage_core.ids import file_resource
+from lockgate.storage_core.journal import Leases
 from lockgate.storage_core.journal.journal import open_journal
 from lockgate.storage_core.settings import load_settings
 from lockgate.workers.task_commit import commit_staged_task
@@ -115,9 +117,11 @@ class FileScene:
         self.disk = SteppedDisk()
         self.clock = ManualClock()
         self.stack = ExitStack()
-        journal = self.stack.enter_context(open_journal(f"sqlite:///{root}/journal.db", clock=self.clock))
+        self.journal = self.stack.enter_context(
+            open_journal(f"sqlite:///{root}/journal.db", clock=self.clock)
+        )
         volume = self.stack.enter_context(DirectoryVolume(root / "volume", disk=self.disk))
-        self.files = Files(journal, {volume.id: volume}, load_settings(home=root), block_bytes=100)
+        self.files = Files(self.journal, {volume.id: volume}, load_settings(home=root), block_bytes=100)
         self.stack.callback(self.files.close)
 
     def __enter__(self) -> FileScene:
@@ -132,7 +136,7 @@ class FileScene:
 
     def lapse(self) -> None:
         """Let the lease of a writer that is not renewed lapse."""
-        self.files.recovery.lapses_in_s(self.files.status(PATH).inode)  # this process has seen it
+        Leases(self.journal).look(file_resource(self.files.status(PATH).inode))  # this process has seen it
         self.clock.sleep(1000)
 
 

@@ -37,7 +37,8 @@ from lockgate.storage_core.files.namespace.queries import blocks_of
 from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import ReplicaState
-from lockgate.storage_core.journal import open_journal
+from lockgate.storage_core.ids import file_resource
+from lockgate.storage_core.journal import Leases, open_journal
 from lockgate.storage_core.settings import load_settings
 from tests.support.commit.destination import Crash, ManualClock, dying
 from tests.support.files.faulty_volumes import FAULTS, places
@@ -306,7 +307,7 @@ class VolumeMachine(RuleBasedStateMachine):
 
     def _wait_for_leases(self) -> None:
         if self.files.status(PATH).is_open:
-            self.files.recovery.lapses_in_s(self.files.status(PATH).inode)
+            Leases(self.journal).look(file_resource(self.files.status(PATH).inode))
             self.clock.sleep(200)
 
     def _settle(self, length: int) -> None:

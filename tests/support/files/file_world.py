@@ -17,7 +17,7 @@ from lockgate.storage_core.files.namespace.queries import blocks_of, file_at
 from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
 from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
-from lockgate.storage_core.journal import Journal, Mutation
+from lockgate.storage_core.journal import Journal, Leases, Mutation
 from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.entries.state import Row
@@ -147,19 +147,16 @@ class FileWorld:
         writer.flush()
         files.close()
 
-    def lapse(self, files: Files) -> None:
-        """Let the leases of ended processes lapse, as one process sees it."""
-        for path in [name.name for name in files.list("/") if name.is_open]:
-            assert files.recovery.lapses_in_s(files.status(f"/{path}").inode) > 0
+    def lapse(self) -> list[float]:
+        """Look at the leases, and let those of ended processes lapse; return in what times they did."""
+        views = [Leases(self.journal).look(resource) for resource in self.leases()]
         self.clock.sleep(200)
+        return [view.lapses_in_s for view in views if view is not None]
 
     def recover(self) -> list[str]:
         """Recover what ended processes have left open; return why a file was not recovered."""
-        files = self.process()
-        for one in files.list("/"):
-            files.recovery.lapses_in_s(one.inode)  # it has seen the lease
-        self.clock.sleep(200)
-        return [found.why_not for found in files.recovery.recover_lapsed() if found.why_not]
+        self.lapse()
+        return [found.why_not for found in self.process().recovery.recover_lapsed() if found.why_not]
 
     def rows(self, kind: type[R]) -> list[R]:
         with self.journal.reading() as reading:

@@ -115,8 +115,7 @@ def _logs(world: FileWorld, block: int) -> list[Path]:
 
 def _recover(world: FileWorld, files: Files, path: str, members: int) -> None:
     """Recover an open file, and read it: whole, or the operator has accepted that it is shorter."""
-    files.recovery.lapses_in_s(files.status(path).inode)  # this process has seen the lease
-    world.clock.sleep(200)
+    world.lapse()
     try:
         length = files.recover(path)
     except (MalformedRecordError, StoreUnavailableError):

@@ -72,7 +72,7 @@ def test_a_writer_that_is_paused_before_its_block_has_replicas_acknowledges_noth
         if point == "pipeline.create.before":
             FAILPOINTS.observer = None
             paused.close()  # it renews nothing while it is paused
-            world.lapse(other)
+            world.lapse()
             if is_deleted:
                 other.delete("/a.log")
             else:

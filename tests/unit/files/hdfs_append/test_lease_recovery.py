@@ -29,7 +29,7 @@ def test_a_file_whose_writer_ended_is_recovered_with_all_flushed_bytes(world: Fi
     files = world.process()
     with pytest.raises(LeaseHeldError, match="lapses in"):
         files.recover("/a.log")
-    world.lapse(files)
+    world.lapse()
 
     (found,) = files.recovery.recover_lapsed()
     assert (found.path, found.length_bytes, found.why_not) == ("/a.log", 20, "")
@@ -47,7 +47,7 @@ def test_an_append_recovers_a_file_whose_lease_has_lapsed(world: FileWorld) -> N
     """HDFS: the namenode recovers the lease. Here also the next writer, at once."""
     world.leave_open("/a.log", b"one")
     files = world.process()
-    world.lapse(files)
+    world.lapse()
     with files.append("/a.log") as again:
         again.write(b"two")
 
@@ -58,7 +58,7 @@ def test_a_file_is_not_recovered_while_its_members_do_not_answer(world: FileWorl
     """HDFS: the namenode asks the datanodes for their stamps. Here a recovery waits for those that matter."""
     world.leave_open("/a.log", b"one")
     files = world.process()
-    world.lapse(files)
+    world.lapse()
     reached = dict(world.volumes)
     world.volumes.clear()
     (found,) = files.recovery.recover_lapsed()
@@ -89,7 +89,7 @@ def test_a_replica_with_a_greater_stamp_is_good(world: FileWorld) -> None:
         if point == "reseal.fence.after" and not next(fences):
             raise Crash
 
-    world.lapse(files)
+    world.lapse()
     FAILPOINTS.observer = dying(die)
     with pytest.raises(Crash):
         files.recovery.recover_lapsed()
@@ -168,7 +168,7 @@ def test_a_recovery_that_dies_at_any_step_is_taken_up_by_the_next(world: FileWor
         path = f"/{die_at}.log"
         world.leave_open(path, b"one")
         dying_one, steps = world.process(), itertools.count()
-        world.lapse(dying_one)
+        world.lapse()
 
         def die(point: str, die_at: int = die_at, steps: Iterator[int] = steps) -> None:
             if next(steps) == die_at:

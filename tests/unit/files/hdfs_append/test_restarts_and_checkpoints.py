@@ -82,13 +82,13 @@ def test_open_files_are_in_a_checkpoint_and_are_recovered_after_safe_mode(world:
     files = world.process()
     assert files.status("/a.log").is_open
     assert files.open("/a.log").read() == TEXT  # reads do not wait for safe mode
-    world.lapse(files)
+    world.lapse()
     for refused in (lambda: files.recover("/a.log"), files.remove_deleted):
         with pytest.raises(SafeModeError):
             refused()
 
     assert leave_safe_mode(world.journal) is not None
-    assert files.recovery.lapses_in_s(files.status("/a.log").inode) == 120  # the hard limit
+    assert world.lapse() == [120]  # the hard limit
     assert world.recover() == []
     assert files.open("/a.log").read() == TEXT
     assert files.remove_deleted().kept_blocks == 0

@@ -62,7 +62,7 @@ def test_a_truncate_that_dies_at_any_step_leaves_the_old_length_or_the_new(
             dying.close()
         files = world.process()
         if files.status(path).is_open:
-            world.lapse(files)
+            world.lapse()
             assert [found.why_not for found in files.recovery.recover_lapsed()] == [""]
         assert files.open(path).read() in {TEXT, TEXT[:length]}
         files.truncate(path, length)
