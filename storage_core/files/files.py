@@ -49,7 +49,6 @@ from lockgate.storage_core.files.namespace.volume_urls import read_registered, r
 from lockgate.storage_core.files.namespace.written_lengths import WrittenLengths
 from lockgate.storage_core.files.reader import Reader
 from lockgate.storage_core.files.removal import Removed, remove_deleted
-from lockgate.storage_core.files.replicas.replica_check import ReplicaCheck
 from lockgate.storage_core.files.replicas.upkeep import ReplicaUpkeep
 from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId, is_url
@@ -339,12 +338,6 @@ class Files:
         if not dry_run:
             self.upkeep.wait_for_reports("the removal of deleted files")
         return remove_deleted(self._journal, self._volumes, dry_run=dry_run)
-
-    def check(
-        self, path: str = "", *, verify: bool = False, bytes_per_s: float | None = None
-    ) -> ReplicaCheck:
-        """Return a check of the replicas; see `ReplicaCheck`."""
-        return self.upkeep.check(path, verify=verify, bytes_per_s=bytes_per_s)
 
     def close(self) -> None:
         """Stop renewing; files that are open are left to recovery."""

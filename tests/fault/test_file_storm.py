@@ -138,7 +138,7 @@ class Service:
                     is_done = True
         assert not any(one.is_open for one in files.list("/"))
         files.upkeep.repair()
-        found = [str(finding) for finding in files.check(verify=True).findings()]
+        found = [str(finding) for finding in files.upkeep.check().findings()]
         assert not [one for one in found if not one.startswith("left over")], found
         for path in (*GROWING, *CUT):
             with files.open(path) as reader:

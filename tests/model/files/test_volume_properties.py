@@ -214,7 +214,7 @@ class VolumeMachine(RuleBasedStateMachine):
         self._upkeep(self._check_and_repair, step)
 
     def _check_and_repair(self) -> None:
-        list(self.files.check(verify=True).findings())
+        list(self.files.upkeep.check().findings())
         self.files.upkeep.repair()
 
     def _upkeep(self, call: Callable[[], object], step: int | None) -> None:

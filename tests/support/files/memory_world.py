@@ -69,7 +69,7 @@ class MemoryWorld:
 
     def findings(self, path: str = "", *, verify: bool = True) -> list[tuple[int | None, Problem, str]]:
         """Return block, problem and path of what a check finds."""
-        found = self.files.check(path, verify=verify).findings()
+        found = self.files.upkeep.check(path, verify=verify).findings()
         return [(one.block, one.problem, one.path) for one in found]
 
     def problems(self) -> set[Problem]:

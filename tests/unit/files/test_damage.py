@@ -102,7 +102,7 @@ def test_damage_of_a_replica_is_never_read_and_never_shortens_a_file(
         files = world.process()
         found = _read(files, path)
         assert found == WHOLE or (members == 1 and found is None)
-        problems = [str(one) for one in files.check(path, verify=True).findings()]
+        problems = [str(one) for one in files.upkeep.check(path).findings()]
         if is_closed:
             assert problems or found == WHOLE
         else:

@@ -45,7 +45,7 @@ def test_a_chunk_that_is_filled_in_part_is_flushed_and_continued(world: FileWorl
     world.restart_volumes()
     assert world.process().open("/a.log").read() == TEXT
     assert world.recover() == []
-    assert list(world.process().check(verify=True).findings()) == []
+    assert list(world.process().upkeep.check().findings()) == []
 
 
 def test_a_crash_in_the_middle_of_a_partial_chunk_leaves_what_was_flushed_before(world: FileWorld) -> None:

@@ -18,7 +18,7 @@ def world(world: FileWorld) -> FileWorld:
 
 
 def check(world: FileWorld) -> list[Finding]:
-    return list(world.process().check(verify=True).findings())
+    return list(world.process().upkeep.check().findings())
 
 
 class ReadOnly:

@@ -67,7 +67,7 @@ def test_a_replica_of_a_newer_program_is_refused_unchanged_and_not_taken_for_los
 
     with pytest.raises(RecordVersionError, match="version 9"):
         world.volumes[world.names[0]].stat(record.block)
-    assert [one.problem for one in files.check().findings()] == [Problem.UNREACHABLE]
+    assert [one.problem for one in files.upkeep.check().findings()] == [Problem.UNREACHABLE]
     assert files.open("/a.log").read() == b"one"
     assert (files.upkeep.repair().marked, world.records("/a.log")) == (0, (record,))
     assert log.read_bytes() == newer

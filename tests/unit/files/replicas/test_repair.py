@@ -273,7 +273,7 @@ def test_replicas_with_different_damages_make_a_whole_copy_and_nothing_else_is_s
     (record,) = world.records("/a.log")
     for at in (0, 1):
         world.flip(at, record.block, SECOND)
-    list(files.check(verify=True).findings())
+    list(files.upkeep.check().findings())
     with world.without(away), pytest.raises(SafeModeError):
         files.upkeep.repair()
     with world.without(away):

@@ -92,12 +92,12 @@ def test_a_check_that_was_stopped_goes_on_where_it_was(
     first, second, *_ = memory.blocks()
     for block in (first, second):
         memory.volumes[NAMES[0]].stored[block].rotten = 0
-    check = memory.files.check(verify=True).findings()
+    check = memory.files.upkeep.check().findings()
     assert next(check).block == first
     assert next(check).block == second
     check.close()
     memory.volumes[NAMES[0]].stored[first].rotten = None
-    again = memory.files.check(verify=True)
+    again = memory.files.upkeep.check()
     list(again.findings())
     assert again.read_bytes == 3 * LENGTH - 16
     assert memory.findings() == [(second, Problem.CORRUPT, "/a.log")]  # the next one reads all
@@ -131,7 +131,7 @@ def test_volumes_that_do_not_answer_are_named_and_their_replicas_are_not_called_
     memory.volumes[down].is_up = False
     before = reports(memory)
     for path in ("", "/"):
-        found = [(one.volume, one.problem, one.block) for one in memory.files.check(path).findings()]
+        found = [(one.volume, one.problem, one.block) for one in memory.files.upkeep.check(path).findings()]
         assert found == [(volume, Problem.UNREACHABLE, None) for volume in (gone, down)]
     assert [row.volume for row in reports(memory) if row not in before] == [here]
     statuses = {one.volume: one for one in memory.files.upkeep.statuses()}
@@ -187,7 +187,7 @@ def test_replicas_that_a_removal_has_deleted_are_no_loss_while_it_runs_and_after
 
 def test_reads_are_paced_and_a_bad_limit_is_refused(memory: MemoryWorld) -> None:
     began_s = memory.clock.monotonic_s()
-    list(memory.files.check(verify=True, bytes_per_s=10).findings())
+    list(memory.files.upkeep.check(bytes_per_s=10).findings())
     assert memory.clock.monotonic_s() - began_s == pytest.approx(3 * LENGTH / 10)
     with pytest.raises(InvalidInputError, match="more than 0"):
-        memory.files.check(bytes_per_s=0)
+        memory.files.upkeep.check(bytes_per_s=0)

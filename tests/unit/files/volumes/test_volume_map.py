@@ -191,5 +191,5 @@ def test_a_file_on_two_mounts_is_read_appended_and_cut_from_another_home(tmp_pat
             writer.write(b"there;and too much")
         files.truncate("/a.log", 11)
         assert others.open("/a.log").read() == b"here;there;"
-        assert list(others.check(verify=True).findings()) == []
+        assert list(others.upkeep.check().findings()) == []
     assert not (tmp_path / "there" / "volume").exists()
