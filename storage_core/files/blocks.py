@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -62,17 +62,21 @@ class BlockRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.state is ReplicaState.SEALED and self.pending is None
 
 
-class FileEnd(NamedTuple):
-    """The end of a file, as its opening found it.
+class Opened(msgspec.Struct, frozen=True):
+    """A file that was opened.
 
     Attributes:
+        inode: The file.
+        stamp: Stamp of its lease.
         before_bytes: Length of the blocks before the last one.
-        last: The last block, None if there is none.
-        is_added: Whether the opening has added the last block: it has no replicas yet.
+        last: The last block, None if there is none. It has a pending stamp if it must be resealed.
+        is_added: Whether the last block was added by the opening: it has no replicas yet.
     """
 
-    before_bytes: int
-    last: BlockRecord | None
+    inode: int
+    stamp: Stamp
+    before_bytes: int = 0
+    last: BlockRecord | None = None
     is_added: bool = False
 
 
@@ -83,7 +87,7 @@ class Blocks(Protocol):
     journal gave no answer.
     """
 
-    def end(self) -> FileEnd:
+    def end(self) -> Opened:
         """Return the end of the file, as it was opened."""
 
     def records(self) -> tuple[BlockRecord, ...]:

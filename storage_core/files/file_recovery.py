@@ -17,9 +17,8 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.files.blocks import BlockRecord, Blocks
+from lockgate.storage_core.files.blocks import BlockRecord, Blocks, Opened
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
-from lockgate.storage_core.files.namespace.open_files import Opened
 from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import ReplicaState

@@ -30,10 +30,10 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.files.blocks import BlockRecord, known_volume
+from lockgate.storage_core.files.blocks import BlockRecord, Opened, known_volume
 from lockgate.storage_core.files.file_recovery import FileRecovery, give_back, naming, settle
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
-from lockgate.storage_core.files.namespace.open_files import Opened, OpenFile
+from lockgate.storage_core.files.namespace.open_files import OpenFile
 from lockgate.storage_core.files.namespace.queries import (
     FileStatus,
     blocks_of,
@@ -240,12 +240,10 @@ class Files:
             PathNotFoundError: The directory above it does not exist.
         """
         names = parse_path(path)  # before the journal, whose message would be about databases
-        for depth in range(1, len(names)) if parents else ():
-            self._make_missing(shown(names[:depth]))
-        if parents and names:
-            self._make_missing(path)
-        elif not parents:
+        if not parents:
             self._journal.apply(MakeDirectory(path=path))
+        for depth in range(len(names) if parents else 0):
+            self._make_missing(shown(names[: depth + 1]))
 
     def rename(self, path: str, target: str) -> None:
         """Move a file or a directory to a path that does not exist. An open file keeps its writer.

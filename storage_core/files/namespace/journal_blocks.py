@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lockgate.storage_core.files.blocks import BlockRecord, FileEnd
+import msgspec
+
+from lockgate.storage_core.files.blocks import BlockRecord, Opened
 from lockgate.storage_core.files.namespace.file_blocks import AddBlock, Commit, CommitBlock, StampBlock
-from lockgate.storage_core.files.namespace.open_files import CloseFile, Opened
+from lockgate.storage_core.files.namespace.open_files import CloseFile
 from lockgate.storage_core.files.namespace.queries import block as block_of
 from lockgate.storage_core.files.namespace.queries import blocks_of
 from lockgate.storage_core.files.namespace.rows import WrittenLength
@@ -42,13 +44,13 @@ class JournalBlocks:
         self.written: WrittenLength | None = None
         self._journal = journal
         self._file = opened.inode
-        self._end = FileEnd(opened.before_bytes, opened.last, opened.is_added)
+        self._opened = opened
         self._choose = choose
         self._asked: Mutation | None = None
 
-    def end(self) -> FileEnd:
+    def end(self) -> Opened:
         """Return the end of the file as the opening has found it."""
-        return self._end
+        return self._opened
 
     def records(self) -> tuple[BlockRecord, ...]:
         """Return the file's blocks in order, as they are now."""
@@ -88,8 +90,8 @@ class JournalBlocks:
 
         The first one is that of the opening, if it has stamped the block.
         """
-        last = self._end.last
-        self._end = FileEnd(self._end.before_bytes, None)
+        last = self._opened.last
+        self._opened = msgspec.structs.replace(self._opened, last=None)
         if last is not None and last.block == block and last.pending == self.lease and target_bytes is None:
             return last
         op = StampBlock(resource=self.resource, stamp=self.lease, block=block, target_bytes=target_bytes)

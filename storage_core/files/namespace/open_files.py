@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from lockgate.storage_core.errors import ConflictError, PathIsDirectoryError
-from lockgate.storage_core.files.blocks import BlockRecord
+from lockgate.storage_core.files.blocks import Opened
 from lockgate.storage_core.files.namespace.file_blocks import (
     Commit,
     added,
@@ -35,25 +35,6 @@ from lockgate.storage_core.ids import file_resource, inode_of
 from lockgate.storage_core.journal.entries.lease_entries import FencedOp, Lease, TakeLease
 from lockgate.storage_core.journal.entries.op import Moment, Op
 from lockgate.storage_core.journal.entries.state import Key, Span, State, prefix
-from lockgate.storage_core.stamp import Stamp
-
-
-class Opened(msgspec.Struct, frozen=True):
-    """A file that was opened.
-
-    Attributes:
-        inode: The file.
-        stamp: Stamp of its lease.
-        before_bytes: Length of the blocks before the last one.
-        last: The last block, None if there is none. It has a pending stamp if it must be resealed.
-        is_added: Whether the last block was added by the entry; it has no replicas yet.
-    """
-
-    inode: int
-    stamp: Stamp
-    before_bytes: int = 0
-    last: BlockRecord | None = None
-    is_added: bool = False
 
 
 class OpenFile(Op, frozen=True, tag="open-file"):

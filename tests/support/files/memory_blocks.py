@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from lockgate.storage_core.errors import ConflictError, FencedError, OutcomeUnknownError
-from lockgate.storage_core.files.blocks import BlockRecord, FileEnd
+from lockgate.storage_core.files.blocks import BlockRecord, Opened
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.stamp import Stamp
@@ -58,9 +58,10 @@ class MemoryBlocks:
         self.journal.holder = self.holder
         self.journal.is_closed = False
 
-    def end(self) -> FileEnd:
+    def end(self) -> Opened:
         rows = self.records()
-        return FileEnd(sum(row.length_bytes for row in rows[:-1]), rows[-1] if rows else None)
+        before_bytes = sum(row.length_bytes for row in rows[:-1])
+        return Opened(0, Stamp(), before_bytes, rows[-1] if rows else None)
 
     def records(self) -> tuple[BlockRecord, ...]:
         return tuple(self.journal.rows.values())

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from lockgate.storage_core.files.blocks import Opened
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
-from lockgate.storage_core.files.namespace.open_files import Opened, OpenFile
+from lockgate.storage_core.files.namespace.open_files import OpenFile
 from lockgate.storage_core.files.namespace.queries import whole_file
 from lockgate.storage_core.files.namespace.rows import WrittenLength
 from lockgate.storage_core.files.namespace.written_lengths import WrittenLengths, remove_stale
