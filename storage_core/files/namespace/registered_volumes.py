@@ -12,15 +12,19 @@ from lockgate.storage_core.journal.entries.op import Moment, Op
 from lockgate.storage_core.journal.entries.state import Key, State
 
 
-class RegisterVolume(Op, frozen=True, tag="register-volume"):
-    """Add a volume, or change where it is reached."""
+class _VolumeOp(Op, frozen=True):
+    """A change of one volume."""
 
     volume: str
-    url: str
 
     def touches(self) -> Iterable[Key]:
-        """Return the volume."""
         return [(RegisteredVolume, (self.volume,))]
+
+
+class RegisterVolume(_VolumeOp, frozen=True, tag="register-volume"):
+    """Add a volume, or change where it is reached."""
+
+    url: str
 
     def fold(self, state: State, moment: Moment) -> None:
         """Store the volume, in use; its time stays that of its first entry."""
@@ -31,19 +35,14 @@ class RegisterVolume(Op, frozen=True, tag="register-volume"):
             state.put(msgspec.structs.replace(known, url=self.url, state=VolumeState.IN_USE))
 
 
-class LeaveVolume(Op, frozen=True, tag="leave-volume"):
+class LeaveVolume(_VolumeOp, frozen=True, tag="leave-volume"):
     """Take a volume out of use: it gets no new blocks and no copies, and its blocks leave it.
 
     Attributes:
         is_lost: Whether its replicas are gone, and nothing waits for them.
     """
 
-    volume: str
     is_lost: bool
-
-    def touches(self) -> Iterable[Key]:
-        """Return the volume."""
-        return [(RegisteredVolume, (self.volume,))]
 
     def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
         """Store its state; a lost one stays lost."""
@@ -57,14 +56,8 @@ class LeaveVolume(Op, frozen=True, tag="leave-volume"):
             state.put(msgspec.structs.replace(known, state=left))
 
 
-class ForgetVolume(Op, frozen=True, tag="forget-volume"):
+class ForgetVolume(_VolumeOp, frozen=True, tag="forget-volume"):
     """Remove a volume that is a member of no block."""
-
-    volume: str
-
-    def touches(self) -> Iterable[Key]:
-        """Return the volume."""
-        return [(RegisteredVolume, (self.volume,))]
 
     def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
         """Delete the volume."""

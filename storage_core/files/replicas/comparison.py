@@ -53,11 +53,7 @@ class Problem(StrEnum):
     """The volume does not answer."""
 
 
-FAULTS: Final[Mapping[Problem, Fault]] = {
-    Problem.LOST: Fault.LOST,
-    Problem.STALE: Fault.STALE,
-    Problem.CORRUPT: Fault.CORRUPT,
-}
+FAULTS: Final = {Problem(fault): fault for fault in Fault}
 """The problems of members, which a repair marks; they do not matter once a file was deleted."""
 
 

@@ -28,7 +28,7 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, Fault, known_volume
 from lockgate.storage_core.files.checksums import crc32c
 from lockgate.storage_core.files.namespace.member_marks import AddMember
-from lockgate.storage_core.files.namespace.queries import PAGE, block, records, undeleted
+from lockgate.storage_core.files.namespace.queries import PAGE, records, undeleted
 from lockgate.storage_core.files.namespace.rows import Block
 from lockgate.storage_core.files.replicas.comparison import check_limit, pieces, read_block, stat_replica
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId, is_url
@@ -105,14 +105,13 @@ class Copies:
             if dry_run:
                 yield Copied(block=record.block)
                 continue
-            now = record
-            while self._lacks(now):
+            now: BlockRecord | None = record
+            while now is not None and self._lacks(now):
                 copied = self._add(now)
                 yield copied
                 if copied.why_not:
                     break
-                with self._journal.reading() as reading:
-                    now = block(reading, record.block)
+                now = read_block(self._journal, record.block)
 
     def is_enough(self, record: BlockRecord, volume: VolumeId) -> bool:
         """Return whether a block has enough good replicas without a volume."""
