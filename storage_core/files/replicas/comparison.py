@@ -215,8 +215,7 @@ class Comparison:
     Args:
         journal: The journal of the files.
         volumes: The volumes that can be reached.
-        reads: Returns whether to read the bytes of a volume's sealed replica, and compare their checksums;
-            by default none is read.
+        reads: Returns whether to read the bytes of a volume's sealed replica, and compare their checksums.
         bytes_per_s: Limit of what is read.
 
     Raises:
@@ -227,8 +226,8 @@ class Comparison:
         self,
         journal: Journal,
         volumes: Mapping[VolumeId, Volume],
-        reads: Callable[[BlockRecord, VolumeId], bool] = lambda *_: False,
-        bytes_per_s: float | None = None,
+        reads: Callable[[BlockRecord, VolumeId], bool],
+        bytes_per_s: float | None,
     ) -> None:
         check_limit(bytes_per_s)
         self.replicas = self.read_bytes = 0

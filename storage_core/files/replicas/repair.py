@@ -8,6 +8,7 @@ them long. A marked replica is not used any more, and stays where it is until a 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -70,47 +71,38 @@ class Repaired(msgspec.Struct, kw_only=True):
     problems: list[str] = msgspec.field(default_factory=list)
 
 
+@dataclass(kw_only=True)
 class Repair:
-    """One repair, in three steps; see `ReplicaUpkeep.repair` for the arguments.
+    """One repair, in three steps; see `ReplicaUpkeep.repair` for the fields.
 
     Attributes:
         done: What it has done.
     """
 
-    def __init__(
-        self,
-        journal: Journal,
-        volumes: Mapping[VolumeId, Volume],
-        *,
-        dry_run: bool,
-        bytes_per_s: float | None,
-        note: Note,
-        progress: Progress,
-    ) -> None:
-        self.done = Repaired()
-        self._journal = journal
-        self._volumes = volumes
-        self._dry_run = dry_run
-        self._bytes_per_s = bytes_per_s
-        self._note = note
-        self._progress = progress
-        self._left_over: list[tuple[VolumeId, BlockId]] = []
+    journal: Journal
+    volumes: Mapping[VolumeId, Volume]
+    dry_run: bool
+    bytes_per_s: float | None
+    note: Note
+    progress: Progress
+    done: Repaired = field(default_factory=Repaired)
+    _left_over: list[tuple[VolumeId, BlockId]] = field(default_factory=list)
 
     def mark(self) -> None:
         """Compare the volumes with the journal, and journal what differs."""
-        for volume in usable_volumes(self._journal, self._volumes):
+        for volume in usable_volumes(self.journal, self.volumes):
             try:
                 self._mark_volume(volume)
             except (NotAppliedError, OutcomeUnknownError) as error:
                 self._problem(unreachable(volume, error).finding)
-        for finding in lost_replicas(self._journal):
+        for finding in lost_replicas(self.journal):
             self._problem(finding)
 
     def delete_left_over(self, wait_s: float) -> None:
         """Delete the replicas that no block names; see `delete_replicas`."""
         self.done.left_over = len(self._left_over)
-        if not self._dry_run:
-            self.done.deleted = delete_replicas(self._journal, self._volumes, self._left_over, wait_s=wait_s)
+        if not self.dry_run:
+            self.done.deleted = delete_replicas(self.journal, self.volumes, self._left_over, wait_s=wait_s)
 
     def copy(self, copies: Copies) -> None:
         """Copy the blocks that have too few good replicas, and delete what is set aside and not needed.
@@ -118,32 +110,32 @@ class Repair:
         Raises:
             SafeModeError: The journal is in safe mode; nothing more is copied or deleted.
         """
-        for copy in copies.run(dry_run=self._dry_run):
+        for copy in copies.run(dry_run=self.dry_run):
             if copy.why_not:
                 self.done.problems.append(f"block {copy.block} was not copied: {copy.why_not}")
             else:
                 self.done.copied += 1
-                self._note(f"block {copy.block} was copied to volume {copy.volume}")
-        found = discard_set_aside(self._journal, self._volumes, dry_run=self._dry_run)
+                self.note(f"block {copy.block} was copied to volume {copy.volume}")
+        found = discard_set_aside(self.journal, self.volumes, dry_run=self.dry_run)
         self.done.set_aside, self.done.discarded = found
 
     def _mark_volume(self, volume: VolumeId) -> None:
-        with self._journal.reading() as reading:
+        with self.journal.reading() as reading:
             damaged = {BlockId(row.block) for row in reading.where(DamagedReplica, {"volume": volume})}
 
         def reads(record: BlockRecord, _: VolumeId) -> bool:
             return record.block in damaged or record.faults.get(volume) is Fault.CORRUPT
 
-        compared = Comparison(self._journal, self._volumes, reads, self._bytes_per_s)
+        compared = Comparison(self.journal, self.volumes, reads, self.bytes_per_s)
         only_ones: set[BlockId | None] = set()
         for _, page in compared.of_volume(volume):
-            self._progress(f"compare {volume}", compared.replicas, 0)
+            self.progress(f"compare {volume}", compared.replicas, 0)
             only_ones |= {one.finding.block for one in page if one.is_only_one}
             self._apply(volume, page)
         self.done.replicas += compared.replicas
         self.done.read_bytes += compared.read_bytes
-        if not self._dry_run:
-            store_report(self._journal, volume, only_ones=len(only_ones))
+        if not self.dry_run:
+            store_report(self.journal, volume, only_ones=len(only_ones))
             self._forget_damaged(volume, damaged - only_ones)
 
     def _apply(self, volume: VolumeId, page: Sequence[Difference]) -> None:
@@ -153,15 +145,15 @@ class Repair:
             elif one.finding.problem is Problem.LEFT_OVER and one.finding.block is not None:
                 self._left_over.append((volume, one.finding.block))
             elif one.mark is not None and one.mark.fault is not None:
-                self._note(str(one.finding))
+                self.note(str(one.finding))
         for marks in in_pages([one.mark for one in page if one.mark is not None], MARKS):
             self._write(marks)
 
     def _write(self, marks: Sequence[MarkReplica]) -> None:
         outcomes: Sequence[object] = marks
-        if not self._dry_run:
+        if not self.dry_run:
             FAILPOINTS.hit("repair.mark.before")
-            outcomes = self._journal.write([Mutation(op=mark) for mark in marks])
+            outcomes = self.journal.write([Mutation(op=mark) for mark in marks])
             FAILPOINTS.hit("repair.mark.after")
         for mark, outcome in zip(marks, outcomes, strict=True):
             if isinstance(outcome, Refused):
@@ -174,11 +166,11 @@ class Repair:
 
     def _forget_damaged(self, volume: VolumeId, blocks: set[BlockId]) -> None:
         if blocks:
-            with step("report"), maintenance(self._journal, "soft") as (connection, _):
-                SqlRows(connection, self._journal.name).write(
+            with step("report"), maintenance(self.journal, "soft") as (connection, _):
+                SqlRows(connection, self.journal.name).write(
                     {(DamagedReplica, (volume, block)): None for block in blocks}
                 )
 
     def _problem(self, finding: Finding) -> None:
-        self._note(str(finding))
+        self.note(str(finding))
         self.done.problems.append(str(finding))

@@ -24,7 +24,7 @@ from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.journal import maintenance
 
 
-class ReplicaCheck:
+class ReplicaCheck(Comparison):
     """One check of all replicas, or of those of the files below a path.
 
     Args:
@@ -51,24 +51,12 @@ class ReplicaCheck:
         bytes_per_s: float | None = None,
         progress: Progress = no_progress,
     ) -> None:
-        self._journal = journal
-        self._volumes = volumes
+        super().__init__(journal, volumes, self._is_read, bytes_per_s)
         self._path = path
         self._only = only
         self._verify = verify
         self._progress = progress
         self._read_to: dict[VolumeId, int] = {}
-        self._comparison = Comparison(journal, volumes, self._reads, bytes_per_s)
-
-    @property
-    def replicas(self) -> int:
-        """Number of replicas that were looked at."""
-        return self._comparison.replicas
-
-    @property
-    def read_bytes(self) -> int:
-        """Number of bytes that were read."""
-        return self._comparison.read_bytes
 
     def findings(self) -> Iterator[Finding]:
         """Yield what is wrong: by volume and block, or by file with a path.
@@ -77,7 +65,7 @@ class ReplicaCheck:
             PathNotFoundError: The path does not exist.
         """
         if self._path:
-            for page in self._comparison.of_path(self._path):
+            for page in self.of_path(self._path):
                 yield from (one.finding for one in page)
             return
         for volume in self._only or usable_volumes(self._journal, self._volumes):
@@ -88,7 +76,7 @@ class ReplicaCheck:
         if not self._only:
             yield from lost_replicas(self._journal)
 
-    def _reads(self, record: BlockRecord, volume: VolumeId) -> bool:
+    def _is_read(self, record: BlockRecord, volume: VolumeId) -> bool:
         return self._verify and record.block > self._read_to.get(volume, 0)
 
     def _of_volume(self, volume: VolumeId) -> Iterator[Finding]:
@@ -96,7 +84,7 @@ class ReplicaCheck:
             before = reading.get(ReportedVolume, volume)
         read_to = self._read_to[volume] = 0 if before is None else before.read_to
         first, only_ones = self.replicas, 0
-        for last, page in self._comparison.of_volume(volume):
+        for last, page in self.of_volume(volume):
             self._progress(f"check {volume}", self.replicas - first, 0)
             only_ones += sum(one.is_only_one for one in page)
             damaged = [one.finding.block for one in page if one.was_read and one.finding.block is not None]

@@ -95,8 +95,8 @@ class ReplicaUpkeep:
             SafeModeError: The journal is in safe mode, or too few blocks have reported: nothing was copied.
         """
         run = Repair(
-            self._journal,
-            self._volumes,
+            journal=self._journal,
+            volumes=self._volumes,
             dry_run=dry_run,
             bytes_per_s=bytes_per_s,
             note=note,
