@@ -122,18 +122,15 @@ class _Removal:
             is_whole = is_whole and len(gone) == len(page)
 
     def _delete(self, block: BlockRecord, stamp: Stamp) -> bool:
-        """Delete the replicas of a block; return whether no member has one.
-
-        That of a member with a fault, or on a lost volume, may be out of reach for ever: if it returns, it is
-        left over. The volume of a job's log is deleted with the job's records.
-        """
+        """Delete the replicas of a block; return whether no member has one."""
         for volume in (*block.members, *block.faults):
             try:
                 known_volume(self._volumes, volume).delete(block.block, stamp)
             except ObjectNotFoundError:
-                if not is_url(volume):
+                if not is_url(volume):  # the volume of a job's log is deleted with the job's records
                     return False
             except (NotAppliedError, OutcomeUnknownError):
+                # One with a fault or on a lost volume may never return; if it does, it is left over.
                 if volume not in block.faults and volume not in self._lost:
                     return False
         return True

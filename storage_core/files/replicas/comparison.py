@@ -347,15 +347,7 @@ def _difference(
     found: tuple[Problem, str] | None,
     damaged: str | None,
 ) -> Difference | None:
-    """Return what is wrong.
-
-    Args:
-        record: The block in the journal, None if it has none.
-        volume: The volume.
-        block: Id of the block.
-        found: What `judge` has found.
-        damaged: What is wrong with its bytes, empty if nothing is; None if they were not read.
-    """
+    """Return what `judge` has found, or what is wrong with the bytes: None if they were not read."""
     before = None if record is None else record.faults.get(volume)
     if found is None and damaged:
         found = Problem.CORRUPT, damaged

@@ -186,13 +186,7 @@ class Copies:
         return Copied(block=record.block, why_not=why)
 
     def _copy(self, record: BlockRecord, entry: AddMember) -> None:
-        """Copy a block, and journal the member. A replica with a fault that is on its volume is set aside.
-
-        Raises:
-            SafeModeError: The journal is in safe mode.
-            ConflictError: The block has changed, the volume has another replica, or the copy took too long.
-            StoreUnavailableError: No good member could be read, or the copy has other bytes.
-        """
+        """Copy a block and journal the member; a replica with a fault that its volume has is set aside."""
         refuse_in_safe_mode(self._journal, "a copy of a block")
         with self._journal.reading() as reading:
             entry = msgspec.structs.replace(entry, until_s=reading.now_s() + self._within_s)
@@ -226,14 +220,8 @@ class Copies:
         return read_block(self._journal, record.block) != record
 
     def _read(self, record: BlockRecord, offset: int, size: int, *, without: VolumeId | None) -> bytes:
-        """Return bytes of a block, from one good member or the other.
-
-        A damaged member has good parts, too: a volume checks what it reads. So a piece that no good member
-        has is read in halves, also from those.
-
-        Raises:
-            StoreUnavailableError: No member serves it.
-        """
+        """Return bytes of a block from any member; a piece that none has whole is read in halves."""
+        # A damaged member has good parts, too: a volume checks what it reads.
         damaged = [volume for volume, fault in record.faults.items() if fault is Fault.CORRUPT]
         said = "it has none"
         is_damaged = False

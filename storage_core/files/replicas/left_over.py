@@ -91,11 +91,7 @@ def _set_aside(journal: Journal, volumes: Volumes) -> Iterator[tuple[VolumeId, B
 
 
 def _left_over(journal: Journal, volumes: Volumes, volume: VolumeId, block: BlockId) -> Replica | None:
-    """Return a replica that is left over now, and that its block does not need.
-
-    None if it is gone or a member's, if its stamp is unknown or unexplained, or if its block has no good
-    member, or one without a good replica: then its bytes may be the only ones.
-    """
+    """Return a replica that is left over now, unless its block may need it: it may have the only bytes."""
     try:
         replica = stat_replica(known_volume(volumes, volume), block)
     except (NotAppliedError, OutcomeUnknownError):
