@@ -367,11 +367,7 @@ class Files:
                 inode = file_at(reading, path)
             self.recovery.recover(inode)
             opened = self._journal.apply(op).result
-        try:
-            self._renewer.keep(file_resource(opened.inode), opened.stamp, since_s=began_s)
-        except BaseException:
-            self._give_back(opened)
-            raise
+        self._renewer.keep(file_resource(opened.inode), opened.stamp, since_s=began_s)
         return opened
 
     def _writer(
@@ -386,13 +382,9 @@ class Files:
             with naming(path):
                 return FileWriter(path, blocks, self._volumes, self._renewer, self._block_bytes)
         except BaseException:
-            self._give_back(opened)
+            self._renewer.drop(file_resource(opened.inode))
+            give_back(self._leases, file_resource(opened.inode), opened.stamp)
             raise
-
-    def _give_back(self, opened: Opened) -> None:
-        resource = file_resource(opened.inode)
-        self._renewer.drop(resource)
-        give_back(self._leases, resource, opened.stamp)
 
     def _first(self, choose: Callable[[], tuple[VolumeId, ...]]) -> tuple[VolumeId, ...]:
         """Return the members of a created file's first block; none leaves the block to the first write."""

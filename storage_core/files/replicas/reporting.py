@@ -28,25 +28,20 @@ from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.journal import maintenance
 
 
-class Reporting(NamedTuple):
-    """How many blocks have no replica that has reported.
-
-    Attributes:
-        blocks: Number of all blocks.
-        unreported: Blocks whose members without a fault are all on volumes that have not reported.
-        only_ones: Blocks whose only member without a fault was reported to be damaged or lost, without those
-            that an operator has accepted.
-        silent: Volumes with a URL and members that have not reported.
-    """
+class _Reporting(NamedTuple):
+    """How many blocks have no replica that has reported."""
 
     blocks: int
+    """All blocks."""
     unreported: int
+    """Those whose members without a fault are all on volumes that have not reported."""
     only_ones: int
+    """Those whose only member without a fault is reported damaged or lost, and was not accepted."""
     silent: tuple[VolumeId, ...]
+    """Volumes with a URL and members that have not reported."""
 
 
-def read_reporting(journal: Journal) -> Reporting:
-    """Return which blocks have reported. It reads the members of the volumes that have not."""
+def _read_reporting(journal: Journal) -> _Reporting:
     with journal.reading() as reading:
         blocks = reading.count(Block)
         known = {row.volume: row for row in reading.where(RegisteredVolume, {})}
@@ -63,7 +58,7 @@ def read_reporting(journal: Journal) -> Reporting:
         if volume in record.members and set(record.members) <= set(silent)
     }
     only_ones = sum(max(row.only_ones - row.accepted, 0) for row in reports.values())
-    return Reporting(blocks, len(unreported), only_ones, tuple(map(VolumeId, silent)))
+    return _Reporting(blocks, len(unreported), only_ones, tuple(map(VolumeId, silent)))
 
 
 def wait_for_reports(journal: Journal, volumes: Mapping[VolumeId, Volume], share: float, doing: str) -> None:
@@ -78,11 +73,11 @@ def wait_for_reports(journal: Journal, volumes: Mapping[VolumeId, Volume], share
     Raises:
         SafeModeError: Too few blocks have reported.
     """
-    found = read_reporting(journal) if share else Reporting(0, 0, 0, ())
+    found = _read_reporting(journal) if share else _Reporting(0, 0, 0, ())
     if found.silent:
         for _ in ReplicaCheck(journal, volumes, only=found.silent).findings():
             continue
-        found = read_reporting(journal)
+        found = _read_reporting(journal)
     missing = found.unreported + found.only_ones
     if missing <= found.blocks * (1 - share):
         return
@@ -99,17 +94,13 @@ def wait_for_reports(journal: Journal, volumes: Mapping[VolumeId, Volume], share
     )
 
 
-def accept_missing(journal: Journal) -> int:
+def accept_missing(journal: Journal) -> None:
     """Let the blocks whose only replica was reported damaged or lost hold nothing back any more.
 
     A later report that misses more blocks does so again, and so does a restored journal.
-
-    Returns:
-        Number of these blocks.
     """
     with step("report"), maintenance(journal, "accept") as (connection, _):
         rows = SqlRows(connection, journal.name)
         reports = rows.where(ReportedVolume, {})
         accepted = (msgspec.structs.replace(row, accepted=row.only_ones) for row in reports)
         rows.write({(ReportedVolume, row.key): row for row in accepted})
-    return sum(row.only_ones for row in reports)
