@@ -115,8 +115,7 @@ def names_in(reading: Reading, inode: int, after: str | None = None) -> Sequence
 
 def blocks_of(reading: Reading, file: int) -> tuple[BlockRecord, ...]:
     """Return the blocks of a file in their order; `DETACHED`: those that truncates have cut off."""
-    rows = sorted(reading.where(Block, {"file": file}), key=lambda row: row.ordinal)
-    return tuple(records(reading, rows))
+    return tuple(records(reading, _rows_of(reading, file)))
 
 
 def is_open(reading: Reading, inode: int) -> bool:
@@ -137,14 +136,10 @@ def whole_file(reading: Reading, file: int) -> tuple[BlockRecord, ...]:
     Raises:
         PathNotFoundError: It was deleted, and not all of its blocks are there any more.
     """
-    row, found = reading.get(File, file), blocks_of(reading, file)
+    row, found = reading.get(File, file), _rows_of(reading, file)
     if row is None or len(found) < row.blocks:
         raise PathNotFoundError(f"file {file} was deleted, and its blocks are removed; nothing was read")
-    if not found or found[-1].is_settled:
-        return found
-    *before, last = found
-    length = acknowledged(reading, file, last.block, last.stamp)
-    return *before, msgspec.structs.replace(last, acknowledged_bytes=length)
+    return tuple(current_records(reading, found))
 
 
 def block(reading: Reading, named: int) -> BlockRecord:
@@ -236,6 +231,13 @@ def records(reading: Reading, rows: Sequence[Block]) -> Iterable[BlockRecord]:
             yield recorded(row, members.get(row.block, ()))
 
 
+def current_records(reading: Reading, rows: Sequence[Block]) -> Iterable[BlockRecord]:
+    """Yield blocks; one that is being written with what all members are known to have."""
+    for row, record in zip(rows, records(reading, rows), strict=True):
+        length = 0 if record.is_settled else acknowledged(reading, row.file, record.block, record.stamp)
+        yield msgspec.structs.replace(record, acknowledged_bytes=length) if length else record
+
+
 class _Found:
     """The names on a path, as a source of names."""
 
@@ -244,6 +246,10 @@ class _Found:
 
     def get(self, kind: type[Inode], *key: object) -> Inode | None:  # noqa: ARG002 - of the protocol
         return self._rows.get(key)
+
+
+def _rows_of(reading: Reading, file: int) -> list[Block]:
+    return sorted(reading.where(Block, {"file": file}), key=lambda row: row.ordinal)
 
 
 def _on_path(reading: Reading, names: Sequence[str]) -> _Found:

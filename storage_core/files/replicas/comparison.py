@@ -23,9 +23,15 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.files.blocks import BlockRecord, Fault, known_volume
 from lockgate.storage_core.files.namespace.member_marks import MarkReplica
-from lockgate.storage_core.files.namespace.queries import PAGE, files_below, path_of, records, undeleted
+from lockgate.storage_core.files.namespace.queries import (
+    PAGE,
+    current_records,
+    files_below,
+    path_of,
+    records,
+    undeleted,
+)
 from lockgate.storage_core.files.namespace.rows import Block, Member, id_of, sequence_of
-from lockgate.storage_core.files.namespace.written_lengths import acknowledged
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.journal import Journal
@@ -171,19 +177,12 @@ def members(
             rows = reading.where(Member, {"volume": volume}, limit=PAGE, after=(at, volume))
             within = [one.block for one in rows if last is None or one.block <= last]
             blocks = reading.find(Block, [(block,) for block in within])
-            found = list(_recorded(reading, sorted(blocks, key=lambda row: row.block)))
+            found = list(current_records(reading, sorted(blocks, key=lambda row: row.block)))
         if found:
             yield found
         if len(within) < PAGE:
             return
         at = within[-1]
-
-
-def _recorded(reading: Reading, rows: Sequence[Block]) -> Iterator[BlockRecord]:
-    """Yield blocks; one that is being written with what all members are known to have."""
-    for row, record in zip(rows, records(reading, rows), strict=True):
-        length = 0 if record.is_settled else acknowledged(reading, row.file, record.block, record.stamp)
-        yield msgspec.structs.replace(record, acknowledged_bytes=length) if length else record
 
 
 def only_replicas(journal: Journal, volume: VolumeId) -> Iterator[Finding]:
@@ -268,7 +267,7 @@ class Comparison:
         away: set[VolumeId] = set()
         for file in files:
             with self._journal.reading() as reading:
-                blocks = tuple(_recorded(reading, reading.where(Block, {"file": file})))
+                blocks = tuple(current_records(reading, reading.where(Block, {"file": file})))
             for record in blocks:
                 for volume in (*record.members, *record.faults):
                     if volume in away:
@@ -312,7 +311,7 @@ class Comparison:
         with self._journal.reading() as reading:
             rows = {row.block: row for row in reading.find(Block, [(block,) for block in blocks])}
             kept = {row.file for row in undeleted(reading, list(rows.values()))}
-            now = {one.block: one for one in _recorded(reading, list(rows.values()))}
+            now = {one.block: one for one in current_records(reading, list(rows.values()))}
             paths = {file: path_of(reading, file) for file in kept}
         history = read_history(self._journal)
         differences: list[Difference] = []
