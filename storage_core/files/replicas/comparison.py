@@ -35,7 +35,7 @@ from lockgate.storage_core.files.namespace.rows import Block, Member, id_of, seq
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.journal import Journal
-from lockgate.storage_core.journal.read.snapshot_read import Epoch, Reading, read_epochs, survived
+from lockgate.storage_core.journal.read.snapshot_read import Epoch, read_epochs, survived
 from lockgate.storage_core.stamp import Stamp
 
 READ_BYTES: Final = 1024 * 1024

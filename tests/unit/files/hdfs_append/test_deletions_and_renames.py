@@ -17,20 +17,23 @@ from lockgate.storage_core.settings import load_settings
 from tests.support.files.file_world import TEXT, FileWorld
 
 
-def test_an_open_file_that_is_renamed_keeps_its_writer(world: FileWorld) -> None:
-    """HDFS: the writer gets an error at its next block, and its lease is recovered. Here it goes on."""
+def test_an_open_file_that_is_renamed_keeps_its_writer_and_gets_its_next_blocks(world: FileWorld) -> None:
+    """HDFS: the writer gets an error at its next block. Here it goes on: blocks and lease name no path."""
     files = world.process()
-    files.make_directory("/old/deep", parents=True)
-    files.make_directory("/old/deep", parents=True)
+    for _ in range(2):
+        files.make_directory("/old/deep", parents=True)
     writer = files.create("/old/deep/a.log")
-    writer.write(b"one")
-    before = world.journal.status().stamp.sequence
-    files.rename("/old", "/new")
+    writer.write(TEXT[:5])
+    writer.flush()
+    before, leases = world.journal.status().stamp.sequence, world.leases()
+    world.process().rename("/old", "/new")
 
     assert world.journal.status().stamp.sequence == before + 1
-    writer.write(b"two")
+    assert world.leases() == leases
+    writer.write(TEXT[5:])
     writer.close()
-    assert files.open("/new/deep/a.log").read() == b"onetwo"
+    assert files.status("/new/deep/a.log").blocks == 3
+    assert files.open("/new/deep/a.log").read() == TEXT
     with pytest.raises(ObjectNotFoundError, match="the directory /old does not exist"):
         files.status("/old/deep/a.log")
 
@@ -71,21 +74,6 @@ def test_the_writer_of_a_deleted_file_is_fenced_by_its_renewal_if_no_member_is_r
     writer.write(b"three")
     with pytest.raises(FencedError, match="does not exist any more"):
         writer.flush()
-
-
-def test_a_renamed_file_gets_its_next_blocks(world: FileWorld) -> None:
-    """HDFS: the next block of a renamed file is refused. Here blocks and lease name no path."""
-    files = world.process()
-    writer = files.create("/a.log")
-    writer.write(TEXT[:5])
-    writer.flush()
-    leases = world.leases()
-    world.process().rename("/a.log", "/b.log")
-    assert world.leases() == leases
-    writer.write(TEXT[5:])
-    writer.close()
-    assert files.status("/b.log").blocks == 3
-    assert files.open("/b.log").read() == TEXT
 
 
 def test_a_file_is_deleted_below_its_readers_and_its_blocks_lazily(world: FileWorld) -> None:
