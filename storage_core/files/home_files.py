@@ -11,7 +11,6 @@ from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.volume_urls import read_places
 from lockgate.storage_core.files.volumes.open_volume import open_volume
-from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.volume_map import VolumeMap
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.settings import Settings, load_settings
@@ -35,13 +34,10 @@ def open_files(settings: Settings | None = None, *, clock: Clock | None = None) 
     if journal is None:
         raise InvalidInputError("appendable files are kept in a journal; set LOCKGATE_JOURNAL_URL to one")
 
-    def connect(url: str, volume: VolumeId | None) -> Volume:
-        return open_volume(url, settings, volume)
-
     volumes = VolumeMap(
         settings.home_dir / "volume",
         partial(read_places, journal),
-        connect,
+        lambda url, volume: open_volume(url, settings, volume),
         journal=journal.identity,
         replicas=settings.files_replicas,
         clock=journal.clock,

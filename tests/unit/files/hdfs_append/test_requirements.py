@@ -8,8 +8,6 @@ import pytest
 
 from lockgate.storage_core.errors import AlreadyExistsError, LeaseHeldError, StoreUnavailableError
 from lockgate.storage_core.files.volumes.protocol import Volume
-from lockgate.storage_core.files.volumes.replica import BlockId
-from lockgate.storage_core.stamp import Stamp
 from tests.support.files.file_world import TEXT, FileWorld
 
 
@@ -72,14 +70,6 @@ class CountedVolume:
 
     def __init__(self, volume: Volume, calls: Counter[str]) -> None:
         self._volume, self._calls = volume, calls
-
-    def append(self, block: BlockId, stamp: Stamp, offset: int, data: bytes) -> int:
-        self._calls["append"] += 1
-        return self._volume.append(block, stamp, offset, data)
-
-    def flush(self, block: BlockId, stamp: Stamp) -> int:
-        self._calls["flush"] += 1
-        return self._volume.flush(block, stamp)
 
     def __getattr__(self, name: str) -> object:
         self._calls[name] += 1
