@@ -20,8 +20,6 @@ class DetachNames(Op, frozen=True, tag="detach-names"):
         names: Names in it; those that another process has detached are left out.
     """
 
-    RESULT: ClassVar = int
-
     inode: int
     names: tuple[str, ...]
 
@@ -29,14 +27,13 @@ class DetachNames(Op, frozen=True, tag="detach-names"):
         """Return the directory and the names."""
         return [(Inode, (DETACHED, str(self.inode))), *((Inode, (self.inode, name)) for name in self.names)]
 
-    def fold(self, state: State, moment: Moment) -> int:  # noqa: ARG002 - of the base
-        """Detach the names and return their number."""
+    def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
+        """Detach the names."""
         found = [row for name in self.names if (row := state.get(Inode, self.inode, name)) is not None]
         if found:  # else another process has removed the directory, too
             refuse_attached(state, self.inode)
         for row in found:
             detach(state, row)
-        return len(found)
 
 
 class RemoveBlocks(Op, frozen=True, tag="remove-blocks"):

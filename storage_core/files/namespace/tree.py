@@ -23,25 +23,21 @@ from lockgate.storage_core.journal.entries.state import State
 class MakeDirectory(Op, frozen=True, tag="make-directory"):
     """Make a directory in an existing one."""
 
-    RESULT: ClassVar = int
-
     path: str
 
-    def fold(self, state: State, moment: Moment) -> int:
-        """Insert the name and return the directory's id."""
+    def fold(self, state: State, moment: Moment) -> None:
+        """Insert the name."""
         names = parse_path(self.path)
         refuse_existing(resolve(state, names), names)
-        inode = id_of(moment.stamp)
         state.put(
             Inode(
                 parent=directory(state, names[:-1]),
                 name=names[-1],
-                inode=inode,
+                inode=id_of(moment.stamp),
                 kind=InodeKind.DIRECTORY,
                 made_s=moment.at_s,
             )
         )
-        return inode
 
 
 class Rename(Op, frozen=True, tag="rename"):
