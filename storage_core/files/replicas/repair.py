@@ -15,7 +15,7 @@ import msgspec
 
 from lockgate.storage_core.concurrency import Progress
 from lockgate.storage_core.errors import ConflictError, NotAppliedError, OutcomeUnknownError
-from lockgate.storage_core.failpoints import FAILPOINTS, step
+from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, Fault
 from lockgate.storage_core.files.namespace.member_marks import MarkReplica
 from lockgate.storage_core.files.namespace.rows import DamagedReplica
@@ -32,8 +32,6 @@ from lockgate.storage_core.files.replicas.replica_check import lost_replicas, st
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.journal import Journal, Mutation, Refused
-from lockgate.storage_core.journal.database.row_access import SqlRows
-from lockgate.storage_core.journal.journal import maintenance
 from lockgate.storage_core.stores.protocol import in_pages
 
 Note = Callable[[str], None]
@@ -135,8 +133,7 @@ class Repair:
         self.done.replicas += compared.replicas
         self.done.read_bytes += compared.read_bytes
         if not self.dry_run:
-            store_report(self.journal, volume, only_ones=len(only_ones))
-            self._forget_damaged(volume, damaged - only_ones)
+            store_report(self.journal, volume, only_ones=len(only_ones), mended=damaged - only_ones)
 
     def _apply(self, volume: VolumeId, page: Sequence[Difference]) -> None:
         for one in page:
@@ -163,13 +160,6 @@ class Repair:
                 self.done.released += 1
             else:
                 self.done.marked += 1
-
-    def _forget_damaged(self, volume: VolumeId, blocks: set[BlockId]) -> None:
-        if blocks:
-            with step("report"), maintenance(self.journal, "soft") as (connection, _):
-                SqlRows(connection, self.journal.name).write(
-                    {(DamagedReplica, (volume, block)): None for block in blocks}
-                )
 
     def _problem(self, finding: Finding) -> None:
         self.note(str(finding))

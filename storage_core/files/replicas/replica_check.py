@@ -104,8 +104,9 @@ def store_report(
     *,
     only_ones: int | None = None,
     read_to: int | None = None,
+    mended: Collection[BlockId] = (),
 ) -> None:
-    """Store what a check has found of a volume: soft state.
+    """Store what a check or a repair has found of a volume: soft state.
 
     Args:
         journal: The journal of the files.
@@ -113,6 +114,7 @@ def store_report(
         damaged: Blocks whose replicas are damaged.
         only_ones: See `ReportedVolume`; None if not all its replicas were compared.
         read_to: See `ReportedVolume`; None leaves it.
+        mended: Blocks whose replicas were damaged, and are taken out of use or good again.
     """
     with step("report"), maintenance(journal, "soft") as (connection, head):
         rows = SqlRows(connection, journal.name)
@@ -123,6 +125,7 @@ def store_report(
         if read_to is not None:
             row = replace(row, read_to=read_to)
         found = [DamagedReplica(volume=volume, block=block) for block in damaged]
+        rows.write({(DamagedReplica, (volume, block)): None for block in mended})
         rows.write({(type(one), one.key): one for one in (row, *found)})
 
 
