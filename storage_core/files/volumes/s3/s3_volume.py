@@ -43,6 +43,7 @@ from lockgate.storage_core.files.volumes.s3.segment_log import (
     composed_key,
     listed_blocks,
     load,
+    older_lengths,
     read_segment,
     refresh,
     segment_key,
@@ -147,7 +148,7 @@ class S3Volume:
         except ObjectNotFoundError:
             return None
 
-    def _made_id(self) -> VolumeId | None:
+    def _made_id(self) -> VolumeId:
         if not (
             self._store.capabilities.conditional_create and probe(self._store).capabilities.conditional_create
         ):
@@ -157,7 +158,7 @@ class S3Volume:
             )
         with suppress(AlreadyExistsError, OutcomeUnknownError):
             self._store.create(_ID, new_token()[:16].encode())
-        return self._found_id()
+        return VolumeId(self._store.get(_ID).decode())
 
     def create(self, block: BlockId, stamp: Stamp) -> Replica:
         """Create an empty replica; one that stands at this stamp is returned."""
@@ -199,6 +200,8 @@ class S3Volume:
         """Return bytes whose checksums hold; fewer than `size` only at their end."""
         for is_last in (False, True):
             with self._locked("read", block) as log:
+                if stamp < log.stamp and stamp not in log.older:
+                    log.older = older_lengths(self._store, block)
                 length = log.length_bytes if log.stamp == stamp else log.older.get(stamp)
                 if not log.exists or length is None:
                     raise StaleReplicaError(f"block {block}: volume {self.id} has no replica at {stamp}")

@@ -88,7 +88,7 @@ class SegmentLog:
         """Fold a control record; a composition comes with its pieces."""
         self.next_index = segment.number + 1
         if segment.kind is Kind.FENCE:
-            self.older[self.stamp] = self.length_bytes
+            self.older[self.stamp] = segment.offset
         self.stamp, self.state = segment.stamp, segment.state
         self.exists = segment.kind is not Kind.DELETE
         if segment.kind in {Kind.CREATE, Kind.DELETE, Kind.COMPOSE}:
@@ -188,6 +188,17 @@ def refresh(store: Store, log: SegmentLog) -> SegmentLog:
     except ObjectNotFoundError:
         return load(store, log.block)
     return log
+
+
+def older_lengths(store: Store, block: BlockId) -> dict[Stamp, int]:
+    """Return the lengths that a replica had at older stamps, by all its control records.
+
+    A log that was loaded begins at the last composition, before which there may be fences.
+    """
+    log = SegmentLog(block)
+    for index in _controls(segments_after(store, block, 0)):
+        log.add(read_segment(store, block, index))
+    return log.older
 
 
 def read_segment(store: Store, block: BlockId, index: int) -> Segment:

@@ -30,6 +30,7 @@ from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import Store, open_store
 from lockgate.storage_core.stores.local.store import LocalStore
 from lockgate.storage_core.stores.probe import with_capabilities
+from lockgate.storage_core.stores.protocol import ObjectInfo
 
 B = BlockId(7)
 S1, S2, S3 = Stamp(1, 1), Stamp(1, 2), Stamp(2, 3)
@@ -327,6 +328,27 @@ def test_a_replica_that_is_fenced_is_read_at_its_older_stamp_and_takes_appends_a
     assert volume.read(B, S1, 0, 100) == b"abc"
 
 
+@pytest.mark.parametrize("length", [2, 6])
+def test_a_composition_that_was_not_committed_is_read_at_the_older_stamp_by_any_process(
+    store: Store, length: int
+) -> None:
+    volume = written(store, b"abc")
+    reader = S3Volume(store)
+    assert reader.read(B, S1, 0, 9) == b"abc"
+    volume.append(B, S1, 3, b"def")
+    volume.flush(B, S1)
+    volume.fence(B, S2, S1)
+    if length < 6:
+        volume.trim(B, S2, length)
+    volume.append(B, S2, length, b"XY")
+    volume.finish(B, S2, length + 2, SEALED)
+
+    for one in (volume, reader, S3Volume(store)):
+        assert one.read(B, S1, 0, 9) == b"abcdef"[:length]
+        with pytest.raises(StaleReplicaError):
+            one.read(B, S3, 0, 9)
+
+
 def test_a_version_from_the_future_is_refused_by_name(tmp_path: Path, store: Store) -> None:
     written(store)
     (path,) = list((tmp_path / "bucket").rglob("segments/*/*"))
@@ -346,6 +368,17 @@ def test_a_store_that_replaces_objects_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedStoreError, match="two writers could both append"):
         S3Volume(Replacing(tmp_path / "bucket"))
     assert not (tmp_path / "bucket" / "volume.id").exists()
+
+
+def test_a_volume_whose_creation_was_lost_has_no_id(tmp_path: Path) -> None:
+    class Losing(LocalStore):
+        def create(self, key: str, data: bytes) -> ObjectInfo:
+            if key == "volume.id":
+                raise OutcomeUnknownError("lost on purpose")
+            return super().create(key, data)
+
+    with pytest.raises(ObjectNotFoundError):
+        S3Volume(Losing(tmp_path / "bucket"))
 
 
 def test_a_volume_keeps_its_id_and_another_one_in_its_place_is_not_used(tmp_path: Path, store: Store) -> None:
