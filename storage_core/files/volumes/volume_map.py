@@ -128,7 +128,8 @@ class VolumeMap(Forkable, Mapping[VolumeId, Volume]):
             return self._at(volume, volume)
         places = self._refreshed(REFRESH_S)
         if volume not in places:
-            if volume == self._home_id():
+            opened = self._opened.get(volume)  # to read the id costs a third of a small flush
+            if (opened and opened[0] == self._home_url) or volume == self._home_id():
                 return self._at(volume, self._home_url)
             places = self._refreshed(MISSED_S)
         return self._at(volume, places[volume].url)
