@@ -159,7 +159,7 @@ class VolumeMachine(RuleBasedStateMachine):
 
     @rule(number=numbers, fault=st.sampled_from(("", *FAULTS)))
     def a_disk_fails_or_works_again(self, number: int, fault: str) -> None:
-        self.places[number].fault = fault
+        self.places[number].fail(fault)
 
     @rule(size=st.integers(1, 10), step=STEPS)
     def write_more(self, size: int, step: int | None) -> None:
@@ -175,7 +175,7 @@ class VolumeMachine(RuleBasedStateMachine):
 
     @rule(number=numbers)
     def a_volume_restarts(self, number: int) -> None:
-        self.places[number].fault = ""
+        self.places[number].fail("")
         self.places[number].stop()
         volume = self.all[number] = self.places[number].start()
         if volume.id in self.volumes:

@@ -72,13 +72,10 @@ FAULTS: Final = ("full", "no sync", "lost")
 
 
 class FaultyPlace(Protocol):
-    """Where a volume is.
+    """Where a volume is."""
 
-    Attributes:
-        fault: One of `FAULTS`; empty if it works.
-    """
-
-    fault: str
+    def fail(self, fault: str) -> None:
+        """Fail in one of the ways of `FAULTS` from here on, or work again if it is empty."""
 
     def start(self) -> Volume:
         """Open the volume, after a restart too."""
@@ -87,21 +84,37 @@ class FaultyPlace(Protocol):
         """End the process that has the volume open."""
 
 
-class FaultyDisk(Disk):
-    """A disk that is full, or whose syncs fail."""
+class FailingDisk(Disk):
+    """A disk of which some calls of one kind fail."""
 
-    fault = ""
+    def __init__(self) -> None:
+        self.fail("", 0, range(0))
+
+    def fail(self, call: str, error: int, times: range) -> None:
+        """Let the calls of a kind, `write` or `sync`, fail; they are counted from 1 on."""
+        self.call, self.error, self.fails, self.count = call, error, times, 0
 
     def write(self, file: int, data: bytes, position: int) -> None:
-        if self.fault == "full":
+        if self._is_due("write"):
             super().write(file, data[: len(data) // 2], position)
-            raise OSError(errno.ENOSPC, "on purpose")
+            raise OSError(self.error, "on purpose")
         super().write(file, data, position)
 
     def sync(self, file: int) -> None:
-        if self.fault in {"no sync", "lost"}:
-            raise OSError(errno.EIO, "on purpose")
+        if self._is_due("sync"):
+            raise OSError(self.error, "on purpose")
         super().sync(file)
+
+    def sync_data(self, file: int) -> None:
+        if self._is_due("sync"):
+            raise OSError(self.error, "on purpose")
+        super().sync_data(file)
+
+    def _is_due(self, call: str) -> bool:
+        if call != self.call:
+            return False
+        self.count += 1
+        return self.count in self.fails
 
 
 class DirectoryPlace:
@@ -109,16 +122,12 @@ class DirectoryPlace:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._disk = FaultyDisk()
+        self._disk = FailingDisk()
         self._volume: DirectoryVolume | None = None
 
-    @property
-    def fault(self) -> str:
-        return self._disk.fault
-
-    @fault.setter
-    def fault(self, fault: str) -> None:
-        self._disk.fault = fault
+    def fail(self, fault: str) -> None:
+        call, error = ("write", errno.ENOSPC) if fault == "full" else ("sync", errno.EIO)
+        self._disk.fail(call if fault else "", error, range(1, 10**9))
 
     def start(self) -> Volume:
         self._volume = DirectoryVolume(self._folder, disk=self._disk)
@@ -148,6 +157,9 @@ class BucketPlace(InstrumentedStore):
             self.fault = ""
             raise OutcomeUnknownError("lost on purpose")
         return created
+
+    def fail(self, fault: str) -> None:
+        self.fault = fault
 
     def start(self) -> Volume:
         return S3Volume(self)

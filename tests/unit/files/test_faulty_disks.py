@@ -11,44 +11,13 @@ import pytest
 
 from lockgate.storage_core.errors import OutcomeUnknownError, StoreUnavailableError
 from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
-from lockgate.storage_core.files.volumes.disk import Disk
+from tests.support.files.faulty_volumes import FailingDisk
 from tests.support.files.file_world import FileWorld
 from tests.support.journal.checkpoints import JournalWorld
 from tests.support.soak import soak_only
 
 PIECES = (b"abc", b"defgh", b"ijklmnopqrst", b"u")
 REFUSED = (StoreUnavailableError, OutcomeUnknownError)
-
-
-class FailingDisk(Disk):
-    """A disk whose calls of one kind fail, a number of times from the n-th on."""
-
-    def __init__(self) -> None:
-        self.call, self.error = "", 0
-        self.fails = range(0)
-        self.count = 0
-
-    def write(self, file: int, data: bytes, position: int) -> None:
-        if self._is_due("write"):
-            super().write(file, data[: len(data) // 2], position)
-            raise OSError(self.error, "on purpose")
-        super().write(file, data, position)
-
-    def sync(self, file: int) -> None:
-        if self._is_due("sync"):
-            raise OSError(self.error, "on purpose")
-        super().sync(file)
-
-    def sync_data(self, file: int) -> None:
-        if self._is_due("sync"):
-            raise OSError(self.error, "on purpose")
-        super().sync_data(file)
-
-    def _is_due(self, call: str) -> bool:
-        if call != self.call:
-            return False
-        self.count += 1
-        return self.count in self.fails
 
 
 class World(FileWorld):
@@ -85,7 +54,7 @@ def test_no_acknowledged_byte_is_lost_when_disks_fail_at_any_call(
         path = f"/{first}.log"
         files = world.process()
         for disk in world.disks[:sick]:
-            disk.call, disk.error, disk.count, disk.fails = call, error, 0, range(first, first + times)
+            disk.fail(call, error, range(first, first + times))
         flushed = sent = b""
         failed = 0
         writer = files.create(path)
