@@ -41,7 +41,7 @@ from lockgate.storage_core.errors import (
     StaleReplicaError,
     StoreUnavailableError,
 )
-from lockgate.storage_core.files.volumes.directory.log import FENCED, PEN, Log, log_name, open_log
+from lockgate.storage_core.files.volumes.directory.log import FENCED, PEN, Log, log_name
 from lockgate.storage_core.files.volumes.directory.log_format import NEVER_CUT
 from lockgate.storage_core.files.volumes.directory.log_writer import LogWriter
 from lockgate.storage_core.files.volumes.disk import Disk
@@ -433,7 +433,7 @@ class DirectoryVolume:
             head.read_slot(file)
             os.close(file)
             left = min(left, head.slot.lowest_cut)
-            ends |= {base.stamp: base.end for base in head.header.bases}
+            ends = {base.stamp: base.end for base in head.header.bases} | ends
             ends[head.header.source] = head.header.source_end
         if newer and stamp not in ends:  # a stale writer may have written behind what the fence has read
             raise StaleReplicaError(f"block {block}: the log of {stamp} on volume {self.id} was replaced")
@@ -506,13 +506,7 @@ class DirectoryVolume:
         newest, writer = self._source(block, found, committed), self._writers.get(block)
         limit = writer.durable_end if writer and writer.is_failed and writer.header.stamp == newest else None
         self.drop_writer(block)
-        source = Log.load(folder, block, newest, limit=limit, is_verified=True)
-        file = open_log(folder, newest)
-        try:
-            self._disk.sync_data(file)  # what was read may be in memory only
-        finally:
-            os.close(file)
-        return source
+        return Log.load(folder, block, newest, limit=limit, is_verified=True)
 
     def _delete_old(self, block: BlockId, stamp: Stamp, committed: Stamp, found: _Logs) -> None:
         """Delete the logs that neither a stamp needs nor readers, who need the committed one."""

@@ -81,6 +81,7 @@ class Log:
         extents: The bytes that stand, of this log and of those before it.
         end: Position behind the last intact frame.
         limit: Position up to which a fence has taken it; None if it counts as far as it goes.
+        durable_end: Position up to which the log, or a fence, says that it is durable.
         length_bytes: Number of bytes of the block.
         durable_bytes: Of these, those that are durable.
         acknowledged_bytes: What all members have.
@@ -92,6 +93,7 @@ class Log:
         self.extents: list[Extent] = []
         self.end = len(packed) + SLOTS_BYTES
         self.limit: int | None = None
+        self.durable_end = 0
         self.length_bytes = self.durable_bytes = self.acknowledged_bytes = 0
         self.state = ReplicaState.WRITING
         self.folder = folder
@@ -247,8 +249,11 @@ class Log:
         while self.packed:
             self.scan(file, 0 if is_verified else self.slot.durable_end)
             durable = max((one.durable_end for one in self._behind(file)), default=0)
-            durable = max(durable, self.slot.durable_end, self.limit or 0, self._given_end)
+            durable = max(durable, self.slot.durable_end, self.limit or 0, self._given_end, self.durable_end)
+            self.durable_end = durable
             if durable <= self.end and self.slot.serial:
+                if durable < self.end:
+                    os.fdatasync(file)  # what is read, or counts for a fence, may be in memory only
                 break
             if bad == self.end:
                 self._bad = f"{self.name}: the log is damaged at byte {bad} of the file"
@@ -312,6 +317,7 @@ class Log:
             self.extents.append(Extent(offset, frame.size, self.header.stamp, position, frame))
             self.length_bytes = offset + frame.size
         self.end += HEAD_BYTES + frame.size
+        self.durable_end = max(self.durable_end, frame.durable_end)
 
     def cut(self, length_bytes: int) -> None:
         """Drop the bytes behind a length."""
@@ -323,9 +329,13 @@ class Log:
         self.length_bytes = length_bytes
 
     def as_bases(self) -> list[Base]:
-        """Return the logs whose bytes stand, for one that continues them."""
-        ends = {**self._ends, self.header.stamp: self.end}
-        lengths = {one.stamp: one.offset + one.size for one in self.extents}
+        """Return the logs whose bytes stand, for one that continues them: those that they call durable."""
+        own = self.header.stamp
+        ends = {**self._ends, own: min(self.end, self.durable_end)}
+        durable = [
+            one for one in self.extents if one.stamp != own or one.position + one.size <= self.durable_end
+        ]
+        lengths = {one.stamp: one.offset + one.size for one in durable}
         return [Base(stamp, ends[stamp], length) for stamp, length in lengths.items()]
 
     def read(self, offset: int, size: int) -> bytes:

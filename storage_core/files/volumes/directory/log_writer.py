@@ -35,13 +35,11 @@ class LogWriter(Log):
 
     Attributes:
         disk: Calls of the disk.
-        durable_end: Position up to which the log is durable.
         is_failed: Whether a write or a sync has failed: the log takes no more.
         is_fenced: Whether the log has lost its name.
     """
 
     disk: Disk
-    durable_end: int
     is_failed = False
     is_fenced = False
     _file: int | None = None
@@ -59,7 +57,7 @@ class LogWriter(Log):
         """
         folder, block, stamp = name
         bases, length = (source.as_bases(), source.length_bytes) if source else ([], 0)
-        kept = length
+        kept = bases[-1].length_bytes if bases else 0
         while bases:
             begins = bases[-2].length_bytes if len(bases) > 1 else 0
             if length - begins > SPAN_BYTES and len(bases) <= _MOST_BASES:

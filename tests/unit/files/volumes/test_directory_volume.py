@@ -448,6 +448,30 @@ def test_a_failed_sync_is_not_repeated_and_its_bytes_do_not_come_back(tmp_path: 
         assert volume.read(B, S2, 0, 9) == b"abc"
 
 
+def test_what_a_log_does_not_call_durable_is_made_so_before_it_is_shown_and_copied_by_a_fence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only its writer knows whether its sync has failed, or an NFS server has the bytes in memory only."""
+    large, synced, sync = b"x" * 2**21, [], os.fdatasync
+    monkeypatch.setattr(os, "fdatasync", lambda file: synced.append(os.fstat(file).st_ino) or sync(file))
+    with _written(tmp_path) as volume, DirectoryVolume(tmp_path) as other:
+        _flush(volume, S1, 3, large)
+        durable = _log(tmp_path).stat().st_size
+        synced.clear()
+        found = other.stat(B)
+        assert (found.durable_bytes if found else 0, synced) == (3 + len(large), [])
+        volume.append(B, S1, 3 + len(large), b"not flushed")
+        found = other.stat(B)
+        assert (found.durable_bytes if found else 0, len(synced)) == (14 + len(large), 1)
+        assert other.fence(B, S2, S1).length_bytes == 14 + len(large)
+        assert other.read(B, S1, 3 + len(large), 99) == b"not flushed"
+    with _log(tmp_path, suffix="fenced").open("r+b") as file:
+        file.truncate(durable)
+    assert _whole(tmp_path)[0].length_bytes == 14 + len(large)
+    with DirectoryVolume(tmp_path) as third:
+        assert third.read(B, S9, 0, 2**22) == b"abc" + large + b"not flushed"
+
+
 def test_a_writer_that_is_interrupted_in_a_write_takes_no_more(tmp_path: Path) -> None:
     disk = SteppingDisk()
     with _written(tmp_path, disk) as volume:
