@@ -157,21 +157,13 @@ class FileRecovery:
             detail=view.lease.detail,
             seen=view.lease,
         )
-        try:
-            self._renewer.keep(view.lease.resource, stamp, since_s=began_s)
-            blocks = JournalBlocks(self._journal, Opened(inode, stamp))
-            with naming(view.lease.detail):
-                records = settle(blocks, self._volumes, accept_loss=accept_loss)
+        self._renewer.keep(view.lease.resource, stamp, since_s=began_s)
+        blocks = JournalBlocks(self._journal, Opened(inode, stamp))
+        with closing(view.lease.detail, blocks, self._renewer, self._leases):
+            records = settle(blocks, self._volumes, accept_loss=accept_loss)
             FAILPOINTS.hit("recover.close.before")
             blocks.close()
             FAILPOINTS.hit("recover.close.after")
-        except (NotAppliedError, OutcomeUnknownError):
-            give_back(
-                self._leases, view.lease.resource, stamp
-            )  # a volume that returns need not be waited for
-            raise
-        finally:
-            self._renewer.drop(view.lease.resource)
         return sum(record.length_bytes for record in records)
 
 
@@ -182,6 +174,19 @@ def naming(path: str) -> Iterator[None]:
         yield
     except (StoreUnavailableError, MalformedRecordError) as error:
         raise type(error)(f"{path}: {error}") from error
+
+
+@contextmanager
+def closing(path: str, blocks: JournalBlocks, renewer: Renewer, leases: Leases) -> Iterator[None]:
+    """Renew the lease of a file while it is changed and closed; after an error it is given back at once."""
+    try:
+        with naming(path):
+            yield
+    except (NotAppliedError, OutcomeUnknownError):
+        give_back(leases, blocks.resource, blocks.lease)  # a volume that returns need not be waited for
+        raise
+    finally:
+        renewer.drop(blocks.resource)
 
 
 def give_back(leases: Leases, resource: str, stamp: Stamp) -> None:

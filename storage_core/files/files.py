@@ -31,7 +31,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, Opened, known_volume
-from lockgate.storage_core.files.file_recovery import FileRecovery, give_back, naming, settle
+from lockgate.storage_core.files.file_recovery import FileRecovery, closing, give_back, naming, settle
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
 from lockgate.storage_core.files.namespace.open_files import OpenFile
 from lockgate.storage_core.files.namespace.queries import (
@@ -204,29 +204,21 @@ class Files:
             length = self.status(path).length_bytes
         _check_length(path, length_bytes, length)
         opened = self._open(path, "append")
-        try:
-            blocks = JournalBlocks(self._journal, opened)
-            with naming(path):
-                records = settle(blocks, self._volumes)
+        blocks = JournalBlocks(self._journal, opened)
+        with closing(path, blocks, self._renewer, self._leases):
+            records = settle(blocks, self._volumes)
             _check_length(path, length_bytes, sum(record.length_bytes for record in records))
             start = 0
             for record in records:
                 end = start + record.length_bytes
                 if length_bytes <= end and (length_bytes < end or record is not records[-1]):
                     FAILPOINTS.hit("truncate.reseal.before")
-                    target = length_bytes - start
-                    ends = ReplicaState.SEALED
-                    with naming(path):
-                        reseal(blocks, self._volumes, record.block, ends=ends, target_bytes=target)
+                    target, sealed = length_bytes - start, ReplicaState.SEALED
+                    reseal(blocks, self._volumes, record.block, ends=sealed, target_bytes=target)
                     break
                 start = end
             FAILPOINTS.hit("truncate.close.before")
             blocks.close()
-        except (NotAppliedError, OutcomeUnknownError):
-            give_back(self._leases, file_resource(opened.inode), opened.stamp)
-            raise
-        finally:
-            self._renewer.drop(file_resource(opened.inode))
 
     def make_directory(self, path: str, *, parents: bool = False) -> None:
         """Make a directory.
