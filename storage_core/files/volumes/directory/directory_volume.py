@@ -483,6 +483,7 @@ class DirectoryVolume:
                 self._writers[block] = writer
             self._disk.sync_directory(Path(folder))
         except Exception:
+            self.drop_writer(block)  # of a name that may not be durable: only a fence goes on from it
             with suppress(OSError):
                 self._disk.unlink(claim)
             self._logs(block).refuse_older(block, stamp)  # a newer fence has deleted what this one reads
@@ -560,7 +561,11 @@ class DirectoryVolume:
             made.rmdir()
             if not path.is_dir():
                 raise
-        self._disk.sync_directory(path.parent)
+        try:
+            self._disk.sync_directory(path.parent)
+        except OSError:
+            path.rmdir()  # the next call makes it again
+            raise
 
     def _share(self, path: Path, mode: int | None = None) -> None:
         """Give a new file the permissions of the volume's directory, where the file system has some."""

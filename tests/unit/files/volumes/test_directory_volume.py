@@ -472,6 +472,32 @@ def test_what_a_log_does_not_call_durable_is_made_so_before_it_is_shown_and_copi
         assert third.read(B, S9, 0, 2**22) == b"abc" + large + b"not flushed"
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_creation_whose_name_may_not_be_durable_is_not_taken_for_done(tmp_path: Path, number: int) -> None:
+    disk = SteppingDisk()
+    with _written(tmp_path, disk) as volume:
+        syncs = itertools.count(1)
+        names: dict[str, bool] = {}
+
+        def sync_directory(folder: Path) -> None:
+            names[folder.name] = next(syncs) != number
+            if not names[folder.name]:
+                raise OSError(errno.EIO, "on purpose")
+
+        disk.__dict__["sync_directory"] = sync_directory
+        with pytest.raises(OutcomeUnknownError):
+            volume.create(OTHER, S1)
+        volume.create(OTHER, S1)
+        try:
+            volume.append(OTHER, S1, 0, b"x")
+            volume.flush(OTHER, S1)
+        except ConflictError:
+            volume.fence(OTHER, S2, S1)
+            volume.append(OTHER, S2, 0, b"x")
+            volume.flush(OTHER, S2)
+        assert names == {"blocks": True, f"{OTHER:020d}": True}
+
+
 def test_a_writer_that_is_interrupted_in_a_write_takes_no_more(tmp_path: Path) -> None:
     disk = SteppingDisk()
     with _written(tmp_path, disk) as volume:
