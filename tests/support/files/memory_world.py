@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Self
 
 from lockgate.storage_core.failpoints import FAILPOINTS
@@ -24,9 +22,14 @@ SPARE = VolumeId("volume-3")
 
 
 class MemoryWorld:
-    """A journal, three volumes in memory, and two files of four blocks in all."""
+    """A journal, three volumes in memory, and two files of four blocks in all.
 
-    def __init__(self, journals: JournalWorld) -> None:
+    Args:
+        journals: Where the journal is.
+        has_spare: Whether there is a fourth volume, without replicas; all are registered then.
+    """
+
+    def __init__(self, journals: JournalWorld, *, has_spare: bool = False) -> None:
         self.journals = journals
         self.journal = journals.open()
         self.clock = journals.clock
@@ -36,6 +39,11 @@ class MemoryWorld:
             writer.write(TEXT)
         with self.files.create("/b.log") as writer:
             writer.write(b"abc")
+        if has_spare:
+            self.volumes[SPARE] = MemoryVolume(id=SPARE)
+            self.register()
+            self.files.close()
+            self.files = self.process(*self.volumes)
 
     def __enter__(self) -> Self:
         return self
@@ -78,16 +86,3 @@ class MemoryWorld:
 
     def entries(self) -> int:
         return self.journal.status().stamp.sequence
-
-
-@contextmanager
-def world_with_a_spare_volume(journals: JournalWorld, *, capacity_bytes: int) -> Iterator[MemoryWorld]:
-    """Yield three volumes with a replica of each block, and a fourth one without any; all are registered."""
-    with MemoryWorld(journals) as world:
-        world.volumes[SPARE] = MemoryVolume(id=SPARE)
-        for volume in world.volumes.values():
-            volume.capacity_bytes = capacity_bytes
-        world.register()
-        world.files.close()
-        world.files = world.process(*world.volumes)
-        yield world

@@ -13,13 +13,13 @@ from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.namespace.member_marks import AddMember
 from lockgate.storage_core.files.namespace.rows import Block
-from tests.support.files.memory_world import NAMES, SPARE, MemoryWorld, world_with_a_spare_volume
+from tests.support.files.memory_world import NAMES, SPARE, MemoryWorld
 from tests.support.journal.checkpoints import JournalWorld
 
 
 @pytest.fixture
 def world(journals: JournalWorld) -> Iterator[MemoryWorld]:
-    with world_with_a_spare_volume(journals, capacity_bytes=1000) as world:
+    with MemoryWorld(journals, has_spare=True) as world:
         yield world
 
 

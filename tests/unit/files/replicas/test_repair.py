@@ -24,7 +24,7 @@ from lockgate.storage_core.stamp import Stamp
 from tests.support.commit.destination import Crash
 from tests.support.files.file_world import TEXT, FileWorld
 from tests.support.files.memory_volume import Stored
-from tests.support.files.memory_world import NAMES, SPARE, MemoryWorld, world_with_a_spare_volume
+from tests.support.files.memory_world import NAMES, SPARE, MemoryWorld
 from tests.support.journal.checkpoints import JournalWorld
 
 FIRST, SECOND = b"a" * 1000, b"b" * 1000
@@ -32,7 +32,7 @@ FIRST, SECOND = b"a" * 1000, b"b" * 1000
 
 @pytest.fixture
 def memory(journals: JournalWorld) -> Iterator[MemoryWorld]:
-    with world_with_a_spare_volume(journals, capacity_bytes=1_000_000) as world:
+    with MemoryWorld(journals, has_spare=True) as world:
         yield world
 
 

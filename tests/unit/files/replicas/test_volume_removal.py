@@ -23,7 +23,7 @@ from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.journal.safe_mode import add_operators_reason
 from tests.support.commit.destination import Crash
 from tests.support.files.file_world import TEXT
-from tests.support.files.memory_world import NAMES, SPARE, MemoryWorld, world_with_a_spare_volume
+from tests.support.files.memory_world import NAMES, SPARE, MemoryWorld
 from tests.support.journal.checkpoints import JournalWorld
 
 GONE = NAMES[0]
@@ -32,7 +32,7 @@ GONE = NAMES[0]
 @pytest.fixture
 def world(journals: JournalWorld) -> Iterator[MemoryWorld]:
     """Three volumes with each block, a spare one, and a file on the first volume only."""
-    with world_with_a_spare_volume(journals, capacity_bytes=1_000_000) as world:
+    with MemoryWorld(journals, has_spare=True) as world:
         with world.process(GONE).create("/single.log") as writer:
             writer.write(TEXT)
         yield world
