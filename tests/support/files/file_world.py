@@ -17,6 +17,7 @@ from lockgate.storage_core.files.namespace.queries import blocks_of, file_at
 from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
 from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.journal import Journal, Leases, Mutation
 from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.journal.entries.op import Op
@@ -174,3 +175,17 @@ class FileWorld:
         """Return the blocks of a file."""
         with self.journal.reading() as reading:
             return blocks_of(reading, file_at(reading, path))
+
+    def check_sealed(self, path: str, data: bytes) -> None:
+        """Check that a file is closed, and the members of each block are sealed at its stamp and length."""
+        files = self.process()
+        assert files.open(path).read() == data
+        assert not files.status(path).is_open
+        assert self.leases() == []
+        for record in self.records(path):
+            assert (record.state, record.pending) == (ReplicaState.SEALED, None)
+            for member in record.members:
+                found = self.volumes[member].stat(record.block)
+                assert found is not None
+                assert (found.state, found.stamp) == (ReplicaState.SEALED, record.stamp)
+                assert found.length_bytes == record.length_bytes

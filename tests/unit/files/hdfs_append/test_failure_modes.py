@@ -14,27 +14,11 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.files import FileWriter
 from lockgate.storage_core.files.namespace.file_blocks import AddBlock, CommitBlock, StampBlock
 from lockgate.storage_core.files.namespace.open_files import CloseFile
-from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.journal.entries.op import Op
 from tests.support.commit.destination import Crash, dying
 from tests.support.files.file_world import FileWorld
 
 POINTS = ["create.before", "create.after", "flush.before", "member-flush.before", "finish.before"]
-
-
-def check_sealed(world: FileWorld, path: str, data: bytes) -> None:
-    """Check that the file is closed, and the members of each block are sealed at its stamp and length."""
-    files = world.process()
-    assert files.open(path).read() == data
-    assert not files.status(path).is_open
-    assert world.leases() == []
-    for record in world.records(path):
-        assert (record.state, record.pending) == (ReplicaState.SEALED, None)
-        for member in record.members:
-            found = world.volumes[member].stat(record.block)
-            assert found is not None
-            assert (found.state, found.stamp) == (ReplicaState.SEALED, record.stamp)
-            assert found.length_bytes == record.length_bytes
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -66,7 +50,7 @@ def test_the_client_dies_while_writing_to_a_block(world: FileWorld, point: str, 
     found = world.process().open("/a.log").read()
     assert found[: len(flushed)] == flushed
     assert written[: len(found)] == found
-    check_sealed(world, "/a.log", found)
+    world.check_sealed("/a.log", found)
 
 
 @pytest.mark.parametrize("dead", [(0,), (1,), (2,), (0, 1), (1, 2)])
@@ -87,7 +71,7 @@ def test_a_datanode_in_the_pipeline_dies_while_data_is_streamed(
 
     (record,) = world.records("/a.log")
     assert set(record.members) == set(world.names) - set(gone)
-    check_sealed(world, "/a.log", b"onetwothree")
+    world.check_sealed("/a.log", b"onetwothree")
 
 
 def write_on(writer: FileWriter, data: bytes) -> None:
@@ -107,7 +91,7 @@ def test_the_namenode_dies_while_a_client_is_writing_to_a_block(world: FileWorld
             write_on(writer, data)  # its next block is an entry
     write_on(writer, data)
     writer.close()
-    check_sealed(world, "/a.log", data)
+    world.check_sealed("/a.log", data)
 
 
 def test_the_namenode_needs_several_attempts_to_restart(world: FileWorld) -> None:
@@ -125,7 +109,7 @@ def test_the_namenode_needs_several_attempts_to_restart(world: FileWorld) -> Non
         assert world.process().open("/a.log").read() == data[: length + 1]
     assert refused >= 3
     writer.close()
-    check_sealed(world, "/a.log", data[:56])
+    world.check_sealed("/a.log", data[:56])
 
 
 @pytest.mark.parametrize("kind", [AddBlock, StampBlock, CommitBlock])
@@ -142,7 +126,7 @@ def test_the_namenode_dies_before_it_answers_a_writer(world: FileWorld, kind: ty
                 continue
     assert writer.tell() == len(data)
     writer.close()
-    check_sealed(world, "/a.log", data)
+    world.check_sealed("/a.log", data)
 
 
 def test_the_namenode_dies_before_it_answers_a_close(world: FileWorld) -> None:
@@ -152,7 +136,7 @@ def test_the_namenode_dies_before_it_answers_a_close(world: FileWorld) -> None:
     with world.losing_answers(CloseFile):
         writer.close()
     assert world.recover() == []
-    check_sealed(world, "/a.log", b"abc")
+    world.check_sealed("/a.log", b"abc")
 
 
 def test_all_failures_together(world: FileWorld) -> None:
@@ -172,4 +156,4 @@ def test_all_failures_together(world: FileWorld) -> None:
     found = world.process().open("/a.log").read()
     assert found[:7] == data[:7]
     assert found == data[: len(found)]
-    check_sealed(world, "/a.log", found)
+    world.check_sealed("/a.log", found)

@@ -223,13 +223,7 @@ def test_step_6_a_close_finds_all_replicas_of_each_block_at_one_stamp(world: Fil
     """HDFS: the namenode verifies at the close that all replicas have one stamp. Here their lengths too."""
     world.write(world.process(), "/a.log")
     assert world.entries()[-1] == "close-file"
-    assert world.leases() == []
-    for record in world.records("/a.log"):
-        for member in record.members:
-            found = world.volumes[member].stat(record.block)
-            assert found is not None
-            assert (found.state, found.stamp) == (ReplicaState.SEALED, record.stamp)
-            assert found.length_bytes == record.length_bytes
+    world.check_sealed("/a.log", TEXT)
 
 
 def test_step_6_a_member_that_fails_at_the_close_is_dropped_first(world: FileWorld) -> None:
