@@ -291,8 +291,8 @@ MUTANTS: Final = (
             ),
             Edit(
                 "storage_core/files/volumes/directory/directory_volume.py",
-                "        source = Log.load(folder, block, newest, limit=limit, is_verified=True)\n",
-                "        source, _ = early, limit\n",
+                "        return Log.load(folder, block, newest, limit=limit, is_verified=True)\n",
+                "        _ = newest, limit\n        return early\n",
             ),
         ],
         f"{TESTS}volumes/test_directory_volume.py::test_a_flush_at_each_step_of_a_fence_is_in_it_or_refused",
