@@ -58,7 +58,7 @@ _KEPT: Final = 2**18
 _OF_A_LOG: Final = 2**10
 """What a log itself takes, as a number of extents: so that at most 256 are kept."""
 _LEFT_OVER_S: Final = 3600.0
-"""Age of a replica that a dead process has not deleted to its end."""
+"""Age of a claim of a dead process, and of a replica that one has not deleted to its end."""
 
 
 class _Logs(NamedTuple):
@@ -535,6 +535,11 @@ class DirectoryVolume:
         """Move a replica away that is not newer than a stamp; return whether there was one."""
         folder = Path(self.path(block))
         found = self._logs(block)
+        for path in [folder / name for at, name in found.claims if at > stamp]:
+            with suppress(FileNotFoundError):  # its fence goes on
+                if path.stat().st_mtime < time.time() - _LEFT_OVER_S:
+                    self._disk.unlink(path)
+                    found = self._logs(block)
         if found.top(stamp) > stamp or not folder.is_dir():
             return False
         for one in (target.parent.parent, target.parent):

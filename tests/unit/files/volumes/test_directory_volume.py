@@ -498,6 +498,16 @@ def test_a_creation_whose_name_may_not_be_durable_is_not_taken_for_done(tmp_path
         assert names == {"blocks": True, f"{OTHER:020d}": True}
 
 
+def test_a_claim_of_a_process_that_has_died_does_not_keep_a_replica_for_ever(tmp_path: Path) -> None:
+    with _written(tmp_path) as volume:
+        claim = _log(tmp_path, S2, "abcd.new")
+        claim.touch()
+        assert not volume.delete(B, S1)
+        os.utime(claim, (0, 0))
+        assert volume.delete(B, S1)
+        assert volume.stat(B) is None
+
+
 def test_a_writer_that_is_interrupted_in_a_write_takes_no_more(tmp_path: Path) -> None:
     disk = SteppingDisk()
     with _written(tmp_path, disk) as volume:
