@@ -55,7 +55,7 @@ def test_the_writer_of_a_deleted_file_is_fenced_and_nothing_of_it_remains(world:
     removed = files.remove_deleted()
     assert (removed.files, removed.blocks, removed.kept_blocks) == (1, 1, 0)
     assert [world.rows(kind) for kind in (Inode, File, Block, Member, Lease)] == [[], [], [], [], []]
-    assert not [path for folder in world.folders for path in folder.glob("*.log")]
+    assert [volume.replicas(None, 10) for volume in world.volumes.values()] == [(), (), ()]
 
 
 def test_the_writer_of_a_deleted_file_is_fenced_by_its_renewal_if_no_member_is_reached(
