@@ -115,6 +115,6 @@ def _acl_in(folder: int) -> bytes | None:
         return None
     entries = list(_ACL_ENTRY.iter_unpack(acl[_ACL_HEAD:]))
     cut = {_OWNER, _MASK if any(tag == _MASK for tag, *_ in entries) else _GROUP, _OTHERS}
-    # A new file is executable for nobody, as with the mode 0666.
+    # A new file has no right of execution, as with the mode 0666.
     packed = (_ACL_ENTRY.pack(tag, bits & 6 if tag in cut else bits, who) for tag, bits, who in entries)
     return acl[:_ACL_HEAD] + b"".join(packed)

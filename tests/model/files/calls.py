@@ -36,7 +36,7 @@ def append(world: World, store: Store, volume: int, process: Process) -> Result:
     if not replica.is_up or not replica.exists:
         return Answer.FAILED, store
     if world.follows(Rule.OWN_LOG) and replica.stamp != stamp:
-        # Its log is fenced: the write succeeds where nobody reads, and its flush will say so.
+        # Its log is fenced: the write succeeds and is not read, and its flush will say so.
         return (Answer.DONE if replica.stamp > stamp else Answer.FAILED), store
     # A replica that lost bytes would have the next ones in their place.
     if replica.kind is not Kind.WRITING or (

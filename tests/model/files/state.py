@@ -23,7 +23,7 @@ class Kind(IntEnum):
 
 
 class Replica(NamedTuple):
-    """One replica and its volume: its newest log. What is written to an older log is read by nobody.
+    """One replica and its volume: its newest log. What is written to an older log is not read.
 
     Attributes:
         stamp: The newest stamp that fenced it.
@@ -33,7 +33,7 @@ class Replica(NamedTuple):
         is_up: Whether its volume can be reached.
         is_damaged: Whether a fault took durable bytes from it since the last commit.
         shows: Whether the volume knows of the damage.
-        hides: Whether nobody could: bytes are cut off that were neither given nor known to be acknowledged.
+        hides: Whether the volume cannot know: bytes are cut off that were neither given nor acknowledged.
         persisted: The stamp that survives a restart.
         exists: Whether it was created, and is not lost.
         acknowledged: Number of bytes that its writer has said to be on all members.

@@ -147,7 +147,7 @@ class FileMachine(RuleBasedStateMachine):
         assert self.paused is not None
         writer, self.paused = self.paused, None
         if not self.is_taken:
-            self.writer = writer  # nobody has resealed the file: it may still write
+            self.writer = writer  # the file was not resealed: it may still write
             return
         try:
             writer.write(b"!")

@@ -287,7 +287,8 @@ class DirectoryVolume:
                 replica is not None
                 and replica.state is ReplicaState.WRITING
                 and found.suffixes.get(replica.stamp) == FENCED
-            ):  # until the fence has made its log, nobody knows how much of a late write it has read
+            ):
+                # How much of a late write the fence has read is not known until it has made its log.
                 return replace(replica, durable_bytes=min(replica.acknowledged_bytes, replica.length_bytes))
             return replica
 
@@ -523,9 +524,8 @@ class DirectoryVolume:
             os.close(file)
             if log.header.source == committed:  # it has how far the committed one is read
                 keep.add(one)
-        old = sorted(
-            found.suffixes.keys() - keep, reverse=True
-        )  # without the newest, nobody reads the others
+        # The newest first: the others are not read without it.
+        old = sorted(found.suffixes.keys() - keep, reverse=True)
         names = [log_name(folder, one) + found.suffixes[one] for one in old]
         for path in [*names, *(f"{folder}/{name}" for _, name in found.claims)]:
             with suppress(OSError):

@@ -27,7 +27,7 @@ WRITING, SEALED = ReplicaState.WRITING, ReplicaState.SEALED
 
 
 class Quick(Disk):
-    """A disk that nobody waits for."""
+    """A disk whose syncs do not wait."""
 
     def sync(self, file: int) -> None:
         pass
