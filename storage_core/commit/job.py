@@ -36,6 +36,7 @@ from lockgate.storage_core.commit.records.job_record import JobRecord, JobSpec
 from lockgate.storage_core.commit.records.log_records import Receipt
 from lockgate.storage_core.commit.records.pending_set import AuditVerdict, PendingSet
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
+from lockgate.storage_core.commit.records.plan_records import RemovedFile
 from lockgate.storage_core.commit.records.report import Ended
 from lockgate.storage_core.commit.records.shards import total_rows
 from lockgate.storage_core.commit.staged_files import staging_dir
@@ -315,6 +316,7 @@ class Job:
         winners: Mapping[TaskId, AttemptId] | None = None,
         complete: ShardCompleter | None = None,
         allow_empty: bool = False,
+        replaces: Mapping[str, RemovedFile] | None = None,
     ) -> Receipt:
         """Make all files of the job visible, or none. A repeated call returns the same receipt.
 
@@ -325,6 +327,8 @@ class Job:
             complete: Completes shards elsewhere, such as on Celery workers; by default in threads.
             allow_empty: Commit a job of which no task has committed and that has no task list. The process
                 that opened the job may always do so.
+            replaces: For mode `compact`: the files that the job removes, as `named_files.as_read` returned
+                them before they were read. If one has changed since, the job is aborted.
 
         Raises:
             ConflictError: No task has committed, and `allow_empty` is not set; the job stays undecided.
@@ -337,14 +341,19 @@ class Job:
         # In a fork, the thread that held the lock is gone.
         if self._ended is not None and self._ended.receipt is not None:
             return self._ended.receipt
+        if replaces is not None and self.spec.mode != "compact":
+            raise InvalidInputError(
+                f"replaces= is for mode compact; the mode of {self.job_id} is {self.spec.mode}"
+            )
         with self._committing if self._fork_guard.is_this else nullcontext():
             may_be_empty = winners is not None or allow_empty or self._is_driver
-            return self._commit(winners, complete, may_be_empty=may_be_empty)
+            return self._commit(winners, complete, replaces, may_be_empty=may_be_empty)
 
     def _commit(
         self,
         winners: Mapping[TaskId, AttemptId] | None,
         complete: ShardCompleter | None,
+        replaces: Mapping[str, RemovedFile] | None,
         *,
         may_be_empty: bool,
     ) -> Receipt:
@@ -358,6 +367,7 @@ class Job:
                 token=self._token,
                 leases=self._leases,
                 take_lease=self._held_lease,
+                replaces=replaces,
             ).run()
         except BaseException as error:
             self._log("commit failed", detail=f"{type(error).__name__}: {error}")

@@ -26,6 +26,7 @@ from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.roll_forward import Decided, roll_forward
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.log_records import Receipt
+from lockgate.storage_core.commit.records.plan_records import RemovedFile
 from lockgate.storage_core.commit.requests_ahead import RequestsAhead
 from lockgate.storage_core.commit.task.task_commit import refuse_empty
 from lockgate.storage_core.concurrency import Together
@@ -74,6 +75,7 @@ class JobCommit:
         token: Owner token of this process.
         leases: Leases of the jobs at the destination.
         take_lease: Takes the job's lease, or returns it if this process has it.
+        replaces: Files that a compaction has read, by key.
     """
 
     context: CommitContext
@@ -83,6 +85,7 @@ class JobCommit:
     token: Token
     leases: JobLeases
     take_lease: Callable[[], HeldLease]
+    replaces: Mapping[str, RemovedFile] | None = None
     _chosen: list[Chosen] = field(init=False)
     _lease: HeldLease = field(init=False)
     _ahead: RequestsAhead = field(init=False)
@@ -141,7 +144,8 @@ class JobCommit:
     def _freeze_plan(self, turn: int) -> Plan | None:
         """Store the plan under its digest; return None if another job has passed the turn meanwhile."""
         folder, additions = self.context.folder, self._additions.result()
-        draft = Draft(self.job_attempt, chosen_digest(self._chosen), self._audit, additions)
+        digest = chosen_digest(self._chosen)
+        draft = Draft(self.job_attempt, digest, self._audit, additions, self.replaces)
         uploads = self._ahead.check_uploads(additions)
         manifest = partial(self._ahead.manifest_before, turn)
         settings = self.context.settings

@@ -5,7 +5,7 @@ Source: commit protocol, steps 1 and 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -23,7 +23,8 @@ from lockgate.storage_core.commit.destination.conflict_mode import (
     refuse_if_overwriting,
     removals,
 )
-from lockgate.storage_core.commit.destination.log import Manifest
+from lockgate.storage_core.commit.destination.log import DestinationLog, Manifest
+from lockgate.storage_core.commit.destination.named_files import named_removals, refuse_if_compacted
 from lockgate.storage_core.commit.destination.overlap import FilesAbove, refuse_overlap
 from lockgate.storage_core.commit.destination.path_conflicts import refuse_path_conflicts
 from lockgate.storage_core.commit.destination.schema_evolution import (
@@ -57,12 +58,14 @@ class Draft(NamedTuple):
         chosen_digest: Digest of the chosen attempts.
         audit: Digest of the audit verdict for them, if there is one.
         additions: Their files.
+        replaces: Files that a compaction has read, by key; None in a process that has not read them.
     """
 
     job_attempt: JobAttemptId
     chosen_digest: str
     audit: str | None
     additions: Additions
+    replaces: Mapping[str, RemovedFile] | None = None
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,8 @@ def freeze(
 
     Raises:
         ConflictError: The destination has data that the mode forbids, or columns that do not fit; a path
-            conflicts with a key; or another destination above or below it has published or is publishing.
+            conflicts with a key; another destination above or below it has published or is publishing; a file
+            that a compaction has read is gone; or a compaction has merged files that the job must remove.
     """
     additions = draft.additions
     with step("plan"), Together(settings.near_calls) as together:
@@ -169,10 +173,15 @@ def freeze(
                 refuse_if_overwriting(folder.store, job, file.key)
         keys = (file.key for file in additions.files(folder))
         refuse_path_conflicts(folder.store, keys, additions.writes)
-        above = FilesAbove(folder.store, settings)
-        replaced = removals(
-            folder.store, job, live, additions.writes, scope, refuse_if_live_elsewhere=above.refuse
-        )
+        log = DestinationLog(folder.store, settings.near_calls)
+        refuse_if_compacted(log, job, live, lambda key: job.spec.mode == "replace" and scope.covers(key))
+        if job.spec.mode == "compact":
+            replaced = named_removals(folder.store, job, live, draft.replaces)
+        else:
+            above = FilesAbove(folder.store, settings)
+            replaced = removals(
+                folder.store, job, live, additions.writes, scope, refuse_if_live_elsewhere=above.refuse
+            )
         removed = tuple(
             shard_ref(
                 write_shard(folder.store, partial(shard_key, folder), RemovalShard(files=batch)),

@@ -1,5 +1,7 @@
 """Conflict modes `fail`, `append` and `replace`, and their scope: all data of a destination, or partitions.
 
+The mode `compact` is in `named_files`.
+
 Source: commit protocol, step 4; S3A committers, "The Partitioned Staging Committer".
 """
 
@@ -66,8 +68,11 @@ def _is_within(prefix: str, others: set[str]) -> bool:
 
 
 def earlier_generations(name: JobName, generation: int, spec: JobSpec) -> frozenset[JobId]:
-    """Return the ids of the generations that this one replaces; empty unless `rerun="replace"`."""
-    if spec.rerun != "replace":
+    """Return the ids of the generations that this one replaces; empty unless `rerun="replace"`.
+
+    A compaction replaces only the files that it has read: those that it wrote before have rows of other jobs.
+    """
+    if spec.rerun != "replace" or spec.mode == "compact":
         return frozenset()
     return frozenset(job_id(name, earlier) for earlier in range(1, generation))
 
@@ -140,12 +145,12 @@ def removals(
             continue
         owner = owners.owner(info.key)
         if live is not None:
-            yield _removed(info, managed=owner == live.job_id)
+            yield removed_file(info, managed=owner == live.job_id)
         elif job.spec.mode == "replace" and owner is None and scope.covers(info.key):
             # A file that has an owner but is not live is kept: unpublished, or retained after replacement.
             refuse_if_live_elsewhere(info.key)
             _refuse_if_undeletable(store, info.key)
-            yield _removed(info, managed=False)
+            yield removed_file(info, managed=False)
     for file in gone.values():
         # Live in the log but not in the listing: it was deleted by hand, and the log must drop it.
         if not is_written(file.key):
@@ -163,7 +168,8 @@ def _refuse_if_undeletable(store: Store, key: str) -> None:
         )
 
 
-def _removed(info: ObjectInfo, *, managed: bool) -> RemovedFile:
+def removed_file(info: ObjectInfo, *, managed: bool) -> RemovedFile:
+    """Return a listed file as a plan records what it removes."""
     name = info.key.encode("utf-8", "surrogateescape")
     is_utf8 = not any("\ud800" <= letter <= "\udfff" for letter in info.key)
     return RemovedFile(

@@ -200,6 +200,22 @@ class DestinationLog:
         dropped = tuple(column for column in columns or () if column.dropped)
         return Manifest(turn=turn, files=files, columns=kept, dropped=dropped)
 
+    def changed_keys(self, outcome: Outcome) -> tuple[set[str], set[str]]:
+        """Return the keys that an outcome adds, and those that it removes.
+
+        Raises:
+            MalformedLogError: A list of files is invalid.
+        """
+        added, removed = set[str](), set[str]()
+        with self._reading():
+            lists = _lists(LogRead(None, (outcome,), outcome.turn, None))
+            for _, list_of_files in in_order(self._listed_files, lists, self.at_once):
+                if isinstance(list_of_files, KeyShard):
+                    removed.update(list_of_files.keys)
+                else:
+                    added.update(file.key for file in list_of_files.files)
+        return added, removed
+
     def since_checkpoint(self) -> tuple[LogCheckpoint | None, list[Outcome]]:
         """Return the newest checkpoint and the outcomes after it, without their lists of files.
 

@@ -113,7 +113,7 @@ def columns_after(spec: JobSpec, current: Sequence[Column] | None) -> tuple[Colu
 
 def _keeps_data(spec: JobSpec) -> bool:
     """Return whether data of other jobs stay beside the job's own."""
-    return spec.mode == "append" or spec.scope == "partitions"
+    return spec.mode in {"append", "compact"} or spec.scope == "partitions"
 
 
 def _misfits(old: Sequence[Column], new: Sequence[Column], fits: Callable[[str, str], bool]) -> list[str]:

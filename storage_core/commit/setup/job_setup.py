@@ -173,6 +173,10 @@ def check_spec(spec: JobSpec, store: Store | None = None) -> None:
     ):
         if value not in known:
             raise InvalidInputError(f"{field} {value!r} is not known; use one of {', '.join(known)}")
+    if spec.mode == "compact" and not spec.unique_filenames:
+        raise InvalidInputError(
+            "mode compact needs unique file names, so that it never overwrites what it reads"
+        )
     if spec.replaced_retention_s < 0:
         raise InvalidInputError(f"replaced_retention_s={spec.replaced_retention_s} must not be negative")
     if spec.allow_irreversible and spec.unique_filenames:
