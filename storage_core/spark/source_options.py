@@ -14,35 +14,14 @@ import msgspec
 from lockgate.storage_core.commit.records.job_record import ScopeName
 from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.errors import InvalidInputError
-
-MIB: Final = 1024 * 1024
+from lockgate.storage_core.parquet.parquet_file import MIB, Compression, FileOptions
 
 CommitBy = Literal["job", "task"]
 """`job`: the driver commits the job. `task`: only tasks are committed; another process commits the job."""
 Mode = Literal["append", "replace", "fail"]
 OverwriteMode = Literal["static", "dynamic"]
-Compression = Literal["snappy", "zstd", "gzip", "lz4", "none"]
 
 _Choice = TypeVar("_Choice", bound=str)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileOptions:
-    """How a task writes rows to Parquet files.
-
-    Attributes:
-        compression: Compression of all columns.
-        row_group_rows: Maximum number of rows in a row group.
-        row_group_bytes: Size of Arrow data at which a row group is written.
-        max_open_files: Maximum number of open files; beyond it the least recently used file is closed.
-        max_records_per_file: Maximum number of rows in a file; 0 for no limit.
-    """
-
-    compression: Compression = "snappy"
-    row_group_rows: int = 1_000_000
-    row_group_bytes: int = 64 * MIB
-    max_open_files: int = 64
-    max_records_per_file: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

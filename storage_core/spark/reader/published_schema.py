@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from lockgate.storage_core.commit.destination.log import Manifest
 from lockgate.storage_core.errors import InvalidInputError
-from lockgate.storage_core.spark.reader.store_file import StoreFile
+from lockgate.storage_core.parquet.store_file import StoreFile
 from lockgate.storage_core.spark.schema.columns import SPARK_SCHEMA, ddl_type, quoted
 from lockgate.storage_core.spark.schema.hive_layout import inferred_type, partition_values
 from lockgate.storage_core.stores import Store

@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from lockgate.storage_core.commit.uploads.pending_file_writer import PendingFileWriter
 from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.parquet.parquet_file import FileOptions, ParquetFile
 from lockgate.storage_core.spark.schema.hive_layout import partition_folder
-from lockgate.storage_core.spark.source_options import FileOptions
-from lockgate.storage_core.spark.writer.parquet_file import ParquetFile
 
 BUFFERED_ROW_GROUPS: Final = 4
 """Maximum Arrow data that all files of a task buffer together, in row groups."""

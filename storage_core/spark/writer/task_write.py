@@ -16,8 +16,8 @@ from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.job_events import acting_as
 from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.ids import AttemptId, TaskId, new_attempt_id
+from lockgate.storage_core.parquet.parquet_file import FileOptions
 from lockgate.storage_core.spark.schema.columns import SPARK_SCHEMA, file_schema, nullable_schema
-from lockgate.storage_core.spark.source_options import FileOptions
 from lockgate.storage_core.spark.writer.partition_files import TaskFiles
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lockgate.storage_core.errors import InvalidInputError
-from lockgate.storage_core.spark.source_options import FileOptions, read_options, write_options
+from lockgate.storage_core.parquet.parquet_file import FileOptions
+from lockgate.storage_core.spark.source_options import read_options, write_options
 
 
 def test_a_plain_append_has_the_defaults() -> None:

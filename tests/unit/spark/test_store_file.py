@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockgate.storage_core.spark.reader.store_file import READ_AHEAD_BYTES, StoreFile
+from lockgate.storage_core.parquet.store_file import READ_AHEAD_BYTES, StoreFile
 from lockgate.storage_core.stores import open_store
 
 DATA = bytes(range(256)) * 4096  # 1 MiB

@@ -11,8 +11,8 @@ import pytest
 
 from lockgate.storage_core.commit.records.pending_set import ColumnStatistics
 from lockgate.storage_core.commit.uploads.parquet_footer import statistics_in_tail
+from lockgate.storage_core.parquet.parquet_file import FileOptions
 from lockgate.storage_core.spark.schema.columns import nullable_schema
-from lockgate.storage_core.spark.source_options import FileOptions
 from lockgate.storage_core.spark.writer.partition_files import TaskFiles, split
 
 pytestmark = pytest.mark.slow

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.parquet.widening import fits
 from lockgate.storage_core.settings import Settings
-from lockgate.storage_core.spark.reader.widening import fits
 from tests.support.spark.one_column import published, rows
 
 NOON = dt.datetime.fromisoformat("2026-11-23T13:45")

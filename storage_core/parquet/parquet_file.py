@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lockgate.storage_core.commit.uploads.pending_file_writer import PendingFileWriter
-from lockgate.storage_core.spark.source_options import FileOptions
+
+MIB: Final = 1024 * 1024
+Compression = Literal["snappy", "zstd", "gzip", "lz4", "none"]
 
 SAMPLE_ROWS: Final = 8192
 DICTIONARY_SHARE: Final = 0.2
@@ -21,6 +23,25 @@ COMPACT_BATCHES: Final = 128
 """Number of buffered batches that are merged to one, because small batches have a large overhead."""
 COLUMN_OVERHEAD_BYTES: Final = 512
 """Approximate memory overhead of a column in an Arrow batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileOptions:
+    """How a task writes rows to Parquet files.
+
+    Attributes:
+        compression: Compression of all columns.
+        row_group_rows: Maximum number of rows in a row group.
+        row_group_bytes: Size of Arrow data at which a row group is written.
+        max_open_files: Maximum number of open files; beyond it the least recently used file is closed.
+        max_records_per_file: Maximum number of rows in a file; 0 for no limit.
+    """
+
+    compression: Compression = "snappy"
+    row_group_rows: int = 1_000_000
+    row_group_bytes: int = 64 * MIB
+    max_open_files: int = 64
+    max_records_per_file: int = 0
 
 
 class ParquetFile:
