@@ -203,6 +203,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     failpoints: str = ""
     """Failpoints to arm, for tests."""
 
+    docs_url: Annotated[str, Meta(pattern="^https?://", description="an address, https://…")] | None = None
+    """Address of a copy of the documentation, to whose runbook pages link; None: no links."""
+
     s3_endpoint_url: str | None = None
     """None: AWS_ENDPOINT_URL, else AWS."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack, nullcontext, suppress
+from itertools import count
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -24,6 +25,7 @@ from lockgate.storage_core.errors import (
     ConflictError,
     InvalidInputError,
     JournalUnavailableError,
+    LockgateError,
     MalformedJournalError,
     StateLostError,
 )
@@ -43,6 +45,8 @@ commands = typer.Typer(
 
 REFRESH_S: Final = 5.0
 """Interval of comparisons of observers with the primary; other metrics are read at each scrape."""
+CHECKPOINTS_EVERY: Final = 12
+"""The checkpoints are listed once in so many intervals."""
 
 
 @commands.command("status")
@@ -260,22 +264,33 @@ def metrics(
     port: Annotated[int, typer.Option(help="Port to bind; 0: any free port.", min=0, max=65_535)] = 9464,
     host: Annotated[str, typer.Option(help="Address to bind.")] = "127.0.0.1",
 ) -> None:
-    """Serve the journal's metrics for Prometheus until stopped: entries, leases, safe mode, observers' lag.
+    """Serve the journal's metrics for Prometheus until stopped: jobs, blobs, entries, leases, observers' lag.
 
     Group sizes, write times, waits and fallbacks are counted in each process.
     """
+    from lockgate.storage_core.blobs.registry.queries import blob_metrics
+    from lockgate.storage_core.commit.registry.needs import job_metrics
+    from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
+    from lockgate.storage_core.journal.metrics import record_checkpoint
     from lockgate.storage_core.journal.metrics_endpoint import serve_metrics
 
+    checkpoints, families = open_checkpoints(load_settings()), (job_metrics, blob_metrics)
     with _journal_reads() as client, ExitStack() as stack:
         try:
-            url = stack.enter_context(serve_metrics(client.journal, port=port, host=host))
+            endpoint = serve_metrics(client.journal, port=port, host=host, families=families)
+            url = stack.enter_context(endpoint)
         except OSError as error:
             raise InvalidInputError(f"--host {host} --port {port}: {error.strerror}; name another") from None
         print_line(url)
         stopped = threading.Event()
-        while not stopped.wait(REFRESH_S):
+        for turn in count():
             with suppress(JournalUnavailableError, StateLostError):  # reported as `up` 0
                 client.observers()
+            if turn % CHECKPOINTS_EVERY == 0:
+                with suppress(LockgateError):  # the age of the last one that was seen grows
+                    newest = checkpoints.newest()
+                    record_checkpoint(None if newest is None else newest.made_s)
+            stopped.wait(REFRESH_S)
 
 
 def _journal_reads(at_least: str = "") -> Client:

@@ -9,6 +9,7 @@ from typing import Final
 
 from opentelemetry import trace
 from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
 
 PREFIX: Final = "lockgate_journal"
 
@@ -46,6 +47,11 @@ class _Metrics:
             ("observer",),
             multiprocess_mode="mostrecent",
         )
+        self.checkpoint = Gauge(
+            f"{PREFIX}_checkpoint_timestamp_seconds",
+            "When the newest checkpoint was made, by its store's clock; 0: there is none",
+            multiprocess_mode="mostrecent",
+        )
 
 
 @cache
@@ -81,6 +87,16 @@ def record_observer_fallback() -> None:
 def record_observer_lag(observer: str, seconds: float) -> None:
     """Record an observer's lag."""
     _metrics().lag.labels(observer).set(seconds)
+
+
+def record_checkpoint(made_s: float | None) -> None:
+    """Record when the newest checkpoint was made; None: there is none."""
+    _metrics().checkpoint.set(made_s or 0)
+
+
+def gauge(name: str, about: str, *labels: str) -> GaugeMetricFamily:
+    """Return `lockgate_<name>`, read from a journal at each scrape; its first label is the journal's name."""
+    return GaugeMetricFamily(f"lockgate_{name}", about, labels=["journal", *labels])
 
 
 @contextmanager

@@ -40,6 +40,7 @@ _HELD: Final = 10_000
 """Messages among which a sender looks for its own."""
 
 _ANSWER_S: Final = 5.0
+_AT_ONCE: Final = {"socket_connect_timeout": _ANSWER_S, "socket_timeout": _ANSWER_S, "max_retries": 0}
 
 LOG = logging.getLogger("lockgate.worker")
 
@@ -78,8 +79,7 @@ def check_broker(url: str) -> str:
     """
     url = with_database(url)
     result_backend(url)
-    once = {"socket_connect_timeout": _ANSWER_S, "socket_timeout": _ANSWER_S, "max_retries": 0}
-    with Connection(url, transport_options=once) as connection:  # type: ignore[no-untyped-call]
+    with Connection(url, transport_options=_AT_ONCE) as connection:  # type: ignore[no-untyped-call]
         try:
             connection.default_channel.client.ping()
         except (OperationalError, redis.RedisError, OSError) as error:
@@ -157,6 +157,20 @@ def held_messages(app: Celery, queue: str) -> HeldMessages | None:
                 workers = []
     ids = {headers["id"] for headers in _headers([*waiting, *taken]) if "id" in headers}
     return HeldMessages(frozenset(ids), len(taken), len(workers))
+
+
+def queue_lengths(app: Celery, queues: Iterable[str]) -> dict[str, int]:
+    """Return how many messages wait in each queue; empty if the broker is no Redis, or does not answer."""
+    prefix = app.conf.broker_transport_options.get("global_keyprefix", "")
+    with app.connection_for_read(transport_options=_AT_ONCE) as connection:
+        if connection.transport.driver_type != "redis":
+            return {}
+        try:
+            pool = connection.default_channel.client.connection_pool
+            with closing(redis.Redis(connection_pool=pool)) as client:
+                return {queue: int(client.llen(prefix + queue)) for queue in queues}
+        except (OperationalError, redis.RedisError, OSError):
+            return {}
 
 
 def _refuse_foreign(client: Any, prefix: str, app: Celery) -> None:

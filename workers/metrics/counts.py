@@ -9,15 +9,20 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from celery import signals
 from prometheus_client import CollectorRegistry, Counter, Histogram, values
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 
 from lockgate.storage_core.stores.os_errors import translated
+from lockgate.workers.broker.broker_keys import queue_lengths
+from lockgate.workers.celery_app import QUEUES
 
 _SECONDS: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
 
@@ -62,6 +67,24 @@ class TaskMetrics:
         if began_s is not None:
             outcome = (state or "rejected").lower()
             _seconds().labels(task.name, outcome).observe(time.perf_counter() - began_s)
+
+
+class QueueLengths(Collector):
+    """Asks the broker at each scrape how many messages wait; all workers of a broker answer the same."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Return nothing, so that the registration asks no broker."""
+        return ()
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """Return the gauge; without a value if the broker does not answer."""
+        found = GaugeMetricFamily("lockgate_queue_length", "Messages that wait in a queue", labels=["queue"])
+        for queue, length in queue_lengths(self._app, QUEUES).items():
+            found.add_metric([queue], length)
+        return [found]
 
 
 def count_in_folder(folder: Path) -> CollectorRegistry:

@@ -22,10 +22,10 @@ class MetricsEndpoint:
         InvalidInputError: The address cannot be bound; another worker may use it.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, app: Any) -> None:
         from prometheus_client import CollectorRegistry, start_http_server
 
-        from lockgate.workers.metrics.counts import count_in_folder
+        from lockgate.workers.metrics.counts import QueueLengths, count_in_folder
 
         host, port = settings.worker_metrics_host, settings.worker_metrics_port
         try:
@@ -36,6 +36,7 @@ class MetricsEndpoint:
                 "the worker was not started; give each worker of a machine a different port"
             ) from None
         self._pid = os.getpid()
+        registry.register(QueueLengths(app))
         # After the port is bound: its owner owns the folder, too.
         registry.register(count_in_folder(settings.home_dir / "metrics" / f"{socket.gethostname()}-{port}"))
         signals.worker_process_init.connect(self._close_inherited_socket, weak=False)
@@ -56,10 +57,10 @@ class MetricsEndpoint:
 class MetricsStep(bootsteps.StartStopStep):  # type: ignore[misc]
     """Serves a worker's metrics from before its pool starts until its end, if a port is configured."""
 
-    def create(self, parent: Any) -> MetricsEndpoint | None:  # noqa: ARG002 - Celery's
+    def create(self, parent: Any) -> MetricsEndpoint | None:
         """Start the endpoint."""
         settings = load_settings()
-        return MetricsEndpoint(settings) if settings.worker_metrics_port else None
+        return MetricsEndpoint(settings, parent.app) if settings.worker_metrics_port else None
 
     def start(self, parent: Any) -> None:
         """Do nothing: `create` has started the endpoint."""

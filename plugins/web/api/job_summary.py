@@ -6,11 +6,11 @@ from typing import Final, Literal
 
 from lockgate.plugins.web.answers import Model
 from lockgate.plugins.web.api.job_state import JobState
-from lockgate.plugins.web.api.jobs import Needs, needs_of
 from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.leases.registration import PHASES
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction, choose_action
+from lockgate.storage_core.commit.registry.needs import Needs, needs_of
 from lockgate.storage_core.commit.registry.rows import UNDELETED_FILES, UPLOADS_LEFT
 from lockgate.storage_core.journal import LeaseState
 

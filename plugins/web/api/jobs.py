@@ -14,7 +14,8 @@ from lockgate.plugins.web.access import Host, HostOfRequest
 from lockgate.plugins.web.answers import DEFAULT_LIMIT, After, Limit, Model, Page, cursor, key_after, page_of
 from lockgate.plugins.web.request_reads import ReadsOfRequest
 from lockgate.storage_core.commit.registry import job_lists, queries
-from lockgate.storage_core.commit.registry.rows import UNDELETED_FILES, UPLOADS_LEFT, Job, Phase
+from lockgate.storage_core.commit.registry.needs import ENDED, Needs, needs_of
+from lockgate.storage_core.commit.registry.rows import Job, Phase
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.ids import job_resource
 from lockgate.storage_core.journal import LeaseState, Reading
@@ -22,9 +23,6 @@ from lockgate.storage_core.journal.entries.lease_entries import state_of
 from lockgate.storage_core.stores.open_store import parse_destination
 
 router = APIRouter(tags=["jobs"])
-
-Needs = Literal["nothing", "wait", "you"]
-"""What a job needs: nothing, because it has ended; to wait, because it is at work; or a person."""
 
 Sort: TypeAlias = Literal["newest", "oldest", "name"]
 
@@ -48,8 +46,7 @@ NO_JOBS: Final = (
 )
 """No all-clear: a server that reads another journal than the tasks would see none of their jobs."""
 
-_ENDED: Final[frozenset[Phase]] = frozenset({"committed", "failed"})
-_ALL: Final = queries.UNENDED | _ENDED
+_ALL: Final = queries.UNENDED | ENDED
 _UNKEPT: Final = re.compile("[\0\ud800-\udfff]")
 _BLANK: Final = BeforeValidator(lambda text: text or None)
 """A form sends a field that is not filled in as an empty text."""
@@ -151,7 +148,7 @@ class JobFilter:
     @property
     def phases(self) -> frozenset[str]:
         """The registered phases that such jobs may have."""
-        wanted = {None: _ALL, "nothing": _ENDED, "wait": queries.UNENDED, "you": queries.UNENDED}[self.needs]
+        wanted = {None: _ALL, "nothing": ENDED, "wait": queries.UNENDED, "you": queries.UNENDED}[self.needs]
         return wanted if self.phase is None else wanted & {self.phase}
 
     def jobs(self, reading: Reading, key: Any, number: int) -> list[Job]:
@@ -339,49 +336,12 @@ def refuse_unkept(*texts: object) -> None:
         )
 
 
-def needs_of(phase: str, lease: LeaseState | None, attention: str | None) -> tuple[Needs, str]:
-    """Return what a job needs, and why in one sentence; empty for `nothing`.
-
-    Args:
-        phase: Its phase in the registry.
-        lease: State of its driver's lease; None if it cannot be read.
-        attention: What the registry says that a person must do after the end.
-    """
-    if attention in _ATTENTION:
-        return "you", _ATTENTION[attention]
-    if phase in _ENDED:
-        return "nothing", ""
-    if phase == "open" or lease is LeaseState.SOFT:
-        return _OPEN[lease]
-    if lease in {LeaseState.HELD, LeaseState.SUSPENDED}:
-        return "wait", "Its driver holds its lease and brings it to its end."
-    if lease is LeaseState.RECOVERING:
-        return "wait", "Recovery brings it to its end."
-    return "you", "It was decided but has not ended, and its driver is gone."
-
-
 def origin_of(job: Job) -> Origin | None:
     """Return the Airflow task that set a job up, if the registry knows it."""
     if job.dag_id is None:
         return None
     index = -1 if job.map_index is None else job.map_index
     return Origin(dag_id=job.dag_id, run_id=job.run_id or "", task_id=job.task_id or "", map_index=index)
-
-
-_ATTENTION: Final = {
-    "quarantined": "It was set aside; abort it to delete what it wrote.",
-    UNDELETED_FILES: "The store refuses to delete files that it replaced; grant the right, then recover it.",
-    UPLOADS_LEFT: "Some of its uploads could not be aborted; recover it to try again.",
-}
-_OPEN: Final[dict[LeaseState | None, tuple[Needs, str]]] = {
-    LeaseState.HELD: ("wait", "Its driver holds its lease."),
-    LeaseState.SOFT: ("wait", "Its driver has not renewed its lease in time."),
-    LeaseState.SUSPENDED: ("wait", "Its tasks are writing, or its next step has not begun."),
-    LeaseState.RECOVERING: ("wait", "Recovery looks at it."),
-    LeaseState.HARD: ("you", "Its driver is gone before the decision."),
-    LeaseState.FREE: ("you", "Its driver has left before the decision."),
-    None: ("wait", "Its lease cannot be read here."),
-}
 
 
 class _Scan(NamedTuple):

@@ -239,7 +239,9 @@ def _common(request: Request, parts: Parts, refresh_s: int) -> dict[str, Any]:
         kept = {name: value for name, value in params.items() if not name.endswith("after")} | changed
         return f"{path}?{urlencode(kept)}" if kept else path
 
-    return {"unknown": parts.unknown, "refresh_s": refresh_s, "again": again, "request_params": params}
+    docs = (request.app.state.reads.settings.docs_url or "").rstrip("/")
+    common = {"unknown": parts.unknown, "refresh_s": refresh_s, "again": again, "request_params": params}
+    return common | {"docs": docs}
 
 
 def _error_page(pages: Pages, request: Request, error: Exception) -> Response:

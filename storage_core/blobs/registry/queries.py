@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import Final
 
 import msgspec
+from prometheus_client.core import GaugeMetricFamily
 from sqlalchemy import BigInteger, ColumnElement, and_, cast, func, select, tuple_, union
 
 from lockgate.storage_core.blobs.registry.blob_rows import Blob, BlobJob, Reference, UploadSet
@@ -18,6 +19,7 @@ from lockgate.storage_core.journal.database.pipeline import is_sqlite
 from lockgate.storage_core.journal.database.row_access import columns_of, row_of
 from lockgate.storage_core.journal.database.schema import table_of
 from lockgate.storage_core.journal.entries.op import ResourceEnded
+from lockgate.storage_core.journal.metrics import gauge
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.stores.protocol import in_pages
 
@@ -128,6 +130,19 @@ def lapsed_count(reading: Reading, at_s: float) -> int:
     """Return the number of lapsed references."""
     query = select(func.count()).where(REFERENCE.c.journal == reading.journal, REFERENCE.c.until_s <= at_s)
     return int(reading.connection.execute(query).scalar_one())
+
+
+def blob_metrics(reading: Reading) -> Iterator[GaugeMetricFamily]:
+    """Yield since when the oldest blob waits for a sweep: the ages grow while sweeps do not keep up."""
+    found, now_s = (
+        gauge("blobs_oldest_seconds", "Age of the oldest blob in this state; 0: none", "state"),
+        reading.now_s(),
+    )
+    for state, column in (("unreferenced", BLOB.c.staged_s), ("deleting", BLOB.c.deleting_s)):
+        query = select(func.min(column)).where(BLOB.c.journal == reading.journal)  # by an index
+        since_s = reading.connection.execute(query).scalar_one()
+        found.add_metric([reading.journal, state], 0 if since_s is None else max(0.0, now_s - since_s))
+    yield found
 
 
 def upload_sets(reading: Reading) -> list[UploadSet]:

@@ -5,6 +5,7 @@ Source: journal, "Observers"; HDFS's consistent reads from standbys.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Self, TypeVar
 
@@ -223,6 +224,7 @@ class Client:
             with observer.reading(()) as (_, stamp):
                 pass
         except (BehindError, *DOWN) as error:
+            metrics.record_observer_lag(observer.name, math.inf)
             return ObserverStatus(name=observer.name, why_down=str(error))
         with self.journal.reading() as primary:
             newest = primary.status().stamp

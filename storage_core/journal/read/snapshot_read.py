@@ -228,6 +228,17 @@ def count_leases(reading: Reading) -> dict[LeaseState, int]:
     return counts
 
 
+def stored_bytes(reading: Reading) -> int:
+    """Return the size of the tables and indexes where the journal's tables are, free pages included."""
+    query = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+    if not reading.database.is_sqlite:
+        query = (
+            "SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class WHERE relkind = 'r' "
+            "AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())"
+        )
+    return int(reading.connection.execute(text(query)).scalar_one())
+
+
 def read_epochs(reading: Reading) -> list[Epoch]:
     """Return a journal's epochs, oldest first."""
     names = Epoch.__struct_fields__
