@@ -117,6 +117,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     files_safe_share: Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")] = 0.999
     """Share of blocks with a reporting replica below which nothing is deleted or copied."""
 
+    report_virtual_volumes: Count = 1
+    """Slices in which a volume's replicas are compared with the journal: 10 for some millions of replicas."""
+
+    report_slice_ms: Annotated[float, Meta(gt=0, le=60_000, description="milliseconds, above 0")] = 50.0
+    """How long a slice of a report's entries may hold back other writers of the journal."""
+
     job_log: Flag = True
     """Write an event log for each job with a journal: below home with SQLite; with PostgreSQL on registered
     volumes, else at the job's destination."""

@@ -92,23 +92,41 @@ def check(
         str, typer.Argument(metavar="[PATH]", help="File or directory; default: all replicas.")
     ] = "",
     *,
+    virtual: Annotated[
+        int | None,
+        typer.Option(
+            "--virtual-volumes",
+            min=1,
+            max=1_000,
+            help="Compare each volume in so many slices; default: LOCKGATE_REPORT_VIRTUAL_VOLUMES.",
+        ),
+    ] = None,
     limit: Bandwidth = None,
     json: JsonFlag = False,
 ) -> None:
     """Compare the replicas with the journal, and read their bytes. It changes nothing.
 
-    `lockgate volumes repair` repairs what is found. A check that was stopped goes on where it was. Exits with
-    16 if a replica is wrong or a volume does not answer; one that is left over is not wrong.
+    `lockgate volumes repair` repairs what is found. A check that was stopped goes on where it was, and leaves
+    out the virtual volumes in which it has found nothing. Exits with 16 if a replica is wrong or a volume
+    does not answer; one that is left over is not wrong.
     """
-    show_check(path, verify=True, limit=limit, json=json)
+    show_check(path, verify=True, limit=limit, json=json, virtual_volumes=virtual)
 
 
-def show_check(path: str, *, verify: bool, limit: float | None, json: bool) -> None:
+def show_check(
+    path: str, *, verify: bool, limit: float | None, json: bool, virtual_volumes: int | None = None
+) -> None:
     """Check replicas, print what is wrong, and exit with 16 if something is; see `ReplicaUpkeep.check`."""
     from lockgate.storage_core.files.home_files import open_files
 
     with open_files() as files, progress_bar() as progress:
-        done = files.upkeep.check(path, verify=verify, bytes_per_s=_bytes(limit), progress=progress)
+        done = files.upkeep.check(
+            path,
+            verify=verify,
+            virtual_volumes=virtual_volumes,
+            bytes_per_s=_bytes(limit),
+            progress=progress,
+        )
         found = list(done.findings())
     if json:
         findings = [msgspec.to_builtins(one) for one in found]

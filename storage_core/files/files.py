@@ -57,6 +57,8 @@ from lockgate.storage_core.files.writing.writer import BLOCK_BYTES, Writer
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Journal, Leases
 from lockgate.storage_core.journal.leases.renewer import Renewer
+from lockgate.storage_core.journal.observers.reading_client import Client
+from lockgate.storage_core.journal.read.snapshot_read import Reads
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
 
@@ -119,6 +121,7 @@ class Files:
         volumes: Mapping[VolumeId, Volume],
         settings: Settings,
         *,
+        reads: Client | None = None,
         members: Callable[[], tuple[VolumeId, ...]] | None = None,
         block_bytes: int = BLOCK_BYTES,
     ) -> None:
@@ -128,10 +131,13 @@ class Files:
             journal: The journal.
             volumes: Volumes that this process can reach, by id.
             settings: Uses the limits of leases and `files_replicas`.
+            reads: Client for listings, readers and reports; by default they are served by the primary.
             members: Returns the members of a new block; by default some of all volumes.
             block_bytes: Length of a full block.
         """
         self._journal = journal
+        self._reads: Reads = reads or journal
+        self._refresh = reads.sync if reads else lambda: None
         self._volumes = volumes
         self._block_bytes = block_bytes
         self._soft_s = min(settings.lease_soft_s, settings.lease_hard_s)
@@ -143,7 +149,7 @@ class Files:
         self.recovery = FileRecovery(
             journal, volumes, self._renewer, soft_s=self._soft_s, hard_s=self._hard_s
         )
-        self.upkeep = ReplicaUpkeep(journal, volumes, settings)
+        self.upkeep = ReplicaUpkeep(journal, volumes, settings, reads)
         self._members = members or self._some
         self._registered: set[VolumeId] = set()
 
@@ -178,9 +184,14 @@ class Files:
         Raises:
             PathNotFoundError: The path does not exist.
         """
-        with self._journal.reading() as reading:
-            inode = file_at(reading, path)
-        return Reader(lambda: self._whole(inode), self._volumes, path=path, clock=self._journal.clock)
+        inode = self._reads.read(lambda reading: file_at(reading, path))
+        return Reader(
+            lambda: self._reads.read(lambda reading: whole_file(reading, inode)),
+            self._volumes,
+            path=path,
+            clock=self._journal.clock,
+            refresh=self._refresh,
+        )
 
     def truncate(self, path: str, length_bytes: int) -> None:
         """Cut a closed file. The same length changes nothing; a crash leaves the old length or the new one.
@@ -278,8 +289,7 @@ class Files:
         Raises:
             PathNotFoundError: The directory does not exist.
         """
-        with self._journal.reading() as reading:
-            return listing(reading, path, after)
+        return self._reads.read(lambda reading: listing(reading, path, after))
 
     def status(self, path: str) -> FileStatus:
         """Return what a path names.
@@ -287,8 +297,7 @@ class Files:
         Raises:
             PathNotFoundError: It does not exist.
         """
-        with self._journal.reading() as reading:
-            return status(reading, path)
+        return self._reads.read(lambda reading: status(reading, path))
 
     def is_open(self, inode: int) -> bool:
         """Return whether a file, whatever its path now, has a writer or one that ended without closing it.
@@ -296,8 +305,7 @@ class Files:
         Raises:
             PathNotFoundError: It was deleted.
         """
-        with self._journal.reading() as reading:
-            return is_open(reading, inode)
+        return self._reads.read(lambda reading: is_open(reading, inode))
 
     def readable_bytes(self, path: str) -> int | None:
         """Return how many bytes of a file can be read now: those that were flushed, also while it is written.
@@ -403,10 +411,6 @@ class Files:
         if not self._volumes:
             raise StoreUnavailableError("no volume of appendable files can be reached; nothing was changed")
         return tuple(random.sample(sorted(self._volumes), min(self._replicas, len(self._volumes))))
-
-    def _whole(self, inode: int) -> tuple[BlockRecord, ...]:
-        with self._journal.reading() as reading:
-            return whole_file(reading, inode)
 
     def _fence(self, record: BlockRecord, stamp: Stamp) -> None:
         for volume in record.members:

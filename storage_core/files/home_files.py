@@ -12,18 +12,28 @@ from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.volume_urls import read_places
 from lockgate.storage_core.files.volumes.open_volume import open_volume
 from lockgate.storage_core.files.volumes.volume_map import VolumeMap
+from lockgate.storage_core.journal.observers.process_reader import configured_reads
+from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.settings import Settings, load_settings
 
 
 @contextmanager
-def open_files(settings: Settings | None = None, *, clock: Clock | None = None) -> Iterator[Files]:
+def open_files(
+    settings: Settings | None = None,
+    *,
+    clock: Clock | None = None,
+    reads: Client | None = None,
+) -> Iterator[Files]:
     """Open the files of the settings' journal, on the volumes that it names by URL and that below `home`.
 
+    Listings, readers and reports read at the observers that the settings name.
+
     Args:
-        settings: Uses `journal_url`, `home`, the limits of leases, `files_replicas` and what begins with
-            `s3_`; from the environment by default.
+        settings: Uses `journal_url`, `home`, the limits of leases, `files_replicas`, what `configured_reads`
+            uses and what begins with `s3_`; from the environment by default.
         clock: Replaces the journal's clock, for tests.
+        reads: Client of the settings' journal that is open already; it stays open.
 
     Raises:
         InvalidInputError: The settings disable the journal, or variables of the environment are invalid.
@@ -34,6 +44,9 @@ def open_files(settings: Settings | None = None, *, clock: Clock | None = None) 
     if journal is None:
         raise InvalidInputError("appendable files are kept in a journal; set LOCKGATE_JOURNAL_URL to one")
 
+    opened = None
+    if reads is None and settings.observer_urls:
+        reads = opened = configured_reads(settings, clock=clock)
     volumes = VolumeMap(
         settings.home_dir / "volume",
         partial(read_places, journal),
@@ -42,9 +55,11 @@ def open_files(settings: Settings | None = None, *, clock: Clock | None = None) 
         replicas=settings.files_replicas,
         clock=journal.clock,
     )
-    files = Files(journal, volumes, settings, members=volumes.members)
+    files = Files(journal, volumes, settings, reads=reads, members=volumes.members)
     try:
         yield files
     finally:
         files.close()
         volumes.close()
+        if opened is not None:
+            opened.close()

@@ -59,6 +59,7 @@ class Reader(io.RawIOBase):
         *,
         path: str = "the file",
         clock: Clock | None = None,
+        refresh: Callable[[], object] = lambda: None,
     ) -> None:
         """Open a file at its start.
 
@@ -67,12 +68,15 @@ class Reader(io.RawIOBase):
             volumes: The volumes of its blocks.
             path: Names the file in messages.
             clock: Waits between two fetches of the locations.
+            refresh: Called before the blocks are fetched again after an error: those of an observer may be
+                older than the volumes.
 
         Raises:
             StoreUnavailableError: Too few members of the last block answered to know its length.
         """
         self._records = records
         self._clock = clock or SystemClock()
+        self._refresh = refresh
         self._volumes = volumes
         self._position = 0
         self._ahead = b""
@@ -199,6 +203,7 @@ class Reader(io.RawIOBase):
                     errors[volume] = error
             if attempt < FETCHES:
                 self._clock.sleep(RETRY_S if attempt > 1 else 0)  # a recovery may be about to commit
+                self._refresh()
                 self._fetch()  # another stamp: the block was resealed, or its members changed
         raise self._unreadable(part.record, offset, errors)
 
@@ -231,6 +236,7 @@ class Reader(io.RawIOBase):
                 if attempt == FETCHES:
                     raise
                 self._clock.sleep(RETRY_S)  # a reseal stamps the members before it commits
+                self._refresh()
                 continue
             self._parts = parts
             self._ends = tuple(accumulate(part.length_bytes for part in parts))

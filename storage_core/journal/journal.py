@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from sqlalchemy import Connection
 
@@ -26,7 +26,7 @@ from lockgate.storage_core.journal.database.driver_errors import TRANSACTION_TRI
 from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.read.same_journal import Known, refuse_other_state
 from lockgate.storage_core.journal.read.seen_stamps import SeenStamps
-from lockgate.storage_core.journal.read.snapshot_read import Reading, Status
+from lockgate.storage_core.journal.read.snapshot_read import Query, Reading, Status
 from lockgate.storage_core.journal.write.acknowledged_head import AcknowledgedHead
 from lockgate.storage_core.journal.write.group_commit import GroupCommit
 from lockgate.storage_core.journal.write.head import Head, lock_head
@@ -35,6 +35,8 @@ from lockgate.storage_core.journal.write.restored_copy import notice_put_back
 from lockgate.storage_core.journal.write.transaction import write
 from lockgate.storage_core.journal.write.validation import check_values
 from lockgate.storage_core.stamp import Stamp
+
+T = TypeVar("T")
 
 MAIN: Final = "main"
 """Name of a deployment's first journal."""
@@ -178,6 +180,11 @@ class Journal(Forkable):
             refuse_other_state(reading, self.known)
             yield reading
         self._hit("read.after")
+
+    def read(self, query: Query[T]) -> T:
+        """Run a query on one state of the primary; see `Reads`."""
+        with self.reading() as reading:
+            return query(reading)
 
     def close(self) -> None:
         """Close the connections."""

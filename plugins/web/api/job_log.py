@@ -123,7 +123,7 @@ def job_log(
 
 
 def _read(reads: Reads, row: Job, limit: int) -> JobLog:
-    with open_files(reads.settings, clock=reads.clock) as files:
+    with open_files(reads.settings, clock=reads.clock, reads=reads.client) as files:
         log = MergedLog(files, row.job_id, row.short_id, tail_bytes=TAIL_BYTES)
         events = log.read()
     return JobLog(

@@ -178,10 +178,10 @@ class ReportedVolume(Row, frozen=True):
 
     It is outside entries, verification and checkpoints. A row confirms all members of the volume that have no
     fault: a million rows for a million replicas would be written again by each report, and nothing reads them
-    one by one.
+    one by one. A virtual volume has a row of its own until the report of its volume ends.
 
     Attributes:
-        volume: The volume.
+        volume: The volume; of a virtual volume followed by `#` and its last block.
         reported_s: When the report ended, by the database's clock; None before the first one has.
         only_ones: Number of members with a problem whose block has no other member without a fault.
         accepted: Those of them that an operator has accepted as lost.

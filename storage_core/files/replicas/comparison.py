@@ -35,7 +35,13 @@ from lockgate.storage_core.files.namespace.rows import Block, Member, id_of, seq
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.journal import Journal
-from lockgate.storage_core.journal.read.snapshot_read import Epoch, read_epochs, survived
+from lockgate.storage_core.journal.read.snapshot_read import (
+    Epoch,
+    Reading,
+    Reads,
+    read_epochs,
+    survived,
+)
 from lockgate.storage_core.stamp import Stamp
 
 READ_BYTES: Final = 1024 * 1024
@@ -120,10 +126,9 @@ class History(NamedTuple):
         return any(id_of(stamp) == block and self.has(stamp) for stamp in stamps)
 
 
-def read_history(journal: Journal) -> History:
+def read_history(reads: Reads) -> History:
     """Return the stamps of a journal."""
-    with journal.reading() as reading:
-        return History(reading.status().stamp, read_epochs(reading))
+    return reads.read(lambda reading: History(reading.status().stamp, read_epochs(reading)))
 
 
 def judge(
@@ -168,16 +173,19 @@ def _judge_member(record: BlockRecord, replica: Replica | None) -> tuple[Problem
 
 
 def members(
-    journal: Journal, volume: VolumeId, after: BlockId | None = None, last: BlockId | None = None
+    reads: Reads, volume: VolumeId, after: BlockId | None = None, last: BlockId | None = None
 ) -> Iterator[list[BlockRecord]]:
     """Yield the blocks that a volume is a member of, after one and up to another, a page at a time."""
     at = after or 0
+
+    def page(reading: Reading) -> tuple[list[int], list[BlockRecord]]:
+        rows = reading.where(Member, {"volume": volume}, limit=PAGE, after=(at, volume))
+        within = [one.block for one in rows if last is None or one.block <= last]
+        blocks = reading.find(Block, [(block,) for block in within])
+        return within, list(current_records(reading, sorted(blocks, key=lambda row: row.block)))
+
     while True:
-        with journal.reading() as reading:
-            rows = reading.where(Member, {"volume": volume}, limit=PAGE, after=(at, volume))
-            within = [one.block for one in rows if last is None or one.block <= last]
-            blocks = reading.find(Block, [(block,) for block in within])
-            found = list(current_records(reading, sorted(blocks, key=lambda row: row.block)))
+        within, found = reads.read(page)
         if found:
             yield found
         if len(within) < PAGE:
@@ -216,6 +224,8 @@ class Comparison:
         volumes: The volumes that can be reached.
         reads: Returns whether to read the bytes of a volume's sealed replica, and compare their checksums.
         bytes_per_s: Limit of what is read.
+        first: Where the journal is read first, such as at an observer; by default at its primary, where what
+            differs is always judged.
 
     Raises:
         InvalidInputError: The limit is not positive.
@@ -227,28 +237,36 @@ class Comparison:
         volumes: Mapping[VolumeId, Volume],
         reads: Callable[[BlockRecord, VolumeId], bool],
         bytes_per_s: float | None,
+        first: Reads | None = None,
     ) -> None:
         check_limit(bytes_per_s)
         self.replicas = self.read_bytes = 0
         self._journal = journal
+        self._first: Reads = first or journal
         self._volumes = volumes
         self._reads = reads
         self._bytes_per_s = bytes_per_s
 
-    def of_volume(self, volume: VolumeId) -> Iterator[tuple[BlockId | None, list[Difference]]]:
+    def of_volume(
+        self, volume: VolumeId, after: BlockId | None = None, to: BlockId | None = None
+    ) -> Iterator[tuple[BlockId | None, list[Difference]]]:
         """Yield the last block of each page, None for the last page, and what differs in it.
+
+        Args:
+            volume: The volume.
+            after: Only blocks after this one.
+            to: Only blocks up to this one.
 
         Raises:
             NotAppliedError: The volume does not answer.
             OutcomeUnknownError: As above.
         """
         there = known_volume(self._volumes, volume)
-        after: BlockId | None = None
         while True:
             page = there.replicas(after, PAGE)
-            last = page[-1].block if len(page) == PAGE else None
-            left = {one.block: one for one in page}
-            for found in members(self._journal, volume, after, last):
+            last = page[-1].block if len(page) == PAGE and (to is None or page[-1].block < to) else None
+            left = {one.block: one for one in page if to is None or one.block <= to}
+            for found in members(self._first, volume, after, last or to):
                 pairs = [(record, left.pop(record.block, None)) for record in found]
                 yield found[-1].block, self._differences(volume, pairs)
             yield last, self._differences(volume, [(None, replica) for replica in left.values()])
@@ -283,7 +301,7 @@ class Comparison:
         self, volume: VolumeId, pairs: Sequence[tuple[BlockRecord | None, Replica | None]]
     ) -> list[Difference]:
         there = known_volume(self._volumes, volume)
-        history = read_history(self._journal)
+        history = read_history(self._first)
         read: dict[BlockId, tuple[BlockRecord, str]] = {}
         differing: list[BlockId] = []
         for record, replica in pairs:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 import msgspec
 
@@ -29,16 +28,14 @@ from lockgate.storage_core.files.replicas.comparison import (
 from lockgate.storage_core.files.replicas.copies import Copies
 from lockgate.storage_core.files.replicas.left_over import delete_replicas, discard_set_aside
 from lockgate.storage_core.files.replicas.replica_check import lost_replicas, store_report, usable_volumes
+from lockgate.storage_core.files.replicas.report_slices import HeadSlices
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.journal import Journal, Mutation, Refused
-from lockgate.storage_core.stores.protocol import in_pages
+from lockgate.storage_core.journal.read.snapshot_read import Reads
 
 Note = Callable[[str], None]
 """Receives a line for a log."""
-
-MARKS: Final = 64
-"""Marks of one transaction."""
 
 
 class Repaired(msgspec.Struct, kw_only=True):
@@ -83,6 +80,8 @@ class Repair:
     bytes_per_s: float | None
     note: Note
     progress: Progress
+    slices: HeadSlices
+    reads: Reads | None = None
     done: Repaired = field(default_factory=Repaired)
     _left_over: list[tuple[VolumeId, BlockId]] = field(default_factory=list)
 
@@ -124,7 +123,7 @@ class Repair:
         def reads(record: BlockRecord, _: VolumeId) -> bool:
             return record.block in damaged or record.faults.get(volume) is Fault.CORRUPT
 
-        compared = Comparison(self.journal, self.volumes, reads, self.bytes_per_s)
+        compared = Comparison(self.journal, self.volumes, reads, self.bytes_per_s, self.reads)
         only_ones: set[BlockId | None] = set()
         for _, page in compared.of_volume(volume):
             self.progress(f"compare {volume}", compared.replicas, 0)
@@ -143,7 +142,7 @@ class Repair:
                 self._left_over.append((volume, one.finding.block))
             elif one.mark is not None and one.mark.fault is not None:
                 self.note(str(one.finding))
-        for marks in in_pages([one.mark for one in page if one.mark is not None], MARKS):
+        for marks in self.slices.of([one.mark for one in page if one.mark is not None]):
             self._write(marks)
 
     def _write(self, marks: Sequence[MarkReplica]) -> None:

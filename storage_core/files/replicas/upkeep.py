@@ -15,10 +15,12 @@ from lockgate.storage_core.files.namespace.volume_urls import read_places, read_
 from lockgate.storage_core.files.replicas.copies import Copies
 from lockgate.storage_core.files.replicas.repair import Note, Repair, Repaired
 from lockgate.storage_core.files.replicas.replica_check import ReplicaCheck
+from lockgate.storage_core.files.replicas.report_slices import HeadSlices
 from lockgate.storage_core.files.replicas.reporting import accept_missing, wait_for_reports
 from lockgate.storage_core.files.replicas.volume_removal import RemovedVolume, remove_volume
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.journal import Journal
+from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.settings import Settings
 
 
@@ -50,11 +52,20 @@ class ReplicaUpkeep:
     Args:
         journal: The journal of the files.
         volumes: The volumes that can be reached.
-        settings: Uses `lease_hard_s`, and what begins with `files_`.
+        settings: Uses `lease_hard_s`, and what begins with `files_` and `report_`.
+        reads: Client for what reports read of the journal; by default its primary. What differs is judged at
+            the primary.
     """
 
-    def __init__(self, journal: Journal, volumes: Mapping[VolumeId, Volume], settings: Settings) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        volumes: Mapping[VolumeId, Volume],
+        settings: Settings,
+        reads: Client | None = None,
+    ) -> None:
         self._journal = journal
+        self._reads = reads
         self._volumes = volumes
         self._settings = settings
 
@@ -63,12 +74,20 @@ class ReplicaUpkeep:
         path: str = "",
         *,
         verify: bool = True,
+        virtual_volumes: int | None = None,
         bytes_per_s: float | None = None,
         progress: Progress = no_progress,
     ) -> ReplicaCheck:
         """Return a check of all replicas, or of those below a path; see `ReplicaCheck`."""
         return ReplicaCheck(
-            self._journal, self._volumes, path, verify=verify, bytes_per_s=bytes_per_s, progress=progress
+            self._journal,
+            self._volumes,
+            path,
+            verify=verify,
+            virtual_volumes=virtual_volumes or self._settings.report_virtual_volumes,
+            bytes_per_s=bytes_per_s,
+            progress=progress,
+            reads=self._reads,
         )
 
     def repair(
@@ -101,6 +120,8 @@ class ReplicaUpkeep:
             bytes_per_s=bytes_per_s,
             note=note,
             progress=progress,
+            slices=HeadSlices(self._journal.clock, self._settings.report_slice_ms),
+            reads=self._reads,
         )
         run.mark()
         if not dry_run:

@@ -6,7 +6,7 @@ Source: journal, "Observers"; HDFS's consistent reads from standbys.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, Self, TypeVar
 
 import msgspec
@@ -23,14 +23,11 @@ from lockgate.storage_core.journal.observers.hot_standby import (
 )
 from lockgate.storage_core.journal.observers.observer_pool import ObserverPool
 from lockgate.storage_core.journal.process_journal import token_name
-from lockgate.storage_core.journal.read.snapshot_read import Reading
+from lockgate.storage_core.journal.read.snapshot_read import Query, Reading
 from lockgate.storage_core.journal.session_token import SessionToken
 from lockgate.storage_core.stamp import Stamp
 
 T = TypeVar("T")
-Query = Callable[[Reading], T]
-"""Reads one state. It may run again on another copy, so it has no effects and returns no iterator."""
-
 NEVER: Final = -1.0
 DOWN: Final = (JournalUnavailableError, MalformedJournalError)
 """Errors of an observer that cannot be reached or read: the client tries the next one."""
@@ -121,6 +118,16 @@ class Client:
         self._is_new = False
         return stamp
 
+    def sync(self) -> None:
+        """Make later reads include everything written before; unlike `msync`, report what was lost.
+
+        Raises:
+            StateLostError: What the client has seen did not survive a failover or a restore.
+            JournalUnavailableError: The primary cannot be reached.
+        """
+        self._read_primary(Reading.status)
+        self._is_new = False
+
     def read(self, query: Query[T]) -> T:
         """Run a query on one state that includes all that this client has seen.
 
@@ -135,8 +142,7 @@ class Client:
         """
         if not self._always_primary:
             if self._is_sync_due():
-                self._read_primary(Reading.status)
-                self._is_new = False
+                self.sync()
             try:
                 return self._read_observer(query)
             except BehindError:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 from sqlalchemy import Connection, Select, bindparam, select, text
@@ -23,6 +23,7 @@ from lockgate.storage_core.stamp import Stamp
 
 R = TypeVar("R", bound=Row)
 S = TypeVar("S", bound=Row)
+T = TypeVar("T")
 
 _STATUS: Final = (
     "identity",
@@ -213,6 +214,17 @@ class Reading(SqlRows):
         query = select(*(SAFE_REASON.c[name] for name in names)).order_by(SAFE_REASON.c.reason)
         for row in self.connection.execute(query.where(SAFE_REASON.c.journal == self.journal)):
             yield SafeModeReason(**dict(zip(names, row, strict=True)))
+
+
+Query = Callable[[Reading], T]
+"""Reads one state. It may run again on another copy, so it has no effects and returns no iterator."""
+
+
+class Reads(Protocol):
+    """Where a journal is read: at its primary, or by a client of its observers."""
+
+    def read(self, query: Query[T]) -> T:
+        """Run a query on one state, and return its result."""
 
 
 @cache

@@ -12,6 +12,8 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.namespace.rows import DamagedReplica, ReportedVolume
 from lockgate.storage_core.files.replicas import comparison
 from lockgate.storage_core.files.replicas.comparison import Problem
+from lockgate.storage_core.files.replicas.replica_check import CONFIRMED_S
+from lockgate.storage_core.files.replicas.report_slices import HeadSlices
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stamp import Stamp
@@ -19,6 +21,7 @@ from tests.support.commit.destination import Crash
 from tests.support.files.file_world import TEXT
 from tests.support.files.memory_world import NAMES, MemoryWorld
 from tests.support.journal.checkpoints import JournalWorld
+from tests.support.journal.observers import SteppingClock
 
 LENGTH = len(TEXT) + 3
 
@@ -76,6 +79,9 @@ def test_each_replica_that_differs_is_found_with_its_file(
         (other + 2, Problem.UNEXPLAINED, ""),
     ]
     assert sorted(memory.findings(verify=False)) == sorted(found)
+    for slices in (2, 4, 100):
+        sliced = memory.files.upkeep.check(verify=False, virtual_volumes=slices).findings()
+        assert sorted((one.block, one.problem, one.path) for one in sliced) == sorted(found)
     assert sorted(memory.findings()) == sorted([*found, (other, Problem.CORRUPT, "/b.log")])
     assert memory.findings("/a.log") == of_a
     assert len(memory.findings("/")) == 4
@@ -101,6 +107,34 @@ def test_a_check_that_was_stopped_goes_on_where_it_was(
     list(again.findings())
     assert again.read_bytes == 3 * LENGTH - 16
     assert memory.findings() == [(second, Problem.CORRUPT, "/a.log")]  # the next one reads all
+
+
+@pytest.mark.parametrize(
+    ("verify", "later_s", "left_out"), [(False, 0, 1), (True, 0, 0), (False, CONFIRMED_S, 0)]
+)
+def test_a_stopped_check_leaves_out_virtual_volumes_that_it_has_confirmed(
+    memory: MemoryWorld, verify: bool, later_s: float, left_out: int
+) -> None:
+    _, second, *_ = memory.blocks()
+    del memory.volumes[NAMES[0]].stored[second]
+    stopped = memory.files.upkeep.check(verify=False, virtual_volumes=4).findings()
+    assert next(stopped).block == second  # the first virtual volume has one block, as each has
+    stopped.close()
+    memory.clock.sleep(later_s)
+    check = memory.files.upkeep.check(verify=verify)
+    assert [(one.block, one.problem) for one in check.findings()] == [(second, Problem.LOST)]
+    assert check.replicas == 11 - left_out
+    assert {row.volume for row in reports(memory)} == set(NAMES)
+    assert all(row.reported_s for row in reports(memory))
+
+
+def test_slices_of_entries_keep_within_a_time_and_leave_the_head_alone_for_as_long() -> None:
+    clock, sizes = SteppingClock(), []
+    for marks in HeadSlices(clock, 50).of(range(2_000)):
+        sizes.append(len(marks))
+        clock.now += len(marks) * 0.001
+    assert (sizes[:2], sum(sizes), set(sizes[1:-1])) == ([64, 32], 2_000, {32})
+    assert clock.slept_s == pytest.approx(2.0, abs=0.001)
 
 
 def test_a_block_that_is_written_is_compared_by_its_stamp_and_length(memory: MemoryWorld) -> None:

@@ -1,0 +1,92 @@
+"""Slices of a report, so that nobody waits long for it: of its writes, and of a volume with many replicas.
+
+A virtual volume is a slice of a volume's blocks. It has a row of its own among the volumes' last reports
+while the volume's report goes on, so that a report that was stopped leaves out what it has confirmed.
+
+Source: HDFS's very large block reports, in "The exabyte club".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeVar
+
+from lockgate.storage_core.clock import Clock
+from lockgate.storage_core.failpoints import step
+from lockgate.storage_core.files.namespace.queries import slice_ends
+from lockgate.storage_core.files.namespace.rows import ReportedVolume
+from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId
+from lockgate.storage_core.journal import Journal
+from lockgate.storage_core.journal.database.row_access import SqlRows
+from lockgate.storage_core.journal.journal import maintenance
+from lockgate.storage_core.journal.read.snapshot_read import Reads
+
+T = TypeVar("T")
+
+FIRST: Final = 64
+"""Items of the first slice."""
+
+MOST: Final = 512
+"""Items of the largest slice."""
+
+_END: Final = 2**63 - 1
+"""The greatest block: the last virtual volume has all that follows, also what no block names."""
+
+
+class HeadSlices:
+    """Splits writes into slices that hold the journal's head for a limited time.
+
+    After each one the head is left alone for as long as the slice took: a lock need not be fair, and a writer
+    must not starve. The size of a slice follows the time that the ones before took.
+
+    Args:
+        clock: Measures a slice, and waits.
+        limit_ms: How long a slice may take.
+    """
+
+    def __init__(self, clock: Clock, limit_ms: float) -> None:
+        self.size = FIRST
+        self._clock = clock
+        self._limit_s = limit_ms / 1000
+
+    def of(self, items: Sequence[T]) -> Iterator[Sequence[T]]:
+        """Yield the items in slices; the caller writes each before it takes the next one."""
+        begin = 0
+        while begin < len(items):
+            end = begin + self.size
+            began_s = self._clock.monotonic_s()
+            yield items[begin:end]
+            took_s = self._clock.monotonic_s() - began_s
+            if took_s > self._limit_s:
+                self.size = max(1, self.size // 2)
+            elif took_s < self._limit_s / 2:
+                self.size = min(2 * self.size, MOST)
+            self._clock.sleep(took_s)
+            begin = end
+
+
+def virtual_volumes(
+    journal: Journal, reads: Reads, volume: VolumeId, number: int
+) -> dict[BlockId, ReportedVolume]:
+    """Return the virtual volumes of a report by their last block: of one that was stopped, or new ones.
+
+    Args:
+        journal: The journal of the files.
+        reads: Where the blocks are counted.
+        volume: The volume.
+        number: Number of slices; they have as many blocks each.
+    """
+    with journal.reading() as reading:
+        rows = [row for row in reading.where(ReportedVolume, {}) if _parent(row.volume) == volume]
+    if not rows and number > 1:
+        ends = reads.read(lambda reading: slice_ends(reading, volume, number))
+        rows = [ReportedVolume(volume=f"{volume}#{end}") for end in (*ends[:-1], _END)]
+        with step("report"), maintenance(journal, "soft") as (connection, _):
+            SqlRows(connection, journal.name).write({(ReportedVolume, row.key): row for row in rows})
+    found = {BlockId(int(row.volume.rpartition("#")[2])): row for row in rows}
+    return dict(sorted(found.items())) or {BlockId(_END): ReportedVolume(volume=volume)}
+
+
+def _parent(volume: str) -> str:
+    return volume.rpartition("#")[0]
