@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.errors import StateLostError
 from lockgate.storage_core.journal import Journal, Reading, Stamp, open_journal
 from lockgate.storage_core.journal.entries.lease_entries import Lease
@@ -61,11 +62,11 @@ class Pair:
         server.start()
         self.running.append(server)
 
-    def journal(self, *standbys: Server) -> Journal:
+    def journal(self, *standbys: Server, clock: Clock | None = None) -> Journal:
         """Open the journal at the server that accepts writes."""
         hosts = "&".join(f"host=127.0.0.1:{server.port}" for server in (self.primary, *standbys))
         url = f"postgresql://lockgate@/lockgate?{hosts}&target_session_attrs=read-write"
-        return self.opened.enter_context(open_journal(url))
+        return self.opened.enter_context(open_journal(url, clock=clock))
 
     def client(self, journal: Journal, *standbys: Server, **options: Any) -> Client:
         observers = [open_observer(server.url, journal) for server in standbys]
@@ -108,6 +109,52 @@ def test_reads_are_served_by_a_standby_and_include_the_clients_own_writes(pair: 
     for number in range(1, 6):
         assert client.read(server_and_rows) == (standby.port, number)
         take(journal)
+
+
+MODES: dict[str, tuple[dict[str, Any], float, bool]] = {
+    "routing by token": ({}, 0, False),
+    "periodic, not due": ({"auto_msync_ms": 5_000}, 4, False),
+    "periodic": ({"auto_msync_ms": 5_000}, 5, True),
+    "always": ({"auto_msync_ms": 0}, 0, True),
+    "always primary": ({"always_primary": True}, 0, True),
+}
+"""Options of a client, the seconds since its last contact, and whether it sees all without a token."""
+
+
+def test_in_each_mode_a_client_with_a_third_partys_token_sees_no_past_state(pair: Pair) -> None:
+    writer = pair.journal()
+    take(writer)
+    standby = pair.standby()
+    clock = ManualClock()
+
+    def new_client(options: dict[str, Any]) -> Client:
+        return pair.client(pair.journal(clock=clock), standby, clock=clock, **options)
+
+    clients = {mode: new_client(options) for mode, (options, _, _) in MODES.items()}
+    standby.run_sql("SELECT pg_wal_replay_pause()")
+    until(lambda: standby.run_sql("SELECT pg_get_wal_replay_pause_state()") == "paused")
+    served = dict.fromkeys(MODES, standby.port) | {"always primary": pair.primary.port}
+    assert {mode: client.read(server_and_rows) for mode, client in clients.items()} == {
+        mode: (port, 1) for mode, port in served.items()
+    }
+    take(writer)
+    token = str(pair.client(writer).token)
+    began_s = clock.now
+    for mode, (options, later_s, sees_all) in MODES.items():
+        receiver = new_client(options)
+        receiver.see(SessionToken.parse(token))
+        assert receiver.read(server_and_rows) == (pair.primary.port, 2), mode
+        clock.now = began_s + later_s
+        assert clients[mode].read(server_and_rows)[1] == 1 + sees_all, mode
+    assert new_client({}).read(server_and_rows)[1] == 2  # it begins with the primary's state
+    clients["routing by token"].msync()
+    assert clients["routing by token"].read(server_and_rows) == (pair.primary.port, 2)
+    standby.run_sql("SELECT pg_wal_replay_resume()")
+    until(lambda: caught_up(clients["always"]))
+    clock.now += LAST_PROBE_S
+    for mode, client in clients.items():
+        client.msync()
+        assert client.read(server_and_rows) == (served[mode], 2), mode
 
 
 @pytest.mark.soak

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 import msgspec
-from sqlalchemy import func, select
 
 from lockgate.storage_core.errors import (
     InvalidInputError,
@@ -31,7 +30,6 @@ from lockgate.storage_core.files.namespace.tree import existing
 from lockgate.storage_core.files.namespace.tree_paths import directory, parse_path, resolve, shown
 from lockgate.storage_core.files.namespace.written_lengths import acknowledged
 from lockgate.storage_core.files.volumes.protocol import VolumeId
-from lockgate.storage_core.journal.database.schema import table_of
 from lockgate.storage_core.journal.read.row_paths import Tree
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.stores.protocol import in_pages
@@ -118,18 +116,6 @@ def names_in(reading: Reading, inode: int, after: str | None = None) -> Sequence
 def blocks_of(reading: Reading, file: int) -> tuple[BlockRecord, ...]:
     """Return the blocks of a file in their order; `DETACHED`: those that truncates have cut off."""
     return tuple(records(reading, _rows_of(reading, file)))
-
-
-def slice_ends(reading: Reading, volume: str, slices: int) -> list[int]:
-    """Return the last block of each slice of a volume's members; the slices have as many members each."""
-    member = table_of(Member)
-    number = func.ntile(slices).over(order_by=member.c.block).label("number")
-    within = select(member.c.block, number).where(
-        member.c.journal == reading.journal, member.c.volume == volume
-    )
-    each = within.subquery()
-    ends = select(func.max(each.c.block)).group_by(each.c.number).order_by(each.c.number)
-    return list(reading.connection.execute(ends).scalars())
 
 
 def is_open(reading: Reading, inode: int) -> bool:

@@ -13,8 +13,7 @@ from typing import Final, TypeVar
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.failpoints import step
-from lockgate.storage_core.files.namespace.queries import slice_ends
-from lockgate.storage_core.files.namespace.rows import ReportedVolume
+from lockgate.storage_core.files.namespace.rows import Member, ReportedVolume
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.journal import Journal
@@ -80,7 +79,7 @@ def virtual_volumes(
     with journal.reading() as reading:
         rows = [row for row in reading.where(ReportedVolume, {}) if _parent(row.volume) == volume]
     if not rows and number > 1:
-        ends = reads.read(lambda reading: slice_ends(reading, volume, number))
+        ends = reads.read(lambda reading: reading.quantiles(Member, {"volume": volume}, "block", number))
         rows = [ReportedVolume(volume=f"{volume}#{end}") for end in (*ends[:-1], _END)]
         with step("report"), maintenance(journal, "soft") as (connection, _):
             SqlRows(connection, journal.name).write({(ReportedVolume, row.key): row for row in rows})

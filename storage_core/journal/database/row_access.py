@@ -100,6 +100,24 @@ class SqlRows:
         query = select(func.max(table.c[column])).where(table.c.journal == self.journal)
         return self.connection.execute(query).scalar_one()
 
+    def quantiles(self, kind: type[Row], columns: Mapping[str, Any], column: str, parts: int) -> list[Any]:
+        """Return the greatest value of a column in each of so many equal parts of the rows, in order.
+
+        Args:
+            kind: Kind of the rows.
+            columns: Values of other columns that the rows have.
+            column: The column that orders them.
+            parts: Number of parts; fewer if there are fewer rows.
+        """
+        at = table_of(kind).c
+        part = func.ntile(parts).over(order_by=at[column]).label("part")
+        rows = select(at[column].label("value"), part).where(
+            at.journal == self.journal, *(at[name] == value for name, value in columns.items())
+        )
+        each = rows.subquery().c
+        query = select(func.max(each.value)).group_by(each.part).order_by(each.part)
+        return list(self.connection.execute(query).scalars())
+
     def write(self, changes: Mapping[Key, Row | None], absent: Container[Key] = ()) -> None:
         """Write rows, and delete those that are None.
 

@@ -192,7 +192,7 @@ class Client:
                         self.journal.seen_stamps.replace(stamps, stamp)
                         return query(state)
                 except BehindError:
-                    continue
+                    self._pool.mark_behind(observer)
                 except DOWN as error:
                     self._pool.mark_down(observer, error)
             if not available:

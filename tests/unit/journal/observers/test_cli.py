@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from lockgate.storage_core.cli.root_command import build
+from lockgate.storage_core.files.namespace.tree import MakeDirectory
+from lockgate.storage_core.fsspec.appendable import AppendableFileSystem
+from lockgate.storage_core.journal import Stamp
 from lockgate.storage_core.journal.observers import process_reader
 from tests.support.cli import Run, document
 from tests.support.journal.observers import FileObserver, ObserverWorld, take
@@ -51,6 +56,27 @@ def test_the_registry_is_listed_from_a_state_that_includes_the_stamp(world: Obse
         index = document(run("jobs", "list", "--at-least", stamp, "--json"))
         assert index["journal"].rpartition("/")[2] == file
     assert run("jobs", "list", str(world.root), "--at-least", "1.1").exit_code == 2
+
+
+def test_appendable_files_are_listed_at_the_observer_by_the_command_line_and_by_fsspec(
+    world: ObserverWorld, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.journal.apply(MakeDirectory(path="/logs"))
+    world.tailer().poll()
+    served, reading = [], FileObserver.reading
+
+    def serve(observer: FileObserver, stamps: Collection[Stamp]) -> AbstractContextManager[Any]:
+        served.append(observer.name)
+        return reading(observer, stamps)
+
+    monkeypatch.setattr(FileObserver, "reading", serve)
+    assert "/logs" in run("files", "ls", "/").stdout
+    by_command = len(served)
+    assert by_command > 0
+    fs = AppendableFileSystem()
+    assert fs.ls("/", detail=False) == ["/logs"]
+    fs.close()
+    assert len(served) > by_command
 
 
 def test_a_stamp_that_the_primary_lacks_has_its_own_exit_code(world: ObserverWorld, run: Run) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,14 @@ from lockgate.storage_core.journal.observers.process_reader import configured_re
 from lockgate.storage_core.journal.observers.reading_client import REST_S
 from lockgate.storage_core.journal.session_token import SessionToken
 from lockgate.storage_core.settings import load_settings
-from tests.support.journal.observers import ObserverWorld, figure, lose_after, server_and_rows, take
+from tests.support.journal.observers import (
+    FileObserver,
+    ObserverWorld,
+    figure,
+    lose_after,
+    server_and_rows,
+    take,
+)
 
 
 @pytest.fixture
@@ -86,6 +94,32 @@ def test_another_observer_that_has_caught_up_is_queried_before_any_wait(world: O
     client = world.client(observers=2)
     assert [client.read(server_and_rows) for _ in range(3)] == [("observer-1", 1)] * 3
     assert world.clock.slept_s == 0
+
+
+def test_an_observer_that_stays_behind_is_asked_once_a_second_until_it_has_caught_up(
+    world: ObserverWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, fast = world.tailer(0), world.tailer(1)
+    slow.poll()
+    take(world.journal)
+    fast.poll()
+    asked, reading = [], FileObserver.reading
+
+    def ask(
+        observer: FileObserver, stamps: Collection[Stamp]
+    ) -> AbstractContextManager[tuple[Reading, Stamp]]:
+        asked.append(Path(observer.name).stem)
+        return reading(observer, stamps)
+
+    monkeypatch.setattr(FileObserver, "reading", ask)
+    client = world.client(observers=2)
+    for _ in range(300):
+        assert client.read(server_and_rows) == ("observer-1", 1)
+        world.clock.now += 0.01
+    assert asked.count("observer-0") <= 3 + 3  # in the first 50 ms, and then each second
+    slow.poll()
+    world.clock.now += FIRST_PROBE_S
+    assert {client.read(server_and_rows)[0] for _ in range(2)} == {"observer-0", "observer-1"}
 
 
 def test_observers_share_the_reads(world: ObserverWorld) -> None:
