@@ -42,10 +42,11 @@ format: $(READY)  ## Format the code
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-docs: $(READY)  ## Write the generated pages: operators, API, promises
+docs: $(READY)  ## Write the generated pages: operators, API, promises, stores
 	@$(BIN)/python -m scripts.operators_page
 	@$(BIN)/python -m scripts.api_page
 	@$(BIN)/python -m scripts.promises_page
+	@$(BIN)/python -m scripts.stores_page
 
 mutants: $(READY)  ## Mutation tests: break one rule of the journal or the blobs at a time; the tests must fail
 	@$(BIN)/python -m scripts.mutants

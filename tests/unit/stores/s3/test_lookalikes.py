@@ -11,6 +11,7 @@ import pytest
 from lockgate.storage_core.commit.uploads import pending_file_writer
 from lockgate.storage_core.errors import AccessDeniedError, JobFailedError, UnsupportedStoreError
 from lockgate.storage_core.stores.probe import probe
+from scripts import stores_page
 from tests.support.commit.destination import World, write
 from tests.support.fake_s3.objects import failed_deletion
 from tests.support.fake_s3.wire import Answer, Request, xml
@@ -39,6 +40,10 @@ def findings(world: World) -> dict[str, str]:
 
 def left_of(world: World) -> list[str]:
     return [info.key for page in world.store.pages() for info in page if "/probe/" in info.key]
+
+
+def test_the_page_of_stores_shows_what_the_check_finds_in_each_look_alike() -> None:
+    assert stores_page.PAGE.read_text() == stores_page.page(), "run `make docs`"
 
 
 @pytest.mark.parametrize("name", ["no checksums (R2)", "no checksums (B2)"])
