@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     chosen = [argument for argument in arguments if argument not in {"--fast", "--soak"}]
     core = [*PYTEST, *_without_others(CORE), *IN_PARALLEL, *chosen]
     if is_soak:
-        os.environ["LOCKGATE_TEST_SOAK"] = "1"
+        os.environ.setdefault("LOCKGATE_TEST_SOAK", "1")
     with memory(), contained(), contextlib.ExitStack() as servers:
         if is_fast:
             return subprocess.Popen([*core, *FAST], env={**os.environ, **IS_CORE}).wait()

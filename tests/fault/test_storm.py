@@ -1,7 +1,7 @@
 """A storm: drivers are killed and stopped, their clocks jump, recoveries run and die, and S3 loses answers.
 
-`make test` runs one short storm. In `make soak` each kind of store and journal has storms for
-`LOCKGATE_TEST_STORM_S` seconds (450).
+`make test` runs one short storm. In `make soak` each kind of store and journal has storms for 100 s, times
+`LOCKGATE_TEST_SOAK`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from tests.support.commit.destination import ManualClock, World
 from tests.support.processes.contest import BASE, CONTESTS, SHORT_LEASES, Storm, check_log, files
 from tests.support.processes.drivers import COMMITTED, REFUSED, JobOrder, Place
 from tests.support.s3.faulty_proxy import FaultyProxy, faulty_proxy
-from tests.support.soak import IS_SOAK, soak_only
+from tests.support.soak import SOAK, soak_only
 
 if TYPE_CHECKING:
     from tests.support.postgres import Server
 
 pytestmark = [pytest.mark.fault, pytest.mark.integration]
 
-STORM_S: Final = float(os.environ.get("LOCKGATE_TEST_STORM_S", "450")) if IS_SOAK else 0.0
+STORM_S: Final = 100 * SOAK
 FAULT_RATE: Final = 0.04
 TRIES: Final = 40
 PATIENCE_S: Final = 120.0

@@ -1,4 +1,8 @@
-"""The length of stress tests: a short round in `make test`, all rounds in `make soak`."""
+"""The length of stress tests: a short round in `make test`, all rounds in `make soak`.
+
+`LOCKGATE_TEST_SOAK=1`, as `make soak` sets it, lasts about an hour on two cores; with 4, state machines and
+storms last four times as long.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,8 @@ from hypothesis import HealthCheck, Phase, settings
 if TYPE_CHECKING:
     from _pytest.mark import ParameterSet
 
-IS_SOAK: Final = bool(os.environ.get("LOCKGATE_TEST_SOAK"))
+SOAK: Final = float(os.environ.get("LOCKGATE_TEST_SOAK") or 0)
+IS_SOAK: Final = SOAK > 0
 
 T = TypeVar("T")
 
@@ -43,18 +48,18 @@ def soak_only(*values: object) -> ParameterSet:
     return pytest.param(*values, marks=pytest.mark.soak)
 
 
-def machine_settings(examples: int, steps: int, *, soak_examples: int, soak_steps: int = 60) -> settings:
+def machine_settings(examples: int, steps: int) -> settings:
     """Return Hypothesis' settings for a state machine.
 
     In `make test` each run draws the same examples if it collects the same tests, because Hypothesis takes
-    constants from imported modules. `make soak` draws many more, and others each time. Shrinking a failure
-    lasts up to five minutes, longer than the limit of a test: it is for `make soak` and
+    constants from imported modules. `make soak` draws five times as many, longer ones, and others each time.
+    Shrinking a failure lasts up to five minutes, longer than the limit of a test: it is for `make soak` and
     `LOCKGATE_TEST_SHRINK=1` (with `--timeout 0`); else a failure is reported as it was found.
     """
     return settings(
         derandomize=not IS_SOAK,
-        max_examples=rounds(examples, soak_examples),
-        stateful_step_count=rounds(steps, soak_steps),
+        max_examples=rounds(examples, round(5 * SOAK * examples)),
+        stateful_step_count=rounds(steps, 60),
         deadline=None,
         database=None,
         phases=tuple(Phase) if IS_SOAK or os.environ.get("LOCKGATE_TEST_SHRINK") else [Phase.generate],

@@ -35,7 +35,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def examples(number: int) -> settings:
-    return machine_settings(number, 40, soak_examples=20 * number)
+    return machine_settings(number, 40)
 
 
 def test_blobs_are_kept_and_deleted_as_in_the_model(tmp_path: Path) -> None:

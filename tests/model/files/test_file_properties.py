@@ -280,9 +280,9 @@ class DamagedMachine(FileMachine):
 
 
 TestFileProperties = FileMachine.TestCase
-TestFileProperties.settings = machine_settings(80, 40, soak_examples=3000)
+TestFileProperties.settings = machine_settings(80, 40)
 TestDamagedFiles = DamagedMachine.TestCase
-TestDamagedFiles.settings = machine_settings(80, 40, soak_examples=3000)
+TestDamagedFiles.settings = machine_settings(80, 40)
 
 
 def test_file_properties_over_directories(tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_file_properties_over_directories(tmp_path: Path) -> None:
             for volume in getattr(self, "volumes", {}).values():
                 volume.opened.close()
 
-    run_state_machine_as_test(OverDirectories, settings=machine_settings(60, 40, soak_examples=1000))
+    run_state_machine_as_test(OverDirectories, settings=machine_settings(60, 40))
 
 
 def test_file_properties_over_volumes_in_buckets(tmp_path: Path) -> None:
@@ -313,4 +313,4 @@ def test_file_properties_over_volumes_in_buckets(tmp_path: Path) -> None:
                 for name, bucket in zip(NAMES, buckets, strict=True)
             }
 
-    run_state_machine_as_test(OverS3Volumes, settings=machine_settings(20, 40, soak_examples=300))
+    run_state_machine_as_test(OverS3Volumes, settings=machine_settings(20, 40))

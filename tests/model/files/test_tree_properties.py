@@ -167,11 +167,11 @@ class Tree(RuleBasedStateMachine):
 
 
 TestTreeProperties = Tree.TestCase
-TestTreeProperties.settings = machine_settings(20, 25, soak_examples=500)
+TestTreeProperties.settings = machine_settings(20, 25)
 
 
 @pytest.mark.requires("postgres")
 @pytest.mark.soak
 def test_a_tree_is_as_in_the_model_on_postgresql(postgres: Server) -> None:
     machine = type("Machine", (Tree,), {"url": postgres.new_database("model_tree")})
-    run_state_machine_as_test(machine, settings=machine_settings(5, 25, soak_examples=100))
+    run_state_machine_as_test(machine, settings=machine_settings(5, 25))

@@ -329,7 +329,7 @@ class MixedMachine(VolumeMachine):
 
 
 for machine in (VolumeMachine, BucketMachine, MixedMachine):
-    machine.TestCase.settings = machine_settings(12, 30, soak_examples=1000)
+    machine.TestCase.settings = machine_settings(12, 30)
 TestVolumesInDirectories = VolumeMachine.TestCase
 TestVolumesInBuckets = pytest.mark.soak(BucketMachine.TestCase)
 TestMixedVolumes = pytest.mark.soak(MixedMachine.TestCase)
@@ -342,4 +342,4 @@ def test_files_are_as_in_the_model_on_postgresql(postgres: Server, kind: str) ->
     """As on several machines: a journal on PostgreSQL, and volumes in directories or buckets."""
     of = {"url": postgres.new_database(f"model_volumes_{kind}"), "kind": kind}
     machine = type("Machine", (VolumeMachine,), of)
-    run_state_machine_as_test(machine, settings=machine_settings(4, 30, soak_examples=200))
+    run_state_machine_as_test(machine, settings=machine_settings(4, 30))

@@ -20,8 +20,8 @@ from tests.model.journal.machine import JournalMachine
 from tests.support.postgres import Server
 from tests.support.soak import machine_settings
 
-EXAMPLES: Final = machine_settings(8, 25, soak_examples=1_000)
-FEW_EXAMPLES: Final = machine_settings(4, 25, soak_examples=500)
+EXAMPLES: Final = machine_settings(8, 25)
+FEW_EXAMPLES: Final = machine_settings(4, 25)
 
 
 @pytest.fixture
