@@ -1,12 +1,15 @@
 # Requires only Python 3.11+ and, for Spark, Java 17+; each target creates the virtual environment if necessary.
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak test-demo test-fast lint format docs mutants bench bench-quick lock s3-server s3-server-stop s3a-jars clean
+.PHONY: help demo test soak test-demo test-fast lint format docs docs-site mutants bench bench-quick lock lock-docs s3-server s3-server-stop s3a-jars clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Spark for the tests: its processes start in half the CPU time.
 FAST_SPARK := .tools/spark/.ready
+# The documentation site has a virtual environment of its own.
+DOCS := .tools/docs
+DOCS_READY := $(DOCS)/.ready
 # Tests start hundreds of processes, each of which would compile all its imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -48,6 +51,10 @@ docs: $(READY)  ## Write the generated pages: operators, API, promises, stores
 	@$(BIN)/python -m scripts.promises_page
 	@$(BIN)/python -m scripts.stores_page
 
+docs-site: $(DOCS_READY)  ## Build the documentation site in build/site; a warning fails it
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet
+	@echo "build/site/index.html"
+
 mutants: $(READY)  ## Mutation tests: break one rule of the journal or the blobs at a time; the tests must fail
 	@$(BIN)/python -m scripts.mutants
 
@@ -87,8 +94,18 @@ lock: $(READY)  ## Resolve the newest dependencies into requirements.lock
 	@$(BIN)/uv pip compile --upgrade --universal --python-version 3.11 --extra dev --generate-hashes \
 		--no-emit-index-url --no-annotate --no-header --quiet pyproject.toml --output-file requirements.lock
 
+lock-docs: $(READY)  ## Resolve the newest dependencies of the documentation site
+	@$(BIN)/uv pip compile --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--no-annotate --no-header --quiet docs/requirements.in --output-file docs/requirements.lock
+
 clean:  ## Remove the virtual environment and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(DOCS_READY): docs/requirements.lock
+	@scripts/need python
+	@"$$(scripts/need python --print)" -m venv $(DOCS)
+	@$(DOCS)/bin/python -m pip install --quiet --require-hashes --requirement $<
+	@touch $@
 
 $(FAST_SPARK): $(READY) scripts/fast_spark.py
 	@scripts/need java

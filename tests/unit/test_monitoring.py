@@ -102,7 +102,7 @@ def test_every_alert_links_to_its_section_of_the_runbook() -> None:
     sections = re.findall(r"^### (\w+)$", RUNBOOK.read_text(), re.MULTILINE)
     assert sections == [alert["alert"] for alert in alerts()]
     for alert in alerts():
-        assert alert["annotations"]["runbook_url"].endswith(f"/guides/runbook/#{alert['alert'].lower()}")
+        assert alert["annotations"]["runbook_url"].endswith(f"/guides/runbook.html#{alert['alert'].lower()}")
     for section in re.split(r"^### ", RUNBOOK.read_text(), flags=re.MULTILINE)[1:]:
         assert [word for word in ("**Means**", "**Data at risk**", "**Ends**") if word not in section] == []
 
@@ -180,6 +180,6 @@ def test_a_page_links_what_needs_a_person_to_the_runbook_if_its_address_is_set(w
             )
     assert "runbook" not in pages["none"]
     assert re.findall(r'href="(https://[^"]*runbook[^"]*)"', pages["set"]) == [
-        "https://docs.example.com/guides/runbook/#lockgatejobneedsyou",
-        "https://docs.example.com/guides/runbook/#lockgatedestinationblocked",
+        "https://docs.example.com/guides/runbook.html#lockgatejobneedsyou",
+        "https://docs.example.com/guides/runbook.html#lockgatedestinationblocked",
     ]
