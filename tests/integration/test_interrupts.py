@@ -83,9 +83,9 @@ class SteppedDisk(Disk):
 
     step: Callable[[], None] = staticmethod(lambda: None)
 
-    def write(self, file: int, data: bytes, position: int) -> None:
+    def write(self, file: int, position: int, *pieces: bytes) -> None:
         self.step()
-        super().write(file, data, position)
+        super().write(file, position, *pieces)
         self.step()
 
     def sync(self, file: int) -> None:

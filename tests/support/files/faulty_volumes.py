@@ -94,11 +94,12 @@ class FailingDisk(Disk):
         """Let the calls of a kind, `write` or `sync`, fail; they are counted from 1 on."""
         self.call, self.error, self.fails, self.count = call, error, times, 0
 
-    def write(self, file: int, data: bytes, position: int) -> None:
+    def write(self, file: int, position: int, *pieces: bytes) -> None:
         if self._is_due("write"):
-            super().write(file, data[: len(data) // 2], position)
+            data = b"".join(pieces)
+            super().write(file, position, data[: len(data) // 2])
             raise OSError(self.error, "on purpose")
-        super().write(file, data, position)
+        super().write(file, position, *pieces)
 
     def sync(self, file: int) -> None:
         if self._is_due("sync"):

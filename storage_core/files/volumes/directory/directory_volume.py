@@ -54,7 +54,7 @@ LOG: Final = logging.getLogger("lockgate.files")
 _NAME: Final = re.compile(r"([0-9]{10})-([0-9]{20})(\.log|\.fenced|\.[0-9a-f]+\.new)")
 _LOCKS: Final = 256
 _KEPT: Final = 2**18
-"""Extents of logs, in a volume's memory: some 80 MiB."""
+"""Extents of logs, in a volume's memory: some 15 MiB."""
 _OF_A_LOG: Final = 2**10
 """What a log itself takes, as a number of extents: so that at most 256 are kept."""
 _LEFT_OVER_S: Final = 3600.0

@@ -8,8 +8,7 @@ trim may have cut.
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from lockgate.storage_core.errors import (
     ConflictError,
@@ -18,6 +17,7 @@ from lockgate.storage_core.errors import (
     RecordVersionError,
 )
 from lockgate.storage_core.files.volumes.directory import log_format as form
+from lockgate.storage_core.files.volumes.directory.extents import Extent, Extents
 from lockgate.storage_core.files.volumes.directory.log_format import HEAD_BYTES, Base, Frame, Header, Slot
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.stamp import Stamp
@@ -28,26 +28,10 @@ FENCED: Final = ".fenced"
 SLOTS_BYTES: Final = 2 * form.SECTOR_BYTES
 SPAN_BYTES: Final = 1024 * 1024
 """Most bytes of small frames that are read at once."""
+_HEADS_BYTES: Final = 4 * 1024
+"""Bytes that are read at once of a log with large frames, if only their heads are wanted."""
 _HEADER_BYTES: Final = 64 * 1024
 """More than any header has."""
-
-
-class Extent(NamedTuple):
-    """Bytes of one frame that still stand.
-
-    Attributes:
-        offset: Their offset in the block.
-        size: Their number.
-        stamp: Stamp of the log.
-        position: Position of the frame's bytes in the log.
-        frame: Head of the frame.
-    """
-
-    offset: int
-    size: int
-    stamp: Stamp
-    position: int
-    frame: Frame
 
 
 def log_name(folder: str, stamp: Stamp) -> str:
@@ -90,7 +74,7 @@ class Log:
 
     def __init__(self, folder: str, header: Header, packed: bytes) -> None:
         self.header = header
-        self.extents: list[Extent] = []
+        self.extents = Extents()
         self.end = len(packed) + SLOTS_BYTES
         self.limit: int | None = None
         self.durable_end = 0
@@ -234,10 +218,10 @@ class Log:
         finally:
             os.close(file)
         for one in log.extents:
-            last = min(one.offset + one.size, most)
+            last = min(one.end, most)
             if one.offset <= self.length_bytes < last:
-                first, self.length_bytes = self.length_bytes, last
-                self.extents.append(one._replace(offset=first, size=last - first))
+                self.extents.append(one._replace(offset=self.length_bytes, end=last))
+                self.length_bytes = last
         self._ends[base.stamp] = log.end
         if log.end != base.end or self.length_bytes != base.length_bytes:
             self._lacking = f"{log.name}: the log is damaged at byte {log.end} of the file"
@@ -284,12 +268,14 @@ class Log:
 
     def scan(self, file: int, verified_from: int) -> None:
         """Take the intact frames from `end` on; the bytes of those before a position are not read."""
-        window, begin = memoryview(b""), 0
+        window, begin, span = memoryview(b""), self.end, _HEADS_BYTES
         limit = os.fstat(file).st_size if self.limit is None else self.limit
         while (room := limit - self.end - HEAD_BYTES) >= 0:
             at = self.end - begin
             if at + HEAD_BYTES > len(window):
-                window, begin, at = memoryview(os.pread(file, SPAN_BYTES, self.end)), self.end, 0
+                if window:  # of small frames the next ones are read, too
+                    span = min(4 * span, SPAN_BYTES) if at < 2 * span else _HEADS_BYTES
+                window, begin, at = memoryview(os.pread(file, span, self.end)), self.end, 0
             frame = form.parse_head(self.sums, self.end, window[at : at + HEAD_BYTES])
             if frame is None or frame.size > room or (frame.offset > self.length_bytes and not self._lacking):
                 return
@@ -312,30 +298,27 @@ class Log:
             self.state = ReplicaState.SEALED if frame.kind == form.SEAL else ReplicaState.WRITING
             self._mark = ""  # its length was chosen in spite of the damage
         elif offset <= self.length_bytes:  # else what is before it is lacking
-            self.cut(offset)
-            position = self.end + HEAD_BYTES
-            self.extents.append(Extent(offset, frame.size, self.header.stamp, position, frame))
+            if offset < self.length_bytes:
+                self.cut(offset)
             self.length_bytes = offset + frame.size
+            position, stamp = self.end + HEAD_BYTES, self.header.stamp
+            self.extents.append(
+                Extent(offset, self.length_bytes, position, offset, frame.size, frame.checksum, stamp)
+            )
         self.end += HEAD_BYTES + frame.size
         self.durable_end = max(self.durable_end, frame.durable_end)
 
     def cut(self, length_bytes: int) -> None:
         """Drop the bytes behind a length."""
-        extents = self.extents
-        while extents and extents[-1].offset >= length_bytes:
-            extents.pop()
-        if extents and extents[-1].offset + extents[-1].size > length_bytes:
-            extents[-1] = extents[-1]._replace(size=length_bytes - extents[-1].offset)
+        self.extents.cut(length_bytes)
         self.length_bytes = length_bytes
 
     def as_bases(self) -> list[Base]:
         """Return the logs whose bytes stand, for one that continues them: those that they call durable."""
         own = self.header.stamp
         ends = {**self._ends, own: min(self.end, self.durable_end)}
-        durable = [
-            one for one in self.extents if one.stamp != own or one.position + one.size <= self.durable_end
-        ]
-        lengths = {one.stamp: one.offset + one.size for one in durable}
+        durable = (one for one in self.extents if one.stamp != own or one.frame_end <= self.durable_end)
+        lengths = {one.stamp: one.end for one in durable}
         return [Base(stamp, ends[stamp], length) for stamp, length in lengths.items()]
 
     def read(self, offset: int, size: int) -> bytes:
@@ -353,22 +336,20 @@ class Log:
         if offset < 0:
             raise InvalidInputError(f"{self.name}: the offset {offset} is negative")
         extents, found, end = self.extents, list[bytes | memoryview](), offset + size
-        at = max(bisect_right(extents, offset, key=lambda one: one.offset) - 1, 0)
+        at = extents.find(offset)
         while offset < end:
-            first, until = extents[at], at + 1
+            near = [first := extents[at]]
             while (
-                until < len(extents)
-                and (one := extents[until]).offset < end
-                and one.stamp == first.stamp
-                and one.position + one.frame.size - first.position <= SPAN_BYTES
+                near[-1].end < end
+                and (one := extents[at + len(near)]).stamp == first.stamp
+                and one.frame_end - first.position <= SPAN_BYTES
             ):
-                until += 1
-            for one, data in self._frames(extents[at:until]):
-                begin = offset - one.frame.offset
-                last = min(end, one.offset + one.size) - one.frame.offset
+                near.append(one)
+            for one, data in self._frames(near):
+                begin, last = offset - one.frame_offset, min(end, one.end) - one.frame_offset
                 found.append(data if (begin, last) == (0, len(data)) else memoryview(data)[begin:last])
-                offset = one.frame.offset + last
-            at = until
+                offset = one.frame_offset + last
+            at += len(near)
         return b"".join(found)
 
     def _frames(self, extents: list[Extent]) -> list[tuple[Extent, bytes | memoryview]]:
@@ -380,15 +361,15 @@ class Log:
         except FileNotFoundError:
             raise MalformedRecordError(f"{name}: the log is missing") from None
         try:
-            data = os.pread(file, last.position + last.frame.size - first.position, first.position)
+            data = os.pread(file, last.frame_end - first.position, first.position)
         finally:
             os.close(file)
         found: list[tuple[Extent, bytes | memoryview]] = [(first, data)]
         if len(extents) > 1:
             view = memoryview(data)
-            found = [(one, view[one.position - first.position :][: one.frame.size]) for one in extents]
+            found = [(one, view[one.position - first.position :][: one.frame_size]) for one in extents]
         for one, piece in found:
-            if len(piece) < one.frame.size or self.sums.of(piece, 0) != one.frame.checksum:
+            if len(piece) < one.frame_size or self.sums.of(piece, 0) != one.checksum:
                 raise MalformedRecordError(f"{name}: the checksum of the bytes at {one.offset} does not hold")
         return found
 

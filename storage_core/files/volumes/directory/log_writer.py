@@ -19,8 +19,9 @@ from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.stamp import Stamp
 
 _LARGE_BYTES: Final = 64 * 1024
-"""Size from which the bytes of a frame are written apart from its head, which saves a copy, and from which
-the system begins to write them at once."""
+"""Size from which the system begins to write the bytes of frames before a sync, and no zeros follow them."""
+_BEGUN_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of large frames that it begins to write at once."""
 _MOST_AHEAD_BYTES: Final = 64 * 1024
 """Most zeros that are written behind a small frame, for the next ones: a sync that does not lengthen the file
 takes two thirds of the time."""
@@ -44,6 +45,7 @@ class LogWriter(Log):
     is_fenced = False
     _file: int | None = None
     _zeros_end = 0
+    _begun_end = 0
 
     @classmethod
     def begin(cls, name: tuple[str, BlockId, Stamp], source: Log | None, path: Path, disk: Disk) -> Self:
@@ -71,10 +73,10 @@ class LogWriter(Log):
         log = cls(folder, header, form.pack_header(header))
         log.disk, log.durable_end = disk, log.end
         log._file = file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        disk.write(file, log.packed + bytes(SLOTS_BYTES), 0)
+        disk.write(file, 0, log.packed, bytes(SLOTS_BYTES))
         if source:
             log._ends = {base.stamp: base.end for base in bases}
-            log.extents = list(source.extents)
+            log.extents = source.extents.copy()
             log.cut(kept)
             log.acknowledged_bytes = source.acknowledged_bytes
             if kept < length:
@@ -211,14 +213,14 @@ class LogWriter(Log):
         head = form.pack_head(self.sums, self.end, frame)
         self.is_failed = True
         try:
-            if size < _LARGE_BYTES:
-                disk.write(file, head + data, self.end)
-                if kind == form.DATA:
-                    self._write_zeros(file, self.end + HEAD_BYTES + size)
-            else:
-                disk.write(file, head, self.end)
-                disk.write(file, data, self.end + HEAD_BYTES)
-                disk.begin_sync(file, self.end, HEAD_BYTES + size)
+            disk.write(file, self.end, head, data)
+            end = self.end + HEAD_BYTES + size
+            if size >= _LARGE_BYTES:
+                if end - self._begun_end >= _BEGUN_BYTES:
+                    disk.begin_sync(file, self._begun_end, end - self._begun_end)
+                    self._begun_end = end
+            elif kind == form.DATA:
+                self._write_zeros(file, end)
         except OSError as error:
             if error.errno is not None:  # else it is a signal handler's
                 self.scan(file, 0)
@@ -236,7 +238,7 @@ class LogWriter(Log):
         if end > self._zeros_end:
             zeros = bytes(min(self.end, _MOST_AHEAD_BYTES))
             with suppress(OSError):
-                self.disk.write(file, zeros, end)
+                self.disk.write(file, end, zeros)
                 self._zeros_end = end + len(zeros)
 
     def _write_slot(self) -> None:
@@ -244,4 +246,4 @@ class LogWriter(Log):
         serial, lowest = self.slot.serial + 1, self.slot.lowest_cut
         self.slot = Slot(serial, self.durable_end, self.acknowledged_bytes, lowest)
         position = len(self.packed) + serial % 2 * form.SECTOR_BYTES
-        self.disk.write(self._opened(), form.pack_slot(self.sums, self.slot), position)
+        self.disk.write(self._opened(), position, form.pack_slot(self.sums, self.slot))

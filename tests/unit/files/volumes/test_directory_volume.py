@@ -54,8 +54,9 @@ class SteppingDisk(Disk):
             self.step()
             if 0 < self.dies_at <= self.calls:
                 if name == "write" and self.calls == self.dies_at:
-                    file, data, position = arguments
-                    found(file, data[: len(data) // 2], position)  # type: ignore[operator, index]
+                    file, position, *pieces = arguments
+                    data = b"".join(pieces)  # type: ignore[arg-type]
+                    found(file, position, data[: len(data) // 2])  # type: ignore[operator]
                 raise Crash
             if name in self.fails:
                 raise OSError(self.fails[name], "on purpose")
