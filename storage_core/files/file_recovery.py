@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import TracebackType
 
 import msgspec
 
@@ -167,13 +168,20 @@ class FileRecovery:
         return sum(record.length_bytes for record in records)
 
 
-@contextmanager
-def naming(path: str) -> Iterator[None]:
-    """Name the file in an error about a block of it."""
-    try:
-        yield
-    except (StoreUnavailableError, MalformedRecordError) as error:
-        raise type(error)(f"{path}: {error}") from error
+class naming:  # noqa: N801 - as `contextlib.suppress`
+    """Name the file in an error about a block of it. No generator, for it is in each call of a writer."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, StoreUnavailableError | MalformedRecordError):
+            raise type(error)(f"{self._path}: {error}") from error
 
 
 @contextmanager

@@ -142,7 +142,8 @@ class Writer(io.BufferedIOBase):
         if self._has_ended:
             return  # meanwhile, by another thread
         self._check_lease()
-        self._write(b"", memoryview(b""))
+        if self._left:
+            self._write(b"", memoryview(b""))
         if self._pipeline is not None:
             self._pipeline.flush()
 

@@ -50,8 +50,8 @@ class Extents:
         return len(self._packed) // _RECORD.size
 
     def __getitem__(self, at: int) -> Extent:
-        *numbers, epoch, sequence = _RECORD.unpack_from(self._packed, at * _RECORD.size)
-        return Extent(*numbers, Stamp(epoch, sequence))
+        numbers = _RECORD.unpack_from(self._packed, at * _RECORD.size)
+        return Extent(*numbers[:-2], Stamp(*numbers[-2:]))
 
     def __iter__(self) -> Iterator[Extent]:
         return (self[at] for at in range(len(self)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import Mock
@@ -391,6 +392,7 @@ def test_large_appends_are_begun_to_be_written_before_their_sync_and_read_from_a
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin = Mock()
+    monkeypatch.setattr(log_writer, "_BEGUN_BYTES", 1)
     monkeypatch.setattr(disk_calls, "_sync_file_range", begin)
     large = bytes(range(256)) * 256
     whole = b"abc" + large + b"small" + large
@@ -415,6 +417,17 @@ def test_small_flushes_seldom_lengthen_the_log_and_a_sealed_one_has_no_zeros(tmp
         assert len(sizes) < 20
         volume.finish(B, S1, 300_003, SEALED)
         assert _log(tmp_path).stat().st_size < 300_003 + 302 * HEAD_BYTES + 4096
+
+
+def test_a_block_of_very_many_small_frames_takes_few_bytes_of_memory_for_each(tmp_path: Path) -> None:
+    count = 5_000
+    with _written(tmp_path) as volume:
+        tracemalloc.start()
+        for number in range(count):
+            volume.append(B, S1, 3 + number, b"x")
+        taken, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert taken < 100 * count
 
 
 def test_a_full_disk_refuses_an_append_and_keeps_what_is_flushed(tmp_path: Path) -> None:
