@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
@@ -210,30 +209,6 @@ def remove(
         )
     if not done.is_gone:
         raise typer.Exit(StoreUnavailableError.exit_code)
-
-
-@commands.command("convert")
-def convert_volume(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Directory of the volume.")],
-    *,
-    dry_run: DryRun = False,
-    json: JsonFlag = False,
-) -> None:
-    """Convert a volume of an older Lockgate in its directory. Stop all its processes first.
-
-    Damaged replicas are set aside; `lockgate volumes repair` copies their blocks from others.
-    """
-    from lockgate.storage_core.files.volumes.directory.conversion import convert
-
-    done = convert(folder, dry_run=dry_run)
-    if json:
-        print_json({"dry_run": dry_run, **msgspec.to_builtins(done)})
-        return
-    print_table(("block set aside", "why"), sorted(done.set_aside.items()), empty="")
-    print_line(
-        f"{counted(done.converted, 'replica')} {'to convert' if dry_run else 'converted'}, "
-        f"{len(done.suspect)} of them of an unsure end"
-    )
 
 
 def _bytes(mb_per_s: float | None) -> float | None:

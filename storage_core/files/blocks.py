@@ -112,16 +112,11 @@ class Blocks(Protocol):
             The block with its pending stamp and the target that the reseal must use.
         """
 
-    def commit(
-        self,
-        block: BlockId,
-        stamp: Stamp,
-        *,
-        length_bytes: int,
-        members: tuple[VolumeId, ...],
-        state: ReplicaState,
-    ) -> BlockRecord:
+    def commit(self, wanted: BlockRecord) -> BlockRecord:
         """Commit a reseal or a close: compare and swap on the newest stamp of the block.
+
+        Args:
+            wanted: Its stamp is the one that the block must have; its length, members and state are stored.
 
         Raises:
             FencedError: The block has a newer stamp.

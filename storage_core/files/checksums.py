@@ -1,7 +1,6 @@
-"""The checksums of replicas: CRC-32C, and CRC-32 in those of an older version.
+"""The checksum of replicas: CRC-32C. Processors have an instruction for it, which AWS CRT uses.
 
-Processors have an instruction for CRC-32C; AWS CRT uses it. Where CRT has no wheel, bytes are written with
-CRC-32, and the CRC-32C that another machine has written is checked here, slowly.
+Where CRT has no wheel it is computed in Python, slowly.
 """
 
 from __future__ import annotations
@@ -41,8 +40,5 @@ def slow_crc32c(data: bytes | memoryview, before: int = 0, /) -> int:
         value = _TABLE[(value ^ byte) & 0xFF] ^ value >> 8
     return value ^ _ALL_ONES
 
-
-HAS_CRC32C: Final = _crt_crc32c is not None
-"""Whether CRC-32C is fast here, and so is written."""
 
 crc32c: Final[Checksum] = _crt_crc32c or slow_crc32c

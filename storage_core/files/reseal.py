@@ -191,21 +191,11 @@ def commit(blocks: Blocks, wanted: BlockRecord) -> BlockRecord:
     Raises:
         FencedError: The block has a newer stamp.
     """
-
-    def write() -> BlockRecord:
-        return blocks.commit(
-            wanted.block,
-            wanted.stamp,
-            length_bytes=wanted.length_bytes,
-            members=wanted.members,
-            state=wanted.state,
-        )
-
     try:
-        return _at("commit", write)
+        return _at("commit", partial(blocks.commit, wanted))
     except OutcomeUnknownError:
         found = blocks.record(wanted.block)
-        return found if found == wanted else _at("commit", write)
+        return found if found == wanted else _at("commit", partial(blocks.commit, wanted))
 
 
 def _at(point: str, call: Callable[[], T]) -> T:

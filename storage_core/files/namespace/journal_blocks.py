@@ -98,24 +98,16 @@ class JournalBlocks:
         stamped: BlockRecord = self._journal.apply(op).result
         return stamped
 
-    def commit(
-        self,
-        block: BlockId,
-        stamp: Stamp,
-        *,
-        length_bytes: int,
-        members: tuple[VolumeId, ...],
-        state: ReplicaState,
-    ) -> BlockRecord:
+    def commit(self, wanted: BlockRecord) -> BlockRecord:
         """Commit a reseal or a close."""
         op = CommitBlock(
             resource=self.resource,
             stamp=self.lease,
-            block=block,
-            generation=stamp,
-            length_bytes=length_bytes,
-            members=members,
-            state="sealed" if state is ReplicaState.SEALED else "writing",
+            block=wanted.block,
+            generation=wanted.stamp,
+            length_bytes=wanted.length_bytes,
+            members=wanted.members,
+            state="sealed" if wanted.state is ReplicaState.SEALED else "writing",
         )
         committed: BlockRecord = self._journal.apply(op).result
         return committed

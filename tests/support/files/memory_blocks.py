@@ -91,22 +91,14 @@ class MemoryBlocks:
         self.journal.rows[block] = row
         return row
 
-    def commit(
-        self,
-        block: BlockId,
-        stamp: Stamp,
-        *,
-        length_bytes: int,
-        members: tuple[VolumeId, ...],
-        state: ReplicaState,
-    ) -> BlockRecord:
+    def commit(self, wanted: BlockRecord) -> BlockRecord:
         self._check()
-        row = self.journal.rows[block]
-        if row.newest != stamp:
-            raise FencedError(f"block {block} has {row.newest}, not {stamp}")
+        row = self.journal.rows[wanted.block]
+        if row.newest != wanted.stamp:
+            raise FencedError(f"block {wanted.block} has {row.newest}, not {wanted.stamp}")
         self.journal.number()
-        row = BlockRecord(block, stamp, members, length_bytes, state)
-        self.journal.rows[block] = row
+        row = BlockRecord(wanted.block, wanted.stamp, wanted.members, wanted.length_bytes, wanted.state)
+        self.journal.rows[wanted.block] = row
         self.journal.commits.append(row)
         if self.journal.is_lossy:
             self.journal.is_lossy = False
@@ -121,9 +113,8 @@ class MemoryBlocks:
         if any(row.state is not ReplicaState.SEALED for row in left):
             raise ConflictError("a block is not sealed")
         if last is not None:
-            sealed = {"length_bytes": last.length_bytes, "members": last.members, "state": last.state}
             try:
-                self.commit(last.block, last.stamp, **sealed)
+                self.commit(last)
             except OutcomeUnknownError:
                 self.journal.is_closed = True
                 raise

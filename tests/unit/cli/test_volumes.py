@@ -17,7 +17,6 @@ from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.settings import Settings
 from tests.support.cli import Run, document
 from tests.support.fake_s3 import FakeS3, served
-from tests.support.files.older_replicas import older_replica
 
 
 @pytest.fixture
@@ -132,18 +131,3 @@ def test_a_volume_is_removed_and_a_lost_one_only_without_the_only_replica(
     assert run("files", "cat", "/a.log").exit_code == StoreUnavailableError.exit_code
     unknown = run("volumes", "remove", "none")
     assert (unknown.exit_code, "no volume none" in unknown.output) == (InvalidInputError.exit_code, True)
-
-
-def test_a_volume_of_an_older_program_is_converted(run: Run, settings: Settings, tmp_path: Path) -> None:
-    assert settings.home_dir
-    folder = tmp_path / "old"
-    folder.mkdir()
-    (folder / "volume.id").write_text("abc")
-    older_replica(folder, 7, [(0, b"abcd")], length=4)
-    older_replica(folder, 8, [(0, b"ab")], length=4)
-    refused = run("volumes", "add", str(folder))
-    assert (refused.exit_code, "lockgate volumes convert" in refused.output) != (0, False)
-    planned = document(run("volumes", "convert", str(folder), "--dry-run", "--json"))
-    assert (planned["converted"], [*planned["set_aside"]]) == (1, ["8"])
-    assert "1 replica converted" in run("volumes", "convert", str(folder)).stdout
-    assert run("volumes", "add", str(folder)).stdout == "abc\n"

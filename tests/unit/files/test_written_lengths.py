@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lockgate.storage_core.files.blocks import Opened
+from lockgate.storage_core.files.blocks import BlockRecord, Opened
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
 from lockgate.storage_core.files.namespace.open_files import OpenFile
 from lockgate.storage_core.files.namespace.queries import whole_file
@@ -110,7 +110,7 @@ def test_lengths_of_closed_files_are_removed_and_those_of_open_ones_stay(holder:
         record = blocks.add()
         blocks.note_acknowledged(record.block, record.stamp, 7)
     holder.renew()
-    closed.commit(record.block, record.stamp, length_bytes=7, members=(AT,), state=ReplicaState.SEALED)
+    closed.commit(BlockRecord(record.block, record.stamp, (AT,), 7, ReplicaState.SEALED))
     closed.close()
 
     remove_stale(holder.journal)

@@ -149,8 +149,8 @@ class DirectoryVolume:
             found, names = self._stored("volume.id"), _names_in(str(folder))
             if "owner.lock" in names or any(name.endswith(".head") for name in names):
                 raise ConflictError(
-                    f"{folder} has the layout of an older Lockgate; nothing was changed; run `lockgate "
-                    f"volumes convert {folder}`"
+                    f"{folder} has the layout of an older Lockgate, which this one does not read; nothing "
+                    "was changed; use another directory"
                 )
             if volume is None and found is None and "blocks" not in names:
                 found = self._store("volume.id", secrets.token_hex(8))

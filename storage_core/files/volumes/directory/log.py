@@ -16,6 +16,7 @@ from lockgate.storage_core.errors import (
     MalformedRecordError,
     RecordVersionError,
 )
+from lockgate.storage_core.files.checksums import crc32c
 from lockgate.storage_core.files.volumes.directory import log_format as form
 from lockgate.storage_core.files.volumes.directory.extents import Extent, Extents
 from lockgate.storage_core.files.volumes.directory.log_format import HEAD_BYTES, Base, Frame, Header, Slot
@@ -83,7 +84,7 @@ class Log:
         self.folder = folder
         self.name = log_name(folder, header.stamp)
         self.packed = packed
-        self.sums = form.sums_of(header)
+        self.seed = form.seed_of(header)
         self.slot = Slot(0, 0, 0, form.NEVER_CUT)
         self._ends: dict[Stamp, int] = {}
         self._cuts: list[tuple[int, int]] = []
@@ -166,7 +167,7 @@ class Log:
         try:
             log.end = os.fstat(file).st_size
             at = max(log.end - HEAD_BYTES, 0)
-            frame = form.parse_head(log.sums, at, os.pread(file, HEAD_BYTES, at))
+            frame = form.parse_head(log.seed, at, os.pread(file, HEAD_BYTES, at))
             log.read_slot(file)
         finally:
             os.close(file)
@@ -254,12 +255,12 @@ class Log:
         """Read the newest slot. A log that was cut before its frames has none: the newer one may be lost."""
         sectors = os.pread(file, SLOTS_BYTES, len(self.packed))
         if len(sectors) == SLOTS_BYTES:
-            self.slot = max(self.slot, form.newest_slot(self.sums, sectors))
+            self.slot = max(self.slot, form.newest_slot(self.seed, sectors))
 
     def _behind(self, file: int) -> list[Frame]:
         """Return the intact heads behind the first frame that is not intact."""
         size = (os.fstat(file).st_size if self.limit is None else self.limit) - self.end
-        return form.heads_behind(self.sums, os.pread(file, size, self.end), self.end) if size > 0 else []
+        return form.heads_behind(self.seed, os.pread(file, size, self.end), self.end) if size > 0 else []
 
     def least(self, file: int) -> int:
         """Return the length below which no frame that is damaged can have cut the replica."""
@@ -276,14 +277,14 @@ class Log:
                 if window:  # of small frames the next ones are read, too
                     span = min(4 * span, SPAN_BYTES) if at < 2 * span else _HEADS_BYTES
                 window, begin, at = memoryview(os.pread(file, span, self.end)), self.end, 0
-            frame = form.parse_head(self.sums, self.end, window[at : at + HEAD_BYTES])
+            frame = form.parse_head(self.seed, self.end, window[at : at + HEAD_BYTES])
             if frame is None or frame.size > room or (frame.offset > self.length_bytes and not self._lacking):
                 return
             if frame.size and self.end >= verified_from:
                 data: bytes | memoryview = window[at + HEAD_BYTES :][: frame.size]
                 if len(data) < frame.size:
                     data = os.pread(file, frame.size, self.end + HEAD_BYTES)
-                if len(data) < frame.size or self.sums.of(data, 0) != frame.checksum:
+                if len(data) < frame.size or crc32c(data, 0) != frame.checksum:
                     return
             self.take(frame)
 
@@ -369,7 +370,7 @@ class Log:
             view = memoryview(data)
             found = [(one, view[one.position - first.position :][: one.frame_size]) for one in extents]
         for one, piece in found:
-            if len(piece) < one.frame_size or self.sums.of(piece, 0) != one.checksum:
+            if len(piece) < one.frame_size or crc32c(piece, 0) != one.checksum:
                 raise MalformedRecordError(f"{name}: the checksum of the bytes at {one.offset} does not hold")
         return found
 

@@ -5,30 +5,24 @@ position the log is durable, and how many bytes all members have; slots are writ
 each in a sector of its own, so one of them is whole, and both may be old. A frame has a head and, if it is
 data, bytes. Its head says up to which position the log was durable when it was written.
 
-Checksums are CRC-32C, or CRC-32 where the writer had no fast CRC-32C: the version says which. Those of slots
-and heads cover the log's block and stamp, and a head's also its position: what belongs to another log or
-place is never taken for its own.
+Checksums are CRC-32C. Those of slots and heads cover the log's block and stamp, and a head's also its
+position: what belongs to another log or place is never taken for its own.
 """
 
 from __future__ import annotations
 
 import struct
-import zlib
-from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import msgspec
 
 from lockgate.storage_core.errors import MalformedRecordError, RecordVersionError
-from lockgate.storage_core.files.checksums import HAS_CRC32C, Checksum, crc32c
+from lockgate.storage_core.files.checksums import crc32c
 from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.stamp import Stamp
 
 MAGIC: Final = b"LGVL"
-CHECKSUMS: Final[Mapping[int, Checksum]] = {1: zlib.crc32, 2: crc32c}
-"""Checksum of each version of a log."""
-VERSION: Final = 2 if HAS_CRC32C else 1
-"""Version of a new log."""
+VERSION: Final = 2
 MARKER: Final = b"\xf7LGf"
 """What each frame begins with."""
 DATA: Final = 1
@@ -74,7 +68,6 @@ class Header(msgspec.Struct, frozen=True, array_like=True):
         source_end: The end of what it had.
         copied_bytes: Number of bytes of the source that the log itself has, in its first frame.
         damage: What was wrong with the replica at the fence; empty if nothing was.
-        version: Version of the log.
     """
 
     block: BlockId
@@ -85,7 +78,6 @@ class Header(msgspec.Struct, frozen=True, array_like=True):
     source_end: int = 0
     copied_bytes: int = 0
     damage: str = ""
-    version: int = VERSION
 
     @property
     def base_bytes(self) -> int:
@@ -120,24 +112,15 @@ class Frame(NamedTuple):
     checksum: int
 
 
-class Sums(NamedTuple):
-    """The checksum of a log's version, and the one that those of its slots and heads begin from."""
-
-    of: Checksum
-    seed: int
-
-
-def sums_of(header: Header) -> Sums:
-    """Return the checksums of a log."""
-    checksum, stamp = CHECKSUMS[header.version], header.stamp
-    return Sums(checksum, checksum(_SEED.pack(header.block, stamp.epoch, stamp.sequence), 0))
+def seed_of(header: Header) -> int:
+    """Return the checksum from which those of a log's slots and heads begin."""
+    return crc32c(_SEED.pack(header.block, header.stamp.epoch, header.stamp.sequence), 0)
 
 
 def pack_header(header: Header) -> bytes:
     """Return a header, filled with zeros up to a sector."""
-    body, version = msgspec.msgpack.encode(header), header.version
-    checksum = CHECKSUMS[version](body, 0)
-    packed = _PREFIX.pack(MAGIC, version, _COMPLEMENT - version, len(body), checksum) + body
+    body = msgspec.msgpack.encode(header)
+    packed = _PREFIX.pack(MAGIC, VERSION, _COMPLEMENT - VERSION, len(body), crc32c(body, 0)) + body
     return packed + bytes(-len(packed) % SECTOR_BYTES)
 
 
@@ -156,9 +139,9 @@ def parse_header(data: bytes, name: str, block: BlockId, stamp: Stamp) -> tuple[
     """
     magic, version, check, size, checksum = _PREFIX.unpack(data[: _PREFIX.size].ljust(_PREFIX.size, b"\0"))
     body = data[_PREFIX.size :][:size]
-    if magic == MAGIC and version > max(CHECKSUMS) and version + check == _COMPLEMENT:
+    if magic == MAGIC and version > VERSION and version + check == _COMPLEMENT:
         raise RecordVersionError(f"{name}: version {version} of the log is newer than this program")
-    if magic != MAGIC or version not in CHECKSUMS or not body or CHECKSUMS[version](body, 0) != checksum:
+    if magic != MAGIC or version != VERSION or not body or crc32c(body, 0) != checksum:
         raise MalformedRecordError(f"{name}: the header of the log is damaged")
     header = msgspec.msgpack.decode(body, type=Header)
     if (header.block, header.stamp) != (block, stamp):
@@ -167,49 +150,49 @@ def parse_header(data: bytes, name: str, block: BlockId, stamp: Stamp) -> tuple[
     return header, data[: size + -size % SECTOR_BYTES]
 
 
-def pack_slot(sums: Sums, slot: Slot) -> bytes:
+def pack_slot(seed: int, slot: Slot) -> bytes:
     """Return a slot."""
     packed = _SLOT.pack(*slot)
-    return packed + _CRC.pack(sums.of(packed, sums.seed))
+    return packed + _CRC.pack(crc32c(packed, seed))
 
 
-def newest_slot(sums: Sums, sectors: bytes) -> Slot:
+def newest_slot(seed: int, sectors: bytes) -> Slot:
     """Return the newer one of two slots; one that says nothing if none is whole."""
     found = [Slot(0, 0, 0, NEVER_CUT)]
     for number in range(2):
         packed = sectors[number * SECTOR_BYTES :][: _SLOT.size + _CRC.size]
         if len(packed) == _SLOT.size + _CRC.size:
             slot = Slot(*_SLOT.unpack_from(packed))
-            if pack_slot(sums, slot) == packed:
+            if pack_slot(seed, slot) == packed:
                 found.append(slot)
     return max(found)
 
 
-def pack_head(sums: Sums, position: int, frame: Frame) -> bytes:
+def pack_head(seed: int, position: int, frame: Frame) -> bytes:
     """Return the head of a frame at a position of its log."""
     packed = _POSITION_AND_HEAD.pack(position, MARKER, *frame)
-    return packed[_POSITION.size :] + _CRC.pack(sums.of(packed, sums.seed))
+    return packed[_POSITION.size :] + _CRC.pack(crc32c(packed, seed))
 
 
-def parse_head(sums: Sums, position: int, data: bytes | memoryview) -> Frame | None:
+def parse_head(seed: int, position: int, data: bytes | memoryview) -> Frame | None:
     """Return the head of a frame; None if it is not intact."""
     if len(data) < HEAD_BYTES or data[: len(MARKER)] != MARKER:
         return None
     frame = Frame._make(_HEAD.unpack(data)[1:-1])
-    return frame if pack_head(sums, position, frame) == data else None
+    return frame if pack_head(seed, position, frame) == data else None
 
 
-def heads_behind(sums: Sums, rest: bytes, position: int) -> list[Frame]:
+def heads_behind(seed: int, rest: bytes, position: int) -> list[Frame]:
     """Return the intact heads of frames in a part of a log.
 
     Args:
-        sums: Of the log.
+        seed: See `seed_of`.
         rest: The part.
         position: Where it begins in the log.
     """
     found, at = [], rest.find(MARKER)
     while at >= 0:
-        frame = parse_head(sums, position + at, rest[at : at + HEAD_BYTES])
+        frame = parse_head(seed, position + at, rest[at : at + HEAD_BYTES])
         if frame is not None:
             found.append(frame)
         at = rest.find(MARKER, at + 1)

@@ -11,6 +11,7 @@ from weakref import WeakSet
 from msgspec.structs import replace
 
 from lockgate.storage_core.errors import ConflictError, FencedError
+from lockgate.storage_core.files.checksums import crc32c
 from lockgate.storage_core.files.volumes.directory import log_format as form
 from lockgate.storage_core.files.volumes.directory.log import PEN, SLOTS_BYTES, SPAN_BYTES, Log
 from lockgate.storage_core.files.volumes.directory.log_format import HEAD_BYTES, Frame, Header, Slot
@@ -209,8 +210,8 @@ class LogWriter(Log):
         """
         file, size, disk = self._opened(), len(data), self.disk
         lowest = min(self.slot.lowest_cut, offset) if kind == form.TRIM else self.slot.lowest_cut
-        frame = Frame(kind, size, offset, self.durable_end, lowest, self.sums.of(data, 0))
-        head = form.pack_head(self.sums, self.end, frame)
+        frame = Frame(kind, size, offset, self.durable_end, lowest, crc32c(data, 0))
+        head = form.pack_head(self.seed, self.end, frame)
         self.is_failed = True
         try:
             disk.write(file, self.end, head, data)
@@ -246,4 +247,4 @@ class LogWriter(Log):
         serial, lowest = self.slot.serial + 1, self.slot.lowest_cut
         self.slot = Slot(serial, self.durable_end, self.acknowledged_bytes, lowest)
         position = len(self.packed) + serial % 2 * form.SECTOR_BYTES
-        self.disk.write(self._opened(), position, form.pack_slot(self.sums, self.slot))
+        self.disk.write(self._opened(), position, form.pack_slot(self.seed, self.slot))

@@ -12,7 +12,8 @@ from typing import Final
 
 from lockgate.storage_core.concurrency import in_order
 from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError
-from lockgate.storage_core.files.volumes.s3.segment_format import CHECKSUMS, HEADER_BYTES, VERSION, parse
+from lockgate.storage_core.files.checksums import crc32c
+from lockgate.storage_core.files.volumes.s3.segment_format import HEADER_BYTES, parse
 from lockgate.storage_core.files.volumes.s3.segment_log import Piece, SegmentLog, composed_key, pack_footer
 from lockgate.storage_core.ids import Token
 from lockgate.storage_core.stores import Part, Store
@@ -53,7 +54,7 @@ class _Upload:
         self._key = key
         self._upload_id = upload_id
         self._offset = 0
-        self._sums: list[tuple[int, int, int]] = []
+        self._sums: list[tuple[int, int]] = []
         self._rest = b""
 
     def add(self, written: Piece | bytes) -> None:
@@ -61,7 +62,7 @@ class _Upload:
         size = written.size if isinstance(written, Piece) else len(written)
         number = len(self.parts) + 1
         if isinstance(written, Piece):
-            self._sums.append((size, *self._checksum(written)))
+            self._sums.append((size, self._checksum(written)))
             part = self._store.copy_part(
                 self._key,
                 self._upload_id,
@@ -72,7 +73,7 @@ class _Upload:
                 length=size,
             )
         else:
-            self._sums.append((size, CHECKSUMS[VERSION](written, 0), VERSION))
+            self._sums.append((size, crc32c(written, 0)))
             if size < self._store.capabilities.min_part_bytes:
                 self._rest = written
                 return
@@ -87,12 +88,11 @@ class _Upload:
             self._store.put_part(self._key, self._upload_id, len(self.parts) + 1, self._offset, last)
         )
 
-    def _checksum(self, piece: Piece) -> tuple[int, int]:
-        """Return the checksum of a piece, and its version."""
+    def _checksum(self, piece: Piece) -> int:
+        """Return the checksum of a piece."""
         if piece.checksum is not None:
-            return piece.checksum, piece.version
-        segment = parse(self._store.get(piece.key, length=HEADER_BYTES), piece.key)
-        return segment.checksum, segment.version
+            return piece.checksum
+        return parse(self._store.get(piece.key, length=HEADER_BYTES), piece.key).checksum
 
 
 def _parts(pieces: Iterable[Piece], least: int, read: Callable[[Piece], bytes]) -> Iterator[Piece | bytes]:

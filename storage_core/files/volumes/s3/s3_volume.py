@@ -30,7 +30,6 @@ from lockgate.storage_core.files.volumes.replica import BlockId, Replica, Replic
 from lockgate.storage_core.files.volumes.s3.composition import compose
 from lockgate.storage_core.files.volumes.s3.segment_format import (
     HEADER_BYTES,
-    NEWEST,
     Kind,
     Segment,
     pack,
@@ -420,7 +419,7 @@ class S3Volume:
         token, old = new_token(), list(log.superseded)
         compose(self._store, log, token, self._pieces.piece)
         try:
-            self._write(log, self._control(log, Kind.COMPOSE)._replace(token=token, version=NEWEST))
+            self._write(log, self._control(log, Kind.COMPOSE)._replace(token=token))
         finally:
             # The record has no pieces: without a load that succeeds, the replica would seem to be empty.
             self._logs.pop(log.block, None)

@@ -2,29 +2,21 @@
 
 A segment without bytes is a control record: it creates, fences, trims, finishes, composes or deletes the
 replica. All segments with bytes are appends, so a listing shows which are which by their sizes.
-
-Version 2 has CRC-32C, version 1 CRC-32. A replica has segments of both if programs of both wrote it.
 """
 
 from __future__ import annotations
 
 import struct
-import zlib
-from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 from lockgate.storage_core.errors import MalformedRecordError, RecordVersionError
-from lockgate.storage_core.files.checksums import HAS_CRC32C, Checksum, crc32c
+from lockgate.storage_core.files.checksums import crc32c
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.ids import Token
 from lockgate.storage_core.stamp import Stamp
 
-CHECKSUMS: Final[Mapping[int, Checksum]] = {1: zlib.crc32, 2: crc32c}
-"""Checksum of each version of a segment."""
-NEWEST: Final = 2
-VERSION: Final = NEWEST if HAS_CRC32C else 1
-"""Version of a new segment."""
+VERSION: Final = 2
 _MAGIC: Final = b"LGSG"
 _STATES: Final = tuple(ReplicaState)
 _START: Final = struct.Struct(">4sI")
@@ -57,7 +49,6 @@ class Segment(NamedTuple):
         offset: Of an append, where its bytes begin; otherwise the length of the replica after it.
         token: Random token of the request that created it; of a composition, the name of its object.
         checksum: Checksum of the bytes.
-        version: Version of the segment.
     """
 
     block: BlockId
@@ -68,15 +59,13 @@ class Segment(NamedTuple):
     offset: int
     token: Token
     checksum: int = 0
-    version: int = VERSION
 
 
 def pack(segment: Segment, data: bytes = b"") -> bytes:
     """Return the object of a segment, with the checksum of its bytes."""
-    checksum = CHECKSUMS[segment.version]
     header = _FIELDS.pack(
         _MAGIC,
-        segment.version,
+        VERSION,
         segment.block,
         segment.number,
         segment.stamp.epoch,
@@ -85,9 +74,9 @@ def pack(segment: Segment, data: bytes = b"") -> bytes:
         _STATES.index(segment.state),
         segment.offset,
         bytes.fromhex(segment.token),
-        checksum(data, 0),
+        crc32c(data, 0),
     )
-    return header + _CRC.pack(checksum(header, 0)) + data
+    return header + _CRC.pack(crc32c(header, 0)) + data
 
 
 def parse(data: bytes, name: str) -> Segment:
@@ -100,12 +89,11 @@ def parse(data: bytes, name: str) -> Segment:
     try:
         magic, version = _START.unpack_from(data)
     except struct.error:
-        magic, version = b"", NEWEST
-    if magic == _MAGIC and version > NEWEST:
+        magic, version = b"", VERSION
+    if magic == _MAGIC and version > VERSION:
         raise RecordVersionError(f"{name}: version {version} of the segment is newer than this program")
     header, stored = data[: _FIELDS.size], data[_FIELDS.size : HEADER_BYTES]
-    checksum = CHECKSUMS.get(version)
-    if magic != _MAGIC or checksum is None or stored != _CRC.pack(checksum(header, 0)):
+    if magic != _MAGIC or version != VERSION or stored != _CRC.pack(crc32c(header, 0)):
         raise MalformedRecordError(f"{name}: the segment's header is damaged; the replica is not served")
     _, _, block, index, epoch, sequence, kind, state, offset, token, crc = _FIELDS.unpack(header)
     return Segment(
@@ -117,5 +105,4 @@ def parse(data: bytes, name: str) -> Segment:
         offset,
         Token(token.hex()),
         crc,
-        version,
     )

@@ -14,7 +14,7 @@ import msgspec
 
 from lockgate.storage_core.errors import MalformedRecordError, ObjectNotFoundError
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
-from lockgate.storage_core.files.volumes.s3.segment_format import HEADER_BYTES, NEWEST, Kind, Segment, parse
+from lockgate.storage_core.files.volumes.s3.segment_format import HEADER_BYTES, Kind, Segment, parse
 from lockgate.storage_core.ids import Token
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import Store
@@ -35,7 +35,6 @@ class Piece(msgspec.Struct, frozen=True):
         start: Where they begin in the object.
         stored_bytes: How many the object has.
         checksum: Checksum of those; None if the object's own header has it.
-        version: Version of the segment that the checksum is of.
     """
 
     offset: int
@@ -44,7 +43,6 @@ class Piece(msgspec.Struct, frozen=True):
     start: int
     stored_bytes: int
     checksum: int | None = None
-    version: int = NEWEST
 
 
 @dataclass
@@ -244,25 +242,21 @@ def _fold(store: Store, log: SegmentLog, segment: Segment) -> None:
     if segment.kind is Kind.COMPOSE:
         key = composed_key(segment.block, segment.token)
         try:
-            pieces = parse_footer(segment.version, store.get(key, start=segment.offset), key)
+            pieces = parse_footer(store.get(key, start=segment.offset), key)
         except msgspec.DecodeError:
             raise MalformedRecordError(f"{store.url}/{key}: its list of checksums is damaged") from None
     log.add(segment, pieces)
 
 
-def pack_footer(pieces: list[tuple[int, int, int]]) -> bytes:
-    """Return sizes, checksums and versions of the bytes of a composed object, which stand behind them."""
+def pack_footer(pieces: list[tuple[int, int]]) -> bytes:
+    """Return sizes and checksums of the bytes of a composed object, which stand behind them."""
     return msgspec.msgpack.encode(pieces)
 
 
-def parse_footer(version: int, data: bytes, key: str) -> list[Piece]:
-    """Return the pieces of a composed object; version 1 of its control record has no versions of pieces."""
+def parse_footer(data: bytes, key: str) -> list[Piece]:
+    """Return the pieces of a composed object."""
     pieces, offset = [], 0
-    if version == 1:
-        listed = [(*one, 1) for one in msgspec.msgpack.decode(data, type=list[tuple[int, int]])]
-    else:
-        listed = msgspec.msgpack.decode(data, type=list[tuple[int, int, int]])
-    for size, checksum, of_version in listed:
-        pieces.append(Piece(offset, size, key, offset, size, checksum, of_version))
+    for size, checksum in msgspec.msgpack.decode(data, type=list[tuple[int, int]]):
+        pieces.append(Piece(offset, size, key, offset, size, checksum))
         offset += size
     return pieces

@@ -7,7 +7,8 @@ from collections import OrderedDict
 from typing import Final
 
 from lockgate.storage_core.errors import MalformedRecordError
-from lockgate.storage_core.files.volumes.s3.segment_format import CHECKSUMS, HEADER_BYTES, parse
+from lockgate.storage_core.files.checksums import crc32c
+from lockgate.storage_core.files.volumes.s3.segment_format import HEADER_BYTES, parse
 from lockgate.storage_core.files.volumes.s3.segment_log import Piece, SegmentLog
 from lockgate.storage_core.stores import Store
 
@@ -54,10 +55,9 @@ class StoredPieces:
             stored = self._store.get(piece.key)
             header, data = parse(stored, url), stored[HEADER_BYTES:]
             checksum = header.checksum if header.offset == piece.offset else -1
-            version = header.version
         else:
             data = self._store.get(piece.key, start=piece.start, length=piece.stored_bytes)
-            checksum, version = piece.checksum, piece.version
-        if len(data) != piece.stored_bytes or CHECKSUMS[version](data, 0) != checksum:
+            checksum = piece.checksum
+        if len(data) != piece.stored_bytes or crc32c(data, 0) != checksum:
             raise MalformedRecordError(f"{url}: the checksum of the bytes at {piece.start} does not hold")
         return data

@@ -54,7 +54,7 @@ def test_of_two_reseals_only_the_newer_is_committed(world: FileWorld) -> None:
     assert (older.target_bytes, newer.target_bytes) == (2, 2)  # the first target stays until a commit
 
     def commit(stamp: Stamp, members: tuple[VolumeId, ...]) -> BlockRecord:
-        return blocks.commit(record.block, stamp, length_bytes=2, members=members, state=ReplicaState.SEALED)
+        return blocks.commit(BlockRecord(record.block, stamp, members, 2, ReplicaState.SEALED))
 
     for stamp in (record.stamp, older.newest):
         with pytest.raises(FencedError, match="another reseal has begun"):

@@ -8,11 +8,9 @@ import pytest
 
 from lockgate.storage_core.errors import RecordVersionError
 from lockgate.storage_core.files.replicas.comparison import Problem
-from lockgate.storage_core.files.volumes.directory.conversion import convert
-from lockgate.storage_core.files.volumes.replica import BlockId
+from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.stamp import Stamp
 from tests.support.files.file_world import FileWorld
-from tests.support.files.older_replicas import older_replica
 
 
 def test_a_new_journal_begins_above_the_stamp_of_old_blocks(world: FileWorld) -> None:
@@ -21,19 +19,21 @@ def test_a_new_journal_begins_above_the_stamp_of_old_blocks(world: FileWorld) ->
     assert all(record.stamp.epoch >= 1 for record in world.records("/a.log"))
 
 
-def test_existing_blocks_have_the_stamp_0_and_are_read_and_appended_once_they_are_converted(
+def test_existing_blocks_have_the_stamp_0_and_are_read_and_appended(
     world: FileWorld,
 ) -> None:
-    """HDFS: space for the stamp is made in each header. Here a command converts each volume."""
+    """HDFS: space for the stamp is made in each header. Here each replica has a stamp from its first byte."""
     world.write(world.process(block_bytes=100), "/a.log", b"one")
     (record,) = world.records("/a.log")
     world.stop_volumes()
     for at, folder in enumerate(world.folders):
         world.log(at, record.block).unlink()
         (folder / "blocks" / f"{record.block:020d}").rmdir()
-        older_replica(folder, record.block, [(0, b"one")], version=0, length=3)
-        assert convert(folder).converted == 1
     world.start_volumes()
+    for volume in world.opened.values():
+        volume.create(record.block, Stamp())
+        volume.append(record.block, Stamp(), 0, b"one")
+        volume.finish(record.block, Stamp(), 3, ReplicaState.SEALED)
     world.journals.run_sql("UPDATE file_block SET epoch = 0, sequence = 0")
 
     assert world.process().open("/a.log").read() == b"one"

@@ -683,9 +683,9 @@ def test_a_name_that_a_client_of_nfs_remembers_is_no_proof_of_the_pen(
 
 
 @pytest.mark.parametrize("name", ["owner.lock", f"{7:020d}.head"])
-def test_a_directory_of_an_older_program_is_to_be_converted(tmp_path: Path, name: str) -> None:
+def test_a_directory_of_an_older_program_is_refused_as_it_is(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
-    with pytest.raises(ConflictError, match="lockgate volumes convert"):
+    with pytest.raises(ConflictError, match="older Lockgate"):
         DirectoryVolume(tmp_path)
     assert os.listdir(tmp_path) == [name]  # noqa: PTH208
 

@@ -310,6 +310,17 @@ def test_damaged_bytes_are_never_served(tmp_path: Path, store: Store) -> None:
     assert "header is damaged" in S3Volume(store).replicas(None, 1)[0].damage
 
 
+def test_damage_in_a_composed_object_is_never_served(tmp_path: Path, store: Store) -> None:
+    volume = written(store, b"a" * LARGE, b"b")
+    volume.finish(B, S1, LARGE + 1, SEALED)
+    (path,) = (tmp_path / "bucket").rglob("composed/*/*")
+    data = path.read_bytes()
+    for at in (0, LARGE, LARGE + 1):
+        path.write_bytes(data[:at] + b"?" + data[at + 1 :])
+        with pytest.raises(MalformedRecordError, match="checksum"):
+            S3Volume(store).read(B, S1, 0, 99)
+
+
 def test_a_replica_that_is_fenced_is_read_at_its_older_stamp_and_takes_appends_at_the_new_one(
     store: Store,
 ) -> None:
