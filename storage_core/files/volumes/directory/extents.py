@@ -50,8 +50,10 @@ class Extents:
         return len(self._packed) // _RECORD.size
 
     def __getitem__(self, at: int) -> Extent:
-        numbers = _RECORD.unpack_from(self._packed, at * _RECORD.size)
-        return Extent(*numbers[:-2], Stamp(*numbers[-2:]))
+        start, end, position, offset, size, checksum, *stamp = _RECORD.unpack_from(
+            self._packed, at * _RECORD.size
+        )
+        return Extent(start, end, position, offset, size, checksum, Stamp(*stamp))
 
     def __iter__(self) -> Iterator[Extent]:
         return (self[at] for at in range(len(self)))
