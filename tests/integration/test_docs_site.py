@@ -22,7 +22,9 @@ def site() -> None:
 
 
 def test_no_page_loads_anything_from_another_host() -> None:
-    loaded = re.compile(r'<(?:script|img|iframe)[^>]*src="https?:|<link[^>]*rel="stylesheet"[^>]*href="https?:')
+    loaded = re.compile(
+        r'<(?:script|img|iframe)[^>]*src="https?:|<link[^>]*rel="stylesheet"[^>]*href="https?:'
+    )
     assert [page.name for page in SITE.rglob("*.html") if loaded.search(page.read_text())] == []
 
 
