@@ -1,6 +1,6 @@
 # Requires only Python 3.11+ and, for Spark, Java 17+; each target creates the virtual environment if necessary.
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak test-demo test-fast lint format docs docs-site mutants bench bench-quick lock lock-docs s3-server s3-server-stop s3a-jars clean
+.PHONY: help demo test soak test-demo test-fast lint format docs docs-site mutants bench bench-quick jar lock lock-docs s3-server s3-server-stop s3a-jars clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -83,6 +83,9 @@ bench-quick: $(READY)  ## Fail if a ratio to a peer is far above its usual value
 s3a-jars: $(READY)  ## Fetch Spark's jars for S3 (690 MB, once): for a test, and for peers in benchmarks
 	@scripts/need java
 	@$(BIN)/python -m scripts.s3a_jars .tools/ivy
+
+jar: $(READY)  ## Compile Spark's commit protocol, jvm/, into the package (with a JDK 17)
+	@$(BIN)/python -m scripts.commit_protocol_jar
 
 s3-server: $(READY)  ## Build (with Go) and start a real S3 server for tests; prints its exports
 	@$(BIN)/python scripts/s3_server.py start

@@ -1,15 +1,19 @@
 """Write a data frame as one job, including the modes that Spark does not pass to a Python source.
 
-Rows go one of two ways. Staged: Spark's own writer, in the JVM, to files that are then uploaded, or linked
-where the destination is on a file system. Direct: by Arrow to Python, and from there into open uploads.
+Rows go one of three ways. Spark: Spark's own writer, in the JVM, into pending files: uploads that stay open,
+or hidden files. Staged: Spark's own writer to a directory, whose files are then uploaded, or linked where the
+destination is on a file system. Direct: by Arrow to Python, and from there into open uploads.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 from uuid import uuid4
 
 import msgspec
@@ -27,17 +31,22 @@ from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.ids import AttemptId, JobId, TaskId
 from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.spark.adopted_files import write_and_adopt
 from lockgate.storage_core.spark.data_source import register
+from lockgate.storage_core.spark.pending_write import obstacle
 from lockgate.storage_core.spark.schema.columns import check_columns, quoted, recorded_columns
 from lockgate.storage_core.spark.source_options import Mode, write_options
 from lockgate.storage_core.spark.stage import write_stage
 from lockgate.storage_core.spark.stage_uploads import StageUploads
+from lockgate.storage_core.spark.writer.batch import settings_for
 from lockgate.storage_core.stores import open_store
 from lockgate.storage_core.stores.file_tree import FileTree
 from lockgate.storage_core.stores.open_store import parse_destination
 
-Via = Literal["staged", "direct"]
+Via = Literal["spark", "staged", "direct"]
 WriteMode = Literal["append", "overwrite", "replace", "fail", "error", "errorifexists", "ignore"]
+
+LOG: Final = logging.getLogger("lockgate.spark")
 
 _OF_THE_DIRECT_WAY: Final = frozenset({"rowgrouprows", "rowgroupbytes", "maxopenfiles", "partbytes"})
 _SPARKS_CODECS: Final[Mapping[str, str]] = {"lz4": "lz4_raw", "none": "uncompressed"}
@@ -87,11 +96,13 @@ def write(
 
     Rows are not repartitioned: every Spark task writes a file for each partition of its rows.
 
-    Rows go through Spark's own writer (`staged`) if the driver and the executors share a directory: with a
-    local master, or if `staging` names one. Uploads of a Spark task's files begin when the task commits. The
-    stage needs as much disk space as the data; no second copy is made where it is on the destination's file
+    On S3, Spark's own writer streams into uploads that stay open (`spark`) if the session has hadoop-aws.
+    Otherwise it stages files (`staged`) if the driver and the executors share a directory: with a local
+    master, or if `staging` names one. Uploads of a Spark task's files begin when the task commits. The stage
+    needs as much disk space as the data; no second copy is made where it is on the destination's file
     system. Otherwise, and with options that only the data source has, each task sends its rows to Python and
-    streams them into uploads (`direct`).
+    streams them into uploads (`direct`). `auto` takes the first of these ways that is possible; on a file
+    system it takes `spark` only if asked to.
 
     Args:
         df: Data frame to write.
@@ -102,7 +113,7 @@ def write(
             dynamic partition overwrite). The default for `replace` is the session's
             `spark.sql.sources.partitionOverwriteMode`, otherwise that of the committer.
         committer: Name of the committer; by default that of the settings, or `magic`.
-        via: `auto`, `staged` or `direct`; the receipt has the way that was taken.
+        via: `auto`, `spark`, `staged` or `direct`; the receipt has the way that was taken.
         staging: Directory that the driver and all executors share, for the stage. By default a hidden one in
             the destination if that is on a file system, else one below `LOCKGATE_HOME`.
         partition_by: Columns that become folders, in this order; they are not stored in the files.
@@ -116,7 +127,9 @@ def write(
             `open_job`.
         compression: snappy, zstd, gzip, lz4 or none.
         options: More options of the data source: rowGroupRows, rowGroupBytes, maxOpenFiles,
-            maxRecordsPerFile, partBytes. All but maxRecordsPerFile need `direct`.
+            maxRecordsPerFile, partBytes. All but maxRecordsPerFile need `direct`; `spark` takes partBytes,
+            too. Those with a dot, such as `parquet.bloom.filter.enabled#id`, are of Spark's own writer, which
+            `spark` and `staged` use.
         settings: Settings of this process, by default from its environment. Tasks read their environment.
         progress: Function that is called with step, done and total while the job uploads and commits.
 
@@ -133,13 +146,16 @@ def write(
     if mode not in _MODES:
         raise InvalidInputError(f"write: mode {mode!r} is not known; use one of {', '.join(_MODES)}")
     schema = check_columns(df.schema, partition_by)
+    of_spark = {name: value for name, value in (options or {}).items() if "." in name}
     given = {
         "path": destination,
         "compression": compression,
-        **{k: str(v) for k, v in (options or {}).items()},
+        **{k: str(v) for k, v in (options or {}).items() if k not in of_spark},
     }
     checked = write_options(given, overwrite=False)
-    chosen = _choose(via, df, destination, given, staging, sort=sort_within_partitions or not partition_by)
+    settings = settings_for(checked) if settings is None else settings
+    request = _Request(df, destination, given, of_spark, staging, sort_within_partitions or not partition_by)
+    chosen = request.way(via)
     if mode == "ignore" and _has_data(destination, settings):
         return None
     with open_job(
@@ -158,13 +174,25 @@ def write(
     ) as job:
         if job.receipt is not None:
             return _with_via(job.receipt, None)  # an earlier try with this name has already committed
+        LOG.info("job %s at %s: rows go by %s", job.job_id, job.destination, chosen)
         if chosen == "direct":
             _save(df, job, partition_by, given, sort=sort_within_partitions)
             return _with_via(job.commit(), "direct")
         writer_options: dict[str, str | int | bool] = {
             "compression": _SPARKS_CODECS.get(compression, compression),
             "maxRecordsPerFile": checked.files.max_records_per_file,
+            **of_spark,
         }
+        if chosen == "spark":
+            winners = write_and_adopt(
+                df,
+                job,
+                partition_by=partition_by,
+                options=writer_options,
+                settings=settings,
+                progress=progress,
+            )
+            return _with_via(job.commit(winners=winners), "spark")
         stage_dir = _new_stage(job, staging)
         with StageUploads(job, stage_dir) as uploads:
             files = write_stage(df, stage_dir, partition_by=partition_by, options=writer_options)
@@ -172,41 +200,79 @@ def write(
         return _with_via(job.commit(winners=winners), "staged")
 
 
-def _choose(
-    via: str, df: DataFrame, destination: str, options: Mapping[str, str], staging: str | None, *, sort: bool
-) -> Via:
-    """Return the way for the rows.
+@dataclass(frozen=True)
+class _Request:
+    """What decides on the way of the rows."""
 
-    Raises:
-        InvalidInputError: The way is not known, or not possible for this session or these options.
-    """
-    if via not in {"auto", "staged", "direct"}:
-        raise InvalidInputError(f"write: via {via!r} is not known; use one of auto, staged, direct")
-    if via == "direct" and staging is not None:
-        raise InvalidInputError("write: via='direct' stages nothing; leave out `staging`, or use another way")
-    context = getattr(df.sparkSession, "sparkContext", None)  # Spark Connect has none
-    local = context is not None and context.master.startswith("local")
-    obstacles = {
-        f"the options {', '.join(sorted(given))}" if (given := _given_of_the_direct_way(options)) else "",
-        "" if sort else "sort_within_partitions=False",
-        ""
-        if local or staging is not None or (via == "staged" and _on_a_file_system(destination))
-        else "a session whose executors may not see the driver's disk",
-    } - {""}
-    if via == "staged" and obstacles:
-        raise InvalidInputError(
-            f"write: via='staged' does not go with {', nor with '.join(sorted(obstacles))}; nothing was "
-            "written; use via='direct', or name a directory that all executors see: staging='/mnt/shared'"
-        )
-    return "direct" if via == "direct" or obstacles else "staged"
+    df: DataFrame
+    destination: str
+    options: Mapping[str, str]
+    of_spark: Mapping[str, str | int]
+    staging: str | None
+    sort: bool
+
+    def way(self, via: str) -> Via:
+        """Return the way that was asked for, or the first that is possible.
+
+        Raises:
+            InvalidInputError: The way is not known, or not possible for this session or these options.
+        """
+        if via not in {"auto", *get_args(Via)}:
+            raise InvalidInputError(
+                f"write: via {via!r} is not known; use one of auto, {', '.join(get_args(Via))}"
+            )
+        if via in {"spark", "direct"} and self.staging is not None:
+            raise InvalidInputError(
+                f"write: via={via!r} stages nothing; leave out `staging`, or use another way"
+            )
+        if via != "auto":
+            if obstacles := list(self._obstacles(via)):
+                raise InvalidInputError(
+                    f"write: via={via!r} does not go with {', nor with '.join(obstacles)}; nothing was "
+                    f"written; {_REMEDIES[via]}"
+                )
+            return via  # type: ignore[return-value]
+        if self._is_on_s3 and self.staging is None:
+            obstacles = list(self._obstacles("spark"))
+            if not obstacles:
+                return "spark"
+            _say_once(", nor with ".join(obstacles))
+        return "direct" if any(self._obstacles("staged", is_asked=False)) else "staged"
+
+    @property
+    def _is_on_s3(self) -> bool:
+        return parse_destination(self.destination).startswith("s3://")
+
+    def _obstacles(self, via: str, *, is_asked: bool = True) -> Iterator[str]:
+        """Yield what a way does not go with."""
+        if via == "direct":
+            if self.of_spark:
+                yield f"the options {', '.join(sorted(self.of_spark))} of Spark's own writer"
+            return
+        of_direct = _OF_THE_DIRECT_WAY - ({"partbytes"} if via == "spark" else set())
+        if given := sorted(name for name in self.options if name.lower() in of_direct):
+            yield f"the options {', '.join(given)}"
+        if not self.sort:
+            yield "sort_within_partitions=False"
+        if via == "spark" and (reason := obstacle(self.df.sparkSession, s3=self._is_on_s3)):
+            yield reason
+        context = getattr(self.df.sparkSession, "sparkContext", None)  # Spark Connect has none
+        is_local = context is not None and context.master.startswith("local")
+        shares = is_local or self.staging is not None or (is_asked and not self._is_on_s3)
+        if via == "staged" and not shares:
+            yield "a session whose executors may not see the driver's disk"
 
 
-def _on_a_file_system(destination: str) -> bool:
-    return parse_destination(destination).startswith("file://")
+_REMEDIES: Final[Mapping[str, str]] = {
+    "spark": "use via='auto', which takes another way where it must",
+    "staged": "use via='direct', or name a directory that all executors see: staging='/mnt/shared'",
+    "direct": "use via='spark' or via='staged'",
+}
 
 
-def _given_of_the_direct_way(options: Mapping[str, str]) -> list[str]:
-    return [name for name in options if name.lower() in _OF_THE_DIRECT_WAY]
+@lru_cache
+def _say_once(reason: str) -> None:
+    LOG.info("write: via='auto' does not take 'spark', which does not go with %s", reason)
 
 
 def _new_stage(job: Job, staging: str | None) -> Path:

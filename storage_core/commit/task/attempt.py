@@ -22,7 +22,7 @@ from lockgate.storage_core.commit.destination.visible_files import owner_of
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.commit.records.layout import is_hidden
-from lockgate.storage_core.commit.records.pending_set import PendingFile, PendingSet
+from lockgate.storage_core.commit.records.pending_set import ColumnStatistics, PendingFile, PendingSet
 from lockgate.storage_core.commit.staged_files import make_attempt_dir, staging_dir
 from lockgate.storage_core.commit.task import local_file
 from lockgate.storage_core.commit.task.task_commit import create_pending_set, refuse_unclosed
@@ -43,7 +43,7 @@ from lockgate.storage_core.ids import AttemptId, JobAttemptId, TaskId, new_token
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores.os_errors import translated
-from lockgate.storage_core.stores.protocol import check_key, check_metadata
+from lockgate.storage_core.stores.protocol import PendingUpload, check_key, check_metadata
 
 
 class _FileHeaders(NamedTuple):
@@ -235,6 +235,29 @@ class Attempt:
             with self.open_upload(path, source.size) as writer:
                 writer.rows = rows
                 source.copy_to(writer, with_sha256=with_sha256)
+
+    def add_upload(
+        self,
+        path: str,
+        upload: PendingUpload,
+        *,
+        rows: int | None = None,
+        statistics: Mapping[str, ColumnStatistics] = MappingProxyType({}),
+    ) -> None:
+        """Take an open upload that another writer, such as Spark's own, has written completely.
+
+        Args:
+            path: Path below the destination, as for `open`.
+            upload: The upload, with the key that the path has in this job.
+            rows: Number of rows, if known.
+            statistics: Statistics by column, if known.
+
+        Raises:
+            InvalidInputError: See `open`; or the upload has another key. It stays open until the job ends.
+        """
+        if (key := self._check_path(path)) != upload.key:
+            raise InvalidInputError(f"path {path!r}: its upload has the key {upload.key!r}, not {key!r}")
+        self._add(PendingFile(path=path, upload=upload, rows=rows, statistics=dict(statistics)))
 
     def drop(self, path: str) -> None:
         """Drop one file, complete or not; idempotent. Its path may be written again.

@@ -18,7 +18,7 @@ from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.staged_files import list_staged
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.spark.data_source import read
-from lockgate.storage_core.spark.frame_write import write
+from lockgate.storage_core.spark.frame_write import Via, write
 from lockgate.storage_core.spark.stage_uploads import StageUploads
 from lockgate.storage_core.stores import UploadInfo
 
@@ -34,18 +34,25 @@ def frame(spark: SparkSession) -> DataFrame:
 
 
 @pytest.mark.parametrize("partition_by", [[], ["day"]])
-def test_both_ways_publish_the_same_rows_and_the_receipt_names_the_way(
+def test_all_ways_publish_the_same_rows_and_the_receipt_names_the_way(
     frame: DataFrame, spark: SparkSession, destination: str, open_uploads: Uploads, partition_by: list[str]
 ) -> None:
     staged = write(frame, f"{destination}/staged", partition_by=partition_by)
-    direct = write(frame, f"{destination}/direct", partition_by=partition_by, via="direct")
-    assert (staged and staged.via, direct and direct.via) == ("staged", "direct")
-    assert (staged and staged.rows, direct and direct.rows) == (100, 100)
+    others: list[Via] = ["direct", "spark"]
+    receipts = [
+        staged,
+        *(write(frame, f"{destination}/{way}", partition_by=partition_by, via=way) for way in others),
+    ]
+    assert [receipt and (receipt.via, receipt.rows) for receipt in receipts] == [
+        ("staged", 100),
+        ("direct", 100),
+        ("spark", 100),
+    ]
     rows = [
         sorted(map(tuple, read(spark, f"{destination}/{way}").select("id", "day", "text").collect()))
-        for way in ("staged", "direct")
+        for way in ("staged", *others)
     ]
-    assert rows[0] == rows[1]
+    assert rows[0] == rows[1] == rows[2]
     with_rows = [file.rows for file in read_manifest(f"{destination}/staged").files.values()]
     assert None not in with_rows
     assert open_uploads() == []
@@ -97,9 +104,11 @@ def test_the_way_follows_from_what_the_options_need(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"via": "magic"}, "via 'magic' is not known; use one of auto, staged, direct"),
+        ({"via": "magic"}, "via 'magic' is not known; use one of auto, spark, staged, direct"),
         ({"via": "staged", "options": {"rowGroupRows": 10}}, "does not go with the options rowGroupRows"),
         ({"via": "direct", "staging": "/tmp/x"}, "via='direct' stages nothing"),
+        ({"via": "direct", "options": {"parquet.block.size": 1}}, "parquet.block.size of Spark's own writer"),
+        ({"via": "spark", "options": {"rowGroupRows": 10}}, "does not go with the options rowGroupRows"),
     ],
 )
 def test_a_way_that_is_not_possible_is_refused_before_a_job_begins(

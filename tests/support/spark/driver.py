@@ -8,21 +8,27 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
+from pyspark import TaskContext
+
+from lockgate.storage_core.spark.adopted_files import AdoptedFiles
 from lockgate.storage_core.spark.data_source import read
-from lockgate.storage_core.spark.frame_write import write
+from lockgate.storage_core.spark.frame_write import Via, WriteMode, write
 from lockgate.storage_core.spark.session import spark_session
 from tests.support.spark.accidents import accident as step_with_accident
 from tests.support.spark.accidents import await_that
 from tests.support.spark.python_daemon import DAEMON
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 How = Literal["write", "save"]
@@ -115,20 +121,32 @@ def write_days(
     rows: int,
     accident: list[Any] | None = None,
     options: Mapping[str, str] | None = None,
+    via: Literal["auto"] | Via = "auto",
+    mode: WriteMode = "append",
+    job_name: str = "nightly",
+    dies: str = "",
 ) -> int | None:
-    """Write numbers by day, over two tasks; return the rows of the receipt where there is one."""
+    """Write numbers by day, over two tasks; return the rows of the receipt where there is one.
+
+    `dies` is the call of `AdoptedFiles` at which the driver kills itself.
+    """
     frame: DataFrame = spark.range(rows, numPartitions=2).selectExpr("id", f"id % {DAYS} AS day")
     if accident is not None:
         frame = frame.mapInArrow(step_with_accident(*accident), "id long, day long")
+    if dies:
+        setattr(AdoptedFiles, dies, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     if how == "write":
         receipt = write(
             frame,
             destination,
             partition_by=["day"],
-            job_name="nightly",
-            sort_within_partitions=False,
+            job_name=job_name,
+            sort_within_partitions=via == "spark",
             options=options,
+            via=via,
+            mode=mode,
         )
+        assert receipt is None or via in {"auto", receipt.via}
         return None if receipt is None else receipt.rows
     writer = frame.write.format("lockgate").mode("append").options(**(options or {}))
     writer.options(jobName="nightly", partitionBy="day").save(destination)
@@ -141,13 +159,57 @@ def count_days(spark: SparkSession, *, destination: str, by_spark: bool = False)
     return [[row["day"], row["count"]] for row in counted.collect()]
 
 
+def write_by_spark(spark: SparkSession, *, destinations: list[str]) -> list[list[Any]]:
+    """Write to all destinations at once with Spark's own writer; return what each has and what Spark wrote.
+
+    The first task of each fails once, after its rows, and the session keeps its own headers.
+    """
+
+    def one(destination: str) -> list[Any]:
+        frame = spark.range(1000, numPartitions=4).selectExpr(
+            "id", f"id % {DAYS} AS day", "string(id) AS text"
+        )
+        failing = frame.mapInArrow(fails_once, frame.schema)
+        options = {"parquet.bloom.filter.enabled#id": "true", "maxRecordsPerFile": "100"}
+        receipt = write(
+            failing, destination, partition_by=["day"], via="spark", compression="zstd", options=options
+        )
+        assert receipt is not None
+        found = sorted(map(list, read(spark, destination).select("id", "day", "text").collect()))
+        assert found == sorted(map(list, frame.collect()))
+        return [receipt.via, receipt.rows, receipt.files]
+
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(one, destinations))
+
+
+def fails_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pass rows on; the first try of partition 0 then fails."""
+    yield from batches
+    context = TaskContext.get()
+    assert context is not None
+    if context.partitionId() == 0 and context.attemptNumber() == 0:
+        raise RuntimeError("the first try fails")
+
+
+def settings_of(spark: SparkSession, *, names: list[str]) -> list[str | None]:
+    """Return settings of the session."""
+    return [spark.conf.get(name, None) for name in names]
+
+
 def _await_executors(spark: SparkSession, *, count: int) -> None:
     """Wait until so many executors are there; a killed one is replaced after a while."""
     status = spark.sparkContext._jsc.sc().getExecutorMemoryStatus
     await_that(lambda: status().size() == count + 1, "executors")  # the driver is counted too
 
 
-CALLS: Final = {"write": write_days, "days": count_days, "await_executors": _await_executors}
+CALLS: Final = {
+    "write": write_days,
+    "write_by_spark": write_by_spark,
+    "days": count_days,
+    "settings": settings_of,
+    "await_executors": _await_executors,
+}
 
 
 def main() -> None:

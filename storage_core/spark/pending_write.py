@@ -1,0 +1,142 @@
+"""Write a data frame with Spark's own writer into pending files, by a commit protocol in the JVM.
+
+The jar of this package has the protocol. On S3, Spark's tasks stream into uploads that S3A leaves open; on a
+file system they write hidden files. The driver lists the files of the tasks that Spark accepts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from lockgate.storage_core.commit.job import Job
+from lockgate.storage_core.ids import JobAttemptId, JobId, ShortId, Token
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.spark.s3a import s3a_config
+from lockgate.storage_core.spark.schema.columns import partition_columns
+
+JAR: Final = Path(__file__).with_name("pending_files.jar")
+_WRITER: Final = "lockgate.PendingFiles$Writer"
+MIN_PART_BYTES: Final = 5 * 1024 * 1024
+"""Smallest parts that S3A sends."""
+
+
+@dataclass(frozen=True)
+class JobNames:
+    """Names of a job in Spark's settings and in the names of its files; pickled to a Spark child."""
+
+    job_id: JobId
+    short_id: ShortId
+    job_attempt: JobAttemptId
+
+    @classmethod
+    def of(cls, job: Job) -> JobNames:
+        """Return those of a job attempt."""
+        return cls(job.job_id, job.short_id, job.job_attempt)
+
+
+def obstacle(spark: SparkSession, *, s3: bool) -> str:
+    """Return why this session's own writers cannot write pending files; empty if they can.
+
+    Args:
+        spark: The session.
+        s3: Whether the destination is on S3.
+    """
+    if getattr(spark, "_jsparkSession", None) is None:
+        return "a Spark Connect session, whose driver's files and memory this process cannot read"
+    try:
+        _writer(spark).check(s3)
+    except (Py4JError, PySparkException) as error:
+        if s3 and "org/apache/hadoop/fs/s3a" in str(error):
+            return "a session without hadoop-aws 3.4.2 or newer (spark.jars.packages)"
+        reason = next(
+            (line for line in str(error).splitlines() if "Error" in line or "Exception" in line), ""
+        )
+        return f"a Spark that the commit protocol of this Lockgate does not fit ({reason.strip()})"
+    return ""
+
+
+def write_pending(
+    df: DataFrame,
+    names: JobNames,
+    root: str,
+    spool: Path,
+    *,
+    format: str = "parquet",  # noqa: A002 - Spark's own word
+    partition_by: Sequence[str] = (),
+    options: Mapping[str, str | int | bool] | None = None,
+    settings: Settings,
+) -> Token:
+    """Write a data frame, and list the pending files; return the token of their uploads.
+
+    Args:
+        df: The data frame.
+        names: Names of the job.
+        root: URL of the destination on S3; on a file system, of a hidden directory for the files.
+        spool: File that gets a line for each pending file; see `adopted_files`.
+        format: Format of the files.
+        partition_by: Columns that become folders.
+        options: Options of Spark's writer for that format.
+        settings: Settings, with S3's endpoint, credentials and the size of parts.
+
+    Raises:
+        PySparkException: Spark or a task failed.
+    """
+    given = {
+        "lockgate.job": names.job_id,
+        "lockgate.short.id": names.short_id,
+        "lockgate.job.attempt": names.job_attempt[:8],
+        "lockgate.spool": str(spool),
+        **(_s3_settings(settings) if root.startswith("s3:") else {}),
+    }
+    texts = {name: _text(value) for name, value in (options or {}).items()}
+    folders = list(partition_columns(df.schema, partition_by))
+    return Token(_writer(df.sparkSession).write(df._jdf, given, format, texts, folders, root))  # noqa: SLF001
+
+
+def part_bytes(settings: Settings) -> int:
+    """Return the size of the parts of S3A's uploads: all but the last one have it."""
+    return max(MIN_PART_BYTES, settings.part_bytes)
+
+
+def _s3_settings(settings: Settings) -> dict[str, str]:
+    storage = {
+        "fs.s3a.create.storage.class": settings.s3_storage_class,
+        "fs.s3a.encryption.algorithm": _ENCRYPTION.get(
+            settings.s3_sse or ("aws:kms" if settings.s3_sse_kms_key_id else "")
+        ),
+        "fs.s3a.encryption.key": settings.s3_sse_kms_key_id,
+        "fs.s3a.acl.default": "".join(map(str.capitalize, (settings.s3_acl or "").split("-"))),
+    }
+    return {
+        **s3a_config(settings),
+        "fs.s3a.multipart.size": str(part_bytes(settings)),
+        "fs.s3a.fast.upload.buffer": "bytebuffer",
+        **{name: value for name, value in storage.items() if value},
+    }
+
+
+_ENCRYPTION: Final = {"AES256": "SSE-S3", "aws:kms": "SSE-KMS", "aws:kms:dsse": "DSSE-KMS"}
+
+
+def _text(value: str | int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _writer(spark: SparkSession) -> Any:
+    """Return the object that writes, of the class that all sessions of the driver share."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - PySpark has no public name for it
+    loader = spark._jsparkSession.sharedState().jarClassLoader()  # noqa: SLF001
+    try:
+        found = loader.loadClass(_WRITER)
+    except (Py4JError, PySparkException):
+        spark.sparkContext._jsc.addJar(JAR.as_uri())  # noqa: SLF001 - for the executors
+        loader.addURL(jvm.java.io.File(str(JAR)).toURI().toURL())
+        found = loader.loadClass(_WRITER)
+    return found.newInstance()

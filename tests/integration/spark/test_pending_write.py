@@ -1,0 +1,125 @@
+"""Spark's own writer streams into pending files: uploads on S3 that stay open, hidden files elsewhere."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from pyspark.sql import SparkSession
+
+from lockgate import attach_job, read_manifest
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.ids import JobId
+from lockgate.storage_core.spark.data_source import read
+from lockgate.storage_core.spark.frame_write import write
+from lockgate.storage_core.spark.pending_write import JAR, obstacle
+from lockgate.storage_core.stores import open_store
+from scripts.commit_protocol_jar import JAVA, build
+from tests.support.s3.real_server import environment, new_url
+from tests.support.soak import soak_only
+from tests.support.spark.driver import DAYS, Driver, DriverDiedError, spark_driver
+
+JARS = Path(__file__).parents[3] / ".tools" / "ivy" / "jars"
+
+pytestmark = pytest.mark.integration
+COMMIT_PROTOCOL = "spark.sql.sources.commitProtocolClass"
+SPARKS_PROTOCOL = "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
+HEADERS = "fs.s3a.client.s3.custom.headers"
+CONFIG = {"spark.driver.extraClassPath": f"{JARS}/*", f"spark.hadoop.{HEADERS}": "x-amz-meta-team=blue"}
+
+
+with_jars = pytest.mark.skipif(
+    not JARS.exists(), reason="no hadoop-aws: `make s3a-jars` fetches 690 MB, once"
+)
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """Yield a driver that reaches S3, and tries a failed task again."""
+    log = tmp_path_factory.mktemp("driver") / "driver.log"
+    with spark_driver(log, master="local[2,3]", config=CONFIG, environment=environment()) as started:
+        yield started
+
+
+def leftovers(destination: str) -> list[str]:
+    """Return open uploads, and objects that are neither data nor Lockgate's."""
+    store = open_store(destination)
+    uploads = [upload.key for page in store.upload_pages() for upload in page]
+    keys = [info.key for page in store.pages() for info in page]
+    strange = [key for key in keys if not key.startswith(("day=", "_lockgate/", "_SUCCESS"))]
+    return uploads + strange
+
+
+def javac_version() -> str:
+    javac = shutil.which("javac")
+    return "" if javac is None else subprocess.check_output([javac, "-version"], text=True).split()[1]
+
+
+@pytest.mark.skipif(not javac_version().startswith(f"{JAVA}."), reason=f"no JDK {JAVA}: apt install")
+def test_the_jar_of_the_package_is_that_of_its_sources(tmp_path: Path) -> None:
+    build(tmp_path / "new.jar")
+    assert (tmp_path / "new.jar").read_bytes() == JAR.read_bytes(), "run `make jar`"
+
+
+def test_a_session_without_hadoop_aws_writes_to_s3_in_another_way(spark: SparkSession) -> None:
+    assert "without hadoop-aws" in obstacle(spark, s3=True)
+    with pytest.raises(InvalidInputError, match="via='spark' does not go with a session without hadoop-aws"):
+        write(spark.range(1), "s3://bucket/a", via="spark")
+
+
+def test_options_and_a_cached_frame_are_those_of_sparks_own_write(
+    spark: SparkSession, destination: str, tmp_path: Path
+) -> None:
+    frame = spark.range(1000, numPartitions=2).selectExpr("id", "rand() AS price").cache()
+    options = {"parquet.bloom.filter.enabled#id": "true", "parquet.block.size": "4096"}
+    receipt = write(frame, destination, via="spark", compression="zstd", options=options)
+    frame.write.options(compression="zstd", **options).parquet(str(tmp_path / "by-spark"))
+    assert receipt is not None
+    assert sorted(read(spark, destination).collect()) == sorted(frame.collect())
+    sizes = [file.size for file in read_manifest(destination).files.values()]
+    assert sorted(sizes) == sorted(file.stat().st_size for file in (tmp_path / "by-spark").glob("*.parquet"))
+    assert not Path(destination, "_temporary").exists()
+    assert spark.conf.get(COMMIT_PROTOCOL) == SPARKS_PROTOCOL
+
+
+@pytest.mark.requires("s3-server")
+@with_jars
+@pytest.mark.usefixtures("s3")
+def test_two_jobs_at_once_stream_to_s3_with_a_task_that_fails(driver: Driver) -> None:
+    destinations, names = [new_url(), new_url()], [HEADERS, COMMIT_PROTOCOL]
+    before = driver.ask("settings", names=names)
+    written = driver.ask("write_by_spark", destinations=destinations)
+    assert written == [["spark", 1000, 20], ["spark", 1000, 20]]
+    assert [leftovers(destination) for destination in destinations] == [[], []]
+    assert driver.ask("settings", names=names) == before
+    key, file = next(iter(read_manifest(destinations[0]).files.items()))
+    bucket, _, prefix = destinations[0].removeprefix("s3://").partition("/")
+    metadata = boto3.client("s3").head_object(Bucket=bucket, Key=f"{prefix}/{key}")["Metadata"]
+    assert metadata == {"team": "blue", "lockgate-token": file.token}
+
+
+@pytest.mark.requires("s3-server")
+@with_jars
+@pytest.mark.usefixtures("s3")
+@pytest.mark.parametrize("dies", [soak_only("commit"), soak_only("_adopt_upload")])
+def test_a_driver_that_dies_before_its_job_commit_leaves_nothing(tmp_path: Path, dies: str) -> None:
+    destination = new_url()
+    with spark_driver(tmp_path / "log", config=CONFIG, environment=environment()) as mortal:
+        mortal.ask("write", destination=destination, how="write", rows=100, via="spark", job_name="first")
+        with pytest.raises(DriverDiedError):
+            mortal.ask("write", destination=destination, how="write", rows=100, via="spark", dies=dies)
+    assert len(leftovers(destination)) == 2 * DAYS
+    assert attach_job(destination, JobId("nightly-g1")).abort() is JobPhase.FAILED
+    assert leftovers(destination) == []
+    assert sum(file.rows or 0 for file in read_manifest(destination).files.values()) == 100
