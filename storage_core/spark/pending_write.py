@@ -54,7 +54,7 @@ def obstacle(spark: SparkSession, *, s3: bool) -> str:
         _writer(spark).check(s3)
     except (Py4JError, PySparkException) as error:
         if s3 and "org/apache/hadoop/fs/s3a" in str(error):
-            return "a session without hadoop-aws 3.4.2 or newer (spark.jars.packages)"
+            return "a session without hadoop-aws of Spark's Hadoop version (spark.jars.packages)"
         reason = next(
             (line for line in str(error).splitlines() if "Error" in line or "Exception" in line), ""
         )
