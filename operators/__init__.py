@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from lockgate.operators.announce import JobAnnounceOperator
     from lockgate.operators.audit import AuditOperator
     from lockgate.operators.blobs import BlobSweepOperator, BlobUploadOperator
+    from lockgate.operators.compaction import CompactOperator
     from lockgate.operators.connections import lockgate_connection
     from lockgate.operators.files import LeaseRecoveryOperator, VolumeUpkeepOperator
     from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
@@ -27,6 +28,7 @@ __all__ = [
     "AuditOperator",
     "BlobSweepOperator",
     "BlobUploadOperator",
+    "CompactOperator",
     "JobAbortOperator",
     "JobAnnounceOperator",
     "JobCommitOperator",
@@ -48,6 +50,7 @@ _MODULES: Final = {
     "AuditOperator": "audit",
     "BlobSweepOperator": "blobs",
     "BlobUploadOperator": "blobs",
+    "CompactOperator": "compaction",
     "JobAbortOperator": "jobs",
     "JobAnnounceOperator": "announce",
     "JobCommitOperator": "jobs",

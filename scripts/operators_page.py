@@ -30,6 +30,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         "JobRecoveryOperator",
         "JobAnnounceOperator",
         "UploadSweepOperator",
+        "CompactOperator",
         "BlobSweepOperator",
         "LeaseRecoveryOperator",
         "VolumeUpkeepOperator",

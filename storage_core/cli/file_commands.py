@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from io import FileIO
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -18,9 +19,11 @@ import typer
 
 from lockgate.storage_core.cli.file_operands import (
     MAGIC,
+    DirectorySizes,
     Named,
     Total,
     below,
+    directory_sizes,
     each,
     each_named,
     expand,
@@ -158,6 +161,32 @@ def count(paths: FilePaths, *, human: Human = False, json: JsonFlag = False) -> 
         return f"{one.directories:>12} {one.files:>12} {_size(one.length_bytes, human):>18} {one.path}"
 
     _show("count", paths, lambda files, named: [total(files, named)], line, json)
+
+
+@commands.command("report")
+def report(
+    prefix: Annotated[str, typer.Argument(metavar="[PREFIX]", help="Directory; default: /.")] = "/",
+    *,
+    json: JsonFlag = False,
+) -> None:
+    """Count files, bytes and blocks of each directory: small files have few bytes and one block each.
+
+    Files that are being written count with the bytes of their last commits.
+    """
+    with _open("report") as files:
+        rows = directory_sizes(files, plain(prefix))
+        if json:
+            print_json_list(rows)
+            return
+        print_line("   files          size    average     blocks  blocks/file  directory")
+        whole = DirectorySizes(directory="in all")
+        for row in chain(rows, [whole]):
+            average = byte_size(row.length_bytes // max(1, row.files))
+            ratio = f"{row.blocks / max(1, row.files):.2f}"
+            shown = f"{row.files:>8}  {byte_size(row.length_bytes):>12}  {average:>9}  {row.blocks:>9}"
+            print_line(f"{shown}  {ratio:>11}  {row.directory}")
+            if row is not whole:
+                whole.add(row.files, row.length_bytes, row.blocks)
 
 
 @commands.command("cat")

@@ -46,6 +46,21 @@ class Total(msgspec.Struct, frozen=True):
     length_bytes: int
 
 
+class DirectorySizes(msgspec.Struct):
+    """The files in a directory, without those in its directories, their bytes and their blocks."""
+
+    directory: str
+    files: int = 0
+    length_bytes: int = 0
+    blocks: int = 0
+
+    def add(self, files: int, length_bytes: int, blocks: int) -> None:
+        """Count more files."""
+        self.files += files
+        self.length_bytes += length_bytes
+        self.blocks += blocks
+
+
 @contextmanager
 def reported(command: str) -> Iterator[None]:
     """End the command with the exit code of an error; that of a path has the words of `hdfs dfs`."""
@@ -160,6 +175,20 @@ def total(files: Files, named: Named) -> Total:
         numbers += not one.status.is_directory
         length += with_length(files, one).status.length_bytes
     return Total(named.path, directories, numbers, length)
+
+
+def directory_sizes(files: Files, directory: str) -> Iterator[DirectorySizes]:
+    """Yield a directory and all below it that have files; a directory is listed twice, and never kept."""
+    sizes, has_directories = DirectorySizes(directory), False
+    for named in names_in(files, directory):
+        has_directories = has_directories or named.status.is_directory
+        if not named.status.is_directory:
+            sizes.add(1, named.status.length_bytes, named.status.blocks)
+    if sizes.files:
+        yield sizes
+    for named in names_in(files, directory) if has_directories else ():
+        if named.status.is_directory:
+            yield from directory_sizes(files, named.path)
 
 
 def place_in(files: Files, target: str, *, several: bool) -> Callable[[str], str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 import msgspec
 import typer
 
-from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.errors import InvalidInputError, LockgateError
 from lockgate.storage_core.printable import printable
 
 if TYPE_CHECKING:
@@ -195,6 +196,18 @@ def byte_size(size: int) -> str:
             break
         amount, unit = amount / 1024, larger
     return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def byte_count(text: str) -> int:
+    """Return the bytes of a size with a unit: `256MiB`, `64 KiB` or `1048576`.
+
+    Raises:
+        InvalidInputError: It is not a size.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(?:iB)?|B)?", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise InvalidInputError(f"{text!r} is not a size; give one such as 256MiB; nothing was done")
+    return int(float(match[1]) * 1024 ** (" KMGT".index((match[2] or " ").upper())))
 
 
 def counted(number: int, noun: str) -> str:

@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from lockgate.storage_core import VERSION
 from lockgate.storage_core.cli import (
     blob_commands,
+    compaction_commands,
     file_commands,
     job_commands,
     journal_commands,
@@ -40,7 +41,9 @@ EXTENSIONS = "lockgate.commands"
 
 
 HELP_SECTIONS: Final = {
-    "Jobs and destinations": ("jobs", "manifest", "uploads", "store", "committers", "ui"),
+    "Jobs and destinations": (
+        *("jobs", "manifest", "destinations", "compact", "uploads", "store", "committers", "ui"),
+    ),
     "Journal, blobs and files": ("journal", "blobs", "blob-server", "files", "volumes"),
     "Airflow, Celery and Spark": ("dags", "xcom", "worker", "broker", "spark-jars"),
 }
@@ -62,11 +65,11 @@ class ReportingGroup(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands in sections."""
         left = self.list_commands(ctx)
-        rows = {name: (name, self.commands[name].get_short_help_str(formatter.width - 18)) for name in left}
+        rows = {name: (name, self.commands[name].get_short_help_str(formatter.width - 19)) for name in left}
         for section, names in HELP_SECTIONS.items():
             if shown := [rows.pop(name) for name in names if name in rows]:
                 with formatter.section(section):
-                    formatter.write_dl(shown, col_max=11)
+                    formatter.write_dl(shown, col_max=12)
         with formatter.section("Other"):
             formatter.write_dl(list(rows.values()))
 
@@ -152,6 +155,8 @@ def build() -> typer.Typer:
     root.add_typer(volume_commands.commands, name="volumes")
     root.command("blob-server")(server_commands.serve_blobs)
     root.command("manifest")(manifest_command.show)
+    root.add_typer(compaction_commands.commands, name="destinations")
+    root.command("compact")(compaction_commands.compact)
     root.command("committers")(show_committers)
     root.command("version")(show_version)
     for extension in entry_points(group=EXTENSIONS):

@@ -30,13 +30,13 @@ class NestedDestinations:
     _prefix: str = ""
     _last: str | None = None
 
-    def pages(self, prefix: str = "") -> Iterator[Sequence[ObjectInfo]]:
+    def pages(self, prefix: str = "", after: str = "") -> Iterator[Sequence[ObjectInfo]]:
         """List as `Store.pages` does, and record the nested destinations of each page before yielding it.
 
         The rest of a `_lockgate/` that a page ends in is skipped: it has some nine objects for each turn.
         """
         self._last = None
-        rest: str | None = ""
+        rest: str | None = after
         while rest is not None:
             listed, rest = self.store.pages(prefix, after=rest), None
             for page in listed:
@@ -120,7 +120,11 @@ def _is_folder_marker(info: ObjectInfo) -> bool:
 
 
 def visible_files(
-    store: Store, prefixes: Sequence[str] = ("",), is_ours: Callable[[str], bool] = lambda _: False
+    store: Store,
+    prefixes: Sequence[str] = ("",),
+    is_ours: Callable[[str], bool] = lambda _: False,
+    *,
+    after: str = "",
 ) -> Iterator[ObjectInfo]:
     """Yield the data files that a listing reader sees, except those of nested destinations.
 
@@ -130,10 +134,11 @@ def visible_files(
         store: Store of the destination.
         prefixes: Folders to list; by default the whole destination.
         is_ours: Return whether a key in a nested destination belongs to this destination nevertheless.
+        after: Key after which to begin.
     """
     nested = NestedDestinations(store)
     for prefix in prefixes:
-        for page in nested.pages(prefix):
+        for page in nested.pages(prefix, after):
             for info in page:
                 if layout.is_hidden(info.key) or _is_folder_marker(info):
                     continue

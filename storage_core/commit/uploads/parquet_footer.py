@@ -56,7 +56,7 @@ def statistics_in_tail(tail: bytes, name: str) -> tuple[int, dict[str, ColumnSta
     if not tail.endswith(_MARK):
         return None
     try:
-        footer = _footer(tail)
+        footer = footer_in_tail(tail)
         return footer.rows, footer_statistics(footer)
     except ValueError as error:
         LOG.warning(
@@ -116,6 +116,7 @@ class _Statistics(msgspec.Struct, frozen=True):
 
 
 class _ColumnMetaData(msgspec.Struct, frozen=True):
+    codec: int = field(name="4")
     values: Count = field(name="5")
     statistics: _Statistics | None = field(name="12", default=None)
 
@@ -230,9 +231,10 @@ class FileMetaData(msgspec.Struct, frozen=True):
     schema: list[_SchemaElement] = field(name="2")
     rows: Count = field(name="3")
     row_groups: list[_RowGroup] = field(name="4")
+    encryption: dict[str, Any] | None = field(name="8", default=None)
 
 
-def _footer(tail: bytes) -> FileMetaData:
+def footer_in_tail(tail: bytes) -> FileMetaData:
     """Return the footer at the end of a file.
 
     Raises:

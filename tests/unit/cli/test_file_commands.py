@@ -228,3 +228,13 @@ def test_a_reader_that_follows_ends_at_ctrl_c_or_when_the_file_is_deleted(
         assert follower.wait(timeout=60) == (1 if is_deleted else 130)
         assert follower.stderr is not None
         assert (b"was deleted" in follower.stderr.read()) == is_deleted
+
+
+def test_a_report_counts_the_files_and_blocks_of_each_directory(tree: Run) -> None:
+    shown = tree("files", "report", "--json")
+    assert document(shown) == [
+        {"directory": "/logs", "files": 2, "length_bytes": 16, "blocks": 2},
+        {"directory": "/logs/day", "files": 1, "length_bytes": 8, "blocks": 1},
+    ]
+    assert tree("files", "report", "/logs").stdout.splitlines()[-1].split()[-2:] == ["in", "all"]
+    assert "1.00" in tree("files", "report").stdout

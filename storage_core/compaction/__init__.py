@@ -1,0 +1,1 @@
+"""Compaction: small Parquet files of a destination become few large ones, with the same rows."""
