@@ -38,7 +38,7 @@ class CompactOperator(LockgateOperator):
         master: Spark master URL; None: that of the Spark connection, else all cores of this machine.
         spark_config: Spark settings; they override those of the connection.
         spark_conn_id: Airflow connection of type `spark`.
-        dry_run: Only report what would be merged.
+        report_only: Change nothing, only report what would be merged.
         write_name: Distinguishes several compactions of one task.
 
     Returns:
@@ -55,7 +55,7 @@ class CompactOperator(LockgateOperator):
         master: str | None = None,
         spark_config: Mapping[str, str] | None = None,
         spark_conn_id: str | None = None,
-        dry_run: bool = False,
+        report_only: bool = False,
         write_name: str = "compact",
         **kwargs: Any,
     ) -> None:
@@ -67,7 +67,7 @@ class CompactOperator(LockgateOperator):
         self.master = master
         self.spark_config = spark_config
         self.spark_conn_id = spark_conn_id
-        self.dry_run = dry_run
+        self.report_only = report_only
         self.write_name = write_name
 
     @cached_property
@@ -84,7 +84,7 @@ class CompactOperator(LockgateOperator):
             "destination": self.destination,
             "partitions": filled_in(self.partitions),
             "target_bytes": positive("target_mib", self.target_mib) * MIB,
-            "dry_run": check_bool("dry_run", self.dry_run),
+            "dry_run": check_bool("report_only", self.report_only),
             "name": run_name(context, self.write_name),
             "origin": origin_of(context),
         }

@@ -22,6 +22,7 @@ COLUMNS = (
 )
 
 
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 def test_spark_merges_small_files_of_both_its_ways_and_reads_the_same_rows(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ def test_the_operator_compacts_a_destination_under_the_name_of_its_run(
     world = World(tmp_path, str(tmp_path / "dest"))
     world.run("job", {f"day={day}/{n}.parquet": numbers(10 * day + n) for day in (1, 2) for n in range(3)})
     before = rows(world)
-    rehearsal = CompactOperator(task_id="compact", destination=world.url, dry_run=True)
+    rehearsal = CompactOperator(task_id="compact", destination=world.url, report_only=True)
     assert rehearsal.execute(TaskRun().context())["receipt"] is None
     task = CompactOperator(task_id="compact", destination=world.url, partitions=["day=1"], target_mib=1)
     done = task.execute(TaskRun().context())
