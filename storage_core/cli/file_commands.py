@@ -496,9 +496,7 @@ def _put(files: Files, source: str, target: str, force: bool, progress: Progress
         try:
             with files.create(copying) as writer:
                 _transfer(file.read, writer.write, source, os.fstat(file.fileno()).st_size, progress)
-            if found:
-                files.delete(target)
-            files.rename(copying, target)
+            files.rename(copying, target, replace=force)
         except BaseException:
             with suppress(LockgateError):
                 files.delete(copying)

@@ -248,16 +248,23 @@ class Files:
         for depth in range(len(names) if parents else 0):
             self._make_missing(shown(names[: depth + 1]))
 
-    def rename(self, path: str, target: str) -> None:
-        """Move a file or a directory to a path that does not exist. An open file keeps its writer.
+    def rename(self, path: str, target: str, *, replace: bool = False) -> None:
+        """Move a file or a directory in one entry. An open file keeps its writer.
+
+        Args:
+            path: What is moved.
+            target: Its new path.
+            replace: A file at the target is deleted by the same entry, as `delete` does.
 
         Raises:
             PathNotFoundError: The path, or the directory of the target, does not exist.
-            PathExistsError: The target exists.
+            PathExistsError: The target exists, and is not to be replaced or no file.
             PathConflictError: The target is inside the path.
         """
         parse_path(path), parse_path(target)
-        self._journal.apply(Rename(path=path, target=target))
+        written = self._journal.apply(Rename(path=path, target=target, replaces=bool(replace)))
+        if written.result is not None:
+            self._fence_deleted(written.result, written.stamp)
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
         """Delete a file or a directory in one entry; `remove_deleted` removes its blocks later.
@@ -270,14 +277,8 @@ class Files:
         """
         parse_path(path)
         written = self._journal.apply(Delete(path=path, recursive=bool(recursive)))
-        deleted: Deleted = written.result
         FAILPOINTS.hit("delete.entry.after")
-        if deleted.kind == "file":
-            with self._journal.reading() as reading:
-                last = blocks_of(reading, deleted.inode)[-1:]
-            for record in last:
-                if record.state is ReplicaState.WRITING:
-                    self._fence(record, written.stamp)
+        self._fence_deleted(written.result, written.stamp)
 
     def list(self, path: str = "/", after: str | None = None) -> list[FileStatus]:
         """Return a page of the names in a directory, in order.
@@ -411,6 +412,15 @@ class Files:
         if not self._volumes:
             raise StoreUnavailableError("no volume of appendable files can be reached; nothing was changed")
         return tuple(random.sample(sorted(self._volumes), min(self._replicas, len(self._volumes))))
+
+    def _fence_deleted(self, deleted: Deleted, stamp: Stamp) -> None:
+        """Fence the writer of a file at the members that answer."""
+        if deleted.kind == "file":
+            with self._journal.reading() as reading:
+                last = blocks_of(reading, deleted.inode)[-1:]
+            for record in last:
+                if record.state is ReplicaState.WRITING:
+                    self._fence(record, stamp)
 
     def _fence(self, record: BlockRecord, stamp: Stamp) -> None:
         for volume in record.members:

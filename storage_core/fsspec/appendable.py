@@ -103,6 +103,21 @@ class AppendableFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec 
             return False
         return True
 
+    def du(
+        self,
+        path: str,
+        total: bool = True,
+        maxdepth: int | None = None,
+        withdirs: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """Return the bytes of files; of an open one, if its volumes are away, those in the journal."""
+        sizes = super().du(path, total=False, maxdepth=maxdepth, withdirs=withdirs, **kwargs)
+        for name, size in sizes.items():
+            if size is None:
+                sizes[name] = self.files.status(name).length_bytes
+        return sum(sizes.values()) if total else sizes
+
     def created(self, path: str) -> datetime:
         """Return when a file or directory was made."""
         return datetime.fromtimestamp(self.info(path)["made_s"], UTC)

@@ -40,14 +40,28 @@ class MakeDirectory(Op, frozen=True, tag="make-directory"):
         )
 
 
+class Deleted(msgspec.Struct, frozen=True):
+    """What was deleted."""
+
+    inode: int
+    kind: Literal["directory", "file"]
+
+
 class Rename(Op, frozen=True, tag="rename"):
-    """Move a file or a directory to a free name. An open file keeps its lease, which names its inode."""
+    """Move a file or a directory. An open file keeps its lease, which names its inode.
+
+    Attributes:
+        replaces: Whether a file takes the place of another one, which is deleted.
+    """
+
+    RESULT: ClassVar = Deleted | None
 
     path: str
     target: str
+    replaces: bool = False
 
-    def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
-        """Replace one row."""
+    def fold(self, state: State, moment: Moment) -> Deleted | None:  # noqa: ARG002 - of the base
+        """Replace one row, and detach the one that it replaces."""
         names, target = parse_path(self.path), parse_path(self.target)
         found = existing(resolve(state, names), names)
         if target[: len(names)] == names:
@@ -56,16 +70,15 @@ class Rename(Op, frozen=True, tag="rename"):
                 "nothing was changed",
                 self.path,
             )
-        refuse_existing(resolve(state, target), target)
+        old = resolve(state, target)
+        is_replaced = old is not None and self.replaces and {old.kind, found.kind} == {InodeKind.FILE}
+        if not is_replaced:
+            refuse_existing(old, target)
+        elif old is not None:
+            detach(state, old)
         state.delete(found)
         state.put(msgspec.structs.replace(found, parent=directory(state, target[:-1]), name=target[-1]))
-
-
-class Deleted(msgspec.Struct, frozen=True):
-    """What was deleted."""
-
-    inode: int
-    kind: Literal["directory", "file"]
+        return None if old is None else Deleted(old.inode, "file")
 
 
 class Delete(Op, frozen=True, tag="delete"):

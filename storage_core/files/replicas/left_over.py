@@ -4,7 +4,8 @@ A volume that was away returns with replicas of blocks that were removed, or tha
 They are never served. They are judged twice, the second time later and on the primary, and deleted at the
 stamp that both passes saw. One with an unexplained stamp is kept for the operator.
 
-A replica that is set aside is deleted once its block was removed, or all members of it have good replicas.
+A replica that is set aside is deleted once its block was removed, or all members of it have good replicas; so
+is what a process that died while it created a replica has left.
 """
 
 from __future__ import annotations

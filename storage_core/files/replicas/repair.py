@@ -49,7 +49,7 @@ class Repaired(msgspec.Struct, kw_only=True):
         left_over: Replicas that no block names.
         deleted: Those of them that were deleted; others may be needed, or their volumes did not answer.
         copied: Copies; of a dry run, blocks with too few good replicas.
-        set_aside: Damaged replicas that are set aside.
+        set_aside: Damaged replicas that are set aside, and remains of creations that died.
         discarded: Those of them that were deleted.
         problems: What is wrong and was not repaired.
     """

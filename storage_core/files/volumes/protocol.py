@@ -133,7 +133,10 @@ class Volume(Protocol):
         """
 
     def quarantined(self, after: BlockId | None, limit: int) -> tuple[BlockId, ...]:
-        """Return the blocks of the next replicas that are set aside, in order; see `replicas`."""
+        """Return the blocks of the next replicas that are set aside, in order; see `replicas`.
+
+        Those whose creation died before they were there are among them.
+        """
 
     def discard(self, block: BlockId) -> bool:
         """Delete the replica of a block that is set aside; return whether there was one."""

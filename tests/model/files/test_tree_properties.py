@@ -104,13 +104,14 @@ class Tree(RuleBasedStateMachine):
         else:
             self.refused(lambda: self.files.make_directory(path))
 
-    @rule(path=PATHS, to=PATHS)
-    def rename(self, path: str, to: str) -> None:
+    @rule(path=PATHS, to=PATHS, replace=st.booleans())
+    def rename(self, path: str, to: str, replace: bool) -> None:
         is_inside = to == path or to.startswith(f"{path}/")
-        if path not in self.model or is_inside or not self.has_place(to):
-            self.refused(lambda: self.files.rename(path, to))
+        is_replaced = replace and None not in {self.model.get(path), self.model.get(to)}
+        if path not in self.model or is_inside or not (is_replaced or self.has_place(to)):
+            self.refused(lambda: self.files.rename(path, to, replace=replace))
             return
-        self.files.rename(path, to)
+        self.files.rename(path, to, replace=replace)
         for one in (path, *self.below(path)):
             self.model[to + one.removeprefix(path)] = self.model.pop(one)
 

@@ -9,10 +9,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.errors import InvalidInputError, JournalUnavailableError
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.files.writing.writer import Writer
@@ -169,6 +170,15 @@ def test_an_error_in_json_is_one_document(tree: Run) -> None:
 def test_a_dry_run_deletes_nothing(tree: Run) -> None:
     assert tree("files", "rm", "-r", "--dry-run", "/logs").stdout == "would delete /logs: 3 files, 24 B\n"
     assert len(paths(tree, "-R")) == 5
+
+
+def test_a_put_that_fails_at_its_end_leaves_the_file_that_it_was_to_replace(
+    tree: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "rename", Mock(side_effect=JournalUnavailableError("on purpose")))
+        assert tree("files", "put", "-f", "source", "/logs/a.log").exit_code != 0
+    assert tree("files", "cat", "/logs/a.log").stdout == "one\ntwo\n"
 
 
 def test_a_file_is_replaced_when_the_new_one_is_complete(tree: Run, local: Path) -> None:

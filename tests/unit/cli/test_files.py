@@ -87,6 +87,7 @@ def test_a_recovery_accepts_the_loss_of_a_volume_if_it_is_told_to(
 
     assert "or more" in run("files", "stat", "/a.log").stdout
     assert AppendableFileSystem().info("/a.log")["size"] is None
+    assert AppendableFileSystem().du("/") == 7
     waits = run("files", "recover", "/a.log")
     assert waits.exit_code == StoreUnavailableError.exit_code
     assert name in waits.output

@@ -15,6 +15,7 @@ two fences, the older one sees the claim of the newer one, or the newer one sees
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import re
@@ -327,20 +328,26 @@ class DirectoryVolume:
             return self._move(block, stamp, folder / secrets.token_hex(4))
 
     def quarantined(self, after: BlockId | None, limit: int) -> tuple[BlockId, ...]:
-        """Return the blocks of the next replicas that are set aside."""
+        """Return the blocks of the next replicas that are set aside, or were never made to their end."""
         with translated("quarantined", str(self._folder), changes=False):
             check_limit(limit)
-            blocks = _blocks_in(f"{self._folder}/quarantine")
-            return tuple(blocks[0 if after is None else bisect_right(blocks, after) :][:limit])
+            aside = set(_blocks_in(f"{self._folder}/quarantine"))
+            blocks = sorted(aside.union(_blocks_in(self._blocks)))
+            left = blocks[0 if after is None else bisect_right(blocks, after) :]
+            found = (one for one in left if one in aside or not _logs_in(self.path(one)).suffixes)
+            return tuple(itertools.islice(found, limit))
 
     def discard(self, block: BlockId) -> bool:
-        """Delete the replica of a block that is set aside; return whether there was one."""
+        """Delete the replica of a block that is set aside, and what a creation that died has left of it."""
+        path, made = self._folder / "quarantine" / f"{block:020d}", Path(self.path(block))
         with _Call(self, "discard", block):
-            path = self._folder / "quarantine" / f"{block:020d}"
             is_there = path.is_dir()
             if is_there:
                 self._disk.remove_tree(path)
-            return is_there
+            is_unmade = made.is_dir() and not _logs_in(str(made)).suffixes
+        if is_unmade:
+            self.delete(block, Stamp())
+        return is_there or (is_unmade and not made.is_dir())
 
     def replicas(self, after: BlockId | None, limit: int) -> tuple[Replica, ...]:
         """Return the next replicas in the order of their blocks."""

@@ -45,6 +45,7 @@ from lockgate.storage_core.files.volumes.s3.segment_log import (
     older_lengths,
     read_segment,
     refresh,
+    salvage,
     segment_key,
     segments_after,
 )
@@ -277,6 +278,7 @@ class S3Volume:
         """Delete a replica that is not newer than the stamp; return whether there was one.
 
         Control records stay: an index that is free again would accept an append of a writer that was fenced.
+        A replica that cannot be loaded has the newest stamp of its intact control records.
         """
         with self._locked("delete", block) as found:
             log = found
@@ -335,11 +337,16 @@ class S3Volume:
         """Lock a replica in this process, and load what other processes have created since."""
         with self._locks[block], step(f"volume-{call}"):
             try:
-                log = self._logs.get(block)
-                if log is None:
-                    log = load(self._store, block)
-                elif refreshes:
-                    log = self._refreshed(log)
+                try:
+                    log = self._logs.get(block)
+                    if log is None:
+                        log = load(self._store, block)
+                    elif refreshes:
+                        log = self._refreshed(log)
+                except MalformedRecordError as error:
+                    if call != "delete" or isinstance(error, RecordVersionError):
+                        raise
+                    log = salvage(self._store, block)
                 self._logs[block] = log
                 yield log
             except LockgateError:

@@ -7,6 +7,7 @@ process can create an index: so the segments have one order, and each of them wa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -171,6 +172,15 @@ def load(store: Store, block: BlockId, sizes: Mapping[int, int] | None = None) -
         except ObjectNotFoundError:
             sizes = None  # a composition or a deletion has deleted it meanwhile
     raise MalformedRecordError(f"{store.url}/{folder_of(block)}: a segment is missing; it is not served")
+
+
+def salvage(store: Store, block: BlockId) -> SegmentLog:
+    """Return what the intact control records tell of a replica that cannot be loaded, to delete it."""
+    sizes, stamp = segments_after(store, block, 0), Stamp()
+    for index in _controls(sizes):
+        with suppress(MalformedRecordError, ObjectNotFoundError):
+            stamp = max(stamp, read_segment(store, block, index).stamp)
+    return SegmentLog(block, max(sizes, default=-1) + 1, exists=bool(sizes), stamp=stamp)
 
 
 def refresh(store: Store, log: SegmentLog) -> SegmentLog:

@@ -58,6 +58,24 @@ def test_the_writer_of_a_deleted_file_is_fenced_and_nothing_of_it_remains(world:
     assert [volume.replicas(None, 10) for volume in world.volumes.values()] == [(), (), ()]
 
 
+def test_a_rename_over_a_file_replaces_it_in_one_entry_and_fences_its_writer(world: FileWorld) -> None:
+    """HDFS: a rename may overwrite its target, whose blocks are removed as those of a deleted file."""
+    files = world.process()
+    world.write(files, "/new", b"new")
+    writer = world.process().create("/a.log")
+    writer.write(b"old")
+    writer.flush()
+    before = len(world.entries())
+    files.rename("/new", "/a.log", replace=True)
+    assert world.entries()[before:] == ["rename"]
+    writer.write(b"late")
+    with pytest.raises(FencedError):
+        writer.flush()
+    assert [one.name for one in files.list("/")] == ["a.log"]
+    assert files.open("/a.log").read() == b"new"
+    assert files.remove_deleted().files == 1
+
+
 def test_the_writer_of_a_deleted_file_is_fenced_by_its_renewal_if_no_member_is_reached(
     world: FileWorld,
 ) -> None:

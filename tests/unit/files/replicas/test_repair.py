@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -276,6 +277,28 @@ def test_replicas_with_different_damages_make_a_whole_copy_and_nothing_else_is_s
         files.open("/a.log").read()
     assert files.upkeep.repair(accept_loss=True).copied == 1
     assert files.open("/a.log").read() == FIRST + SECOND
+
+
+def test_what_a_creation_that_died_has_left_is_deleted_once_its_block_was_removed(world: FileWorld) -> None:
+    files = world.process()
+    world.write(files, "/first.log")  # its volumes are registered: the next creation adds the block
+    files.create("/a.log")
+    (record,) = world.records("/a.log")
+    left = [folder / "blocks" / f"{record.block:020d}" for folder in world.folders[:2]]
+    for folder in left:
+        folder.mkdir()
+    claim = left[1] / f"{record.stamp.epoch:010d}-{record.stamp.sequence:020d}.abcd.new"
+    claim.touch()
+    os.utime(claim, (0, 0))
+    files.close()
+    assert world.process().upkeep.repair().discarded == 0
+    assert world.recover() == []
+
+    planned = world.process().upkeep.repair(dry_run=True)
+    assert (planned.set_aside, planned.discarded, [one.exists() for one in left]) == (2, 0, [True, True])
+    done = world.process().upkeep.repair()
+    assert (done.set_aside, done.discarded, [one.exists() for one in left]) == (2, 2, [False, False])
+    assert world.process().open("/first.log").read() == TEXT
 
 
 @pytest.fixture

@@ -321,6 +321,29 @@ def test_damage_in_a_composed_object_is_never_served(tmp_path: Path, store: Stor
             S3Volume(store).read(B, S1, 0, 99)
 
 
+@pytest.mark.parametrize("damaged", ["first", "newest", "missing"])
+def test_a_replica_whose_control_record_is_damaged_is_deleted_unless_another_one_is_newer(
+    tmp_path: Path, store: Store, damaged: str
+) -> None:
+    volume = written(store, b"abc")
+    volume.fence(B, S2, S1)
+    paths = sorted((tmp_path / "bucket").rglob("segments/*/*"))
+    if damaged == "missing":
+        paths[0].unlink()
+    else:
+        path = paths[-1 if damaged == "newest" else 0]
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+    other = S3Volume(store)
+    with pytest.raises(MalformedRecordError):
+        other.stat(B)
+    assert damaged == "newest" or not other.delete(B, S1)
+    assert other.delete(B, S2)
+    assert (other.stat(B), S3Volume(store).stat(B), other.usage().used_bytes) == (None, None, 0)
+    volume.append(B, S2, 3, b"late")
+    with pytest.raises(ObjectNotFoundError):
+        volume.flush(B, S2)
+
+
 def test_a_replica_that_is_fenced_is_read_at_its_older_stamp_and_takes_appends_at_the_new_one(
     store: Store,
 ) -> None:
