@@ -4,7 +4,7 @@
 
 Small: 1 KiB is written to a new file, which is closed, and then appended to it. Tree: a status and pages of a
 directory. Report: one process makes directories at a fixed rate, an entry each, while another one compares
-volumes with the journal; the volumes are lists in memory, so that the journal alone is measured.
+a volume with the journal; the volume is a list in memory, so that the journal alone is measured.
 """
 
 from __future__ import annotations
@@ -24,10 +24,15 @@ from statistics import median, quantiles
 from typing import Any, Final, cast
 
 from rich.console import Console
+from rich.table import Table
+from sqlalchemy import Connection as SqlConnection
 
 from benchmarks.blobs import describe
 from benchmarks.files import LINE, opened
+from lockgate.storage_core.clock import Clock, SystemClock
+from lockgate.storage_core.files.blocks import Fault
 from lockgate.storage_core.files.files import Files
+from lockgate.storage_core.files.namespace.member_marks import MarkReplica
 from lockgate.storage_core.files.namespace.rows import (
     ROOT,
     Block,
@@ -39,11 +44,15 @@ from lockgate.storage_core.files.namespace.rows import (
     RegisteredVolume,
 )
 from lockgate.storage_core.files.namespace.tree import MakeDirectory
+from lockgate.storage_core.files.replicas.comparison import Comparison
+from lockgate.storage_core.files.replicas.report_slices import HeadSlices
+from lockgate.storage_core.files.replicas.upkeep import ReplicaUpkeep
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
-from lockgate.storage_core.journal import Journal, Stamp, open_journal
+from lockgate.storage_core.journal import Journal, Mutation, Refused, Stamp, open_journal
 from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.entries.state import Row
+from lockgate.storage_core.journal.journal import maintenance
 from lockgate.storage_core.settings import load_settings
 from tests.support.postgres import postgres_bin, primary
 
@@ -51,6 +60,9 @@ PARTS: Final = ("small", "tree", "report")
 VOLUMES: Final = (1, 3)
 ROWS: Final = 10_000
 """Rows of each transaction that fills a journal."""
+
+DIFFERENCES: Final = 10_000
+"""Replicas that a report finds lost."""
 
 RATE: Final = 20
 """Entries a second beside a report."""
@@ -95,32 +107,110 @@ def tree(url: str, root: Path, console: Console, names: int = 100_000) -> None:
             console.print(f"{what} of {names:,} names: {timed(way, 100)}")
 
 
-def report(url: str, root: Path, console: Console, replicas: int = 1_000_000, quiet_s: float = 30.0) -> None:
-    """Print what an entry takes beside a report, and what the report takes."""
+def report(url: str, root: Path, console: Console, replicas: int = 1_000_000, quiet_s: float = 15.0) -> None:
+    """Print what an entry takes beside a report of one volume, and how long the report holds the head.
+
+    As in HDFS, the head is held for a whole virtual volume; then it is not held; then differences are
+    written at once, in slices, and in slices without pauses.
+    """
+    name, other = VolumeId("volume-0"), VolumeId("volume-1")
     with open_journal(url) as journal:
         journal.apply(MakeDirectory(path="/made"))
-        volumes = [VolumeId(f"volume-{number}") for number in range(3)]
-        blocks = list(_blocks(replicas // len(volumes), journal.status().stamp))
-        fill(journal, itertools.chain(_registered(volumes), _file(blocks), _members(blocks, volumes)))
-        listed = cast("Mapping[VolumeId, Volume]", {one: ListedVolume(one, blocks) for one in volumes})
-        files = Files(journal, listed, load_settings(home=root))
+        blocks = list(_blocks(replicas, journal.status().stamp))
+        few = blocks[:: max(1, replicas // DIFFERENCES)]
+        registered, names = _registered([name, other]), _file(blocks)
+        fill(journal, itertools.chain(registered, names, _members(blocks, [name]), _also(few, other)))
+        volumes = cast("Mapping[VolumeId, Volume]", {name: ListedVolume(name, blocks)})
+        upkeep = ReplicaUpkeep(journal, volumes, load_settings(home=root))
+        held = HeldHead(journal)
+
+        def holding(slices: int) -> None:
+            with journal.reading() as reading:
+                ends = reading.quantiles(Member, {"volume": name}, "block", slices)
+            compared = Comparison(journal, volumes, lambda *_: False, None)
+            after: BlockId | None = None
+            for end in map(BlockId, ends):
+                with maintenance(journal, "soft"):
+                    for _ in compared.of_volume(name, after, end):
+                        continue
+                after = end
+
+        def compare(slices: int) -> None:
+            for found in upkeep.check(verify=False, virtual_volumes=slices).findings():
+                if found.volume == name:
+                    raise RuntimeError(str(found))
+
+        def mark(fault: Fault | None, limit_ms: float, clock: Clock) -> None:
+            marks = [
+                MarkReplica(block=row.block, volume=name, generation=row.stamp, fault=fault) for row in few
+            ]
+            slices: Iterable[Sequence[MarkReplica]] = [marks]
+            if limit_ms:
+                slices = HeadSlices(clock, limit_ms).of(marks)
+            for some in slices:
+                if any(isinstance(one, Refused) for one in journal.write([Mutation(op=op) for op in some])):
+                    raise RuntimeError("a mark was refused")
+
+        ways: dict[str, Callable[[], None]] = {"quiet": lambda: time.sleep(quiet_s)}
+        for slices in (1, 10):
+            ways[f"head held for each of {slices} virtual volumes"] = partial(holding, slices)
+            ways[f"pages, {slices} virtual volumes"] = partial(compare, slices)
+        ways["quiet again"] = ways["quiet"]
+        for what, limit_ms, clock in (
+            ("at once", 0.0, SystemClock()),
+            ("in slices", 50.0, SystemClock()),
+            ("without pauses", 50.0, Restless()),
+        ):
+            ways[f"{len(few):,} differences {what}"] = partial(mark, Fault.LOST, limit_ms, clock)
+            ways[f"the same repaired {what}"] = partial(mark, None, limit_ms, clock)
         with entries_beside(url) as pipe:
-            spans = [("before", time.perf_counter())]
-            time.sleep(quiet_s)
-            spans.append(("during", time.perf_counter()))
-            check = files.upkeep.check(verify=False)
-            found = sum(1 for _ in check.findings())
-            spans.append(("after", time.perf_counter()))
-            time.sleep(quiet_s)
+            spans = []
+            for what, way in ways.items():
+                time.sleep(1.0)
+                held.longest_s, began_s = 0.0, time.perf_counter()
+                way()
+                spans.append((what, began_s, time.perf_counter(), held.longest_s))
+            time.sleep(1.0)
             pipe.send("stop")
             taken: list[tuple[float, float]] = pipe.recv()
-    took_s = spans[2][1] - spans[1][1]
-    console.print(f"report of {check.replicas:,} replicas, {found} findings: {took_s:.0f} s")
-    for (when, first_s), (_, last_s) in itertools.pairwise([*spans, ("", time.perf_counter())]):
-        within = [took_s * 1000 for at_s, took_s in taken if first_s <= at_s < last_s]
-        percents = quantiles(within, n=100)
-        figures = f"p50 {percents[49]:.2f} ms, p99 {percents[98]:.2f} ms, longest {max(within):.2f} ms"
-        console.print(f"{len(within):,} entries {when}: {figures}")
+    table = Table(title=f"A report of {replicas:,} replicas, beside {RATE} entries a second; ms")
+    for heading in ("report", "took s", "entries", "p50", "p99", "longest", "head held for"):
+        table.add_column(heading, justify="left" if heading == "report" else "right")
+    for what, began_s, ended_s, held_s in spans:
+        # Also an entry that began before the report, and waited for it.
+        within = [1000 * took_s for at_s, took_s in taken if began_s < at_s + took_s and at_s < ended_s]
+        percents = quantiles([*within, *within], n=100) if within else [0.0] * 99
+        figures = (percents[49], percents[98], max(within, default=0.0), 1000 * held_s)
+        table.add_row(what, f"{ended_s - began_s:.1f}", str(len(within)), *(f"{one:.1f}" for one in figures))
+    console.print(table)
+
+
+class HeldHead:
+    """Measures how long this process holds the head of a journal; on PostgreSQL with the wait for it.
+
+    Attributes:
+        longest_s: The longest time since it was set to 0.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self.longest_s = 0.0
+        write = journal.database.write
+
+        @contextmanager
+        def timed_write() -> Iterator[SqlConnection]:
+            with write() as connection:
+                began_s = time.perf_counter()
+                yield connection
+            self.longest_s = max(self.longest_s, time.perf_counter() - began_s)
+
+        journal.database.write = timed_write  # type: ignore[method-assign]
+
+
+class Restless(SystemClock):
+    """A clock that does not sleep."""
+
+    def sleep(self, seconds: float) -> None:
+        """Return at once."""
 
 
 class ListedVolume:
@@ -223,6 +313,11 @@ def _file(blocks: Sequence[Block]) -> Iterator[Row]:
     yield Inode(parent=ROOT, name="log", inode=2, kind=InodeKind.FILE, made_s=0.0)
     length = sum(row.length_bytes for row in blocks)
     yield File(inode=2, state=FileState.CLOSED, blocks=len(blocks), length_bytes=length, changed_s=0.0)
+
+
+def _also(blocks: Sequence[Block], volume: VolumeId) -> Iterator[Row]:
+    for row in blocks:
+        yield Member(block=row.block, volume=volume)
 
 
 def _members(blocks: Sequence[Block], volumes: Sequence[VolumeId]) -> Iterator[Row]:
