@@ -15,7 +15,7 @@ import multiprocessing
 import tempfile
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
@@ -173,7 +173,14 @@ def report(url: str, root: Path, console: Console, replicas: int = 1_000_000, qu
             time.sleep(1.0)
             pipe.send("stop")
             taken: list[tuple[float, float]] = pipe.recv()
-    table = Table(title=f"A report of {replicas:,} replicas, beside {RATE} entries a second; ms")
+    console.print(_beside(f"A report of {replicas:,} replicas", spans, taken))
+
+
+def _beside(
+    title: str, spans: Sequence[tuple[str, float, float, float]], taken: Sequence[tuple[float, float]]
+) -> Table:
+    """Return a table of what entries took beside each part of the work."""
+    table = Table(title=f"{title}, beside {RATE} entries a second; ms")
     for heading in ("report", "took s", "entries", "p50", "p99", "longest", "head held for"):
         table.add_column(heading, justify="left" if heading == "report" else "right")
     for what, began_s, ended_s, held_s in spans:
@@ -182,7 +189,7 @@ def report(url: str, root: Path, console: Console, replicas: int = 1_000_000, qu
         percents = quantiles([*within, *within], n=100) if within else [0.0] * 99
         figures = (percents[49], percents[98], max(within, default=0.0), 1000 * held_s)
         table.add_row(what, f"{ended_s - began_s:.1f}", str(len(within)), *(f"{one:.1f}" for one in figures))
-    console.print(table)
+    return table
 
 
 class HeldHead:

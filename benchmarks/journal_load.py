@@ -8,10 +8,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Literal
 
 import msgspec
+from prometheus_client import REGISTRY
 
 from lockgate.storage_core.commit.registry.entries import RecordTask
 from lockgate.storage_core.commit.registry.rows import TaskAttempt
@@ -20,9 +22,19 @@ from lockgate.storage_core.journal import Journal, Leases, Mutation, Written, op
 from lockgate.storage_core.journal.entries.lease_entries import TakeLease
 from lockgate.storage_core.journal.observers.process_reader import open_observer
 from lockgate.storage_core.journal.observers.reading_client import Client
+from lockgate.storage_core.journal.session_token import SessionToken
 
 JOBS = 50
 READS_A_WRITE = 19
+
+Key = tuple[str, str, str, str]
+
+
+class Told(msgspec.Struct):
+    """The key of a row that a process has written, and its token then."""
+
+    key: Key
+    token: str
 
 
 class Load(msgspec.Struct, kw_only=True):
@@ -34,6 +46,7 @@ class Load(msgspec.Struct, kw_only=True):
         threads: Concurrent threads.
         size: Mutations per call, or leases per holder.
         observers: URLs of the observers for its reads.
+        board: File in which each process leaves the token of its last write for the others.
     """
 
     step: Literal["write", "renew", "read"]
@@ -43,15 +56,17 @@ class Load(msgspec.Struct, kw_only=True):
     threads: int = 1
     size: int = 1
     observers: tuple[str, ...] = ()
+    board: str = ""
 
 
 class Counted(msgspec.Struct):
-    """Work that a process did: calls and items, and its wall and CPU seconds."""
+    """Work that a process did: calls and items, its wall and CPU seconds, and reads that fell back."""
 
     calls: int
     items: int
     seconds: float
     cpu_s: float = 0.0
+    fallbacks: float = 0.0
 
 
 class Process:
@@ -187,18 +202,30 @@ def renew(load: Load, journal: Journal) -> Callable[[int], int]:
 
 
 def read(load: Load, journal: Journal) -> Callable[[int], int]:
-    """Return a function that writes one task commit and then reads it 19 times."""
+    """Return a function that writes one task commit, then reads one that it has been told of, and its own.
+
+    It counts the reads that had the row; the others would be of a past state.
+    """
     client = Client(journal, [open_observer(url, journal) for url in load.observers])
     numbers = [itertools.count() for _ in range(load.threads)]
+
+    def has(key: Key) -> bool:
+        return client.read(lambda reading: reading.get(TaskAttempt, *key)) is not None
 
     def work(thread: int) -> int:
         name, number = f"{load.name}-{thread}", next(numbers[thread])
         journal.write([record(name, number)])
-        key = task_of(name, number)
-        return sum(
-            client.read(lambda reading: reading.get(TaskAttempt, *key)) is not None
-            for _ in range(READS_A_WRITE)
-        )
+        own = told = task_of(name, number)
+        if load.board:
+            board = Path(load.board)
+            with suppress(FileNotFoundError):  # nobody has written yet
+                other = decode_json(board.read_bytes(), Told)
+                client.see(SessionToken.parse(other.token))
+                told = other.key
+            mine = board.with_name(f"{board.name}-{name}")
+            mine.write_bytes(msgspec.json.encode(Told(own, str(client.token))))
+            mine.replace(board)
+        return sum(map(has, (told, *[own] * (READS_A_WRITE - 1))))
 
     return work
 
@@ -211,6 +238,7 @@ def main() -> None:
         print("ready", flush=True)
         sys.stdin.readline()
         counted = in_threads(load, work)
+    counted.fallbacks = REGISTRY.get_sample_value("lockgate_journal_observer_fallbacks_total") or 0.0
     print(msgspec.json.encode(counted).decode())
 
 
