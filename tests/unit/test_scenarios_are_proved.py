@@ -11,9 +11,13 @@ from scripts import promises_page
 REPOSITORY = Path(__file__).parents[2]
 
 
-def test_every_promise_is_proved_by_tests_that_exist() -> None:
+def names_of_tests() -> set[str]:
     sources = (path.read_text() for path in (REPOSITORY / "tests").rglob("test_*.py"))
-    there = {name for source in sources for name in re.findall(r"^\s*def (test_\w+)\(", source, re.MULTILINE)}
+    return {name for source in sources for name in re.findall(r"^\s*def (test_\w+)\(", source, re.MULTILINE)}
+
+
+def test_every_promise_is_proved_by_names_of_tests() -> None:
+    there = names_of_tests()
     listed = [
         (promise, names) for rows in promises_page.promises().values() for promise, names in rows.items()
     ]
@@ -28,6 +32,13 @@ def test_every_promise_is_proved_by_tests_that_exist() -> None:
 
 def test_the_page_of_promises_is_what_make_docs_writes() -> None:
     assert promises_page.PAGE.read_text() == promises_page.page(), "run `make docs`"
+
+
+def test_the_page_about_the_scaling_of_hdfs_names_names_of_tests() -> None:
+    page = (REPOSITORY / "docs" / "internals" / "hdfs-scaling.md").read_text()
+    named = set(re.findall(r"`(test_\w+)`", page))
+    assert len(named) > 10
+    assert named <= names_of_tests()
 
 
 HDFS_SECTIONS = [

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from lockgate.plugins.web.request_reads import Reads
 from lockgate.storage_core.cli.root_command import build
 from lockgate.storage_core.files.namespace.tree import MakeDirectory
 from lockgate.storage_core.fsspec.appendable import AppendableFileSystem
 from lockgate.storage_core.journal import Stamp
 from lockgate.storage_core.journal.observers import process_reader
+from lockgate.storage_core.settings import load_settings
 from tests.support.cli import Run, document
 from tests.support.journal.observers import FileObserver, ObserverWorld, take
 
@@ -77,6 +79,13 @@ def test_appendable_files_are_listed_at_the_observer_by_the_command_line_and_by_
     assert fs.ls("/", detail=False) == ["/logs"]
     fs.close()
     assert len(served) > by_command
+
+
+def test_pages_read_at_the_observer(world: ObserverWorld) -> None:
+    world.tailer().poll()
+    pages = Reads(load_settings())
+    assert pages.journal(lambda reading: reading.database.name).endswith("observer-0.db")
+    pages.close()
 
 
 def test_a_stamp_that_the_primary_lacks_has_its_own_exit_code(world: ObserverWorld, run: Run) -> None:
