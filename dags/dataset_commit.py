@@ -106,6 +106,15 @@ FORM = {
         description="One per line; they become folders such as month=1.",
         section="Files",
     ),
+    "tables": Param(
+        None,
+        type=["null", "array"],
+        items={"type": "string"},
+        examples=["delta"],
+        title="Tables",
+        description="Show each commit also as a version of these tables. Only Parquet files.",
+        section="Files",
+    ),
     "scope": Param(
         "destination",
         type="string",
@@ -191,6 +200,7 @@ replaces what it published. The **libraries** belong to the run and are deleted 
         mode=dag.param("mode"),
         scope=dag.param("scope"),
         description=dag.param("description"),
+        tables=dag.param("tables"),
         audit=True,
     )
     write = SparkWriteOperator(

@@ -25,6 +25,7 @@ from lockgate.operators.dag_run.page_links import job_address
 from lockgate.operators.dag_run.parameters import (
     check_bool,
     check_choice,
+    filled_in,
     from_template,
     seconds,
     seconds_or_none,
@@ -71,6 +72,7 @@ class JobSetupOperator(LockgateOperator):
         description: Text for readers of the job's record.
         columns: Name and type of each column, if they are already known.
         evolve_schema: Allow the job to add, leave out and widen columns of the destination.
+        tables: Table formats into which the destination's turns are projected from now on, such as `delta`.
         audit: Refuse to commit without a passing verdict of `AuditOperator`.
         staging: Directory that every worker can read, in which the job gets a directory; None: below
             `LOCKGATE_HOME`.
@@ -97,6 +99,7 @@ class JobSetupOperator(LockgateOperator):
         description: str = "",
         columns: Sequence[tuple[str, str]] | None = None,
         evolve_schema: bool = False,
+        tables: Sequence[str] | None = None,
         audit: bool = False,
         staging: str | None = None,
         on_lapse: OnLapse = "abort",
@@ -114,6 +117,7 @@ class JobSetupOperator(LockgateOperator):
         self.description = description
         self.columns = columns
         self.evolve_schema = evolve_schema
+        self.tables = tables
         self.audit = audit
         self.staging = staging
         self.on_lapse = on_lapse
@@ -162,6 +166,7 @@ class JobSetupOperator(LockgateOperator):
             description=self.description or f"{context['ti'].dag_id}, run {context['ti'].run_id}",
             columns=self.columns,
             evolve_schema=check_bool("evolve_schema", self.evolve_schema),
+            tables=filled_in(self.tables),
             staging=self.staging,
             audit=check_bool("audit", self.audit),
             on_lapse=self.on_lapse,

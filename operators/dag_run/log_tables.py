@@ -69,6 +69,7 @@ def receipt_table(destination: str, receipt: Mapping[str, Any]) -> str:
             ("rows", "not known" if receipt["rows"] is None else f"{receipt['rows']:,}"),
             ("bytes", f"{receipt['size']:,}"),
             ("published", published),
+            *([("tables", behind)] if (behind := receipt.get("tables_behind")) else []),
         ],
     )
 

@@ -342,6 +342,7 @@ def _print_receipt(receipt: Receipt, undeleted: int) -> None:
             ("size", byte_size(receipt.size)),
             ("removed", counted(receipt.removed_files, "file") if receipt.removed_files else None),
             ("not deleted", f"{undeleted} of these; recovery tries again" if undeleted else None),
+            ("tables", receipt.tables_behind or None),
             ("plan", receipt.plan),
         ]
     )

@@ -11,7 +11,9 @@ from lockgate.storage_core.cli.render import (
     JOB_HELP,
     Destination,
     JsonFlag,
+    counted,
     print_json,
+    print_line,
     print_table,
     progress_bar,
 )
@@ -67,6 +69,8 @@ def recover(
         print_json(results)
     else:
         _print_recovered(results, dry_run=dry_run)
+    if every and job:
+        catch_up_tables(job[0], dry_run=dry_run, json=json)
     _exit_by(results)
 
 
@@ -91,6 +95,17 @@ def rescan(
             [(change.job_id, change.action, change.was, change.now, change.detail) for change in found],
             empty=f"the index is up to date for {destination}",
         )
+
+
+def catch_up_tables(destination: str, *, dry_run: bool, json: bool) -> None:
+    """Bring the tables of a destination up to its log, and print which are behind."""
+    from lockgate.storage_core.tables.maintenance import catch_up, open_destination, status_of
+
+    log = open_destination(destination, load_settings())
+    for table in status_of(log) if dry_run else catch_up(log):
+        if not json and table.enabled and (table.detail or table.behind):
+            behind = "some turns" if table.behind is None else counted(table.behind, "turn")
+            print_line(f"{table.format} is {behind} behind{f': {table.detail}' if table.detail else ''}")
 
 
 def drop_blobs(blob_job: str) -> None:

@@ -21,6 +21,7 @@ from lockgate.storage_core.cli import (
     server_commands,
     spark_commands,
     store_commands,
+    table_commands,
     upload_commands,
     volume_commands,
 )
@@ -42,7 +43,7 @@ EXTENSIONS = "lockgate.commands"
 
 HELP_SECTIONS: Final = {
     "Jobs and destinations": (
-        *("jobs", "manifest", "destinations", "compact", "uploads", "store", "committers", "ui"),
+        *("jobs", "manifest", "tables", "destinations", "compact", "uploads", "store", "committers", "ui"),
     ),
     "Journal, blobs and files": ("journal", "blobs", "blob-server", "files", "volumes"),
     "Airflow, Celery and Spark": ("dags", "xcom", "worker", "broker", "spark-jars"),
@@ -149,6 +150,7 @@ def build() -> typer.Typer:
     root.add_typer(upload_commands.commands, name="uploads")
     root.add_typer(journal_commands.commands, name="journal")
     root.add_typer(store_commands.commands, name="store")
+    root.add_typer(table_commands.commands, name="tables")
     root.add_typer(blob_commands.commands, name="blobs")
     root.add_typer(spark_commands.commands, name="spark-jars")
     root.add_typer(file_commands.commands, name="files")

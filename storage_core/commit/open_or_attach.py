@@ -9,7 +9,9 @@ from typing import Any, Final
 
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.committers import configured_committer, get_committer
+from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.destination.overlap import refuse_overlap
+from lockgate.storage_core.commit.destination.projection import enable_tables
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.leases.job_lease import journal_for_job
 from lockgate.storage_core.commit.records.generations import newest_generation
@@ -57,6 +59,7 @@ def open_job(
     allow_unsafe: bool = False,
     replaced_retention_s: float = 0.0,
     artefacts: Mapping[str, Any] | None = None,
+    tables: Sequence[str] = (),
     job_attempt: str | None = None,
     origin: JobOrigin | None = None,
     settings: Settings | None = None,
@@ -93,6 +96,8 @@ def open_job(
             destination whose readers all follow the log (`LOCKGATE_READ_BY_LOG`).
         artefacts: Handle of blobs that were uploaded for the job, `Artefacts.handle()`. The job owns them
             from its set-up to its end.
+        tables: Table formats into which the destination's turns are projected from now on, such as `delta`:
+            readers of these formats see each commit as one version. The destination remembers them.
         job_attempt: Id of the driver run if several of its processes open the job (Spark's tasks of a
             streaming batch): the job is then suspended for that run, and no process holds it.
         origin: The Airflow task that sets the job up, for lists of jobs.
@@ -143,6 +148,9 @@ def open_job(
             look = partial(newest_generation, store, job_name(name), clock)
             newest = together.start(look)
         store = with_probed_capabilities(store, settings, clock, before_probe=overlap.result)
+        if tables:
+            overlap.result()
+            enable_tables(DestinationLog(store, settings.near_calls), tables, clock, columns=spec.columns)
         while True:
             record, phase, ended = set_up(
                 store,

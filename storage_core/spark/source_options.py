@@ -41,6 +41,7 @@ class WriteOptions:
         commit_by: Process that commits the job.
         part_bytes: Size of an upload's parts; None for `LOCKGATE_PART_BYTES`.
         evolve_schema: Allow new columns, missing columns and wider types.
+        tables: Table formats into which the destination's turns are projected from now on.
         query_name: Name of a streaming query, for people.
         files: How rows are written to files.
     """
@@ -57,6 +58,7 @@ class WriteOptions:
     commit_by: CommitBy
     part_bytes: int | None
     evolve_schema: bool
+    tables: tuple[str, ...]
     query_name: str | None
     files: FileOptions
 
@@ -80,8 +82,8 @@ class ReadOptions:
 
 WRITE_OPTIONS: Final = (
     "path", "mode", "partitionOverwriteMode", "committer", "allowUnsafe", "partitionBy", "jobName", "jobId",
-    "jobAttempt", "commit", "partBytes", "evolveSchema", "compression", "rowGroupRows", "rowGroupBytes",
-    "maxOpenFiles", "maxRecordsPerFile",
+    "jobAttempt", "commit", "partBytes", "evolveSchema", "tables", "compression", "rowGroupRows",
+    "rowGroupBytes", "maxOpenFiles", "maxRecordsPerFile",
 )  # fmt: skip
 _OF_A_SINGLE_JOB: Final = ("jobName", "jobId", "jobAttempt", "commit")
 STREAM_OPTIONS: Final = (
@@ -156,6 +158,7 @@ def _write_options(given: _Given, *, overwrite: bool) -> WriteOptions:
         commit_by=commit_by,
         part_bytes=given.whole("partBytes", 0, least=5 * MIB) or None,
         evolve_schema=given.flag("evolveSchema"),
+        tables=tuple(filter(None, map(str.strip, (given.text("tables") or "").split(",")))),
         query_name=given.text("queryName"),
         files=FileOptions(
             compression=given.choice("compression", "snappy", get_args(Compression)),

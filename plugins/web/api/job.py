@@ -84,6 +84,7 @@ class PublishedJob(Model):
     removed_files: int
     published_s: float
     undeleted_files: int = 0
+    tables_behind: str = ""
 
 
 class JobDetail(Model):

@@ -99,6 +99,19 @@ def _key(folder: JobFolder, name: str) -> str:
     return folder.key(f"report/{check_id('shard digest', name)}.json")
 
 
+@dataclass
+class TablesBehind:
+    """What this process knows of the destination's tables.
+
+    Attributes:
+        text: Which are behind the job's turn, and why; empty if none is.
+        is_waiting: Whether they may be brought up to it later, with nothing else changed.
+    """
+
+    text: str = ""
+    is_waiting: bool = False
+
+
 @dataclass(frozen=True)
 class CommitContext:
     """The work of one process on one decided job.
@@ -114,6 +127,7 @@ class CommitContext:
     progress: Progress = no_progress
     completer: ShardCompleter | None = None
     tasks: int | None = None
+    tables: TablesBehind = field(default_factory=TablesBehind)
 
     @cached_property
     def report(self) -> FileReport:

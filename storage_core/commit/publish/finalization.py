@@ -31,6 +31,7 @@ from lockgate.storage_core.commit.publish.success_file import (
     PublishedFiles,
     write_success,
 )
+from lockgate.storage_core.commit.publish.table_projection import project_turn
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.create_if_absent import claim
 from lockgate.storage_core.commit.records.log_records import Receipt
@@ -60,13 +61,18 @@ def finish(context: CommitContext, decision: Decision, plan: Plan, publication: 
     outcome = publication.outcome
     if outcome.receipt is None:
         raise MalformedRecordError(f"{layout.turn_outcome(outcome.turn)}: published without a receipt")
+    project_turn(context, outcome.turn, publication.tables)
     retention_s = context.job.spec.replaced_retention_s
     if retention_s:
         for replaced in plan.all_removals():
             context.report.add(FileResult(key=replaced.key, result="retained"))
     else:
         remove_replaced(context, plan)
-    receipt = msgspec.structs.replace(outcome.receipt, undeleted_files=context.report.counts["undeleted"])
+    receipt = msgspec.structs.replace(
+        outcome.receipt,
+        undeleted_files=context.report.counts["undeleted"],
+        tables_behind=context.tables.text,
+    )
     published = PublishedFiles(decision, outcome, receipt, plan)
     for file in plan.all_additions():
         context.report.add(FileResult(key=file.key, result="published"))
@@ -144,7 +150,8 @@ def end(
         shards=(),
         files=(),
     )
-    is_over = all_dropped and not context.report.counts["undeleted"] and not retained_until_s
+    is_waiting = context.report.counts["undeleted"] or context.tables.is_waiting
+    is_over = all_dropped and not is_waiting and not retained_until_s
     with Together(context.settings.near_calls) as together, step("end"):
         # The report is written before the marker, so a job with a marker has a report. If several processes
         # finish the job, the last report stays.

@@ -14,15 +14,18 @@ import msgspec
 
 from lockgate.storage_core.commit.decide.plan import Plan
 from lockgate.storage_core.commit.destination.log import write_live_shards
+from lockgate.storage_core.commit.destination.projection import read_tables
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.shard_completion import ShardReport, complete_shard
 from lockgate.storage_core.commit.publish.success_file import EarlierSuccess, earlier_success
+from lockgate.storage_core.commit.publish.table_projection import statistics_of
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.create_if_absent import claim
 from lockgate.storage_core.commit.records.log_records import KeyShard, LiveFile, Outcome, Receipt
 from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import FileResult
 from lockgate.storage_core.commit.records.shards import ShardRef, write_shard
+from lockgate.storage_core.commit.records.table_records import TablesRecord
 from lockgate.storage_core.commit.uploads.own_uploads import JobUploads, uploads_of_job
 from lockgate.storage_core.concurrency import Together
 from lockgate.storage_core.errors import LockgateError, MalformedRecordError
@@ -40,11 +43,13 @@ class Publication:
         outcome: Stored outcome.
         success: `_SUCCESS` before this process created the outcome; None if it is not known.
         uploads: Open uploads of the job after its files were completed; None if they are unknown.
+        tables: Table formats of the destination; unset if they are unknown.
     """
 
     outcome: Outcome
     success: EarlierSuccess | None = None
     uploads: JobUploads | None = None
+    tables: TablesRecord | msgspec.UnsetType | None = msgspec.UNSET
 
 
 def publish(context: CommitContext, decision: Decision, plan: Plan) -> Publication:
@@ -62,6 +67,7 @@ def publish(context: CommitContext, decision: Decision, plan: Plan) -> Publicati
     with Together(context.settings.near_calls) as together:
         with step("success"):
             success = together.start(lambda: _unless_refused(earlier_success, context.store))
+        tables = together.start(lambda: _tables(context))
         with step("outcome-lists"):
             # A list is named by its digest, and counts only once an outcome names it.
             early = together.start(partial(_write_added, context, plan)) if plan.is_small else None
@@ -71,12 +77,15 @@ def publish(context: CommitContext, decision: Decision, plan: Plan) -> Publicati
         with step("outcome-lists"):
             added = () if lost else early.result() if early is not None else _write_added(context, plan)
             outcome = _outcome(context, plan, added, lost)
+            if tables.result() and not lost:
+                statistics = tuple(statistics_of(context, plan))
+                outcome = msgspec.structs.replace(outcome, statistics=statistics)
         earlier = success.result()  # before the outcome: see `EarlierSuccess`
         with step("abort-uploads"):
             uploads = together.start(lambda: _unless_refused(uploads_of_job, context.store, context.job))
         with step("outcome"):
             stored = claim(context.store, layout.turn_outcome(plan.head.turn), outcome)
-        return Publication(stored, earlier if stored is outcome else None, uploads.result())
+        return Publication(stored, earlier if stored is outcome else None, uploads.result(), tables.result())
 
 
 def _unless_refused(read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
@@ -85,6 +94,14 @@ def _unless_refused(read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
         return read(*args, **kwargs)
     except LockgateError:
         return None
+
+
+def _tables(context: CommitContext) -> TablesRecord | msgspec.UnsetType | None:
+    """Read the destination's table formats; later steps read them again if that fails."""
+    try:
+        return read_tables(context.store)
+    except LockgateError:
+        return msgspec.UNSET
 
 
 def _complete_all(context: CommitContext, plan: Plan) -> Iterator[ShardReport]:

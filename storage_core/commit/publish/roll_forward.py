@@ -17,6 +17,7 @@ from lockgate.storage_core.commit.publish.finalization import drop_uploads, fini
 from lockgate.storage_core.commit.publish.publication import Publication, publish
 from lockgate.storage_core.commit.publish.replaced_files import remove_rest
 from lockgate.storage_core.commit.publish.rollback import abort, revert
+from lockgate.storage_core.commit.publish.table_projection import project_turn
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase, advance, phase_of
 from lockgate.storage_core.commit.records.plan_records import Decision
 from lockgate.storage_core.commit.records.report import Ended
@@ -101,8 +102,11 @@ def _roll_forward(context: CommitContext, decided: Decided | None, *, discard: b
         raise AssertionError(phase)
     if success is not None:
         remove_rest(context, decision.plan)
+        if outcome is not None:
+            project_turn(context, outcome.turn)
     all_dropped = drop_uploads(context, Marks(decision, outcome))
-    if all_dropped and not context.report.counts["undeleted"] and not ended.retained_until_s:
+    is_waiting = context.report.counts["undeleted"] or context.tables.is_waiting
+    if all_dropped and not is_waiting and not ended.retained_until_s:
         try:
             clean_up(context.folder, context.job, context.settings)
         except NotAppliedError as error:

@@ -4,6 +4,7 @@ DEST/_lockgate/
     log/00000007.turn  log/00000007.json  log/00000100.checkpoint
     shards/<digest>.json  checkpoint.json
     ids/<short id>  store.json  sweep.json  asset-events/<job id>.json
+    tables/<number>.json
     names/<name>/<10**9 - generation>.json
     jobs/<job id>/
         job.json  lease.json  COMMIT_STARTED  COMMIT_SUCCESS  COMMIT_FAIL  report.json
@@ -25,6 +26,7 @@ ROOT: Final = "_lockgate/"
 LOG: Final = f"{ROOT}log/"
 JOBS: Final = f"{ROOT}jobs/"
 NAMES: Final = f"{ROOT}names/"
+TABLES: Final = f"{ROOT}tables/"
 ASSET_EVENTS: Final = f"{ROOT}asset-events/"
 SUCCESS: Final = "_SUCCESS"
 SWEEP_STATE: Final = f"{ROOT}sweep.json"
@@ -61,6 +63,11 @@ def parse_log_key(key: str) -> tuple[int, str] | None:
     """Return turn and kind (`turn`, `json`, `checkpoint`) of a key in the log; None for other keys."""
     match = _TURN.fullmatch(key.removeprefix(LOG))
     return None if match is None else (int(match["turn"]), match["kind"])
+
+
+def tables(number: int) -> str:
+    """Return the key of a change of the destination's table formats."""
+    return f"{TABLES}{number:08d}.json"
 
 
 def short_id_claim(short: ShortId) -> str:

@@ -34,6 +34,8 @@ class Outcome(Record, frozen=True, tag="outcome"):
     Attributes:
         added: References to `LiveShard` records, `shards/<digest>.json`; only if `published`.
         removed: References to `KeyShard` records.
+        statistics: Digests of `StatisticsShard` records, one for each of `added`; only if the destination has
+            tables.
     """
 
     job_id: JobId
@@ -45,6 +47,7 @@ class Outcome(Record, frozen=True, tag="outcome"):
     columns: tuple[Column, ...] | None = None
     receipt: Receipt | None = None
     reason: str = ""
+    statistics: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,6 +58,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         size: Total size in bytes.
         removed_files: Number of files that are live no more.
         undeleted_files: Number of these that the store refused to delete before the job's end.
+        tables_behind: Which tables of the destination do not show the job at its end yet, and why.
     """
 
     job_id: JobId
@@ -68,6 +72,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     removed_files: int
     published_s: float
     undeleted_files: int = 0
+    tables_behind: str = ""
 
 
 class LiveFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

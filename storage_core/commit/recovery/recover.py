@@ -26,6 +26,7 @@ from lockgate.storage_core.commit.open_or_attach import attach_job
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.replaced_files import not_deleted
 from lockgate.storage_core.commit.publish.roll_forward import roll_forward
+from lockgate.storage_core.commit.publish.table_projection import and_behind
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_listing import list_job_folders
 from lockgate.storage_core.commit.records.log_records import Receipt
@@ -313,7 +314,7 @@ def _act(context: CommitContext, action: RecoveryAction, detail: str, check: Cal
             return _resume(context)
         case RecoveryAction.ROLL_FORWARD | RecoveryAction.CLEAN_UP:
             roll_forward(context)
-            if left := not_deleted(context.report):
+            if left := and_behind(context, not_deleted(context.report)):
                 return f"{detail}; {left}"
         case _:
             pass

@@ -39,6 +39,8 @@ TAIL_BYTES: Final = 1024 * 1024
 """A file's last bytes, in which its footer is looked for."""
 
 _MARK, _ENCRYPTED_MARK = b"PAR1", b"PARE"
+MAX_DEPTH: Final = 64
+"""Maximum depth of a nested column whose type is read."""
 _MARK_BYTES: Final = 8
 """Size of the footer's length and the mark, after the footer."""
 
@@ -258,20 +260,55 @@ def footer_statistics(footer: FileMetaData) -> dict[str, ColumnStatistics]:
     """Return the type of each column, and nulls, minimum and maximum of the first flat columns, by name."""
     found: dict[str, ColumnStatistics] = {}
     bounded = 0
-    for element, leaf in _columns(footer.schema):
+    for at, leaf in _columns(footer.schema):
         if len(found) == NAMED_COLUMNS:
             break
-        kind = _kind(element)
+        element = footer.schema[at]
         if element.is_flat and bounded < STATISTICS_COLUMNS:
             bounded += 1
-            found[element.name.decode()] = _column_statistics(footer, leaf, kind)
+            found[element.name.decode()] = _column_statistics(footer, leaf, _kind(element))
         else:
-            found[element.name.decode()] = ColumnStatistics(type=kind.name)
+            found[element.name.decode()] = ColumnStatistics(type=_type_of(footer.schema, at).name)
     return found
 
 
-def _columns(schema: Sequence[_SchemaElement]) -> Iterator[tuple[_SchemaElement, int]]:
-    """Yield each column with the number of its first leaf: row groups have a chunk for each leaf."""
+class _TypeName(NamedTuple):
+    """Name of an element's type, those of its fields, and the number of the element after it."""
+
+    name: str
+    fields: list[str]
+    after: int
+
+
+def _type_of(schema: Sequence[_SchemaElement], at: int, depth: int = MAX_DEPTH) -> _TypeName:
+    """Return the name of a type, of a nested one as Spark spells it: array<struct<`a`:int64>>."""
+    element, after = schema[at], at + 1
+    names, fields = [], []
+    for _ in range(element.children):
+        if after == len(schema) or not depth:
+            raise ValueError("its schema ends within a column, or is nested too deeply")
+        names.append(schema[after].name.decode())
+        fields.append(_type_of(schema, after, depth - 1))
+        after = fields[-1].after
+    if not fields:
+        name = _kind(element).name
+    elif element.logical.map is not None:
+        name = f"map<{','.join(fields[0].fields)}>"
+    elif element.logical.list is not None:
+        # A group of one field around each element, or, of old writers, the elements themselves.
+        is_group = len(fields[0].fields) == 1 and names[0] != "array" and not names[0].endswith("_tuple")
+        name = f"array<{fields[0].fields[0] if is_group else fields[0].name}>"
+    else:
+        quoted = (f"`{field.replace('`', '``')}`" for field in names)
+        parts = (f"{field}:{kind.name}" for field, kind in zip(quoted, fields, strict=True))
+        name = f"struct<{','.join(parts)}>"
+    # The repeated group of a list or a map is no array itself: its parent looks at its fields.
+    is_array = element.repetition == _REPEATED and not fields
+    return _TypeName(f"array<{name}>" if is_array else name, [field.name for field in fields], after)
+
+
+def _columns(schema: Sequence[_SchemaElement]) -> Iterator[tuple[int, int]]:
+    """Yield the numbers of each column's element and of its first leaf: a row group has a chunk a leaf."""
     at, leaf = 1, 0
     for _ in range(schema[0].children if schema else 0):
         column, first, left = at, leaf, 1
@@ -281,7 +318,7 @@ def _columns(schema: Sequence[_SchemaElement]) -> Iterator[tuple[_SchemaElement,
             left += schema[at].children - 1
             leaf += not schema[at].children
             at += 1
-        yield schema[column], first
+        yield column, first
 
 
 class _Kind(NamedTuple):
@@ -321,16 +358,13 @@ def _column_statistics(footer: FileMetaData, leaf: int, kind: _Kind) -> ColumnSt
 
 def _kind(element: _SchemaElement) -> _Kind:
     logical = element.logical
-    if not element.is_flat:
-        is_list = logical.list is not None or not element.children
-        return _Kind("list" if is_list else "struct" if logical.map is None else "map")
     match element.physical:
         case 0:
             kind = _Kind("bool", lambda raw: raw != b"\0", lambda value: str(value).lower())
         case 1 | 2 as words:
             kind = _whole_number(logical, 32 * words)
         case 3:
-            kind = _Kind("timestamp[ns]")  # its bounds have no order
+            kind = _Kind("timestamp[us, tz=UTC]")  # as Spark takes it; its bounds have no order
         case 4:
             kind = _Kind("float", partial(_floating, "<f"))
         case 5:

@@ -17,9 +17,10 @@ from lockgate.storage_core.commit.records.log_records import LiveFile
 from lockgate.storage_core.parquet.julian_dates import check_gregorian, has_julian_dates
 from lockgate.storage_core.parquet.store_file import StoreFile
 from lockgate.storage_core.parquet.widening import widened
-from lockgate.storage_core.spark.schema.hive_layout import folder_value, partition_values
+from lockgate.storage_core.spark.schema.hive_layout import folder_value
 from lockgate.storage_core.spark.source_options import ReadOptions
 from lockgate.storage_core.stores import Store, open_store
+from lockgate.storage_core.tables.partitions import partition_values
 
 BATCH_ROWS: Final = 16_384
 

@@ -14,8 +14,9 @@ from lockgate.storage_core.commit.destination.log import Manifest
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.parquet.store_file import StoreFile
 from lockgate.storage_core.spark.schema.columns import SPARK_SCHEMA, ddl_type, quoted
-from lockgate.storage_core.spark.schema.hive_layout import inferred_type, partition_values
+from lockgate.storage_core.spark.schema.hive_layout import inferred_type
 from lockgate.storage_core.stores import Store
+from lockgate.storage_core.tables.partitions import partition_values
 
 
 def published_schema(store: Store, manifest: Manifest) -> str:

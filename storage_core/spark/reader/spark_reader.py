@@ -22,7 +22,7 @@ from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.spark.reader.published_schema import recorded_schema
 from lockgate.storage_core.spark.s3a import ENDPOINT, s3a_config
 from lockgate.storage_core.spark.schema.columns import ddl_type, quoted
-from lockgate.storage_core.spark.schema.hive_layout import partition_values
+from lockgate.storage_core.tables.partitions import partition_values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

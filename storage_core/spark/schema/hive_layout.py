@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -16,12 +16,9 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 
 from lockgate.storage_core.errors import InvalidInputError
-
-NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
-"""Folder value of nulls and, as in Spark, of empty strings."""
+from lockgate.storage_core.tables.partitions import NULL_PARTITION
 
 _ESCAPED: Final = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
-_ESCAPE: Final = re.compile(r"%([0-9A-Fa-f]{2})")
 _INFERRED: Final = (
     ("int", pa.int32()),
     ("bigint", pa.int64()),
@@ -33,11 +30,6 @@ _INFERRED: Final = (
 def escape(text: str) -> str:
     """Replace characters that folder names cannot have by `%` and two hexadecimal digits, as Hive does."""
     return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
-
-
-def unescape(text: str) -> str:
-    """Reverse `escape`; a `%` that starts no escape sequence is kept."""
-    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
 
 
 def folder_text(value: object, *, ansi: bool = True) -> str | None:
@@ -90,16 +82,6 @@ def _segment(column: str, text: str | None) -> str:
             "nothing of this task was kept; partition by another column, or convert it to Unicode's NFC form"
         )
     return f"{escape(column)}={NULL_PARTITION if text is None else escape(text)}"
-
-
-def partition_values(key: str) -> Mapping[str, str | None]:
-    """Return the partition columns and values of a file's key, as text; `None` for a null."""
-    pairs = (segment.partition("=") for segment in key.split("/")[:-1])
-    return {
-        unescape(column): None if text == NULL_PARTITION else unescape(text)
-        for column, equals, text in pairs
-        if equals and column
-    }
 
 
 def folder_value(text: str | None, kind: pa.DataType, time_zone: str = "UTC") -> pa.Scalar:

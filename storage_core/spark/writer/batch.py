@@ -109,6 +109,7 @@ def _job(schema: StructType, partition_by: Sequence[str], options: WriteOptions)
         allow_unsafe=options.allow_unsafe,
         columns=recorded_columns(schema, partition_by),
         evolve_schema=options.evolve_schema,
+        tables=options.tables,
         settings=settings,
     )
     if job.receipt is not None:

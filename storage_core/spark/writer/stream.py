@@ -139,6 +139,7 @@ class BatchWriter(DataSourceStreamArrowWriter):
             description=f"batch {batch} of streaming query {options.query_name or query}",
             columns=recorded_columns(rows.schema, rows.partition_by),
             evolve_schema=options.evolve_schema,
+            tables=options.tables,
             rerun="once",
             job_attempt=self._job_attempt,
             settings=settings_for(options),

@@ -15,10 +15,9 @@ from lockgate.storage_core.spark.schema.hive_layout import (
     escape,
     folder_text,
     partition_folder,
-    partition_values,
-    unescape,
 )
 from lockgate.storage_core.stores.protocol import check_key
+from lockgate.storage_core.tables.partitions import partition_values, unescape
 
 PRINTABLE = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
 

@@ -160,9 +160,9 @@ def test_nested_columns_are_recorded_without_bounds_and_do_not_move_those_behind
     found = statistics_in_tail(parquet(**nested), "a.parquet")
     assert found is not None
     assert {name: column.type for name, column in found[1].items()} == {
-        "list": "list",
-        "map": "map",
-        "struct": "struct",
+        "list": "array<int64>",
+        "map": "map<string,int32>",
+        "struct": "struct<`a`:int64,`b`:struct<`c`:array<int64>>>",
         "behind": "int64",
     }
     assert (found[1]["behind"].minimum, found[1]["struct"].nulls) == ("7", None)

@@ -1,0 +1,115 @@
+"""Readers of tables, and jobs that write Parquet."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.util
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from lockgate.storage_core.commit.job import Job
+from lockgate.storage_core.commit.records.log_records import Receipt
+from lockgate.storage_core.tables.partitions import partition_values
+from tests.support.commit.destination import World
+
+Rows = list[tuple[Any, ...]]
+
+
+@cache
+def duck() -> duckdb.DuckDBPyConnection:
+    """Return a connection with the extensions for tables."""
+    connection = duckdb.connect()
+    for name in ("httpfs", "avro", "delta", "iceberg"):
+        spec = importlib.util.find_spec(f"duckdb_extension_{name}")
+        if spec is None or spec.origin is None:
+            raise AssertionError(name)
+        (file,) = Path(spec.origin).parent.rglob("*.duckdb_extension")
+        connection.execute(f"LOAD '{file}'")
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+def publish(world: World, name: str, files: Mapping[str, pa.Table], **options: Any) -> Receipt:
+    """Publish Parquet files by a job with a task a file."""
+    with world.open_job(name, **options) as job:
+        for number, (path, table) in enumerate(files.items()):
+            write(job, f"task-{number}", path, table)
+        return job.commit()
+
+
+def write(job: Job, task: str, path: str, table: pa.Table) -> None:
+    with job.attempt(task) as attempt, attempt.open(path) as file:
+        pq.write_table(table, file)
+
+
+def by_log(world: World, columns: Iterable[str]) -> Rows:
+    """Return the rows of the live files, with the values of the folders as text."""
+    found: Rows = []
+    for key in world.manifest().files:
+        rows = pq.ParquetFile(f"{world.url}/{key}").read().to_pylist()
+        found += _rows(({**row, **partition_values(key)} for row in rows), columns)
+    return found
+
+
+def by_listing(world: World, columns: Iterable[str], folders: Iterable[str]) -> Rows:
+    """Return the rows that a reader of plain Parquet finds by a listing, with the folders as text."""
+    schema = pa.schema([(name, pa.string()) for name in folders])
+    found = ds.dataset(world.url, format="parquet", partitioning=ds.HivePartitioning(schema))
+    return _rows(found.to_table().to_pylist(), columns)
+
+
+def by_delta_rs(world: World, columns: Iterable[str]) -> Rows:
+    return _rows(DeltaTable(world.url).to_pyarrow_table().to_pylist(), columns)
+
+
+def by_duckdb_delta(world: World, columns: Iterable[str]) -> Rows:
+    table = duck().execute(f"FROM delta_scan('{world.url}')").to_arrow_table()
+    return _rows(table.to_pylist(), columns)
+
+
+def by_polars_delta(world: World, columns: Iterable[str]) -> Rows:
+    return _rows(pl.read_delta(world.url).to_arrow().to_pylist(), columns)
+
+
+def _rows(rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> Rows:
+    names = list(columns)
+    return [tuple(row.get(name) for name in names) for row in rows]
+
+
+def in_order(rows: Rows) -> list[str]:
+    """Return rows in a form and an order in which those of all readers can be compared."""
+    return sorted(repr(tuple(map(_plain, row))) for row in rows)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case dict():
+            return {name: _plain(part) for name, part in value.items()}
+        case list() | tuple():
+            parts = [_plain(part) for part in value]
+            return tuple(parts) if isinstance(value, tuple) else parts
+        case dt.datetime():
+            return value.replace(tzinfo=None).isoformat()
+        case bytearray() | memoryview():
+            return bytes(value)
+        case Decimal():
+            return str(value)
+        case _:
+            return value
+
+
+DELTA_READERS: dict[str, Callable[[World, Iterable[str]], Rows]] = {
+    "delta-rs": by_delta_rs,
+    "DuckDB": by_duckdb_delta,
+    "Polars": by_polars_delta,
+}
