@@ -247,14 +247,22 @@ def _version(
             _refuse_other_folders(log, change, columns.partition_by)
         actions += _schema_actions(columns, types, header.features, tables.table_id, time_ms)
     for key in change.removed:
-        actions.append({"remove": {"path": data_path(key), "deletionTimestamp": time_ms, "dataChange": True}})
+        actions.append(
+            {
+                "remove": {
+                    "path": data_path(key),
+                    "deletionTimestamp": time_ms,
+                    "dataChange": change.rows_change,
+                }
+            }
+        )
     for file, statistics in change.added:
         add = {
             "path": data_path(file.key),
             "partitionValues": dict(partition_values(file.key)),
             "size": file.size,
             "modificationTime": time_ms,
-            "dataChange": True,
+            "dataChange": change.rows_change,
         }
         if (stats := _statistics(file, statistics, types)) is not None:
             add["stats"] = stats

@@ -60,6 +60,7 @@ class TurnChange(NamedTuple):
         job_id: Job of the turn.
         decided_s: Time of its outcome.
         columns: Columns after the turn; None if its job did not know them.
+        rows_change: Whether its rows differ; False for a compaction.
         added: Files, each with its statistics.
         removed: Keys of removed files; some may never have been in the table.
     """
@@ -70,6 +71,7 @@ class TurnChange(NamedTuple):
     job_id: str
     decided_s: float
     columns: tuple[Column, ...] | None
+    rows_change: bool
     added: Sequence[tuple[LiveFile, Statistics]]
     removed: Sequence[str]
 
@@ -355,6 +357,7 @@ def change_of(log: DestinationLog, table: TableFormat, turn: int) -> TurnChange:
         job_id=outcome.job_id,
         decided_s=outcome.decided_s,
         columns=None if columns is None else tuple(column for column in columns if not column.dropped),
+        rows_change=outcome.receipt is None or str(outcome.receipt.mode) != "compact",
         added=added,
         removed=removed,
     )
