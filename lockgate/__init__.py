@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lockgate.storage_core.commit.records.phase import JobPhase
     from lockgate.storage_core.commit.recovery.recover import recover_job
     from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
+    from lockgate.storage_core.compaction.compact import compact
     from lockgate.storage_core.errors import FencedError, LockgateError, NotAppliedError, OutcomeUnknownError
     from lockgate.storage_core.files.home_files import open_files
     from lockgate.storage_core.settings import Settings, load_settings
@@ -42,6 +43,7 @@ __all__ = [
     "Receipt",
     "Settings",
     "attach_job",
+    "compact",
     "list_jobs",
     "load_settings",
     "open_files",
@@ -62,6 +64,7 @@ _MODULES: Final = {
     "commit.records.phase": ("JobPhase",),
     "commit.recovery.upload_sweep": ("sweep_uploads",),
     "commit.recovery.recover": ("recover_job",),
+    "compaction.compact": ("compact",),
     "errors": ("FencedError", "LockgateError", "NotAppliedError", "OutcomeUnknownError"),
     "files.home_files": ("open_files",),
     "settings": ("Settings", "load_settings"),

@@ -81,9 +81,9 @@ def report(
         total, shown = sizes.total, (f"{number} {name}" for name, number in histogram.items() if number)
         small = f"{total.small} of them below {target}"
         print_line(f"{counted(total.files, 'file')}, {byte_size(total.size)}; {small}; {', '.join(shown)}")
-        print_line(
-            f"written by {', '.join(f'{job} ({files})' for job, files in writers) or 'other programs'}"
-        )
+        most = ", ".join(f"{job} ({files})" for job, files in writers) or "other programs"
+        others = total.jobs - len(writers)
+        print_line(f"written by {most}{f' and {others} more jobs' if others else ''}")
     if following:
         print_line(f"There may be more: `lockgate destinations report {destination} --after '{following}'`.")
 

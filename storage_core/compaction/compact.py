@@ -137,10 +137,11 @@ def compact(
         clock=clock,
         progress=progress,
     ) as job:
-        if job.receipt is None:
-            _merge_all(job, small, run, progress)
-        # A receipt is there if a try before this one was decided: what it has merged is not small any more.
-        return _compaction(store.url, small, job.receipt or _commit(job, small))
+        if job.receipt is not None:
+            small.groups.clear()  # an earlier try was decided, and is finished now: it may have merged these
+            return _compaction(store.url, small, job.receipt)
+        _merge_all(job, small, run, progress)
+        return _compaction(store.url, small, _commit(job, small))
 
 
 def compact_on_spark(spark: Any, **options: Any) -> Any:

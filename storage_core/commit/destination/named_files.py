@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
 
 import msgspec
 
@@ -22,6 +23,8 @@ from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.ids import job_id, short_id_in
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import ObjectInfo, Store
+
+MANY_PARTITIONS: Final = 200
 
 
 def as_read(
@@ -124,5 +127,7 @@ def refuse_if_compacted(
 
 
 def _listed(store: Store, keys: set[str]) -> Iterator[ObjectInfo]:
-    prefixes = Scope(frozenset(map(partition_of, keys))).prefixes() if keys else ()
+    partitions = frozenset(map(partition_of, keys))
+    # Of many partitions, one listing of all files has fewer pages.
+    prefixes = Scope(partitions).prefixes() if len(partitions) < MANY_PARTITIONS else [""]
     return (info for info in visible_files(store, prefixes, keys.__contains__) if info.key in keys)

@@ -19,7 +19,7 @@ BOUNDS: Final = (64 * KIB, KIB**2, 16 * KIB**2, 64 * KIB**2, 256 * KIB**2, KIB**
 """Sizes below which files are counted; larger ones are counted last."""
 WRITERS: Final = 100_000
 """Jobs whose files are counted at most."""
-SHOWN_WRITERS: Final = 10
+SHOWN_WRITERS: Final = 3
 
 
 class FolderSizes(msgspec.Struct, kw_only=True):

@@ -15,6 +15,7 @@ from lockgate.storage_core.compaction.merge import merge_here
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from tests.support.commit.destination import World, plain
 from tests.support.compaction.tables import compacted, numbers, parquet, rows
+from tests.support.s3.destination import s3_world
 
 MIB = 1024 * 1024
 
@@ -228,3 +229,13 @@ def test_a_retry_takes_what_an_earlier_try_has_merged(world: World, monkeypatch:
     assert rows(world) == before
     assert done.receipt is not None
     assert done.receipt.job_id == "nightly-g1"
+
+
+def test_small_files_are_merged_in_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with s3_world(tmp_path, monkeypatch) as s3:
+        add(s3.driver, "job", numbers(1), numbers(2), numbers(3))
+        before = rows(s3.driver)
+        done = compacted(s3.driver)
+        assert (done.files_before, done.files_after) == (3, 1)
+        assert rows(s3.other) == before
+        assert s3.other.keys() == s3.other.live()
