@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -23,6 +25,7 @@ FAR_CALLS: Final = 128
 _PREFIX: Final = "LOCKGATE_"
 _CENTURY_S: Final = 100 * 365 * 86_400.0
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_JOURNAL_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,59}")
 _INTERVALS: Final = ("recovery_minutes", "retention_interval_s")
 
 # Each type of a setting with limits, with the words of an error for what is allowed.
@@ -33,6 +36,26 @@ Wait = Annotated[float, Meta(ge=0, le=_CENTURY_S, description="a number, at leas
 Seconds = Annotated[float, Meta(gt=0, le=_CENTURY_S, description="seconds, above 0 and at most a century")]
 Paths = Annotated[tuple[Path, ...], Meta(description='JSON, such as ["/one", "/another"]')]
 Texts = Annotated[tuple[str, ...], Meta(description='JSON, such as ["one", "another"]')]
+
+
+class NamedJournal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Another journal, as of a satellite: its settings in `journals`.
+
+    Attributes:
+        url: URL of its database; empty: SQLite below home, in `journals/NAME`.
+        observers: Hot standbys that take its reads.
+        checkpoint_url: Store of its checkpoints; empty: below home.
+    """
+
+    url: str = ""
+    observers: tuple[str, ...] = ()
+    checkpoint_url: str = ""
+
+
+Journals = Annotated[
+    dict[str, NamedJournal],
+    Meta(description='JSON, such as {"logs": {"url": "postgresql://…", "observers": [], "checkpoint_url": ""}}'),
+]
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -51,6 +74,13 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     journal: str = "main"
     """Name of the journal in its database."""
+
+    journals: Journals = {}
+    """More journals by name, as of satellites: {"logs": {"url": "postgresql://user@host/logs"}}; a journal has
+    this name in its database, and the other settings of it are `observers` and `checkpoint_url`."""
+
+    satellite_fallback: Flag = False
+    """While a satellite is down, new files are made in the default journal: for unique names only, as of logs."""
 
     observer_urls: Texts = ()
     """Hot standbys that take the reads: ["postgresql://user@standby/db"]."""
@@ -347,6 +377,41 @@ class Settings(Struct, frozen=True, kw_only=True):
                     f"settings: {_variable(name)} is {getattr(self, name):g} and LOCKGATE_LEASE_HARD_S "
                     f"{self.lease_hard_s:g}: a lease would lapse first; make the first one smaller"
                 )
+        for name in self.journals:
+            if name == self.journal or not _JOURNAL_NAME.fullmatch(name):
+                why = "is that of LOCKGATE_JOURNAL" if name == self.journal else "has other characters than a-z0-9_-"
+                raise InvalidInputError(f"settings: LOCKGATE_JOURNALS: the name {name!r} {why}; use another name")
+
+    def for_journal(self, name: str) -> Self:
+        """Return the settings for which a named journal is the only one.
+
+        What is below home, such as the volume of this machine, is in `journals/NAME` there.
+
+        Raises:
+            InvalidInputError: `journals` does not have it.
+        """
+        if name == self.journal:
+            return structs.replace(self, journals={})
+        found = self.journals.get(name)
+        if found is None:
+            known = ", ".join((self.journal, *sorted(self.journals)))
+            raise InvalidInputError(
+                f"no journal {name!r} in LOCKGATE_JOURNALS; nothing was done; known are: {known}"
+            )
+        return structs.replace(
+            self,
+            home=self.home / "journals" / name,
+            journal=name,
+            journals={},
+            journal_url=found.url or None,
+            observer_urls=found.observers,
+            checkpoint_url=found.checkpoint_url or None,
+        )
+
+    def each_journal(self) -> Iterator[Self]:
+        """Yield the settings of the default journal, and then those of each named one."""
+        for name in (self.journal, *sorted(self.journals)):
+            yield self.for_journal(name)
 
     def with_s3_credentials(self, credentials: Callable[[], Any] | None, **changes: Any) -> Self:
         """Return a copy with these credentials, and without a profile.
@@ -428,6 +493,8 @@ def _read(names: Collection[str]) -> Settings:
                 given[name] = _parsed(text, _fields()[name].type)
             except MsgspecError:
                 problems.append(_problem(name, text))
+            except InvalidInputError as error:
+                problems.append(f"{variable}: {error}")
     if problems:
         raise InvalidInputError(f"settings: {'; '.join(problems)}")
     return Settings(**given)
@@ -446,7 +513,15 @@ def _variable(name: str) -> str:
 def _parsed(text: str, kind: Any) -> Any:
     """Return the value of a variable; raise a `MsgspecError` if it is none of this kind."""
     value = decode_json(text, object) if _is_json(kind) else text
+    if isinstance(value, dict):
+        json.loads(text, object_pairs_hook=_refuse_twice)  # which keeps what msgspec drops
     return convert(value, kind, strict=False, dec_hook=lambda _, path: _path(path))
+
+
+def _refuse_twice(pairs: list[tuple[str, Any]]) -> None:
+    twice = sorted(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+    if twice:
+        raise InvalidInputError(f"{', '.join(twice)} stands there twice; name each once")
 
 
 def _path(text: str) -> Path:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from lockgate.storage_core.cli.journal_option import JournalGroup
 from lockgate.storage_core.cli.render import (
     AtLeast,
     JsonFlag,
@@ -40,7 +41,9 @@ if TYPE_CHECKING:
     from lockgate.storage_core.settings import Settings
 
 commands = typer.Typer(
-    help="Administer the journal: checkpoints, restore, safe mode, observers.", no_args_is_help=True
+    cls=JournalGroup,
+    help="Administer the journal: checkpoints, restore, safe mode, observers.",
+    no_args_is_help=True,
 )
 
 REFRESH_S: Final = 5.0

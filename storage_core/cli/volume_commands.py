@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
+from lockgate.storage_core.cli.journal_option import JournalGroup
 from lockgate.storage_core.cli.render import (
     JsonFlag,
     byte_size,
@@ -24,7 +25,7 @@ from lockgate.storage_core.settings import load_settings
 WRONG_REPLICAS: Final = 16
 """Exit code of `fsck`, `check` and `repair`; documented in `docs/reference/command-line.md`."""
 
-commands = typer.Typer(help="Volumes of appendable files.", no_args_is_help=True)
+commands = typer.Typer(cls=JournalGroup, help="Volumes of appendable files.", no_args_is_help=True)
 
 Bandwidth = Annotated[
     float | None,
