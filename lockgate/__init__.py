@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
     from lockgate.storage_core.compaction.compact import compact
     from lockgate.storage_core.errors import FencedError, LockgateError, NotAppliedError, OutcomeUnknownError
-    from lockgate.storage_core.files.home_files import open_files
+    from lockgate.storage_core.satellite.open_overlay import open_files
     from lockgate.storage_core.settings import Settings, load_settings
 
 __all__ = [
@@ -66,7 +66,7 @@ _MODULES: Final = {
     "commit.recovery.recover": ("recover_job",),
     "compaction.compact": ("compact",),
     "errors": ("FencedError", "LockgateError", "NotAppliedError", "OutcomeUnknownError"),
-    "files.home_files": ("open_files",),
+    "satellite.open_overlay": ("open_files",),
     "settings": ("Settings", "load_settings"),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}

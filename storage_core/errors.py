@@ -22,6 +22,7 @@
     │   ├── UnsupportedStoreError
     │   ├── ConflictError
     │   │   ├── LeaseHeldError
+    │   │   ├── MountsChangedError
     │   │   └── NoTasksError
     │   ├── TurnBusyError
     │   ├── JournalUnavailableError
@@ -32,7 +33,9 @@
     │   │   └── PathConflictError      and ConflictError
     │   │       ├── PathIsDirectoryError   and IsADirectoryError
     │   │       ├── PathNotDirectoryError  and NotADirectoryError
-    │   │       └── DirectoryNotEmptyError
+    │   │       ├── DirectoryNotEmptyError
+    │   │       ├── OtherJournalPathError  errno EXDEV
+    │   │       └── MountPointError        errno EBUSY
     │   ├── SafeModeError
     │   ├── StateLostError
     │   └── AuditFailedError
@@ -234,6 +237,22 @@ class DirectoryNotEmptyError(PathConflictError):
     """The directory has names in it."""
 
     ERRNO = errno.ENOTEMPTY
+
+
+class OtherJournalPathError(PathConflictError):
+    """A rename would cross the border between two journals; copy and delete, as `mv` does between disks."""
+
+    ERRNO = errno.EXDEV
+
+
+class MountPointError(PathConflictError):
+    """The directory is one at which a satellite is mounted, or above one."""
+
+    ERRNO = errno.EBUSY
+
+
+class MountsChangedError(ConflictError):
+    """The mount table was changed after the caller has read it; read it again, and repeat the call."""
 
 
 class NoTasksError(ConflictError):

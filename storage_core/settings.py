@@ -26,6 +26,7 @@ _PREFIX: Final = "LOCKGATE_"
 _CENTURY_S: Final = 100 * 365 * 86_400.0
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _JOURNAL_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,59}")
+_NOT_READ: Final = ("is_one_journal", "s3_credentials")
 _INTERVALS: Final = ("recovery_minutes", "retention_interval_s")
 
 # Each type of a setting with limits, with the words of an error for what is allowed.
@@ -54,7 +55,9 @@ class NamedJournal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 Journals = Annotated[
     dict[str, NamedJournal],
-    Meta(description='JSON, such as {"logs": {"url": "postgresql://…", "observers": [], "checkpoint_url": ""}}'),
+    Meta(
+        description='JSON, such as {"logs": {"url": "postgresql://…", "observers": [], "checkpoint_url": ""}}'
+    ),
 ]
 
 
@@ -76,11 +79,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Name of the journal in its database."""
 
     journals: Journals = {}
-    """More journals by name, as of satellites: {"logs": {"url": "postgresql://user@host/logs"}}; a journal has
-    this name in its database, and the other settings of it are `observers` and `checkpoint_url`."""
+    """More journals by name, as of satellites: {"logs": {"url": "postgresql://user@host/logs"}}, with the
+    same name in its database; `observers` and `checkpoint_url` may be given, too."""
 
     satellite_fallback: Flag = False
-    """While a satellite is down, new files are made in the default journal: for unique names only, as of logs."""
+    """While a satellite is down, make new files in the default journal: for unique names only, as of logs."""
 
     observer_urls: Texts = ()
     """Hot standbys that take the reads: ["postgresql://user@standby/db"]."""
@@ -362,6 +365,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Returns botocore's credentials for S3, which refresh themselves; None: those of boto3's chain. Not read
     from the environment."""
 
+    is_one_journal: Flag = False
+    """Made by `for_journal`: no satellite is read with the journal. Not read from the environment."""
+
     def __post_init__(self) -> None:
         """Refuse values that are not allowed, and leases with which a driver could decide too late."""
         for name, field in _fields().items():
@@ -379,8 +385,14 @@ class Settings(Struct, frozen=True, kw_only=True):
                 )
         for name in self.journals:
             if name == self.journal or not _JOURNAL_NAME.fullmatch(name):
-                why = "is that of LOCKGATE_JOURNAL" if name == self.journal else "has other characters than a-z0-9_-"
-                raise InvalidInputError(f"settings: LOCKGATE_JOURNALS: the name {name!r} {why}; use another name")
+                why = (
+                    "is that of LOCKGATE_JOURNAL"
+                    if name == self.journal
+                    else "has other characters than a-z0-9_-"
+                )
+                raise InvalidInputError(
+                    f"settings: LOCKGATE_JOURNALS: the name {name!r} {why}; use another name"
+                )
 
     def for_journal(self, name: str) -> Self:
         """Return the settings for which a named journal is the only one.
@@ -391,7 +403,7 @@ class Settings(Struct, frozen=True, kw_only=True):
             InvalidInputError: `journals` does not have it.
         """
         if name == self.journal:
-            return structs.replace(self, journals={})
+            return structs.replace(self, journals={}, is_one_journal=True)
         found = self.journals.get(name)
         if found is None:
             known = ", ".join((self.journal, *sorted(self.journals)))
@@ -403,6 +415,7 @@ class Settings(Struct, frozen=True, kw_only=True):
             home=self.home / "journals" / name,
             journal=name,
             journals={},
+            is_one_journal=True,
             journal_url=found.url or None,
             observer_urls=found.observers,
             checkpoint_url=found.checkpoint_url or None,
@@ -503,7 +516,7 @@ def _read(names: Collection[str]) -> Settings:
 @cache
 def _fields() -> Mapping[str, structs.FieldInfo]:
     """Return all settings of the environment by name."""
-    return {field.name: field for field in structs.fields(Settings) if field.name != "s3_credentials"}
+    return {field.name: field for field in structs.fields(Settings) if field.name not in _NOT_READ}
 
 
 def _variable(name: str) -> str:

@@ -209,11 +209,11 @@ def tail(
 ) -> None:
     """Write the end of a file to standard output."""
     with _open("tail") as files, files.open(path) as reader:
-        inode = files.status(path).inode
+        status = files.status(path)
         reader.seek(max(0, reader.seek(0, 2) - size))
         _copy(reader)
         while follow:
-            is_open = files.is_open(inode)  # before the read: what was flushed before the close is read
+            is_open = files.is_open(status)  # before the read: what was flushed before the close is read
             try:
                 _copy(reader)
             except StoreUnavailableError:  # between the end of a writer and the recovery of its file
@@ -387,7 +387,7 @@ def recover(
             length = files.recover(path, accept_loss=accept_loss)
             found = [RecoveredFile(inode=inode, path=path, length_bytes=length)] if length is not None else []
         else:
-            found = files.recovery.recover_lapsed()
+            found = [*files.recover_lapsed()]
     if json:
         print_json({"recovered": [_fields(one) for one in found]})
     else:
@@ -423,7 +423,7 @@ def fsck(
 @contextmanager
 def _open(command: str = "") -> Iterator[Files]:
     """Open the files; with the name of a command its errors are reported here."""
-    from lockgate.storage_core.files.home_files import open_files
+    from lockgate.storage_core.satellite.open_overlay import open_files
 
     with reported(command) if command else nullcontext(), open_files() as files:
         yield files

@@ -41,7 +41,7 @@ def show(
     from lockgate.storage_core.commit.open_or_attach import attach_job
     from lockgate.storage_core.commit.records.phase import TERMINAL
     from lockgate.storage_core.event_log.merged_events import MergedLog
-    from lockgate.storage_core.files.home_files import open_files
+    from lockgate.storage_core.satellite.open_overlay import open_files
 
     destination, job_id = locate(job)
     attached = attach_job(destination, job_id)

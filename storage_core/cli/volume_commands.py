@@ -40,9 +40,9 @@ AcceptLoss = Annotated[
 @commands.command("list")
 def list_volumes(*, json: JsonFlag = False) -> None:
     """List the volumes that the journal or this machine knows, with their space."""
-    from lockgate.storage_core.files.home_files import open_files
+    from lockgate.storage_core.files.home_files import open_journal_files
 
-    with open_files() as files:
+    with open_journal_files() as files:
         found = files.upkeep.statuses()
     if json:
         print_json_list((msgspec.structs.asdict(one) for one in found), name="volumes")
@@ -117,9 +117,9 @@ def show_check(
     path: str, *, verify: bool, limit: float | None, json: bool, virtual_volumes: int | None = None
 ) -> None:
     """Check replicas, print what is wrong, and exit with 16 if something is; see `ReplicaUpkeep.check`."""
-    from lockgate.storage_core.files.home_files import open_files
+    from lockgate.storage_core.files.home_files import open_journal_files
 
-    with open_files() as files, progress_bar() as progress:
+    with open_journal_files() as files, progress_bar() as progress:
         done = files.upkeep.check(
             path,
             verify=verify,
@@ -153,9 +153,9 @@ def repair(
     is being written is not copied. Replicas that no block names are judged twice, LOCKGATE_LEASE_HARD_S
     apart, and kept if a block may need them. Exits with 16 if something could not be repaired.
     """
-    from lockgate.storage_core.files.home_files import open_files
+    from lockgate.storage_core.files.home_files import open_journal_files
 
-    with open_files() as files, progress_bar() as progress:
+    with open_journal_files() as files, progress_bar() as progress:
         done = files.upkeep.repair(
             dry_run=dry_run, accept_loss=accept_loss, bytes_per_s=_bytes(limit), progress=progress
         )
@@ -191,10 +191,10 @@ def remove(
     With --lost nothing is copied from it; it is refused if it has the only replica of a block. Run it again
     if blocks were being written. Exits with 6 if blocks stay on the volume.
     """
-    from lockgate.storage_core.files.home_files import open_files
+    from lockgate.storage_core.files.home_files import open_journal_files
     from lockgate.storage_core.files.volumes.protocol import VolumeId
 
-    with open_files() as files:
+    with open_journal_files() as files:
         done = files.upkeep.remove(
             VolumeId(volume), is_lost=lost, accept_loss=accept_loss, bytes_per_s=_bytes(limit)
         )

@@ -22,13 +22,13 @@ from lockgate.storage_core.errors import (
     OutcomeUnknownError,
 )
 from lockgate.storage_core.files.files import Files
-from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.files.namespace.queries import FileStatus
 from lockgate.storage_core.files.volumes.open_volume import VOLUME_ID, open_volume
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.process_journal import configured_journal
+from lockgate.storage_core.satellite.open_overlay import open_files
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import open_store
 

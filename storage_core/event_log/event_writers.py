@@ -29,10 +29,10 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.event_log.event_files import JOB_LOGS, log_path, make_log_volume, new_log_name
 from lockgate.storage_core.files.files import Files, FileWriter
-from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.files.namespace.volume_urls import read_places
 from lockgate.storage_core.ids import JobId, ShortId
 from lockgate.storage_core.journal.process_journal import configured_journal, journal_url
+from lockgate.storage_core.satellite.open_overlay import open_files
 from lockgate.storage_core.settings import Settings
 
 LOG: Final = logging.getLogger("lockgate.event_log")

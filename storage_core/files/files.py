@@ -15,7 +15,7 @@ import io
 import math
 import random
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import index
 from typing import Literal, TypeVar
@@ -31,7 +31,14 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, Opened, known_volume
-from lockgate.storage_core.files.file_recovery import FileRecovery, closing, give_back, naming, settle
+from lockgate.storage_core.files.file_recovery import (
+    FileRecovery,
+    RecoveredFile,
+    closing,
+    give_back,
+    naming,
+    settle,
+)
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
 from lockgate.storage_core.files.namespace.open_files import OpenFile
 from lockgate.storage_core.files.namespace.queries import (
@@ -55,7 +62,7 @@ from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId, is_ur
 from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.files.writing.writer import BLOCK_BYTES, Writer
 from lockgate.storage_core.ids import file_resource
-from lockgate.storage_core.journal import Journal, Leases
+from lockgate.storage_core.journal import Journal, Leases, Mutation, Refused
 from lockgate.storage_core.journal.leases.renewer import Renewer
 from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.journal.read.snapshot_read import Reads
@@ -113,6 +120,7 @@ class Files:
     Attributes:
         recovery: Recovers files whose writers have ended.
         upkeep: Reports, verifies, copies and deletes replicas.
+        mounts: Version of the mount table under which names are made.
     """
 
     def __init__(
@@ -152,6 +160,17 @@ class Files:
         self.upkeep = ReplicaUpkeep(journal, volumes, settings, reads)
         self._members = members or self._some
         self._registered: set[VolumeId] = set()
+        self.mounts = 0
+
+    @property
+    def renewer(self) -> Renewer:
+        """Renews the leases of this process."""
+        return self._renewer
+
+    @property
+    def reads(self) -> Reads:
+        """Where listings and readers read."""
+        return self._reads
 
     def create(self, path: str, *, members: Sequence[VolumeId] | None = None) -> FileWriter:
         """Create a file and return its writer.
@@ -244,7 +263,7 @@ class Files:
         """
         names = parse_path(path)  # before the journal, whose message would be about databases
         if not parents:
-            self._journal.apply(MakeDirectory(path=path))
+            self._journal.apply(MakeDirectory(path=path, mounts=self.mounts))
         for depth in range(len(names) if parents else 0):
             self._make_missing(shown(names[: depth + 1]))
 
@@ -262,9 +281,10 @@ class Files:
             PathConflictError: The target is inside the path.
         """
         parse_path(path), parse_path(target)
-        written = self._journal.apply(Rename(path=path, target=target, replaces=bool(replace)))
+        op = Rename(path=path, target=target, replaces=bool(replace), mounts=self.mounts)
+        written = self._journal.apply(op)
         if written.result is not None:
-            self._fence_deleted(written.result, written.stamp)
+            self.fence_deleted(written.result, written.stamp)
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
         """Delete a file or a directory in one entry; `remove_deleted` removes its blocks later.
@@ -276,9 +296,19 @@ class Files:
             DirectoryNotEmptyError: The directory is not empty, and `recursive` is False.
         """
         parse_path(path)
-        written = self._journal.apply(Delete(path=path, recursive=bool(recursive)))
+        written = self._journal.apply(Delete(path=path, recursive=bool(recursive), mounts=self.mounts))
         FAILPOINTS.hit("delete.entry.after")
-        self._fence_deleted(written.result, written.stamp)
+        self.fence_deleted(written.result, written.stamp)
+
+    def delete_closed(self, found: Iterable[tuple[str, FileStatus]]) -> int:
+        """Delete files that were closed, by path and status, in one transaction; return their number.
+
+        One whose path names another file now is left out.
+        """
+        entries = [
+            Mutation(op=Delete(path=path, inode=status.inode, mounts=self.mounts)) for path, status in found
+        ]
+        return sum(not isinstance(outcome, Refused) for outcome in self._journal.write(entries))
 
     def list(self, path: str = "/", after: str | None = None) -> list[FileStatus]:
         """Return a page of the names in a directory, in order.
@@ -300,13 +330,13 @@ class Files:
         """
         return self._reads.read(lambda reading: status(reading, path))
 
-    def is_open(self, inode: int) -> bool:
+    def is_open(self, found: FileStatus) -> bool:
         """Return whether a file, whatever its path now, has a writer or one that ended without closing it.
 
         Raises:
             PathNotFoundError: It was deleted.
         """
-        return self._reads.read(lambda reading: is_open(reading, inode))
+        return self._reads.read(lambda reading: is_open(reading, found.inode))
 
     def readable_bytes(self, path: str) -> int | None:
         """Return how many bytes of a file can be read now: those that were flushed, also while it is written.
@@ -327,6 +357,12 @@ class Files:
         with self._journal.reading() as reading:
             inode = file_at(reading, path)
         return self.recovery.recover(inode, accept_loss=accept_loss)
+
+    def recover_lapsed(
+        self, *, note: Callable[[RecoveredFile], None] = lambda _: None
+    ) -> Sequence[RecoveredFile]:
+        """Recover all files whose leases have lapsed; see `FileRecovery.recover_lapsed`."""
+        return self.recovery.recover_lapsed(note=note)
 
     def remove_deleted(self, *, dry_run: bool = False) -> Removed:
         """Remove the blocks of what was deleted; see `removal.remove_deleted`.
@@ -359,6 +395,7 @@ class Files:
             hard_s=self._hard_s,
             members=members,
             block_bytes=block_bytes,
+            mounts=self.mounts,
         )
         began_s = self._journal.clock.monotonic_s()
         try:
@@ -413,8 +450,8 @@ class Files:
             raise StoreUnavailableError("no volume of appendable files can be reached; nothing was changed")
         return tuple(random.sample(sorted(self._volumes), min(self._replicas, len(self._volumes))))
 
-    def _fence_deleted(self, deleted: Deleted, stamp: Stamp) -> None:
-        """Fence the writer of a file at the members that answer."""
+    def fence_deleted(self, deleted: Deleted, stamp: Stamp) -> None:
+        """Fence the writer of a file that was deleted at the members that answer."""
         if deleted.kind == "file":
             with self._journal.reading() as reading:
                 last = blocks_of(reading, deleted.inode)[-1:]
@@ -431,7 +468,7 @@ class Files:
 
     def _make_missing(self, path: str) -> None:
         try:
-            self._journal.apply(MakeDirectory(path=path))
+            self._journal.apply(MakeDirectory(path=path, mounts=self.mounts))
         except AlreadyExistsError:
             if not self.status(path).is_directory:
                 raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -19,11 +19,12 @@ from lockgate.storage_core.settings import Settings, load_settings
 
 
 @contextmanager
-def open_files(
+def open_journal_files(
     settings: Settings | None = None,
     *,
     clock: Clock | None = None,
     reads: Client | None = None,
+    files: Callable[..., Files] = Files,
 ) -> Iterator[Files]:
     """Open the files of the settings' journal, on the volumes that it names by URL and that below `home`.
 
@@ -34,6 +35,7 @@ def open_files(
             uses and what begins with `s3_`; from the environment by default.
         clock: Replaces the journal's clock, for tests.
         reads: Client of the settings' journal that is open already; it stays open.
+        files: Makes the files, as `Files` does.
 
     Raises:
         InvalidInputError: The settings disable the journal, or variables of the environment are invalid.
@@ -55,11 +57,11 @@ def open_files(
         replicas=settings.files_replicas,
         clock=journal.clock,
     )
-    files = Files(journal, volumes, settings, reads=reads, members=volumes.members)
+    made = files(journal, volumes, settings, reads=reads, members=volumes.members)
     try:
-        yield files
+        yield made
     finally:
-        files.close()
+        made.close()
         volumes.close()
         if opened is not None:
             opened.close()

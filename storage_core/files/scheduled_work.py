@@ -1,23 +1,27 @@
 """The scheduled work on appendable files: recovery of files, and maintenance of the replicas on volumes.
 
-Each call opens the files of the settings, and returns what it did as a record that a worker can send.
+Each call opens the files of each journal of the settings, and returns what it did as a record that a worker
+can send.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 
 from lockgate.storage_core.concurrency import Progress, no_progress
-from lockgate.storage_core.errors import SafeModeError
+from lockgate.storage_core.errors import PathNotFoundError, SafeModeError
 from lockgate.storage_core.files.file_recovery import RecoveredFile
-from lockgate.storage_core.files.home_files import open_files
+from lockgate.storage_core.files.files import Files
+from lockgate.storage_core.files.home_files import open_journal_files
 from lockgate.storage_core.files.removal import Removed
 from lockgate.storage_core.files.replicas.comparison import Problem
 from lockgate.storage_core.files.replicas.repair import Note, Repaired
 from lockgate.storage_core.settings import Settings
 
 
-class FilesRecovered(msgspec.Struct, frozen=True, kw_only=True):
+class FilesRecovered(msgspec.Struct, kw_only=True):
     """A recovery of files whose writers have ended.
 
     Attributes:
@@ -55,7 +59,7 @@ def recover_files(
     In safe mode, or while too few blocks have reported, nothing is removed.
 
     Args:
-        settings: See `open_files`.
+        settings: See `open_journal_files`.
         report_only: Change nothing.
         note: Receives a line for each file as soon as its outcome is known.
     """
@@ -63,16 +67,20 @@ def recover_files(
     def told(one: RecoveredFile) -> None:
         note(f"{one.path}: {one.why_not or f'closed at {one.length_bytes} bytes'}")
 
-    with open_files(settings) as files:
-        if report_only:
-            found = [RecoveredFile(inode=0, path=path) for path in files.recovery.lapsed()]
-            note(f"would be recovered: {', '.join(one.path for one in found) or 'no file'}")
-        else:
-            found = files.recovery.recover_lapsed(note=told)
-        try:
-            return FilesRecovered(files=found, removed=files.remove_deleted(dry_run=report_only))
-        except SafeModeError as error:
-            return FilesRecovered(files=found, removed=Removed(), held_back=str(error))
+    done = FilesRecovered(files=[], removed=Removed())
+    for one in settings.each_journal():
+        with open_journal_files(one) as files:
+            if report_only:
+                found = [RecoveredFile(inode=0, path=path) for path in files.recovery.lapsed()]
+                note(f"would be recovered: {', '.join(one.path for one in found) or 'no file'}")
+            else:
+                found = files.recovery.recover_lapsed(note=told)
+            done.files.extend(found)
+            try:
+                _add(done.removed, files.remove_deleted(dry_run=report_only))
+            except SafeModeError as error:
+                done.held_back = str(error)
+    return done
 
 
 def maintain_volumes(
@@ -87,7 +95,7 @@ def maintain_volumes(
     """Check the replicas, reading their bytes, and then repair what is wrong.
 
     Args:
-        settings: See `open_files`.
+        settings: See `open_journal_files`.
         path: File or directory, which is checked only; empty: all replicas.
         repair: Whether to repair.
         bytes_per_s: Limit of what is read, and of what is copied.
@@ -98,17 +106,47 @@ def maintain_volumes(
         PathNotFoundError: The path does not exist.
         SafeModeError: The journal is in safe mode, or too few blocks have reported; nothing was copied.
     """
-    with open_files(settings) as files:
-        check = files.upkeep.check(path, bytes_per_s=bytes_per_s, progress=progress)
-        problems: list[str] = []
-        for one in check.findings():
-            note(str(one))
-            if one.problem is not Problem.LEFT_OVER:
-                problems.append(str(one))
-        repaired = None
-        if repair and not path:
-            repaired = files.upkeep.repair(bytes_per_s=bytes_per_s, note=note, progress=progress)
-            problems = repaired.problems
-    return VolumesMaintained(
-        replicas=check.replicas, read_bytes=check.read_bytes, repaired=repaired, problems=problems
-    )
+    done = VolumesMaintained(replicas=0, read_bytes=0)
+    names = [one for one in settings.each_journal() if not path or _has(one, path)]
+    for one in names or [settings]:
+        with open_journal_files(one) as files:
+            _maintain(files, done, path, repair=repair, bytes_per_s=bytes_per_s, note=note, progress=progress)
+    return done
+
+
+def _add(total: Removed | Repaired, one: Removed | Repaired) -> None:
+    """Add the counts and lists of one journal to those of all."""
+    for name in one.__struct_fields__:
+        setattr(total, name, getattr(total, name) + getattr(one, name))
+
+
+def _has(settings: Settings, path: str) -> bool:
+    with open_journal_files(settings) as files, suppress(PathNotFoundError):
+        return bool(files.status(path))
+    return False
+
+
+def _maintain(
+    files: Files,
+    done: VolumesMaintained,
+    path: str,
+    *,
+    repair: bool,
+    bytes_per_s: float,
+    note: Note,
+    progress: Progress,
+) -> None:
+    check = files.upkeep.check(path, bytes_per_s=bytes_per_s, progress=progress)
+    problems: list[str] = []
+    for one in check.findings():
+        note(str(one))
+        if one.problem is not Problem.LEFT_OVER:
+            problems.append(str(one))
+    if repair and not path:
+        repaired = files.upkeep.repair(bytes_per_s=bytes_per_s, note=note, progress=progress)
+        problems = repaired.problems
+        done.repaired = done.repaired or Repaired()
+        _add(done.repaired, repaired)
+    done.replicas += check.replicas
+    done.read_bytes += check.read_bytes
+    done.problems += problems

@@ -18,9 +18,9 @@ from lockgate.storage_core.errors import (
     PathNotFoundError,
 )
 from lockgate.storage_core.files.files import Files, FileWriter
-from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.files.namespace.queries import FileStatus
 from lockgate.storage_core.fsspec.paths import Info
+from lockgate.storage_core.satellite.open_overlay import open_files
 from lockgate.storage_core.settings import Settings, load_settings
 
 APPENDABLE_PROTOCOL: Final = "lockgate-files"

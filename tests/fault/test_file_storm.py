@@ -106,7 +106,7 @@ def run_service(machine: Machine, name: str, notes: Path, jump: Jump | None, is_
     small, settings = partial(Files, block_bytes=40 * RECORD_BYTES), load_settings(**machine.settings)
     with (
         patch.object(home_files, "Files", small),
-        home_files.open_files(settings, clock=clock_of(jump)) as files,
+        home_files.open_journal_files(settings, clock=clock_of(jump)) as files,
     ):
         service = Service(files, name, file)
         service.settle() if is_last else service.run()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from lockgate.storage_core.errors import NotAppliedError
-from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.journal.process_journal import close_journals, configured_journal
+from lockgate.storage_core.satellite.open_overlay import open_files
 from lockgate.storage_core.settings import load_settings
 from lockgate.workers.broker.embedded_broker import start_broker
 from lockgate.workers.metrics.counts import count_in_folder

@@ -13,7 +13,7 @@ from lockgate.plugins.web.request_reads import Reads, ReadsOfRequest
 from lockgate.storage_core.commit.job_events import JobEvent
 from lockgate.storage_core.commit.registry.rows import Job
 from lockgate.storage_core.event_log.merged_events import MergedLog
-from lockgate.storage_core.files.home_files import open_files
+from lockgate.storage_core.satellite.open_overlay import open_files
 
 router = APIRouter(prefix="/jobs/{job_id}/log", tags=["job"])
 

@@ -18,6 +18,7 @@ from lockgate.storage_core.files.namespace.file_blocks import (
     recorded,
     stamped,
 )
+from lockgate.storage_core.files.namespace.mounts import TABLE_KEY, refuse_other_mounts
 from lockgate.storage_core.files.namespace.rows import (
     Block,
     File,
@@ -50,6 +51,7 @@ class OpenFile(Op, frozen=True, tag="open-file"):
         hard_s: Without a renewal for this long, the file may be recovered.
         members: Volumes of the first block of a created file; empty: no block is added.
         block_bytes: A sealed last block that is shorter is opened to appends.
+        mounts: Version of the mount table that the writer has read.
     """
 
     RESULT: ClassVar = Opened
@@ -61,15 +63,17 @@ class OpenFile(Op, frozen=True, tag="open-file"):
     hard_s: float
     members: tuple[str, ...] = ()
     block_bytes: int = 0
+    mounts: int = 0
 
     def touches(self) -> Iterable[Key]:
-        """Return the volumes."""
-        return [(RegisteredVolume, (volume,)) for volume in self.members]
+        """Return the volumes and the mount table."""
+        return [TABLE_KEY, *((RegisteredVolume, (volume,)) for volume in self.members)]
 
     def fold(self, state: State, moment: Moment) -> Opened:
         """Insert the file, or mark it as open; take its lease."""
         names = parse_path(self.path)
         found = resolve(state, names)
+        refuse_other_mounts(state, self.mounts)
         if self.mode == "create":
             refuse_existing(found, names)
             found = Inode(

@@ -50,6 +50,7 @@ class FileStatus(msgspec.Struct, frozen=True, kw_only=True):
         blocks: Number of blocks.
         changed_s: When it was made, opened or closed last.
         made_s: When it was made.
+        journal: Journal of the satellite that has it; empty: the one that was opened.
     """
 
     name: str
@@ -60,6 +61,7 @@ class FileStatus(msgspec.Struct, frozen=True, kw_only=True):
     blocks: int = 0
     changed_s: float
     made_s: float
+    journal: str = ""
 
 
 def status(reading: Reading, path: str) -> FileStatus:
@@ -74,7 +76,7 @@ def status(reading: Reading, path: str) -> FileStatus:
         return FileStatus(name="", inode=ROOT, is_directory=True, changed_s=0, made_s=0)
     found = reading.on_path(TREE, names)
     row = existing(resolve(_Found(found), names), names)
-    return _status(row, found[-1][1])
+    return status_of(row, found[-1][1])
 
 
 def file_at(reading: Reading, path: str) -> int:
@@ -105,7 +107,7 @@ def listing(reading: Reading, path: str, after: str | None = None) -> list[FileS
     page = reading.below(TREE, names, after=after or "", limit=PAGE)
     if not page:
         directory(_on_path(reading, names), names)
-    return [_status(row, file) for row, file in page]
+    return [status_of(row, file) for row, file in page]
 
 
 def names_in(reading: Reading, inode: int, after: str | None = None) -> Sequence[Inode]:
@@ -238,6 +240,30 @@ def current_records(reading: Reading, rows: Sequence[Block]) -> Iterable[BlockRe
         yield msgspec.structs.replace(record, acknowledged_bytes=length) if length else record
 
 
+def status_of(row: Inode, file: File | None, journal: str = "") -> FileStatus:
+    """Return the status of a name."""
+    if file is None:
+        return FileStatus(
+            name=row.name,
+            inode=row.inode,
+            is_directory=True,
+            changed_s=row.made_s,
+            made_s=row.made_s,
+            journal=journal,
+        )
+    return FileStatus(
+        name=row.name,
+        inode=row.inode,
+        is_directory=False,
+        is_open=file.state is FileState.OPEN,
+        length_bytes=file.length_bytes,
+        blocks=file.blocks,
+        changed_s=file.changed_s,
+        made_s=row.made_s,
+        journal=journal,
+    )
+
+
 class _Found:
     """The names on a path, as a source of names."""
 
@@ -254,20 +280,3 @@ def _rows_of(reading: Reading, file: int) -> list[Block]:
 
 def _on_path(reading: Reading, names: Sequence[str]) -> _Found:
     return _Found(reading.on_path(TREE, names))
-
-
-def _status(row: Inode, file: File | None) -> FileStatus:
-    if file is None:
-        return FileStatus(
-            name=row.name, inode=row.inode, is_directory=True, changed_s=row.made_s, made_s=row.made_s
-        )
-    return FileStatus(
-        name=row.name,
-        inode=row.inode,
-        is_directory=False,
-        is_open=file.state is FileState.OPEN,
-        length_bytes=file.length_bytes,
-        blocks=file.blocks,
-        changed_s=file.changed_s,
-        made_s=row.made_s,
-    )

@@ -57,6 +57,7 @@ class Inode(Row, frozen=True):
     TABLE: ClassVar = "inode"
     KEY: ClassVar = ("parent", "name")
     INDEXES: ClassVar = (("inode",),)
+    SORTED_FROM: ClassVar = "name"
 
     parent: int
     name: str

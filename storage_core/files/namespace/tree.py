@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar, Literal
 
 import msgspec
@@ -12,22 +13,33 @@ from lockgate.storage_core.errors import (
     PathExistsError,
     PathNotFoundError,
 )
+from lockgate.storage_core.files.namespace.mounts import TABLE_KEY, refuse_other_mounts
 from lockgate.storage_core.files.namespace.rows import DETACHED, Inode, InodeKind, id_of
 from lockgate.storage_core.files.namespace.tree_paths import directory, parse_path, resolve, shown
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.journal.entries.op import Moment, Op
-from lockgate.storage_core.journal.entries.state import State
+from lockgate.storage_core.journal.entries.state import Key, State
 
 
 class MakeDirectory(Op, frozen=True, tag="make-directory"):
-    """Make a directory in an existing one."""
+    """Make a directory in an existing one.
+
+    Attributes:
+        mounts: Version of the mount table that the writer has read.
+    """
 
     path: str
+    mounts: int = 0
+
+    def touches(self) -> Iterable[Key]:
+        """Return the mount table."""
+        return [TABLE_KEY]
 
     def fold(self, state: State, moment: Moment) -> None:
         """Insert the name."""
         names = parse_path(self.path)
+        refuse_other_mounts(state, self.mounts)
         refuse_existing(resolve(state, names), names)
         state.put(
             Inode(
@@ -52,6 +64,7 @@ class Rename(Op, frozen=True, tag="rename"):
 
     Attributes:
         replaces: Whether a file takes the place of another one, which is deleted.
+        mounts: Version of the mount table that the writer has read.
     """
 
     RESULT: ClassVar = Deleted | None
@@ -59,10 +72,16 @@ class Rename(Op, frozen=True, tag="rename"):
     path: str
     target: str
     replaces: bool = False
+    mounts: int = 0
+
+    def touches(self) -> Iterable[Key]:
+        """Return the mount table."""
+        return [TABLE_KEY]
 
     def fold(self, state: State, moment: Moment) -> Deleted | None:  # noqa: ARG002 - of the base
         """Replace one row, and detach the one that it replaces."""
         names, target = parse_path(self.path), parse_path(self.target)
+        refuse_other_mounts(state, self.mounts)
         found = existing(resolve(state, names), names)
         if target[: len(names)] == names:
             raise PathConflictError(
@@ -88,17 +107,29 @@ class Delete(Op, frozen=True, tag="delete"):
 
     Attributes:
         recursive: Whether a directory may have names in it.
+        inode: The file or directory that the path must name; 0: any.
+        mounts: Version of the mount table that the writer has read; None: whatever is mounted.
     """
 
     RESULT: ClassVar = Deleted
 
     path: str
     recursive: bool = False
+    inode: int = 0
+    mounts: int | None = None
+
+    def touches(self) -> Iterable[Key]:
+        """Return the mount table."""
+        return () if self.mounts is None else [TABLE_KEY]
 
     def fold(self, state: State, moment: Moment) -> Deleted:  # noqa: ARG002 - of the base
         """Move one row to the detached ones."""
+        if self.mounts is not None:
+            refuse_other_mounts(state, self.mounts)
         names = parse_path(self.path)
         found = existing(resolve(state, names), names)
+        if self.inode not in {0, found.inode}:
+            existing(None, names)
         is_directory = found.kind is InodeKind.DIRECTORY
         if is_directory and not self.recursive and state.has(Inode, parent=found.inode):
             raise DirectoryNotEmptyError(

@@ -69,7 +69,7 @@ def _table_of(kind: type[Row]) -> Table:
         kind.TABLE,
         MetaData(),
         Column("journal", Text, primary_key=True),
-        *(_column(field, is_key=field.name in kind.KEY) for field in fields),
+        *(_column(field, kind) for field in fields),
         *(_index(kind, columns) for columns in kind.INDEXES),
     )
 
@@ -92,10 +92,13 @@ def read_columns(table: Table) -> list[Column[Any]]:
     return [cast("Column[Any]", RENEWED_S) if at is stored else at for at in columns]
 
 
-def _column(field: Field, *, is_key: bool) -> Column[Any]:
+def _column(field: Field, of: type[Row]) -> Column[Any]:
     kinds = field.type.types if isinstance(field.type, UnionType) else (field.type,)
     (kind,) = (kind for kind in kinds if not isinstance(kind, NoneType))
-    return Column(field.name, _SQL_TYPES[type(kind)], primary_key=is_key, nullable=len(kinds) > 1)
+    is_key, stored = field.name in of.KEY, _SQL_TYPES[type(kind)]
+    if is_key and field.name == of.SORTED_FROM:
+        return Column(field.name, Text().with_variant(Text(collation="C"), "postgresql"), primary_key=True)
+    return Column(field.name, stored, primary_key=is_key, nullable=len(kinds) > 1)
 
 
 def _table(name: str, *columns: Column[object] | Index | UniqueConstraint) -> Table:

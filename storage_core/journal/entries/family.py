@@ -37,6 +37,7 @@ FAMILIES: Final[tuple[str, ...]] = (
     "lockgate.storage_core.commit.registry.entries:JOBS",
     "lockgate.storage_core.blobs.registry.family:BLOBS",
     "lockgate.storage_core.files.namespace.family:FILES",
+    "lockgate.storage_core.satellite.whiteouts:MOUNTS",
 )
 """The families' descriptions, as `module:name`."""
 

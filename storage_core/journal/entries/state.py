@@ -22,7 +22,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         KEY: Columns of the primary key.
         INDEXES: Columns of each other index.
         SORTED_FROM: Column from which on an index is in the order of code points, by which pages of lists are
-            read; a PostgreSQL database may have another order.
+            read; a PostgreSQL database may have another order. A column of the key has that order itself.
         SOFT: Columns that no entry sets, so that entries alone do not give them.
     """
 

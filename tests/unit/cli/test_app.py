@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from lockgate.storage_core.cli.root_command import build
 from lockgate.storage_core.errors import LockgateError
-from lockgate.storage_core.files.home_files import open_files
+from lockgate.storage_core.satellite.open_overlay import open_files
 from lockgate.storage_core.settings import Settings, load_settings
 from tests.support.cli import Run, committed_job, document, open_written_job
 

@@ -15,8 +15,8 @@ import pytest
 
 from lockgate.storage_core.errors import InvalidInputError, JournalUnavailableError
 from lockgate.storage_core.files.files import Files
-from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.files.writing.writer import Writer
+from lockgate.storage_core.satellite.open_overlay import open_files
 from lockgate.storage_core.settings import Settings
 from tests.support.cli import Run, document
 

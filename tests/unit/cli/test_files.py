@@ -16,7 +16,7 @@ from lockgate.storage_core.errors import (
     LeaseHeldError,
     StoreUnavailableError,
 )
-from lockgate.storage_core.files.home_files import open_files
+from lockgate.storage_core.satellite.open_overlay import open_files
 from lockgate.storage_core.settings import Settings, load_settings
 from tests.support.cli import Run, document
 
@@ -37,7 +37,7 @@ def test_the_file_of_a_killed_process_is_recovered_by_another(
         monkeypatch.setenv(f"LOCKGATE_LEASE_{name}_S", value)
     monkeypatch.setenv("LOCKGATE_COMMIT_WINDOW_S", "1")
     script = (
-        "from lockgate.storage_core.files.home_files import open_files\n"
+        "from lockgate.storage_core.satellite.open_overlay import open_files\n"
         "from lockgate.storage_core.settings import Settings, load_settings\n"
         "import sys\n"
         "with open_files(load_settings()) as files:\n"

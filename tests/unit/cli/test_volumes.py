@@ -13,7 +13,7 @@ from lockgate.storage_core.errors import (
     SafeModeError,
     StoreUnavailableError,
 )
-from lockgate.storage_core.files.home_files import open_files
+from lockgate.storage_core.satellite.open_overlay import open_files
 from lockgate.storage_core.settings import Settings
 from tests.support.cli import Run, document
 from tests.support.fake_s3 import FakeS3, served

@@ -8,7 +8,7 @@ from lockgate.storage_core.commit.job_events import JobEvent
 from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.event_log import event_queue, event_writers
 from lockgate.storage_core.event_log.merged_events import MergedLog
-from lockgate.storage_core.files.home_files import open_files
+from lockgate.storage_core.satellite.open_overlay import open_files
 from lockgate.storage_core.settings import Settings, load_settings
 
 ReadLog = Callable[[JobRecord], tuple[list[JobEvent], list[str]]]

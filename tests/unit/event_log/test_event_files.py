@@ -20,9 +20,9 @@ from lockgate.storage_core.commit.recovery.recover import recover_job
 from lockgate.storage_core.commit.registry.entries import ForgetJob
 from lockgate.storage_core.event_log import event_files, event_queue
 from lockgate.storage_core.event_log.merged_events import MergedLog
-from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.files.scheduled_work import recover_files
 from lockgate.storage_core.journal.process_journal import configured_journal
+from lockgate.storage_core.satellite.open_overlay import open_files
 from lockgate.storage_core.settings import Settings, load_settings
 from tests.support.cli import Run, committed_job, document, write
 from tests.unit.event_log.conftest import ReadLog

@@ -24,9 +24,9 @@ from lockgate.storage_core.commit.registry.entries import ForgetJob
 from lockgate.storage_core.errors import ObjectNotFoundError, StoreUnavailableError
 from lockgate.storage_core.event_log import event_files, event_queue, event_writers
 from lockgate.storage_core.event_log.merged_events import MergedLog
-from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.journal.process_journal import configured_journal
+from lockgate.storage_core.satellite.open_overlay import open_files
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import open_store
 from tests.support.cli import committed_job, lapsed_job, write

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from lockgate.storage_core.files.home_files import open_files
+from lockgate.storage_core.satellite.open_overlay import open_files
 from lockgate.storage_core.settings import load_settings
 
 LIMITS: Final = {"commit_window_s": 0.5, "lease_renew_s": 0.2, "lease_soft_s": 1, "lease_hard_s": 1}

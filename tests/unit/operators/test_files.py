@@ -9,10 +9,10 @@ import pytest
 from airflow.sdk.exceptions import AirflowException
 
 from lockgate.operators import LeaseRecoveryOperator
-from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.journal import Leases
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.journal.safe_mode import add_operators_reason
+from lockgate.storage_core.satellite.open_overlay import open_files
 from lockgate.storage_core.settings import Settings, load_settings
 from tests.support.airflow.task_run import TaskRun
 

@@ -9,10 +9,10 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from lockgate.operators import VolumeUpkeepOperator
-from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.files.namespace.volume_urls import register_url
 from lockgate.storage_core.files.volumes.open_volume import open_volume
 from lockgate.storage_core.journal.process_journal import configured_journal
+from lockgate.storage_core.satellite.open_overlay import open_files
 from lockgate.storage_core.settings import Settings
 from tests.support.airflow.task_run import TaskRun
 

@@ -13,7 +13,7 @@ from lockgate.storage_core.errors import (
     OutcomeUnknownError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.files.home_files import open_files
+from lockgate.storage_core.satellite.open_overlay import open_files
 from lockgate.storage_core.settings import load_settings
 from lockgate.workers import gather
 from lockgate.workers.celery_app import app

@@ -13,7 +13,6 @@ from lockgate.storage_core.errors import (
     ObjectNotFoundError,
     StoreUnavailableError,
 )
-from lockgate.storage_core.files.home_files import open_files
 from lockgate.storage_core.files.namespace.volume_urls import read_places, register_members, register_url
 from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.open_volume import open_volume
@@ -21,6 +20,7 @@ from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.files.volumes.volume_map import AWAY_S, MISSED_S, REFRESH_S, Place, VolumeMap
 from lockgate.storage_core.journal.process_journal import configured_journal
+from lockgate.storage_core.satellite.open_overlay import open_files
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stamp import Stamp
 from tests.support.commit.destination import ManualClock

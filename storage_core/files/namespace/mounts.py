@@ -1,0 +1,158 @@
+"""The mount table: directories of a journal's tree whose new files are in another journal, a satellite.
+
+It is one row of the default journal. An entry that makes a name there carries the version of the table that
+its writer has read, and is refused with another one. So no name is made in a mounted directory by a process
+that does not know of the mount.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import ClassVar, Final
+
+import msgspec
+
+from lockgate.storage_core.decoding import decode_json
+from lockgate.storage_core.errors import (
+    ConflictError,
+    DirectoryNotEmptyError,
+    InvalidInputError,
+    MountsChangedError,
+    ObjectNotFoundError,
+)
+from lockgate.storage_core.files.namespace.rows import Inode
+from lockgate.storage_core.files.namespace.tree_paths import directory, parse_path
+from lockgate.storage_core.journal.entries.op import Moment, Op
+from lockgate.storage_core.journal.entries.state import Key, Row, State
+
+
+class Mount(msgspec.Struct, frozen=True, kw_only=True):
+    """A directory whose new files are in a satellite.
+
+    Attributes:
+        prefix: The directory, which stays in the tree of the default journal.
+        satellite: Name of the satellite.
+        journal: Name of its journal in the settings.
+        identity: Identity of that journal.
+        added_s: When it was added, by the clock of the default journal.
+        cut_s: Since when the default journal has no file there; None: both journals are read.
+    """
+
+    prefix: str
+    satellite: str
+    journal: str
+    identity: str
+    added_s: float
+    cut_s: float | None = None
+
+    def has(self, path: str) -> bool:
+        """Return whether a path is below the directory."""
+        return path.startswith(f"{self.prefix}/")
+
+
+class MountTable(Row, frozen=True):
+    """All mounts, as JSON, and the number of changes of them."""
+
+    TABLE: ClassVar = "mount_table"
+    KEY: ClassVar = ("name",)
+
+    name: str
+    version: int
+    mounts: str
+
+    @property
+    def all(self) -> tuple[Mount, ...]:
+        """The mounts, the longest prefix first."""
+        return _decoded(self.mounts)
+
+
+NAME: Final = "mounts"
+TABLE_KEY: Final[Key] = (MountTable, (NAME,))
+NO_MOUNTS: Final = MountTable(name=NAME, version=0, mounts="[]")
+
+
+class _MountOp(Op, frozen=True):
+    """A change of the table."""
+
+    prefix: str
+
+    def touches(self) -> list[Key]:
+        return [TABLE_KEY]
+
+
+class AddMount(_MountOp, frozen=True, tag="add-mount"):
+    """Add a mount at a directory that exists."""
+
+    satellite: str
+    journal: str
+    identity: str
+
+    def fold(self, state: State, moment: Moment) -> None:
+        """Add it, unless one overlaps with it."""
+        if not (names := parse_path(self.prefix)):
+            raise InvalidInputError("/ cannot be mounted: it has the directories of all; name one of them")
+        table = _table(state)
+        for one in table.all:
+            if f"{one.prefix}/".startswith(f"{self.prefix}/") or one.has(self.prefix):
+                raise ConflictError(
+                    f"the mount {self.prefix} overlaps with {one.prefix} of satellite {one.satellite}; "
+                    "nothing was changed; name another directory"
+                )
+        directory(state, names)
+        mount = Mount(
+            prefix=self.prefix,
+            satellite=self.satellite,
+            journal=self.journal,
+            identity=self.identity,
+            added_s=moment.at_s,
+        )
+        _put(state, table, (*table.all, mount))
+
+
+class CutMount(_MountOp, frozen=True, tag="cut-mount"):
+    """Let a mount end at the satellite: the default journal has nothing there."""
+
+    def fold(self, state: State, moment: Moment) -> None:
+        """Note it, if the directory is empty."""
+        table = _table(state)
+        if self.prefix not in {one.prefix for one in table.all}:
+            raise ObjectNotFoundError(f"{self.prefix} is no mount; see `lockgate satellite status`")
+        if state.has(Inode, parent=directory(state, parse_path(self.prefix))):
+            raise DirectoryNotEmptyError(
+                f"the old side of {self.prefix} is not empty; nothing was changed; wait for the "
+                "retention, or run `lockgate satellite move`",
+                self.prefix,
+            )
+        cut = (
+            msgspec.structs.replace(one, cut_s=moment.at_s) for one in table.all if one.prefix == self.prefix
+        )
+        _put(state, table, (*(one for one in table.all if one.prefix != self.prefix), *cut))
+
+
+def refuse_other_mounts(state: State, version: int) -> None:
+    """Raise unless a writer has read the table that stands.
+
+    Raises:
+        MountsChangedError: It has read another one.
+    """
+    table = _table(state)
+    if table.version != version:
+        raise MountsChangedError(
+            f"the mounts of this tree are those of version {table.version}, and the writer knows version "
+            f"{version}; nothing was changed; open the files again, without --journal"
+        )
+
+
+def _table(state: State) -> MountTable:
+    return state.get(MountTable, NAME) or NO_MOUNTS
+
+
+def _put(state: State, table: MountTable, mounts: tuple[Mount, ...]) -> None:
+    ordered = sorted(mounts, key=lambda one: (-len(one.prefix), one.prefix))
+    text = msgspec.json.encode(ordered, order="deterministic").decode()
+    state.put(MountTable(name=NAME, version=table.version + 1, mounts=text))
+
+
+@lru_cache
+def _decoded(text: str) -> tuple[Mount, ...]:
+    return decode_json(text, tuple[Mount, ...])

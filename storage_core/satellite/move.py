@@ -1,0 +1,412 @@
+"""A satellite: add it, move what is left on the old side, and cut the old side off.
+
+A move is bounded, resumable and throttled, for what has no retention. What is left to do is what the old side
+still has, so a mover that is killed is followed by another one. Each file is copied beside the tree of the
+satellite; then, if nobody has changed it meanwhile, it is held on the old side and made visible in the
+satellite in one entry, which hides the old file, and the old file is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from math import inf
+from typing import Final, NamedTuple
+
+import msgspec
+
+from lockgate.storage_core.concurrency import Progress, no_progress
+from lockgate.storage_core.errors import (
+    ConflictError,
+    FencedError,
+    InvalidInputError,
+    JournalUnavailableError,
+    LeaseHeldError,
+    LockgateError,
+    MalformedRecordError,
+    ObjectNotFoundError,
+    PathNotFoundError,
+    StoreUnavailableError,
+)
+from lockgate.storage_core.failpoints import FAILPOINTS, step
+from lockgate.storage_core.files.file_recovery import give_back
+from lockgate.storage_core.files.namespace.mounts import AddMount, CutMount, Mount
+from lockgate.storage_core.files.namespace.queries import FileStatus
+from lockgate.storage_core.files.namespace.tree import Delete
+from lockgate.storage_core.ids import file_resource
+from lockgate.storage_core.journal import Leases, Mutation, Refused
+from lockgate.storage_core.satellite.overlay import Overlay, Side
+from lockgate.storage_core.satellite.whiteouts import MOVE, Adopt, HoldOldFile, Whiteout
+from lockgate.storage_core.stamp import Stamp
+from lockgate.storage_core.stores.protocol import in_pages
+
+BATCH: Final = 100
+"""Files of a batch: so many are copied, and then moved in four transactions."""
+COUNTED: Final = 10_000
+"""Files that a status counts on the old side, so that it costs the same in every journal."""
+COPIES: Final = "/.lockgate-moves"
+"""Directory of the copies in the satellite's own tree, which no mount shows."""
+READ_BYTES: Final = 1024 * 1024
+
+
+class MountStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a mount is.
+
+    Attributes:
+        satellite: Name of the satellite.
+        prefix: The directory.
+        journal: Name of its journal.
+        why_down: Why the satellite cannot be reached; empty if it can.
+        old_files: Closed files that are left on the old side, at most `COUNTED`.
+        old_open: Files there that have a writer, or one that ended.
+        old_directories: Directories there.
+        old_bytes: Bytes of the closed files.
+        made_since: Files of these that were made there after the mount, while the satellite was down.
+        has_more: Whether there are more than were counted.
+        whiteouts: Deletions that are not finished.
+        mover: Who moves files now; empty: nobody.
+        is_cut: Whether the old side is cut off.
+    """
+
+    satellite: str
+    prefix: str
+    journal: str
+    why_down: str = ""
+    old_files: int = 0
+    old_open: int = 0
+    old_directories: int = 0
+    old_bytes: int = 0
+    made_since: int = 0
+    has_more: bool = False
+    whiteouts: int = 0
+    mover: str = ""
+    is_cut: bool = False
+
+    @property
+    def can_cut(self) -> bool:
+        """Whether the old side has nothing more."""
+        left = self.old_files or self.old_open or self.old_directories or self.whiteouts
+        return not (left or self.why_down or self.is_cut)
+
+
+class Moved(msgspec.Struct, kw_only=True):
+    """What a move has done.
+
+    Attributes:
+        files: Files that were moved.
+        size_bytes: Their bytes.
+        skipped: Files that were left: open, changed meanwhile, or not readable now.
+        problems: Why, for the first hundred.
+        is_whole: Whether nothing of what was there at the beginning is left.
+    """
+
+    files: int = 0
+    size_bytes: int = 0
+    skipped: int = 0
+    problems: list[str] = msgspec.field(default_factory=list)
+    is_whole: bool = False
+
+    def skip(self, path: str, error: LockgateError) -> None:
+        """Count a file that was left."""
+        self.skipped += 1
+        if len(self.problems) < BATCH:
+            self.problems.append(f"{path}: {error}")
+
+
+def add_mount(files: Overlay, side: Side, *, satellite: str, journal: str, prefix: str) -> None:
+    """Mount a satellite at a directory, which is made on both sides; a repeated call changes nothing.
+
+    Raises:
+        ConflictError: The mount overlaps with another one.
+    """
+    for one in files.all_mounts():
+        if (one.prefix, one.satellite, one.identity) == (prefix, satellite, side.journal.identity):
+            return
+    if side.journal.identity == files.journal.identity:
+        raise InvalidInputError(
+            f"journal {journal} is the default journal; nothing was changed; name another"
+        )
+    side.files.make_directory(
+        prefix, parents=True
+    )  # before it is mounted: whatever is made there has a place
+    files.make_directory(prefix, parents=True)
+    op = AddMount(prefix=prefix, satellite=satellite, journal=journal, identity=side.journal.identity)
+    files.journal.apply(op)
+
+
+def status_of_mount(files: Overlay, mount: Mount) -> MountStatus:
+    """Count what is left on the old side of a mount, at most `COUNTED` names."""
+    head = {"satellite": mount.satellite, "prefix": mount.prefix, "journal": mount.journal}
+    counts = dict.fromkeys(("old_files", "old_open", "old_directories", "old_bytes", "made_since"), 0)
+    has_more = False
+    for number, (_, found, _) in enumerate(_walk(files, mount.prefix)):
+        if number == COUNTED:
+            has_more = True
+            break
+        counts["old_directories"] += found.is_directory
+        counts["old_open"] += found.is_open
+        counts["old_files"] += not found.is_directory and not found.is_open
+        counts["old_bytes"] += found.length_bytes
+        counts["made_since"] += not found.is_directory and found.made_s > mount.added_s
+    try:
+        side = files.satellite(mount)
+        with side.journal.reading() as reading:
+            whiteouts = len(reading.where(Whiteout, {}, limit=COUNTED))
+        view = Leases(side.journal).look(MOVE)
+    except JournalUnavailableError as error:
+        return MountStatus(**head, **counts, has_more=has_more, why_down=str(error))  # type: ignore[arg-type]
+    mover = "" if view is None or not view.lapses_in_s else f"{view.lease.holder} ({view.state})"
+    return MountStatus(
+        **head,  # type: ignore[arg-type]
+        **counts,  # type: ignore[arg-type]
+        has_more=has_more,
+        whiteouts=whiteouts,
+        mover=mover,
+        is_cut=mount.cut_s is not None,
+    )
+
+
+def cut_off(files: Overlay, mount: Mount) -> None:
+    """Let a mount end at the satellite.
+
+    Raises:
+        DirectoryNotEmptyError: The old side has files or directories left.
+        LeaseHeldError: A mover is at work.
+    """
+    with _moving(files, files.satellite(mount)) as lease:
+        files.finish_all(files.satellite(mount), lease.sequence)
+        files.journal.apply(CutMount(prefix=mount.prefix))
+
+
+class _Old(NamedTuple):
+    """A name on the old side, and the directories below the mount that it is in."""
+
+    path: str
+    status: FileStatus
+    above: tuple[_Old, ...]
+
+
+class Move:
+    """One move of the files of a mount.
+
+    Args:
+        files: The files.
+        mount: The mount.
+        limit: Move at most so many files.
+        files_per_s: Move at most so many files a second.
+        bytes_per_s: Copy at most so many bytes a second.
+        progress: Gets the number of files.
+    """
+
+    def __init__(
+        self,
+        files: Overlay,
+        mount: Mount,
+        *,
+        limit: int | None = None,
+        files_per_s: float | None = None,
+        bytes_per_s: float | None = None,
+        progress: Progress = no_progress,
+    ) -> None:
+        self.done = Moved()
+        self._files = files
+        self._mount = mount
+        self._new = files.satellite(mount)
+        self._limit = limit
+        self._files_per_s = files_per_s
+        self._bytes_per_s = bytes_per_s
+        self._progress = progress
+        self._lease = Stamp()
+        self._adopted: set[int] = set()
+
+    def run(self) -> Moved:
+        """Move what is there now.
+
+        Raises:
+            LeaseHeldError: Another mover is at work.
+        """
+        with _moving(self._files, self._new) as self._lease, step("move"):
+            self._files.finish_all(self._new, self._lease.sequence)
+            self._remove_copies()  # of a mover that was killed
+            self._new.files.make_directory(COPIES)
+            for batch in in_pages(_walk(self._files, self._mount.prefix), BATCH):
+                self._move(batch)
+                if self._limit is not None and self.done.files >= self._limit:
+                    break
+            else:
+                self.done.is_whole = not self.done.skipped
+            self._remove_copies()
+        return self.done
+
+    def _move(self, batch: Sequence[_Old]) -> None:
+        """Move a batch: names in order, a directory after what is in it."""
+        clock = self._files.journal.clock
+        began_s, before = clock.monotonic_s(), msgspec.structs.replace(self.done)
+        left = None if self._limit is None else self._limit - self.done.files
+        files = [one for one in batch if not one.status.is_directory][:left]
+        self._publish([one for one in files if self._copy(one)])
+        self._remove_directories([one for one in batch if one.status.is_directory])
+        self._files.finish_all(self._new, self._lease.sequence)
+        self._progress("move", self.done.files, 0)
+        least_s = max(
+            (self.done.files - before.files) / (self._files_per_s or inf),
+            (self.done.size_bytes - before.size_bytes) / (self._bytes_per_s or inf),
+        )
+        clock.sleep(max(0.0, least_s - (clock.monotonic_s() - began_s)))
+
+    def _copy(self, one: _Old) -> bool:
+        """Copy a closed file beside the tree of the satellite; return whether it is whole."""
+        if one.status.is_open:
+            self.done.skip(one.path, ConflictError("it has a writer, or one that ended: recover it first"))
+            return False
+        copied = 0
+        try:
+            with self._files.open_old(one.path) as reader, self._new.files.create(_copy_of(one)) as writer:
+                while data := reader.read(READ_BYTES):
+                    copied += writer.write(data)
+        except PathNotFoundError:
+            return False  # it was deleted
+        except (StoreUnavailableError, MalformedRecordError) as error:
+            self.done.skip(one.path, error)
+            return False
+        FAILPOINTS.hit("satellite.copy.after")
+        return copied == one.status.length_bytes  # else it was changed
+
+    def _publish(self, copied: Sequence[_Old]) -> None:
+        """Make copies visible in place of the old files, and delete those."""
+        until_s, hard_s = self._until_s(), self._files.lease_hard_s
+        held: list[tuple[_Old, Stamp]] = []
+        entries = [
+            Mutation(
+                op=HoldOldFile(
+                    path=one.path,
+                    inode=one.status.inode,
+                    changed_s=one.status.changed_s,
+                    length_bytes=one.status.length_bytes,
+                    mover=f"{MOVE}:{self._new.journal.identity}",
+                    hard_s=hard_s,
+                )
+            )
+            for one in copied
+        ]
+        for one, outcome in zip(copied, self._files.journal.write(entries), strict=True):
+            if isinstance(outcome, Refused):
+                self._note(one, outcome.error)
+            else:
+                held.append((one, outcome.stamp))
+        FAILPOINTS.hit("satellite.hold.after")
+        self._adopt_directories([above for one, _ in held for above in one.above], until_s)
+        published = []
+        adopted = self._new.journal.write([self._adopt(one, _copy_of(one), until_s) for one, _ in held])
+        for (one, stamp), outcome in zip(held, adopted, strict=True):
+            if isinstance(outcome, Refused):
+                give_back(Leases(self._files.journal), file_resource(one.status.inode), stamp)
+                self._note(one, outcome.error)
+            else:
+                published.append(Whiteout(inode=one.status.inode, path=one.path))
+                self.done.files += 1
+                self.done.size_bytes += one.status.length_bytes
+        FAILPOINTS.hit("satellite.adopt.after")
+        self._files.finish(self._new, published, self._lease.sequence)
+
+    def _remove_directories(self, directories: Sequence[_Old]) -> None:
+        """Delete directories of the old side that are empty; the satellite has them then."""
+        empty = [one for one in directories if not self._files.list_old(one.path)]
+        self._adopt_directories([each for one in empty for each in (*one.above, one)], self._until_s())
+        entries = [
+            Mutation(op=Delete(path=one.path, inode=one.status.inode))
+            for one in empty
+            if one.status.inode in self._adopted
+        ]
+        self._files.journal.write(entries)  # refused: another process has deleted it
+
+    def _adopt_directories(self, directories: Sequence[_Old], until_s: float) -> None:
+        """Make directories in the satellite, those above first, unless they were deleted."""
+        missing = [one for one in dict.fromkeys(directories) if one.status.inode not in self._adopted]
+        adopted = self._new.journal.write([self._adopt(one, "", until_s) for one in missing])
+        for one, outcome in zip(missing, adopted, strict=True):
+            if not isinstance(outcome, Refused):
+                self._adopted.add(one.status.inode)
+
+    def _adopt(self, one: _Old, copy: str, until_s: float) -> Mutation:
+        op = Adopt(
+            resource=MOVE,
+            stamp=self._lease,
+            path=one.path,
+            inode=one.status.inode,
+            above=tuple(above.status.inode for above in one.above),
+            copy=copy,
+            made_s=one.status.made_s,
+            changed_s=one.status.changed_s,
+            until_s=until_s,
+        )
+        if not copy:
+            return Mutation(op=op)
+        # An inode is moved once, whichever mover does it.
+        return Mutation(op=op, request_id=f"move-{self._mount.identity}-{one.status.inode}-{one.path}"[:200])
+
+    def _note(self, one: _Old, error: LockgateError) -> None:
+        if isinstance(error, FencedError):
+            raise error
+        if not isinstance(error, ObjectNotFoundError):  # else it was deleted
+            self.done.skip(one.path, error)
+
+    def _until_s(self) -> float:
+        """Return the end of the time for which old files are surely held, by the satellite's clock."""
+        with self._new.journal.reading() as reading:
+            return reading.now_s() + self._files.lease_hard_s / 2
+
+    def _remove_copies(self) -> None:
+        with suppress(PathNotFoundError):
+            self._new.files.delete(COPIES, recursive=True)
+
+
+@contextmanager
+def _moving(files: Overlay, new: Side) -> Iterator[Stamp]:
+    """Hold the lease of the satellite's mover; one that has lapsed is taken over.
+
+    Raises:
+        LeaseHeldError: Another mover is at work, or has ended less than the lease's limit ago.
+    """
+    leases, clock = Leases(new.journal), new.journal.clock
+    view = leases.look(MOVE)
+    if view is not None and view.is_overdue and view.lapses_in_s:
+        clock.sleep(view.lapses_in_s)
+        view = leases.look(MOVE)
+    if view is not None and view.lapses_in_s:
+        raise LeaseHeldError(
+            f"another mover of this satellite is at work: its lease is {view.state} and lapses in "
+            f"{view.lapses_in_s:.0f} s; nothing was changed; wait for it, or end it"
+        )
+    began_s, renewer = clock.monotonic_s(), new.files.renewer
+    stamp = leases.take(
+        MOVE,
+        renewer.holder,
+        purpose="write" if view is None else "recover",
+        soft_s=files.lease_hard_s,
+        hard_s=files.lease_hard_s,
+        seen=None if view is None else view.lease,
+    )
+    renewer.keep(MOVE, stamp, since_s=began_s)
+    try:
+        yield stamp
+    finally:
+        renewer.drop(MOVE)
+        give_back(leases, MOVE, stamp)
+
+
+def _walk(files: Overlay, path: str, above: tuple[_Old, ...] = ()) -> Iterator[_Old]:
+    """Yield the names of the old side below a directory, a directory after what is in it."""
+    after: str | None = None
+    with suppress(PathNotFoundError):  # it was deleted meanwhile
+        while page := files.list_old(path, after):
+            for status in page:
+                one = _Old(f"{path}/{status.name}", status, above)
+                if status.is_directory:
+                    yield from _walk(files, one.path, (*above, one))
+                yield one
+            after = page[-1].name
+
+
+def _copy_of(one: _Old) -> str:
+    return f"{COPIES}/{one.status.inode}"

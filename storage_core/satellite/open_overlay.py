@@ -1,0 +1,60 @@
+"""The appendable files that the settings name: those of the default journal, and of its satellites."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+from lockgate.storage_core.clock import Clock
+from lockgate.storage_core.files.files import Files
+from lockgate.storage_core.files.home_files import open_journal_files
+from lockgate.storage_core.files.namespace.mounts import Mount
+from lockgate.storage_core.journal.observers.reading_client import Client
+from lockgate.storage_core.journal.process_journal import configured_journal
+from lockgate.storage_core.satellite.overlay import Overlay, Side, refuse_other_identity
+from lockgate.storage_core.settings import Settings, load_settings
+
+
+@contextmanager
+def open_files(
+    settings: Settings | None = None, *, clock: Clock | None = None, reads: Client | None = None
+) -> Iterator[Files]:
+    """Open the files of the settings' journal and of its satellites as one tree.
+
+    Args:
+        settings: See `open_journal_files`; `journals` has the journals of the satellites, each opened by the
+            first call that needs it. From the environment by default.
+        clock: Replaces the journals' clock, for tests.
+        reads: Client of the settings' journal that is open already; it stays open.
+
+    Raises:
+        InvalidInputError: The settings disable the journal, or variables of the environment are invalid.
+        JournalUnavailableError: The journal cannot be reached.
+    """
+    settings = settings or load_settings()
+    with ExitStack() as opened:
+        overlay = partial(Overlay, satellite=_Satellites(settings, clock, opened))
+        made = Files if settings.is_one_journal else overlay
+        yield opened.enter_context(open_journal_files(settings, clock=clock, reads=reads, files=made))
+
+
+class _Satellites:
+    """The satellites of a process, opened when they are needed."""
+
+    def __init__(self, settings: Settings, clock: Clock | None, opened: ExitStack) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._opened = opened
+        self._sides: dict[str, Side] = {}
+
+    def __call__(self, mount: Mount) -> Side:
+        side = self._sides.get(mount.journal)
+        if side is None:
+            settings = self._settings.for_journal(mount.journal)
+            journal = configured_journal(settings, self._clock)
+            assert journal is not None  # noqa: S101 - it has a URL
+            refuse_other_identity(mount, journal.identity)
+            files = self._opened.enter_context(open_journal_files(settings, clock=self._clock))
+            side = self._sides[mount.journal] = Side(files, journal)
+        return side

@@ -1,0 +1,623 @@
+"""Overlay: the files of the default journal and of its satellites as one tree.
+
+New files at a mounted directory are made in the satellite. What is there is the union of both sides, without
+what whiteouts hide; a path that both have is the satellite's. Three rules keep it right:
+
+- A reader reads the old side first and then the satellite. A file only moves from the old side to the
+  satellite, and is there before it is deleted here: so it is seen at least once, and once in a listing.
+- No name is made on the old side below a mount (`mounts.refuse_other_mounts`), so what was absent there stays
+  absent while a name is made in the satellite.
+- A deletion hides the old file first: whiteout in the satellite, deletion, end of the whiteout.
+
+Source: LinkedIn's FailoverFS; satellite, "Overlay".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
+
+from lockgate.storage_core.errors import (
+    DirectoryNotEmptyError,
+    InvalidInputError,
+    JournalUnavailableError,
+    LeaseHeldError,
+    MountPointError,
+    MountsChangedError,
+    OtherJournalPathError,
+    PathExistsError,
+    PathIsDirectoryError,
+    PathNotDirectoryError,
+    PathNotFoundError,
+)
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.files.file_recovery import RecoveredFile
+from lockgate.storage_core.files.files import Files, FileWriter
+from lockgate.storage_core.files.namespace.mounts import NAME, NO_MOUNTS, Mount, MountTable
+from lockgate.storage_core.files.namespace.queries import PAGE, TREE, FileStatus, listing, status_of
+from lockgate.storage_core.files.namespace.queries import status as status_in
+from lockgate.storage_core.files.namespace.rows import File, Inode, InodeKind
+from lockgate.storage_core.files.namespace.tree import Delete, Rename
+from lockgate.storage_core.files.namespace.tree_paths import parse_path, shown
+from lockgate.storage_core.files.reader import Reader
+from lockgate.storage_core.files.removal import Removed
+from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.ids import file_resource
+from lockgate.storage_core.journal import Journal, Leases, Mutation, Refused
+from lockgate.storage_core.journal.read.snapshot_read import Reading
+from lockgate.storage_core.satellite.whiteouts import MOVE, DropWhiteouts, WhiteOut, Whiteout
+from lockgate.storage_core.settings import Settings
+
+LOG: Final = logging.getLogger("lockgate.satellite")
+T = TypeVar("T")
+
+TRIES: Final = 5
+"""Tries of a call that meets a move, or a change of the mounts."""
+MOVED_S: Final = 0.1
+"""Pause before the next try while a mover holds a file: two transactions long."""
+
+Pair = tuple[Inode, File | None]
+
+
+class Side(NamedTuple):
+    """A journal's files, and the journal."""
+
+    files: Files
+    journal: Journal
+
+
+class Found(NamedTuple):
+    """What is at a path.
+
+    Attributes:
+        old: The names on it of the old side that nothing hides, to the last one that exists.
+        new: The same of the satellite.
+    """
+
+    names: tuple[str, ...]
+    journal: str
+    old: Sequence[Pair]
+    new: Sequence[Pair]
+
+    @property
+    def in_new(self) -> Inode | None:
+        """The file or directory of the satellite."""
+        return self.new[-1][0] if len(self.new) == len(self.names) else None
+
+    @property
+    def in_old(self) -> Inode | None:
+        """The file or directory of the old side."""
+        return self.old[-1][0] if len(self.old) == len(self.names) else None
+
+    def status(self) -> FileStatus:
+        """Return the status of the path.
+
+        Raises:
+            PathNotFoundError: It does not exist.
+        """
+        if self.in_new is not None:
+            return status_of(*self.new[-1], journal=self.journal)
+        if self.in_old is not None:
+            return status_of(*self.old[-1])
+        self.refuse_missing(len(self.names))
+        path = shown(self.names)
+        raise PathNotFoundError(f"{path} does not exist; nothing was changed; check the path", path)
+
+    def refuse_missing(self, depth: int) -> None:
+        """Raise unless the first names, but the last of so many, are directories on one of the sides."""
+        longest = max(self.new, self.old, key=len)
+        for at, (row, _) in enumerate(longest[: depth - 1], start=1):
+            if row.kind is not InodeKind.DIRECTORY:
+                path = shown(self.names[:at])
+                raise PathNotDirectoryError(f"{path} is a file, not a directory; nothing was changed", path)
+        if len(longest) < depth - 1:
+            path = shown(self.names[: len(longest) + 1])
+            raise PathNotFoundError(
+                f"the directory {path} does not exist; nothing was changed; check the path, or make it first",
+                path,
+            )
+
+
+class Overlay(Files):
+    """The files of the default journal, which is the old side of each mount, and of the satellites."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        volumes: Mapping[VolumeId, Volume],
+        settings: Settings,
+        satellite: Callable[[Mount], Side],
+        **options: Any,
+    ) -> None:
+        """Use the files of a journal and of its satellites.
+
+        Args:
+            journal: The default journal.
+            volumes: Its volumes.
+            settings: See `Files`; uses `satellite_fallback`.
+            satellite: Returns the satellite of a mount; it is opened by the first call.
+            options: Options of `Files`.
+        """
+        super().__init__(journal, volumes, settings, **options)
+        self._fallback = settings.satellite_fallback
+        self._satellite = satellite
+        self._table = NO_MOUNTS
+        self._warned: set[str] = set()
+
+    @property
+    def journal(self) -> Journal:
+        """The default journal."""
+        return self._journal
+
+    @property
+    def lease_hard_s(self) -> float:
+        """Time without a renewal after which a lease lapses."""
+        return self._hard_s
+
+    def satellite(self, mount: Mount) -> Side:
+        """Return the satellite of a mount."""
+        return self._satellite(mount)
+
+    def list_old(self, path: str, after: str | None = None) -> Sequence[FileStatus]:
+        """Return a page of a directory of the old side, whatever hides it."""
+        return super().list(path, after)
+
+    def open_old(self, path: str) -> Reader:
+        """Return a reader of a file of the old side, whatever hides it."""
+        return super().open(path)
+
+    def side_of(self, path: str) -> Side:
+        """Return the journal in which new files at a path are made, with its files."""
+        self._read(lambda _: None)
+        mount = self._mount(path)
+        return Side(self, self._journal) if mount is None else self._satellite(mount)
+
+    def all_mounts(self) -> tuple[Mount, ...]:
+        """Return the mounts, the longest prefix first."""
+        self._read(lambda _: None)
+        return self._table.all
+
+    def create(self, path: str, *, members: Sequence[VolumeId] | None = None) -> FileWriter:
+        """Create a file, in the satellite if its directory is mounted; see `Files.create`.
+
+        Raises:
+            PathExistsError: One of the sides has the path.
+            JournalUnavailableError: The satellite is down, and `satellite_fallback` is not set.
+        """
+        parse_path(path)
+
+        def made(mount: Mount | None) -> FileWriter:
+            if mount is None:
+                return super(Overlay, self).create(path, members=members)
+            try:
+                self._free(path, mount)
+                return self._satellite(mount).files.create(path, members=members)
+            except JournalUnavailableError as error:
+                if not self._fallback or mount.cut_s is not None:
+                    raise
+                LOG.warning(
+                    "%s is made in the default journal: satellite %s is down: %s",
+                    path,
+                    mount.satellite,
+                    error,
+                )
+                super(Overlay, self).make_directory(path.rpartition("/")[0], parents=True)
+                return super(Overlay, self).create(path, members=members)
+
+        return self._mounted(path, made)
+
+    def append(self, path: str) -> FileWriter:
+        """Open a file at its end, on the side that has it; see `Files.append`."""
+        return self._on_its_side(path, lambda files: files.append(path), super().append)
+
+    def truncate(self, path: str, length_bytes: int) -> None:
+        """Cut a file on the side that has it; see `Files.truncate`."""
+        self._on_its_side(
+            path,
+            lambda files: files.truncate(path, length_bytes),
+            lambda path: super(Overlay, self).truncate(path, length_bytes),
+        )
+
+    def open(self, path: str) -> Reader:
+        """Return a reader of a file, of the side that has it; see `Files.open`.
+
+        A reader of an old file that is moved reads on until the space of the old copy is freed.
+        """
+        return self._on_its_side(path, lambda files: files.open(path), super().open, reads=True)
+
+    def make_directory(self, path: str, *, parents: bool = False) -> None:
+        """Make a directory, in the satellite if it is below a mount; see `Files.make_directory`."""
+        parse_path(path)
+
+        def made(mount: Mount | None) -> None:
+            if mount is None:
+                super(Overlay, self).make_directory(path, parents=parents)
+                return
+            if parents:
+                for at, (row, _) in enumerate(self._find(path, mount, writes=True).old, start=1):
+                    if row.kind is not InodeKind.DIRECTORY:
+                        raise PathExistsError(f"{shown(parse_path(path)[:at])} is a file already", path)
+            else:
+                self._free(path, mount)
+            self._satellite(mount).files.make_directory(path, parents=parents)
+
+        self._mounted(path, made)
+
+    def rename(self, path: str, target: str, *, replace: bool = False) -> None:
+        """Move a file or a directory within one journal; see `Files.rename`.
+
+        A file of the old side is replaced in the steps of a deletion: at each there is one at the target.
+
+        Raises:
+            OtherJournalPathError: The path and the target are in two journals (EXDEV).
+            MountPointError: A satellite is mounted at the path, or below it.
+        """
+        parse_path(path), parse_path(target)
+
+        def moved(mount: Mount | None) -> None:
+            self._refuse_mount_point(path)
+            if self._mount(target) != mount:
+                raise self._border(path, target)
+            if mount is None:
+                super(Overlay, self).rename(path, target, replace=replace)
+                return
+            new = self._satellite(mount)
+            if (found := self._find(path, mount, writes=True)).in_old is not None:
+                raise self._border(path, target)
+            found.status()
+            old = None if target.startswith(f"{path}/") else self._free(target, mount, replace=replace)
+            if old is None:
+                new.files.rename(path, target, replace=replace)
+                return
+            ops = (
+                Rename(path=path, target=target, replaces=True),
+                WhiteOut(path=target, inode=old.inode, is_replaced=True),
+            )
+            for outcome in new.journal.write([Mutation(op=op) for op in ops]):
+                if isinstance(outcome, Refused):
+                    raise outcome.error
+                if outcome.result is not None:
+                    new.files.fence_deleted(outcome.result, outcome.stamp)
+            self.finish(new, [Whiteout(inode=old.inode, path=target)])
+
+        self._mounted(path, moved)
+
+    def delete(self, path: str, *, recursive: bool = False) -> None:
+        """Delete a file or directory on both sides; see `Files.delete`.
+
+        After a crash it is not seen any more once the first step is done; the next move, or the next call,
+        does the other steps.
+
+        Raises:
+            MountPointError: A satellite is mounted at the path, or below it.
+            JournalUnavailableError: The satellite is down; nothing was changed.
+        """
+        parse_path(path)
+
+        def deleted(mount: Mount | None) -> None:
+            self._refuse_mount_point(path)
+            if mount is None:
+                super(Overlay, self).delete(path, recursive=recursive)
+                return
+            found, new = self._find(path, mount, writes=True), self._satellite(mount)
+            found.status()
+            if (old := found.in_old) is None:
+                new.files.delete(path, recursive=recursive)
+                return
+            if old.kind is InodeKind.DIRECTORY and not recursive and self.list(path):
+                raise DirectoryNotEmptyError(
+                    f"the directory {path} is not empty; nothing was changed; delete it with "
+                    "recursive=True (-r)",
+                    path,
+                )
+            written = new.journal.apply(WhiteOut(path=path, inode=old.inode, recursive=recursive))
+            FAILPOINTS.hit("satellite.whiteout.after")
+            if written.result is not None:
+                new.files.fence_deleted(written.result, written.stamp)
+            self.finish(new, [Whiteout(inode=old.inode, path=path)])
+
+        self._mounted(path, deleted)
+
+    def delete_closed(self, found: Iterable[tuple[str, FileStatus]]) -> int:
+        """Delete closed files of any sides, with a transaction for each step; see `Files.delete_closed`."""
+        done, found = 0, tuple(found)
+        for mount in {self._mount(path): None for path, _ in found}:
+            of = [(path, status) for path, status in found if self._mount(path) == mount]
+            if mount is None:
+                done += super().delete_closed(of)
+                continue
+            side = self._satellite(mount)
+            done += side.files.delete_closed([(path, status) for path, status in of if status.journal])
+            old = [Whiteout(inode=status.inode, path=path) for path, status in of if not status.journal]
+            # A file that a mover has published meanwhile is deleted with its old copy.
+            side.journal.write([Mutation(op=WhiteOut(path=one.path, inode=one.inode)) for one in old])
+            FAILPOINTS.hit("satellite.whiteout.after")
+            self.finish(side, old)
+            done += len(old)
+        return done
+
+    def finish(self, new: Side, whiteouts: Sequence[Whiteout], sequence: int = 0) -> None:
+        """Delete what whiteouts hide on the old side, and drop them.
+
+        Args:
+            new: The satellite.
+            whiteouts: At most some hundreds.
+            sequence: See `DropWhiteouts`.
+        """
+        entries = [Mutation(op=Delete(path=one.path, inode=one.inode, recursive=True)) for one in whiteouts]
+        for outcome in self._journal.write(entries):
+            if isinstance(outcome, Refused):
+                if not isinstance(outcome.error, PathNotFoundError):
+                    raise outcome.error
+            else:
+                self.fence_deleted(outcome.result, outcome.stamp)
+        FAILPOINTS.hit("satellite.old.after")
+        gone = tuple(one.inode for one in whiteouts)
+        if gone:
+            new.journal.apply(DropWhiteouts(inodes=gone, sequence=sequence))
+
+    def list(self, path: str = "/", after: str | None = None) -> list[FileStatus]:
+        """Return a page of the names in a directory of both sides, in order; see `Files.list`.
+
+        It is two snapshots, first of the old side. Both are in the order of code points, so the last name of
+        the page before is the cursor of both.
+        """
+        names = parse_path(path)
+        while True:
+            plain, old, old_page = self._read(partial(self._listed_old, names, after))
+            mount = self._mount(path, is_directory=True)
+            if mount is None:
+                return [*plain]
+            new, new_page, hidden = self._listed(mount, names, after, [row for row, _ in (*old, *old_page)])
+            found = Found(names, mount.journal, _visible(old, hidden), new)
+            if not found.status().is_directory:
+                raise PathNotDirectoryError(f"{path} is a file, not a directory; nothing was changed", path)
+            if found.in_old is None:
+                old_page = ()
+            ends = [page[-1][0].name for page in (old_page, new_page) if len(page) == PAGE]
+            shown_names = {
+                row.name: status_of(row, file) for row, file in old_page if row.inode not in hidden
+            }
+            shown_names |= {row.name: status_of(row, file, mount.journal) for row, file in new_page}
+            page = [one for name, one in sorted(shown_names.items()) if not ends or name <= min(ends)]
+            if page or not ends:
+                return page
+            after = min(ends)  # all of these names are hidden
+
+    def status(self, path: str) -> FileStatus:
+        """Return what a path names, of the satellite if both sides have it; see `Files.status`."""
+        plain = self._read(lambda reading: None if self._mount(path) else status_in(reading, path))
+        mount = self._mount(path)
+        return self._find(path, mount).status() if mount else plain or super().status(path)
+
+    def is_open(self, found: FileStatus) -> bool:
+        """Return whether a file has a writer, or one that ended; see `Files.is_open`."""
+        of = next((one for one in self._table.all if one.journal == found.journal), None)
+        return super().is_open(found) if of is None else self._satellite(of).files.is_open(found)
+
+    def recover(self, path: str, *, accept_loss: bool = False) -> int | None:
+        """Recover a file on the side that has it; see `Files.recover`."""
+        return self._on_its_side(
+            path,
+            lambda files: files.recover(path, accept_loss=accept_loss),
+            lambda path: super(Overlay, self).recover(path, accept_loss=accept_loss),
+        )
+
+    def recover_lapsed(
+        self, *, note: Callable[[RecoveredFile], None] = lambda _: None
+    ) -> Sequence[RecoveredFile]:
+        """Recover all files of all sides whose leases have lapsed; see `Files.recover_lapsed`."""
+        done = [*super().recover_lapsed(note=note)]
+        for side in self._satellites():
+            done += side.files.recover_lapsed(note=note)
+        return done
+
+    def finish_all(self, new: Side, sequence: int = 0) -> None:
+        """Finish the deletions of processes that have ended in one; see `finish`."""
+        after: tuple[int, ...] | None = None
+        while True:
+            with new.journal.reading() as reading:
+                page = reading.where(Whiteout, {}, limit=PAGE, after=after)
+            if not page:
+                return
+            self.finish(new, page, sequence)
+            after = page[-1].key
+
+    def remove_deleted(self, *, dry_run: bool = False) -> Removed:
+        """Remove the blocks of what was deleted, of all sides; see `Files.remove_deleted`."""
+        done = super().remove_deleted(dry_run=dry_run)
+        for side in self._satellites():
+            if not dry_run:
+                self.finish_all(side)
+            more = side.files.remove_deleted(dry_run=dry_run)
+            done.files += more.files
+            done.blocks += more.blocks
+            done.kept_blocks += more.kept_blocks
+        return done
+
+    def _satellites(self) -> Sequence[Side]:
+        return [self._satellite(one) for one in {one.journal: one for one in self.all_mounts()}.values()]
+
+    def _read(self, query: Callable[[Reading], T]) -> T:
+        """Read the old side, and its mount table in the same state."""
+
+        def with_mounts(reading: Reading) -> T:
+            table = reading.get(MountTable, NAME) or NO_MOUNTS
+            if table.version > self._table.version:
+                self._table, self.mounts = table, table.version
+            return query(reading)
+
+        return self._reads.read(with_mounts)
+
+    def _read_new(self, mount: Mount, query: Callable[[Reading], T]) -> T:
+        """Read a satellite: at its primary, because an observer that is behind would lack what was moved."""
+        side = self._satellite(mount)
+        return (side.journal if mount.cut_s is None else side.files.reads).read(query)
+
+    def _mount(self, path: str, *, is_directory: bool = False) -> Mount | None:
+        """Return the mount that a path is below; of a directory also the one at which it is."""
+        return next(
+            (one for one in self._table.all if one.has(path) or (is_directory and path == one.prefix)), None
+        )
+
+    def _current_mount(self, path: str) -> Mount | None:
+        self._read(lambda _: None)
+        return self._mount(path)
+
+    def _mounted(self, path: str, call: Callable[[Mount | None], T]) -> T:
+        """Run a call that writes, again if the mounts were changed meanwhile."""
+        for left in reversed(range(TRIES)):
+            try:
+                return call(self._mount(path))
+            except MountsChangedError:
+                self._read(lambda _: None)
+                if not left:
+                    raise
+        raise AssertionError(path)
+
+    def _find(self, path: str, mount: Mount, *, writes: bool = False) -> Found:
+        """Look a path up on both sides, first on the old one."""
+        names = parse_path(path)
+        old: Sequence[Pair] = self._read(lambda reading: reading.on_path(TREE, names))
+        if mount.cut_s is not None:
+            old = ()
+        try:
+            new, hidden = self._read_new(
+                mount,
+                lambda reading: (reading.on_path(TREE, names), _hidden(reading, [row for row, _ in old])),
+            )
+        except JournalUnavailableError as error:
+            if writes or mount.cut_s is not None:
+                raise self._down(mount, error, "nothing was changed") from error
+            self._warn(mount, error)
+            return Found(names, mount.journal, old, ())
+        self._warned.discard(mount.journal)
+        return Found(names, mount.journal, _visible(old, hidden), new)
+
+    def _listed_old(
+        self, names: tuple[str, ...], after: str | None, reading: Reading
+    ) -> tuple[Sequence[FileStatus], Sequence[Pair], Sequence[Pair]]:
+        """Return a page of a directory that is not mounted; or the path and a page of the old side."""
+        mount = self._mount(shown(names), is_directory=True)
+        if mount is None:
+            return listing(reading, shown(names), after), (), ()
+        return [], *(_below(reading, names, after) if mount.cut_s is None else ((), ()))
+
+    def _listed(
+        self, mount: Mount, names: tuple[str, ...], after: str | None, old: Sequence[Inode]
+    ) -> tuple[Sequence[Pair], Sequence[Pair], set[int]]:
+        """Return the path and a page of the satellite, and which of the old names are hidden."""
+        try:
+            (path, page), hidden = self._read_new(
+                mount, lambda reading: (_below(reading, names, after), _hidden(reading, old))
+            )
+        except JournalUnavailableError as error:
+            if mount.cut_s is not None:
+                raise self._down(mount, error, "nothing was read") from error
+            self._warn(mount, error)
+            return (), (), set()
+        self._warned.discard(mount.journal)
+        return path, page, hidden
+
+    def _free(self, path: str, mount: Mount, *, replace: bool = False) -> Inode | None:
+        """Refuse a path that one side has; make its directory in the satellite, if it is not there yet.
+
+        A file may be there if it is to be replaced; that of the old side is returned.
+        """
+        found = self._find(path, mount, writes=True)
+        found.refuse_missing(len(found.names))
+        there = found.in_new or found.in_old
+        if there is not None and not (replace and there.kind is InodeKind.FILE):
+            raise PathExistsError(f"{path} is a {there.kind} already; nothing was changed", path)
+        if len(found.new) < len(found.names) - 1:
+            self._satellite(mount).files.make_directory(shown(found.names[:-1]), parents=True)
+        return found.in_old
+
+    def _on_its_side(
+        self, path: str, new: Callable[[Files], T], old: Callable[[str], T], *, reads: bool = False
+    ) -> T:
+        """Call a function with the side that has a file; again if the file is being moved."""
+        for left in reversed(range(TRIES)):
+            mount = self._current_mount(path)
+            if mount is None:
+                return old(path)
+            found = self._find(path, mount, writes=not reads)
+            status = found.status()
+            if status.is_directory:
+                raise PathIsDirectoryError(
+                    f"{path} is a directory, not a file; nothing was changed; name a file in it", path
+                )
+            if status.journal:
+                return new(self._satellite(mount).files)
+            try:
+                return old(path)
+            except (PathNotFoundError, MountsChangedError, LeaseHeldError) as error:
+                if not left or (isinstance(error, LeaseHeldError) and not self._is_moving(status.inode)):
+                    raise
+                self._journal.clock.sleep(MOVED_S)
+        raise AssertionError(path)
+
+    def _is_moving(self, inode: int) -> bool:
+        view = Leases(self._journal).look(file_resource(inode))
+        return view is None or view.lease.holder.startswith(MOVE)
+
+    def _refuse_mount_point(self, path: str) -> None:
+        for one in self._table.all:
+            if one.prefix == path or one.prefix.startswith(f"{path}/"):
+                raise MountPointError(
+                    f"satellite {one.satellite} is mounted at {one.prefix}; nothing was changed; name what "
+                    "is in it",
+                    path,
+                )
+
+    def _border(self, path: str, target: str) -> OtherJournalPathError:
+        return OtherJournalPathError(
+            f"{path} and {target} are in two journals; nothing was changed; copy it and delete it, or move "
+            "an old file to the satellite first: `lockgate satellite move`",
+            path,
+        )
+
+    def _warn(self, mount: Mount, error: JournalUnavailableError) -> None:
+        if mount.journal not in self._warned:
+            self._warned.add(mount.journal)
+            LOG.warning("satellite %s is down: only old files are read: %s", mount.satellite, error)
+
+    @staticmethod
+    def _down(mount: Mount, error: JournalUnavailableError, effect: str) -> JournalUnavailableError:
+        return JournalUnavailableError(
+            f"satellite {mount.satellite} of {mount.prefix} is down: {error}; {effect}; "
+            f"start the database of journal {mount.journal}, or set LOCKGATE_SATELLITE_FALLBACK for new files"
+        )
+
+
+def refuse_other_identity(mount: Mount, identity: str) -> None:
+    """Raise unless a journal is the one that was mounted.
+
+    Raises:
+        InvalidInputError: It has another identity.
+    """
+    if identity != mount.identity:
+        raise InvalidInputError(
+            f"journal {mount.journal} of LOCKGATE_JOURNALS is another one ({identity}) than satellite "
+            f"{mount.satellite} was made with ({mount.identity}); nothing was read; correct its URL"
+        )
+
+
+def _hidden(reading: Reading, old: Sequence[Inode]) -> set[int]:
+    return {one.inode for one in reading.find(Whiteout, [(row.inode,) for row in old])} if old else set()
+
+
+def _visible(old: Sequence[Pair], hidden: set[int]) -> Sequence[Pair]:
+    """Return the path of the old side to the first name that is hidden."""
+    for at, (row, _) in enumerate(old):
+        if row.inode in hidden:
+            return old[:at]
+    return old
+
+
+def _below(
+    reading: Reading, names: tuple[str, ...], after: str | None
+) -> tuple[Sequence[Pair], Sequence[Pair]]:
+    return reading.on_path(TREE, names), reading.below(TREE, names, after=after or "", limit=PAGE)
