@@ -195,11 +195,11 @@ class Overlaid(RuleBasedStateMachine):
 
 
 TestOverlayProperties = Overlaid.TestCase
-TestOverlayProperties.settings = machine_settings(12, 20, soak_examples=300)
+TestOverlayProperties.settings = machine_settings(4, 15)
 
 
 @pytest.mark.requires("postgres")
 @pytest.mark.soak
 def test_an_overlay_is_as_in_the_model_on_postgresql(postgres: Server) -> None:
     machine = type("Machine", (Overlaid,), {"url": postgres.new_database("model_overlay")})
-    run_state_machine_as_test(machine, settings=machine_settings(5, 25, soak_examples=60))
+    run_state_machine_as_test(machine, settings=machine_settings(5, 25))

@@ -1,0 +1,142 @@
+"""Retention: delete files by path pattern and age, in bounded batches.
+
+It is what empties the old side of a mount: new files are in the satellite, and the old ones get old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Final
+
+import msgspec
+
+from lockgate.storage_core.concurrency import Progress, no_progress
+from lockgate.storage_core.errors import (
+    DirectoryNotEmptyError,
+    InvalidInputError,
+    PathNotDirectoryError,
+    PathNotFoundError,
+)
+from lockgate.storage_core.files.files import Files
+from lockgate.storage_core.files.namespace.queries import FileStatus
+from lockgate.storage_core.files.namespace.tree_paths import parse_path
+from lockgate.storage_core.stores.protocol import in_pages
+
+BATCH: Final = 200
+"""Files that are deleted in one transaction, so that no writer waits for more."""
+
+Found = tuple[str, FileStatus]
+
+
+class Retained(msgspec.Struct, kw_only=True):
+    """What a retention has deleted, or would delete.
+
+    Attributes:
+        files: Number of files.
+        directories: Number of directories that were empty and as old.
+        size_bytes: Bytes of the files.
+    """
+
+    files: int = 0
+    directories: int = 0
+    size_bytes: int = 0
+
+
+def apply_retention(
+    files: Files,
+    rules: Mapping[str, float],
+    now_s: float,
+    *,
+    dry_run: bool = True,
+    note: Callable[[str], None] = lambda _: None,
+    progress: Progress = no_progress,
+) -> Retained:
+    """Delete what is older than its limit, a batch at a time; one that is stopped goes on in the next run.
+
+    A file that has a writer stays. A file is as old as its last opening or close, a directory as its making;
+    directories are deleted only if they are empty.
+
+    Args:
+        files: The files.
+        rules: Age in seconds by pattern: `/logs/**` is all below a directory, `*` and `?` match in one name.
+        now_s: Time of the journal's clock.
+        dry_run: Delete nothing.
+        note: Receives each path.
+        progress: Gets the number of files.
+
+    Raises:
+        InvalidInputError: A pattern names no directory, or an age is not above 0.
+    """
+    done = Retained()
+    for pattern, age_s in rules.items():
+        root = _root(pattern)
+        if not age_s > 0:
+            raise InvalidInputError(f"retention of {pattern}: an age of {age_s:g} s is not above 0")
+        found = (one for one in _below(files, root) if _matches(one[0], pattern))
+        old = (one for one in found if now_s - _changed_s(one[1]) > age_s)
+        for batch in in_pages(old, BATCH):
+            closed = [one for one in batch if not one[1].is_directory]
+            for path, _ in closed:
+                note(path)
+            done.files += len(closed) if dry_run else files.delete_closed(closed)
+            done.size_bytes += sum(status.length_bytes for _, status in closed)
+            for path, status in batch:
+                if status.is_directory and _is_removed(files, path, dry_run):
+                    done.directories += 1
+                    note(path)
+            progress("retention", done.files, 0)
+    return done
+
+
+def _is_removed(files: Files, path: str, dry_run: bool) -> bool:
+    """Delete a directory if it is empty; return whether it is."""
+    if dry_run:
+        return not files.list(path)
+    try:
+        files.delete(path)
+    except (DirectoryNotEmptyError, PathNotFoundError):
+        return False
+    return True
+
+
+def _below(files: Files, path: str) -> Iterator[Found]:
+    """Yield what is below a directory, closed files and then the directory that they are in."""
+    after: str | None = None
+    try:
+        while page := files.list(path, after):
+            for status in page:
+                child = f"{path.rstrip('/')}/{status.name}"
+                if status.is_directory:
+                    yield from _below(files, child)
+                if not status.is_open:
+                    yield child, status
+            after = page[-1].name
+    except (PathNotFoundError, PathNotDirectoryError):
+        return  # it was deleted meanwhile, or there is nothing yet
+
+
+def _root(pattern: str) -> str:
+    """Return the directory that all matches are below."""
+    names = pattern.split("/")[1:]
+    first = next((at for at, name in enumerate(names) if set(name) & set("*?[")), None)
+    if not pattern.startswith("/") or not first:
+        raise InvalidInputError(
+            f"retention of {pattern!r}: it needs a directory and a pattern, such as /logs/** or /logs/*.log; "
+            "nothing was deleted"
+        )
+    root = "/" + "/".join(names[:first])
+    parse_path(root)
+    return root
+
+
+def _matches(path: str, pattern: str) -> bool:
+    """Return whether a path matches, name by name; `**` at the end matches any names."""
+    names, wanted = path.split("/"), pattern.split("/")
+    if wanted[-1] == "**" and len(names) >= len(wanted):
+        names, wanted = names[: len(wanted) - 1], wanted[:-1]
+    return len(names) == len(wanted) and all(map(fnmatchcase, names, wanted))
+
+
+def _changed_s(status: FileStatus) -> float:
+    return status.made_s if status.is_directory else status.changed_s
