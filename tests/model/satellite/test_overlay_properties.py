@@ -195,7 +195,7 @@ class Overlaid(RuleBasedStateMachine):
 
 
 TestOverlayProperties = Overlaid.TestCase
-TestOverlayProperties.settings = machine_settings(4, 15)
+TestOverlayProperties.settings = machine_settings(3, 12)
 
 
 @pytest.mark.requires("postgres")
