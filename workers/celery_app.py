@@ -6,11 +6,15 @@ which `celery -A lockgate.workers` uses.
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
 from typing import Any, Final
 
 from celery import bootsteps, signals
 
 from lockgate.storage_core.commit.job_events import end_logs
+from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.settings import load_settings
 from lockgate.workers.broker.broker_keys import result_backend, with_database
 from lockgate.workers.broker.embedded_broker import known_broker_url
@@ -126,6 +130,14 @@ def _start_for_worker(instance: Any, **_: Any) -> None:
         app.use_broker()
 
 
+def _in_one_sentence(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
+    """Print an error that ends the program `celery` without a traceback, as `lockgate worker` does."""
+    if isinstance(error, LockgateError) and not os.environ.get("LOCKGATE_DEBUG"):
+        sys.stderr.write(f"error: {error}\n")
+    else:
+        sys.__excepthook__(kind, error, traceback)
+
+
 def _end_logs(**_: Any) -> None:
     """Close the event logs of a worker's process, which ends without Python's exit handlers."""
     end_logs()
@@ -134,3 +146,5 @@ def _end_logs(**_: Any) -> None:
 signals.worker_process_shutdown.connect(_end_logs, weak=False)
 signals.beat_init.connect(_start_for_beat, weak=False)
 signals.celeryd_init.connect(_start_for_worker, weak=False)
+if Path(sys.argv[0]).name == "celery" or Path(sys.argv[0]).parts[-2:] == ("celery", "__main__.py"):
+    sys.excepthook = _in_one_sentence

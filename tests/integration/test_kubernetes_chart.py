@@ -92,6 +92,9 @@ def test_the_schema_knows_every_value_and_refuses_others() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     jsonschema.validate(values, schema)
+    guide = (CHART.parents[2] / "docs" / "guides" / "kubernetes.md").read_text()
+    shown = yaml.safe_load(guide.partition("```yaml\n")[2].partition("```")[0])
+    jsonschema.validate(shown, schema)
     assert set(values) == set(schema["properties"]) - {"global"}
     for path, value in {
         "image.repositry": "x",
