@@ -126,6 +126,18 @@ FORM = {
         title="What is replaced, or must be empty",
         section="Files",
     ),
+    "via": Param(
+        "auto",
+        type="string",
+        enum=["auto", "spark", "staged"],
+        values_display={
+            "auto": "auto: straight to S3 if that is possible, and the audit needs no rows",
+            "spark": "spark: straight into uploads on S3; no shared directory; audits by statistics",
+            "staged": "staged: files in a directory that workers see; audits of the rows",
+        },
+        title="Way of the rows",
+        section="Files",
+    ),
     "task_mib": Param(
         256,
         type="integer",
@@ -183,8 +195,9 @@ with DAG(
     params=FORM,
     tags=["lockgate"],
     doc_md="""
-Writes **source** to **destination** so that it appears all at once, or not at all: Spark stages the files,
-Celery workers upload them, an audit checks the rows, and one decision makes them visible.
+Writes **source** to **destination** so that it appears all at once, or not at all: Spark writes the files
+straight into uploads that stay open, or stages them for Celery workers to upload; an audit checks them, and
+one decision makes them visible.
 
 If a run fails before the decision, `abort` removes everything that it wrote. If it is killed after the
 decision, `job_recovery` finishes it. Clearing a finished run from its first task on computes it again and
@@ -217,6 +230,8 @@ replaces what it published. The **libraries** belong to the run and are deleted 
         },
         format=dag.param("format"),
         partition_by=dag.param("partition_by"),
+        via=dag.param("via"),
+        suite="{{ params.suite or {'name': 'sizes and counts', 'expectations': []} }}",
         task_mib=dag.param("task_mib"),
         master=dag.param("master"),
         driver_memory=dag.param("driver_memory"),

@@ -141,7 +141,8 @@ class TaskCommitOperator(LockgateOperator):
                 f"job {job.job_id}, attempt {job.job_attempt}: there is no frozen list of tasks; nothing was "
                 'committed; pass the job of SparkWriteOperator, `job=write.output["job"]`'
             )
-        return [task.task_id for task in expected.tasks]
+        # Without a stage, Spark has written the files into uploads, and their tasks have committed.
+        return [task.task_id for task in expected.tasks] if expected.staging is not None else []
 
 
 def _totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

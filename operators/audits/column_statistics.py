@@ -133,16 +133,42 @@ def validate_statistics(suite: Suite, sets: Sequence[PendingSet]) -> Validation:
     return validation(document, rows=rows)
 
 
+def unanswerable(suite: Suite, partition_by: Sequence[str] = ()) -> list[str]:
+    """Return the expectations that no statistics of Parquet files can answer, each with the reason.
+
+    Raises:
+        InvalidInputError: The suite is malformed.
+    """
+    found = []
+    for each in as_suite(suite)[1].to_json_dict()["expectations"]:
+        kind, kwargs = str(each["type"]), each["kwargs"]
+        try:
+            _check(kind, kwargs)
+            if kind in _OF_BOUNDS and kwargs["column"] in partition_by:
+                raise _CannotAnswerError("the type of a partition column is not recorded")
+        except _CannotAnswerError as error:
+            found.append(f"{kind}: {error}")
+    return found
+
+
 Answer = tuple[bool, dict[str, Any]]
 
 
-def _answer(found: JobStatistics, kind: str, kwargs: Mapping[str, Any]) -> Answer:
+def _check(kind: str, kwargs: Mapping[str, Any]) -> None:
+    """Refuse an expectation that needs the rows."""
     if kwargs.get("row_condition") is not None:
         raise _CannotAnswerError("row_condition chooses rows")
-    answer = ANSWERS.get(kind)
-    if answer is None:
+    if kind not in ANSWERS:
         raise _CannotAnswerError("it needs the rows, or the order of the columns")
-    return answer(found, kwargs)
+    if kind == "expect_column_values_to_be_between" and float(kwargs.get("mostly", 1)) != 1:
+        raise _CannotAnswerError("mostly below 1 needs the rows")
+    if kwargs.get("column_index") is not None:
+        raise _CannotAnswerError("column_index needs the order of all columns")
+
+
+def _answer(found: JobStatistics, kind: str, kwargs: Mapping[str, Any]) -> Answer:
+    _check(kind, kwargs)
+    return ANSWERS[kind](found, kwargs)
 
 
 def _row_count(found: JobStatistics, kwargs: Mapping[str, Any]) -> Answer:
@@ -171,16 +197,12 @@ def _bound(found: JobStatistics, kwargs: Mapping[str, Any], *, lowest: bool) -> 
 
 
 def _values_between(found: JobStatistics, kwargs: Mapping[str, Any]) -> Answer:
-    if float(kwargs.get("mostly", 1)) != 1:
-        raise _CannotAnswerError("mostly below 1 needs the rows")
     low, high = _bounds(found, kwargs["column"])
     outside = [value for value in (low, high) if value is not None and not _is_between(value, kwargs)]
     return not outside, {"observed_value": f"{low} to {high}", "partial_unexpected_list": outside}
 
 
 def _exists(found: JobStatistics, kwargs: Mapping[str, Any]) -> Answer:
-    if kwargs.get("column_index") is not None:
-        raise _CannotAnswerError("column_index needs the order of all columns")
     return kwargs["column"] in found.names, {}
 
 
@@ -208,6 +230,13 @@ ANSWERS: Final[Mapping[str, Callable[[JobStatistics, Mapping[str, Any]], Answer]
     "expect_table_column_count_to_be_between": _column_count,
 }
 """Expectations that the statistics answer exactly."""
+_OF_BOUNDS: Final = frozenset(
+    {
+        "expect_column_min_to_be_between",
+        "expect_column_max_to_be_between",
+        "expect_column_values_to_be_between",
+    }
+)
 
 
 def _bounds(found: JobStatistics, name: str) -> tuple[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,6 +114,80 @@ def stage_frame(
     Raises:
         InvalidInputError: The function did not return a DataFrame.
     """
+    frame = _frame(spark, python_callable, op_kwargs)
+    files = stage(frame, Path(staging), format=format, partition_by=list(partition_by), options=dict(options))
+    return [(file.path, file.size, file.modified_ns) for file in files]
+
+
+def stream_frame(
+    spark: SparkSession,
+    *,
+    python_callable: str | Callable[..., Any],
+    op_kwargs: Mapping[str, Any],
+    staging: str | None,
+    destination: str,
+    names: Mapping[str, str],
+    spool: str,
+    format: StageFormat,  # noqa: A002 - as Spark calls it
+    partition_by: Sequence[str],
+    options: Mapping[str, str],
+) -> dict[str, Any]:
+    """Write the DataFrame of the user's function into open uploads on S3, listed in the file `spool`.
+
+    Args:
+        spark: The session.
+        python_callable: The function.
+        op_kwargs: Its arguments.
+        staging: Directory to stage the files in if this Spark cannot write uploads; None: raise.
+        destination: URL of the destination.
+        names: Fields of the job's `JobNames`.
+        spool: New file for the list of the uploads.
+        format: Format of the files.
+        partition_by: Columns that become folders.
+        options: Options of Spark's writer.
+
+    Returns:
+        `token` and `part_bytes` of the uploads, or the `staged` files.
+
+    Raises:
+        InvalidInputError: The function did not return a DataFrame, or this Spark cannot write uploads.
+    """
+    from lockgate.storage_core.settings import load_settings
+    from lockgate.storage_core.spark.pending_write import JobNames, obstacle, part_bytes, write_pending
+
+    if reason := obstacle(spark, s3=True):
+        if staging is None:
+            raise InvalidInputError(
+                f"via='spark' does not go with {reason}; nothing was written; use via='staged'"
+            )
+        sys.stdout.write(f"via='auto' stages the files: 'spark' does not go with {reason}\n")
+        staged = stage_frame(
+            spark,
+            python_callable=python_callable,
+            op_kwargs=op_kwargs,
+            staging=staging,
+            format=format,
+            partition_by=partition_by,
+            options=options,
+        )
+        return {"staged": staged}
+    frame, settings = _frame(spark, python_callable, op_kwargs), load_settings()
+    token = write_pending(
+        frame,
+        JobNames(**names),
+        destination,
+        Path(spool),
+        format=format,
+        partition_by=partition_by,
+        options=options,
+        settings=settings,
+    )
+    return {"token": token, "part_bytes": part_bytes(settings)}
+
+
+def _frame(
+    spark: SparkSession, python_callable: str | Callable[..., Any], op_kwargs: Mapping[str, Any]
+) -> DataFrame:
     from pyspark.sql import DataFrame
 
     frame = resolve(python_callable)(spark, **op_kwargs)
@@ -121,5 +196,4 @@ def stage_frame(
             f"{python_callable} returned {type(frame).__name__}: it must return a Spark DataFrame; "
             "nothing was staged"
         )
-    files = stage(frame, Path(staging), format=format, partition_by=list(partition_by), options=dict(options))
-    return [(file.path, file.size, file.modified_ns) for file in files]
+    return frame

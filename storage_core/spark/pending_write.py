@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from lockgate.storage_core.commit.job import Job
-from lockgate.storage_core.ids import JobAttemptId, JobId, ShortId, Token
+from lockgate.storage_core.ids import Token
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.spark.s3a import s3a_config
 from lockgate.storage_core.spark.schema.columns import partition_columns
@@ -29,11 +29,11 @@ MIN_PART_BYTES: Final = 5 * 1024 * 1024
 
 @dataclass(frozen=True)
 class JobNames:
-    """Names of a job in Spark's settings and in the names of its files; pickled to a Spark child."""
+    """Names of a job in Spark's settings and in the names of its files."""
 
-    job_id: JobId
-    short_id: ShortId
-    job_attempt: JobAttemptId
+    job_id: str
+    short_id: str
+    job_attempt: str
 
     @classmethod
     def of(cls, job: Job) -> JobNames:

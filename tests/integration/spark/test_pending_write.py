@@ -6,12 +6,17 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import boto3
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from lockgate import attach_job, read_manifest
+from lockgate import attach_job, open_job, read_manifest
+from lockgate.operators.audit import AuditOperator
+from lockgate.operators.dag_run.job_handle import handle_of
+from lockgate.operators.spark import SparkWriteOperator
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.ids import JobId
@@ -123,3 +128,45 @@ def test_a_driver_that_dies_before_its_job_commit_leaves_nothing(tmp_path: Path,
     assert attach_job(destination, JobId("nightly-g1")).abort() is JobPhase.FAILED
     assert leftovers(destination) == []
     assert sum(file.rows or 0 for file in read_manifest(destination).files.values()) == 100
+
+
+def by_day(spark: SparkSession) -> DataFrame:
+    return spark.range(100).selectExpr("id", f"id % {DAYS} AS day")
+
+
+def suite(*expectations: tuple[str, dict[str, object]]) -> dict[str, object]:
+    listed = [{"type": kind, "kwargs": kwargs} for kind, kwargs in expectations]
+    return {"name": "by day", "expectations": listed}
+
+
+@pytest.mark.requires("s3-server")
+@with_jars
+@pytest.mark.usefixtures("s3")
+def test_the_operators_stream_to_s3_and_audit_by_statistics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = next(JARS.glob("*hadoop-aws-3*"))
+    (tmp_path / found.name).symlink_to(found)
+    monkeypatch.setenv("LOCKGATE_SPARK_S3_JARS", str(tmp_path))
+    destination, pushed = new_url(), dict[str, Any]()
+    with open_job(destination, "by-operators", audit=True) as job:
+        handle = handle_of(job)
+    checks = suite(
+        ("expect_table_row_count_to_equal", {"value": 100}),
+        ("expect_column_max_to_be_between", {"column": "id", "max_value": 99}),
+        ("expect_column_values_to_not_be_null", {"column": "id"}),
+    )
+    write = SparkWriteOperator(
+        task_id="write",
+        job=handle,
+        python_callable=by_day,
+        partition_by=["day"],
+        master="local[2]",
+        spark_config={"spark.driver.extraClassPath": f"{JARS}/*"},
+        suite=checks,
+    )
+    assert write.execute({"ti": SimpleNamespace(xcom_push=pushed.__setitem__)}) == [[]]
+    passed = AuditOperator(task_id="audit", job=pushed["job"], suite=checks).execute({})
+    assert (passed["rows"], passed["expectations"]) == (100, 3)
+    receipt = attach_job(destination, job.job_id, job_attempt=pushed["job"]["job_attempt"]).commit()
+    assert (receipt.rows, leftovers(destination)) == (100, [])

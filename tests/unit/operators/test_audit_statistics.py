@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from pyarrow import parquet
 
 from lockgate.operators.audit import AuditOperator
+from lockgate.operators.audits.column_statistics import unanswerable
 from lockgate.operators.audits.validation import failing, page
 from lockgate.operators.dag_run.job_handle import handle_of
 from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator
@@ -220,3 +221,16 @@ def test_the_page_escapes_what_the_data_hold_and_loads_nothing() -> None:
     assert "<script" not in text
     assert text.count("&lt;script&gt;") == 6
     assert not [word for word in ("http://", "https://", "src=", "href=", "@import") if word in text]
+
+
+def test_what_no_statistics_can_answer_is_known_before_a_write() -> None:
+    expectations = [
+        {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "id"}},
+        {"type": "expect_column_max_to_be_between", "kwargs": {"column": "day", "max_value": 5}},
+        {"type": "expect_column_max_to_be_between", "kwargs": {"column": "id", "max_value": 5}},
+    ]
+    suite = {"name": "mixed", "expectations": expectations}
+    assert [reason.partition(":")[0] for reason in unanswerable(suite, ["day"])] == [
+        "expect_column_values_to_be_unique",
+        "expect_column_max_to_be_between",
+    ]

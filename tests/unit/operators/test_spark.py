@@ -11,10 +11,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowFailException
 
+from lockgate import open_job
+from lockgate.operators.dag_run.job_handle import handle_of
 from lockgate.operators.spark import SparkWriteOperator, chunked, writer_options
 from lockgate.operators.spark_process.process import SparkChild, SparkWork, pickled
 from lockgate.storage_core.errors import InvalidInputError
+from tests.support.airflow.task_run import TaskRun
 
 
 class Lines:
@@ -124,3 +128,11 @@ def test_templates_in_the_functions_arguments_are_rendered() -> None:
     operator.render_template_fields({"ds": "2026-11-21"})
 
     assert operator.op_kwargs == {"path": "/in/2026-11-21", "nested": ["2026-11-21"]}
+
+
+def test_a_way_that_is_not_possible_is_refused_before_spark_starts(tmp_path: Path) -> None:
+    with open_job(str(tmp_path / "lake"), "refused") as job:
+        handle = handle_of(job)
+    write = SparkWriteOperator(task_id="write", job=handle, python_callable="no:where", via="spark")
+    with pytest.raises(AirflowFailException, match="does not go with a destination on a file system"):
+        write.execute(TaskRun().context())
