@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from textwrap import dedent, indent
 from typing import Final
@@ -108,23 +105,3 @@ def test_a_fork_follows_the_file_that_its_parent_writes(tmp_path: Path) -> None:
         wait_for(child)
     """
     assert run(tmp_path, case) == "b'kept\\nafter\\n'\n"
-
-
-def test_a_fork_that_outlives_its_parent_keeps_no_volume_from_the_recovery(tmp_path: Path) -> None:
-    case = """
-        if child == 0:
-            sys.stdin.read()
-            os._exit(0)
-        print(child, flush=True)
-        os.kill(os.getpid(), 9)
-    """
-    with subprocess.Popen(command(tmp_path, case), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        child = int(process.stdout.readline())
-        assert process.wait(60) == -signal.SIGKILL
-        os.kill(child, 0)  # it lives
-        with open_files(load_settings(home=tmp_path, **LIMITS)) as files:
-            while not (recovered := files.recovery.recover_lapsed()):
-                time.sleep(0.2)
-    assert [(one.path, one.length_bytes, one.why_not) for one in recovered] == [("/a.log", 7, "")]
-    assert read(tmp_path) == b"before\n"

@@ -74,12 +74,6 @@ def test_a_whole_file_is_read_with_few_reads_of_the_volume(scene: tuple[Counting
     assert volume.reads == [1_500_000, len(b"".join(LINES)) - 1_500_000]
 
 
-def test_a_text_layer_reads_the_file(scene: tuple[CountingVolume, Reader]) -> None:
-    _, reader = scene
-
-    assert list(io.TextIOWrapper(reader, encoding="ascii")) == [line.decode() for line in LINES]
-
-
 def test_what_was_read_ahead_is_not_returned_after_a_seek(scene: tuple[CountingVolume, Reader]) -> None:
     _, reader = scene
     whole = b"".join(LINES)

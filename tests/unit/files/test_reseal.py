@@ -84,20 +84,6 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_shorter_members_get_what_the_longest_one_has(scene: Scene) -> None:
-    scene.reseal()
-
-    scene.assert_sealed(WHOLE)
-
-
-def test_a_volume_that_lost_what_was_not_flushed_gets_it_again(scene: Scene) -> None:
-    scene.volumes[A].restart()
-
-    scene.reseal()
-
-    scene.assert_sealed(WHOLE)
-
-
 @pytest.mark.parametrize("kept", [0, 2])
 def test_a_damaged_replica_is_repaired_from_another_one(scene: Scene, kept: int) -> None:
     for name in (A, B):
@@ -184,25 +170,6 @@ def test_what_is_known_to_be_acknowledged_is_not_given_up(scene: Scene, knows: s
         scene.reseal(flushed_bytes=flushed)
 
 
-def test_a_member_that_missed_the_last_commit_does_not_count(scene: Scene) -> None:
-    scene.reseal()
-    scene.volumes[A].stored[scene.block].stamp = scene.stamp  # an old copy of its disk
-
-    for _ in range(2):
-        scene.reseal()
-
-        scene.assert_sealed(WHOLE, (B, C))
-
-
-def test_a_block_whose_replicas_were_never_created_is_empty(scene: Scene) -> None:
-    for volume in scene.volumes.values():
-        volume.stored.clear()
-
-    scene.reseal()
-
-    scene.assert_sealed(b"", ())
-
-
 def test_a_block_with_an_unreachable_member_and_no_replica_elsewhere_waits(scene: Scene) -> None:
     scene.volumes[A].stored.clear()
     scene.volumes[B].stored.clear()
@@ -241,34 +208,6 @@ def test_a_member_without_an_answer_is_dropped(scene: Scene, call: str, fault: s
     scene.reseal()
 
     scene.assert_sealed(WHOLE, (A, B))
-
-
-def test_a_commit_whose_answer_is_lost_is_read_back(scene: Scene) -> None:
-    scene.journal.is_lossy = True
-
-    scene.reseal()
-
-    scene.assert_sealed(WHOLE)
-    assert len(scene.journal.commits) == 1
-
-
-def test_a_truncate_that_dies_is_completed_by_the_recovery(scene: Scene) -> None:
-    scene.reseal()
-    with pytest.raises(Crash):
-        _crashing("reseal.trim.after", 1, lambda: scene.reseal("truncate", target_bytes=2))
-
-    scene.reseal()
-
-    scene.assert_sealed(WHOLE[:2])
-
-
-@pytest.mark.parametrize("target", range(len(WHOLE) + 1))
-def test_a_closed_block_is_truncated_at_every_byte(scene: Scene, target: int) -> None:
-    scene.reseal()
-
-    scene.reseal(target_bytes=target)
-
-    scene.assert_sealed(WHOLE[:target])
 
 
 @pytest.mark.parametrize("hit", [1, 2, 3])

@@ -66,61 +66,6 @@ def scene() -> Iterator[Scene]:
     FAILPOINTS.observer = None
 
 
-def test_flushed_bytes_are_read_before_the_file_is_closed(scene: Scene) -> None:
-    writer = scene.writer()
-    writer.write(b"one")
-    assert scene.read() == b""
-    writer.flush()
-
-    assert scene.read() == b"one"
-    for volume in scene.volumes.values():
-        (stored,) = volume.stored.values()
-        assert stored.durable == 3
-
-
-def test_a_closed_file_is_sealed_at_one_length_and_stamp(scene: Scene) -> None:
-    with scene.writer() as writer:
-        writer.write(b"all of it")
-
-    (row,) = scene.journal.rows.values()
-    assert (row.state, row.length_bytes, row.members) == (ReplicaState.SEALED, 9, (A, B, C))
-    assert scene.journal.is_closed
-    assert scene.read() == b"all of it"
-
-
-def test_a_flush_writes_to_the_journal_only_if_blocks_or_members_changed(scene: Scene) -> None:
-    writer = scene.writer()
-    writer.write(b"1")
-    writer.flush()
-    entries = scene.journal.entries
-    for _ in range(100):
-        writer.write(b"1")
-        writer.flush()
-
-    assert scene.journal.entries == entries
-
-
-def test_a_full_block_is_sealed_and_the_next_one_begun(scene: Scene) -> None:
-    with scene.writer(block_bytes=4) as writer:
-        writer.write(b"0123456789")
-        assert writer.tell() == 10
-
-    assert [row.length_bytes for row in scene.journal.rows.values()] == [4, 4, 2]
-    assert scene.read() == b"0123456789"
-
-
-@pytest.mark.parametrize("call", ["create", "append", "flush", "finish"])
-def test_a_member_that_fails_is_dropped_and_writing_goes_on(scene: Scene, call: str) -> None:
-    scene.volumes[B].refuses.add(call)
-    with scene.writer() as writer:
-        writer.write(b"one")
-        writer.flush()
-        writer.write(b", two")
-
-    assert scene.members == (A, C)
-    assert scene.read() == b"one, two"
-
-
 @pytest.mark.parametrize("call", ["create", "append", "flush", "finish"])
 def test_a_lost_answer_of_a_member_is_asked_again(scene: Scene, call: str) -> None:
     scene.volumes[B].loses.add(call)
@@ -131,16 +76,6 @@ def test_a_lost_answer_of_a_member_is_asked_again(scene: Scene, call: str) -> No
 
     assert scene.members == (A, B, C)
     assert scene.read() == b"one, two"
-
-
-def test_a_commit_of_a_close_whose_answer_is_lost_is_read_back(scene: Scene) -> None:
-    with scene.writer() as writer:
-        writer.write(b"one")
-        writer.flush()
-        scene.journal.is_lossy = True
-
-    assert scene.read() == b"one"
-    assert [row.state for row in scene.journal.commits] == [ReplicaState.WRITING, ReplicaState.SEALED]
 
 
 def test_a_file_stays_writable_when_all_its_volumes_are_restarted(scene: Scene) -> None:
@@ -236,46 +171,6 @@ def test_a_writer_whose_block_was_taken_before_it_had_replicas_acknowledges_noth
     assert scene.read() == b"new"
 
 
-def test_a_second_writer_fences_the_first(scene: Scene) -> None:
-    first = scene.writer("first")
-    first.write(b"one")
-    first.flush()
-    first.write(b"late")
-    second = scene.writer("second")
-    with pytest.raises(FencedError):
-        first.flush()
-    with pytest.raises(FencedError):
-        first.close()
-    assert first.closed
-    second.write(b", two")
-    second.close()
-
-    assert scene.read() == b"one, two"
-
-
-def test_a_closed_file_is_opened_to_append(scene: Scene) -> None:
-    for word in (b"one", b", two", b", three"):
-        with scene.writer() as writer:
-            writer.write(word)
-
-    assert scene.read() == b"one, two, three"
-    assert len(scene.journal.rows) == 1
-
-
-def test_a_volume_that_was_away_returns_and_is_not_read(scene: Scene) -> None:
-    writer = scene.writer()
-    writer.write(b"one")
-    writer.flush()
-    scene.volumes[A].is_up = False
-    writer.write(b", two")
-    writer.flush()
-    scene.volumes[A].is_up = True
-    scene.volumes[B].is_up = scene.volumes[C].is_up = False
-
-    with pytest.raises(StoreUnavailableError):
-        scene.read()
-
-
 def test_a_reader_follows_a_file_across_blocks_repairs_and_its_close(scene: Scene) -> None:
     writer = scene.writer(block_bytes=8)
     reader = scene.reader()
@@ -314,18 +209,6 @@ def test_a_reader_raises_where_the_only_member_that_answers_is_damaged(scene: Sc
 
     with pytest.raises(MalformedRecordError, match=r"byte 0 \(block 1.*volume a: .*damaged at 1"):
         scene.read()
-
-
-@pytest.mark.parametrize(
-    "call", [Reader.read, Reader.tell, Reader.peek, Reader.readline, lambda reader: reader.seek(0)]
-)
-def test_a_closed_reader_is_not_used(scene: Scene, call: Callable[[Reader], object]) -> None:
-    with scene.writer() as writer:
-        writer.write(b"one")
-    with scene.reader() as reader:
-        assert reader.read(1) == b"o"
-    with pytest.raises(ValueError, match="closed"):
-        call(reader)
 
 
 def test_a_reader_seeks(scene: Scene) -> None:
