@@ -18,7 +18,6 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import re
 import secrets
 import threading
 import time
@@ -26,9 +25,8 @@ from bisect import bisect_right
 from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
-from stat import S_IMODE
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from msgspec.structs import replace
 
@@ -42,17 +40,18 @@ from lockgate.storage_core.errors import (
     StaleReplicaError,
     StoreUnavailableError,
 )
+from lockgate.storage_core.files.volumes.directory.block_logs import BlockLogs, blocks_in, logs_in
 from lockgate.storage_core.files.volumes.directory.log import FENCED, PEN, Log, log_name
 from lockgate.storage_core.files.volumes.directory.log_format import NEVER_CUT
 from lockgate.storage_core.files.volumes.directory.log_writer import LogWriter
+from lockgate.storage_core.files.volumes.directory.volume_folder import VolumeFolder
 from lockgate.storage_core.files.volumes.disk import Disk
-from lockgate.storage_core.files.volumes.protocol import Usage, VolumeId, check_limit
+from lockgate.storage_core.files.volumes.protocol import VolumeId, check_limit
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores.os_errors import translated
 
 LOG: Final = logging.getLogger("lockgate.files")
-_NAME: Final = re.compile(r"([0-9]{10})-([0-9]{20})(\.log|\.fenced|\.[0-9a-f]+\.new)")
 _LOCKS: Final = 256
 _KEPT: Final = 2**18
 """Extents of logs, in a volume's memory: some 15 MiB."""
@@ -60,34 +59,6 @@ _OF_A_LOG: Final = 2**10
 """What a log itself takes, as a number of extents: so that at most 256 are kept."""
 _LEFT_OVER_S: Final = 3600.0
 """Age of a claim of a dead process, and of a replica that one has not deleted to its end."""
-
-
-class _Logs(NamedTuple):
-    """The files of a block: the suffix of each log, and the claims."""
-
-    suffixes: dict[Stamp, str]
-    claims: list[tuple[Stamp, str]]
-
-    @property
-    def newest(self) -> Stamp | None:
-        """Return the stamp of the newest log."""
-        return max(self.suffixes, default=None)
-
-    def top(self, least: Stamp) -> Stamp:
-        """Return the newest stamp of a log or a claim, at least a given one."""
-        return max([least, *self.suffixes, *(stamp for stamp, _ in self.claims)])
-
-    def refuse_older(self, block: BlockId, stamp: Stamp) -> None:
-        """Refuse a stamp that is older than a log or a claim, or whose log was fenced.
-
-        Raises:
-            FencedError: It is.
-        """
-        if self.top(stamp) > stamp or self.suffixes.get(stamp) == FENCED:
-            raise FencedError(
-                f"block {block} was fenced at stamp {self.top(stamp)}; the call had {stamp}: a newer writer "
-                "has it; stop"
-            )
 
 
 class _Call:
@@ -115,79 +86,19 @@ class _Call:
             self._volume.check_presence()
 
 
-class DirectoryVolume:
-    """A `Volume` in a directory.
-
-    Args:
-        folder: The directory. What is made below it has its permissions.
-        volume: Id of the volume; nothing is made then. By default the volume that is there is opened, and
-            made if there is none.
-        disk: Calls of the disk.
-
-    Attributes:
-        id: Id of the volume, from its directory.
-
-    Raises:
-        StoreUnavailableError: There is another volume, or none; perhaps something is not mounted.
-        ConflictError: The directory has the layout of an older Lockgate.
+class DirectoryVolume(VolumeFolder):
+    """A `Volume` in a directory; see `VolumeFolder` for its arguments.
 
     Source: docs/internals/files.md, "Volumes".
     """
 
     def __init__(self, folder: Path, *, volume: VolumeId | None = None, disk: Disk | None = None) -> None:
-        self._folder = folder
-        self._blocks = f"{folder}/blocks"
-        self._disk = disk or Disk()
+        super().__init__(folder, volume=volume, disk=disk)
         self.locks = [threading.Lock() for _ in range(_LOCKS)]
         self._writers: dict[BlockId, LogWriter] = {}
         self._read: OrderedDict[tuple[BlockId, Stamp], Log] = OrderedDict()
         self._reading = threading.Lock()
         self._listed: list[BlockId] | None = None
-        with translated("open", str(folder), changes=True):
-            if volume is None:
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._mode = S_IMODE(folder.stat().st_mode) if folder.exists() else 0
-            found, names = self._stored("volume.id"), _names_in(str(folder))
-            if "owner.lock" in names or any(name.endswith(".head") for name in names):
-                raise ConflictError(
-                    f"{folder} has the layout of an older Lockgate, which this one does not read; nothing "
-                    "was changed; use another directory"
-                )
-            if volume is None and found is None and "blocks" not in names:
-                found = self._store("volume.id", secrets.token_hex(8))
-            if found is None or (volume or found) != found:
-                raise StoreUnavailableError(
-                    f"{folder}: the volume {volume or ''} is expected here, and {found or 'none'} is there; "
-                    "nothing was changed; mount it, bring it back, or register it where it is"
-                )
-            self.id = VolumeId(found)
-            if volume is None:
-                self._make_folder(Path(self._blocks))
-
-    def claim(self, journal: str) -> None:
-        """Give the volume to a journal; another one numbers its blocks alike."""
-        with translated("claim", str(self._folder), changes=True):
-            found = self._stored("journal.id") or self._store("journal.id", journal)
-        if found != journal:
-            raise ConflictError(
-                f"the volume {self._folder} has blocks of the journal {found}, and LOCKGATE_JOURNAL_URL "
-                f"names the journal {journal}; nothing was changed; use another directory"
-            )
-
-    def answers(self) -> bool:
-        """Return whether the directory has this volume."""
-        try:
-            return self._stored("volume.id") == self.id
-        except OSError:
-            return False
-
-    def check_presence(self) -> None:
-        """Raise `StoreUnavailableError` if the directory has no longer this volume."""
-        if not self.answers():
-            raise StoreUnavailableError(
-                f"{self._folder}: the volume {self.id} is not there any more; nothing was changed; mount it, "
-                "or bring it back"
-            )
 
     def close(self) -> None:
         """Close the logs that are open."""
@@ -207,11 +118,11 @@ class DirectoryVolume:
         """Create an empty replica; one that stands at this stamp is returned."""
         with _Call(self, "create", block):
             if self._logs(block).newest is None:
-                self._make_folder(Path(self.path(block)))
+                self.make_folder(Path(self.path(block)))
                 found = self._new_log(block, stamp, None)
                 if len(found.suffixes) > 1:
                     self.drop_writer(block)
-                    self._disk.unlink(Path(log_name(self.path(block), stamp) + PEN))
+                    self.disk.unlink(Path(log_name(self.path(block), stamp) + PEN))
             return self._at(block, stamp).view()
 
     def append(self, block: BlockId, stamp: Stamp, offset: int, data: bytes) -> int:
@@ -308,13 +219,13 @@ class DirectoryVolume:
     def delete(self, block: BlockId, stamp: Stamp) -> bool:
         """Delete a replica that is not newer than the stamp; return whether there was one."""
         with _Call(self, "delete", block):
-            deleted = self._folder / "deleted"
+            deleted = self.folder / "deleted"
             is_there = self._move(block, stamp, deleted / f"{block:020d}.{secrets.token_hex(4)}")
             with suppress(FileNotFoundError):
                 for path in deleted.iterdir():
                     is_own = path.name.startswith(f"{block:020d}.")
                     if is_own or path.stat().st_ctime < time.time() - _LEFT_OVER_S:
-                        self._disk.remove_tree(path)
+                        self.disk.remove_tree(path)
             return is_there
 
     def quarantine(self, block: BlockId, stamp: Stamp) -> bool:
@@ -324,36 +235,36 @@ class DirectoryVolume:
                 return False
             with suppress(OSError):
                 os.close(Log.headed(self.path(block), block, newest)[1])  # a newer program's stays
-            folder = self._folder / "quarantine" / f"{block:020d}"
+            folder = self.folder / "quarantine" / f"{block:020d}"
             return self._move(block, stamp, folder / secrets.token_hex(4))
 
     def quarantined(self, after: BlockId | None, limit: int) -> tuple[BlockId, ...]:
         """Return the blocks of the next replicas that are set aside, or were never made to their end."""
-        with translated("quarantined", str(self._folder), changes=False):
+        with translated("quarantined", str(self.folder), changes=False):
             check_limit(limit)
-            aside = set(_blocks_in(f"{self._folder}/quarantine"))
-            blocks = sorted(aside.union(_blocks_in(self._blocks)))
+            aside = set(blocks_in(f"{self.folder}/quarantine"))
+            blocks = sorted(aside.union(blocks_in(self.blocks)))
             left = blocks[0 if after is None else bisect_right(blocks, after) :]
-            found = (one for one in left if one in aside or not _logs_in(self.path(one)).suffixes)
+            found = (one for one in left if one in aside or not logs_in(self.path(one)).suffixes)
             return tuple(itertools.islice(found, limit))
 
     def discard(self, block: BlockId) -> bool:
         """Delete the replica of a block that is set aside, and what a creation that died has left of it."""
-        path, made = self._folder / "quarantine" / f"{block:020d}", Path(self.path(block))
+        path, made = self.folder / "quarantine" / f"{block:020d}", Path(self.path(block))
         with _Call(self, "discard", block):
             is_there = path.is_dir()
             if is_there:
-                self._disk.remove_tree(path)
-            is_unmade = made.is_dir() and not _logs_in(str(made)).suffixes
+                self.disk.remove_tree(path)
+            is_unmade = made.is_dir() and not logs_in(str(made)).suffixes
         if is_unmade:
             self.delete(block, Stamp())
         return is_there or (is_unmade and not made.is_dir())
 
     def replicas(self, after: BlockId | None, limit: int) -> tuple[Replica, ...]:
         """Return the next replicas in the order of their blocks."""
-        with translated("replicas", str(self._folder), changes=False):
+        with translated("replicas", str(self.folder), changes=False):
             if after is None or self._listed is None:
-                self._listed = _blocks_in(self._blocks)
+                self._listed = blocks_in(self.blocks)
                 self.check_presence()
             found: list[Replica] = []
             check_limit(limit)
@@ -370,20 +281,9 @@ class DirectoryVolume:
                         break
         return tuple(found)
 
-    def usage(self) -> Usage:
-        """Return the used and the free space."""
-        used = 0
-        with translated("usage", str(self._folder), changes=False):
-            for path, _, names in os.walk(self._folder):
-                for name in names:
-                    with suppress(FileNotFoundError):  # it was deleted or renamed meanwhile
-                        used += os.stat(f"{path}/{name}").st_size  # noqa: PTH116
-            found = os.statvfs(self._folder)
-        return Usage(used_bytes=used, free_bytes=found.f_bavail * found.f_frsize)
-
     def path(self, block: BlockId) -> str:
         """Return the folder of a block."""
-        return f"{self._blocks}/{block:020d}"
+        return f"{self.blocks}/{block:020d}"
 
     def drop_writer(self, block: BlockId, *, is_fenced: bool = False) -> None:
         """Forget the writer of a block; with `is_fenced`, only one that was fenced."""
@@ -392,8 +292,8 @@ class DirectoryVolume:
             del self._writers[block]
             writer.release()
 
-    def _logs(self, block: BlockId) -> _Logs:
-        found = _logs_in(self.path(block))
+    def _logs(self, block: BlockId) -> BlockLogs:
+        found = logs_in(self.path(block))
         if found.newest is None:
             self.check_presence()
         return found
@@ -425,7 +325,7 @@ class DirectoryVolume:
             raise ConflictError(f"block {block} has stamp {newest}, not {stamp}; fence it first")
         return self._loaded(block, stamp, found)
 
-    def _loaded(self, block: BlockId, stamp: Stamp, found: _Logs) -> Log:
+    def _loaded(self, block: BlockId, stamp: Stamp, found: BlockLogs) -> Log:
         """Return a log as it is now.
 
         Raises:
@@ -461,7 +361,7 @@ class DirectoryVolume:
                     kept -= len(self._read.popitem(last=False)[1].extents) + _OF_A_LOG
         return log
 
-    def _source(self, block: BlockId, found: _Logs, committed: Stamp) -> Stamp:
+    def _source(self, block: BlockId, found: BlockLogs, committed: Stamp) -> Stamp:
         """Return the stamp of the log that a fence continues."""
         if (newest := found.newest) is None:
             raise ObjectNotFoundError(f"block {block}: the volume {self.id} has no replica")
@@ -471,7 +371,7 @@ class DirectoryVolume:
             )
         return newest
 
-    def _new_log(self, block: BlockId, stamp: Stamp, committed: Stamp | None) -> _Logs:
+    def _new_log(self, block: BlockId, stamp: Stamp, committed: Stamp | None) -> BlockLogs:
         """Make a log, with `committed` as continuation of the newest one, and return what is there then.
 
         If another process has made it meanwhile, that one stays.
@@ -483,20 +383,20 @@ class DirectoryVolume:
         claim = Path(f"{name}.{secrets.token_hex(4)}.new")
         os.close(os.open(claim, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         try:
-            self._share(claim)
+            self.share(claim)
             source = None if committed is None else self._fenced(block, stamp, committed)
-            writer = LogWriter.begin((folder, block, stamp), source, claim, self._disk)
+            writer = LogWriter.begin((folder, block, stamp), source, claim, self.disk)
             with suppress(FileExistsError):
-                self._disk.link(claim, Path(name + PEN))
+                self.disk.link(claim, Path(name + PEN))
                 self._writers[block] = writer
-            self._disk.sync_directory(Path(folder))
+            self.disk.sync_directory(Path(folder))
         except Exception:
             self.drop_writer(block)  # of a name that may not be durable: only a fence goes on from it
             with suppress(OSError):
-                self._disk.unlink(claim)
+                self.disk.unlink(claim)
             self._logs(block).refuse_older(block, stamp)  # a newer fence has deleted what this one reads
             raise
-        self._disk.unlink(claim)
+        self.disk.unlink(claim)
         found = self._logs(block)
         if found.top(stamp) > stamp:
             self.drop_writer(block)
@@ -510,14 +410,14 @@ class DirectoryVolume:
         for one, suffix in found.suffixes.items():
             if suffix == PEN and one < stamp:
                 with suppress(FileNotFoundError):  # another fence has renamed it
-                    self._disk.rename(Path(log_name(folder, one) + PEN), Path(log_name(folder, one) + FENCED))
-        self._disk.sync_directory(Path(folder))
+                    self.disk.rename(Path(log_name(folder, one) + PEN), Path(log_name(folder, one) + FENCED))
+        self.disk.sync_directory(Path(folder))
         newest, writer = self._source(block, found, committed), self._writers.get(block)
         limit = writer.durable_end if writer and writer.is_failed and writer.header.stamp == newest else None
         self.drop_writer(block)
         return Log.load(folder, block, newest, limit=limit, is_verified=True)
 
-    def _delete_old(self, block: BlockId, stamp: Stamp, committed: Stamp, found: _Logs) -> None:
+    def _delete_old(self, block: BlockId, stamp: Stamp, committed: Stamp, found: BlockLogs) -> None:
         """Delete the logs that neither a stamp needs nor readers, who need the committed one."""
         keep, folder = {stamp}, self.path(block)
         for one in {stamp, committed} & found.suffixes.keys():
@@ -536,7 +436,7 @@ class DirectoryVolume:
         names = [log_name(folder, one) + found.suffixes[one] for one in old]
         for path in [*names, *(f"{folder}/{name}" for _, name in found.claims)]:
             with suppress(OSError):
-                self._disk.unlink(Path(path))
+                self.disk.unlink(Path(path))
 
     def _move(self, block: BlockId, stamp: Stamp, target: Path) -> bool:
         """Move a replica away that is not newer than a stamp; return whether there was one."""
@@ -545,86 +445,17 @@ class DirectoryVolume:
         for path in [folder / name for at, name in found.claims if at > stamp]:
             with suppress(FileNotFoundError):  # its fence goes on
                 if path.stat().st_mtime < time.time() - _LEFT_OVER_S:
-                    self._disk.unlink(path)
+                    self.disk.unlink(path)
                     found = self._logs(block)
         if found.top(stamp) > stamp or not folder.is_dir():
             return False
         for one in (target.parent.parent, target.parent):
-            self._make_folder(one)
-        self._disk.rename(folder, target)
+            self.make_folder(one)
+        self.disk.rename(folder, target)
         for one in (folder.parent, target.parent):
-            self._disk.sync_directory(one)
-        if _logs_in(str(target)).top(stamp) > stamp:  # a fence came between
-            self._disk.rename(target, folder)
+            self.disk.sync_directory(one)
+        if logs_in(str(target)).top(stamp) > stamp:  # a fence came between
+            self.disk.rename(target, folder)
             return False
         self.drop_writer(block)
         return found.newest is not None
-
-    def _make_folder(self, path: Path) -> None:
-        """Make a folder, unless it is there; a crash leaves none that other users cannot write."""
-        if path.is_dir():
-            return
-        made = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
-        made.mkdir()
-        self._share(made, self._mode)
-        try:
-            self._disk.rename(made, path)
-        except OSError:
-            made.rmdir()
-            if not path.is_dir():
-                raise
-        try:
-            self._disk.sync_directory(path.parent)
-        except OSError:
-            path.rmdir()  # the next call makes it again
-            raise
-
-    def _share(self, path: Path, mode: int | None = None) -> None:
-        """Give a new file the permissions of the volume's directory, where the file system has some."""
-        with suppress(PermissionError):
-            path.chmod(self._mode & 0o666 if mode is None else mode)
-
-    def _stored(self, name: str) -> str | None:
-        try:
-            return (self._folder / name).read_text()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-
-    def _store(self, name: str, text: str) -> str:
-        """Store a small file durably, unless another process does; return what it has."""
-        path = self._folder / name
-        made = path.with_name(f"{name}.{secrets.token_hex(4)}.new")
-        made.write_text(text)
-        self._share(made)
-        with made.open() as file:
-            self._disk.sync(file.fileno())
-        with suppress(FileExistsError):
-            self._disk.link(made, path)
-        self._disk.unlink(made)
-        self._disk.sync_directory(self._folder)
-        return path.read_text()
-
-
-def _names_in(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)  # noqa: PTH208 - a path would cost more than the call
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def _logs_in(folder: str) -> _Logs:
-    """Return the files of a block's folder."""
-    found = _Logs({}, [])
-    for name in _names_in(folder):
-        if (match := _NAME.fullmatch(name)) is not None:
-            stamp, suffix = Stamp(int(match[1]), int(match[2])), match[3]
-            if suffix.endswith(".new"):
-                found.claims.append((stamp, name))
-            else:
-                found.suffixes[stamp] = suffix
-    return found
-
-
-def _blocks_in(folder: str) -> list[BlockId]:
-    """Return the blocks that a directory has folders of, in order."""
-    return sorted(BlockId(int(name)) for name in _names_in(folder) if name.isdecimal())

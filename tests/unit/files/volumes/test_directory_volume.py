@@ -21,7 +21,7 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.files.volumes import disk as disk_calls
-from lockgate.storage_core.files.volumes.directory import directory_volume, log_writer
+from lockgate.storage_core.files.volumes.directory import block_logs, log_writer
 from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.directory.log_format import HEAD_BYTES
 from lockgate.storage_core.files.volumes.disk import Disk
@@ -154,7 +154,7 @@ def _at_each_step(  # noqa: PLR0917 - a story in its order
         meanwhile: The other one.
         check: Gets the folder, and whether each of both was not refused.
     """
-    names_in = directory_volume._names_in
+    names_in = block_logs.names_in
     for at in itertools.count(1):
         folder, disk, other = tmp_path / f"{at}", SteppingDisk(), list[bool]()
         volume, there = DirectoryVolume(folder, disk=disk), DirectoryVolume(folder)
@@ -164,18 +164,18 @@ def _at_each_step(  # noqa: PLR0917 - a story in its order
             number: int, at: int = at, there: DirectoryVolume = there, other: list[bool] = other
         ) -> None:
             if number == at:
-                monkeypatch.setattr(directory_volume, "_names_in", names_in)
+                monkeypatch.setattr(block_logs, "names_in", names_in)
                 other.append(_is_done(meanwhile, there))
-                monkeypatch.setattr(directory_volume, "_names_in", stepping)
+                monkeypatch.setattr(block_logs, "names_in", stepping)
 
         def stepping(path: str, disk: SteppingDisk = disk) -> list[str]:
             disk.step()
             return names_in(path)
 
-        monkeypatch.setattr(directory_volume, "_names_in", stepping)
+        monkeypatch.setattr(block_logs, "names_in", stepping)
         disk.calls, disk.before = 0, before
         is_done = _is_done(call, volume)
-        monkeypatch.setattr(directory_volume, "_names_in", names_in)
+        monkeypatch.setattr(block_logs, "names_in", names_in)
         if not other:
             break
         check(folder, is_done, other[0])
