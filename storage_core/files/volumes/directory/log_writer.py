@@ -21,7 +21,7 @@ from lockgate.storage_core.stamp import Stamp
 
 _LARGE_BYTES: Final = 64 * 1024
 """Size from which the system begins to write the bytes of frames before a sync, and no zeros follow them."""
-_BEGUN_BYTES: Final = 8 * 1024 * 1024
+_BEGUN_BYTES: Final = 4 * 1024 * 1024
 """Bytes of large frames that it begins to write at once."""
 _MOST_AHEAD_BYTES: Final = 64 * 1024
 """Most zeros that are written behind a small frame, for the next ones: a sync that does not lengthen the file
