@@ -292,7 +292,7 @@ def metrics(
             if turn % CHECKPOINTS_EVERY == 0:
                 with suppress(LockgateError):  # the age of the last one that was seen grows
                     newest = checkpoints.newest()
-                    record_checkpoint(None if newest is None else newest.made_s)
+                    record_checkpoint(client.journal.name, None if newest is None else newest.made_s)
             stopped.wait(REFRESH_S)
 
 

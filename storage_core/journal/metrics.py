@@ -50,6 +50,7 @@ class _Metrics:
         self.checkpoint = Gauge(
             f"{PREFIX}_checkpoint_timestamp_seconds",
             "When the newest checkpoint was made, by its store's clock; 0: there is none",
+            by_journal,
             multiprocess_mode="mostrecent",
         )
 
@@ -89,9 +90,9 @@ def record_observer_lag(observer: str, seconds: float) -> None:
     _metrics().lag.labels(observer).set(seconds)
 
 
-def record_checkpoint(made_s: float | None) -> None:
-    """Record when the newest checkpoint was made; None: there is none."""
-    _metrics().checkpoint.set(made_s or 0)
+def record_checkpoint(journal: str, made_s: float | None) -> None:
+    """Record when the newest checkpoint of a journal was made; None: there is none."""
+    _metrics().checkpoint.labels(journal).set(made_s or 0)
 
 
 def gauge(name: str, about: str, *labels: str) -> GaugeMetricFamily:
