@@ -45,6 +45,9 @@ class FileTree(Protocol):
             InvalidInputError: It is not a regular file.
         """
 
+    def present(self, folder: str, names: Sequence[str]) -> list[str]:
+        """Return the names of a folder's files among these, in their order; the folder is not read."""
+
     def obstacles(self, keys: Sequence[str]) -> list[Obstacle]:
         """Return the files and folders that conflict with keys, in the order of the keys."""
 

@@ -210,6 +210,10 @@ class InstrumentedFileTree(InstrumentedStore):
         """See `FileTree.adopt_file`."""
         return self._call("adopt", lambda: self._tree.adopt_file(local, key, token))
 
+    def present(self, folder: str, names: Sequence[str]) -> list[str]:
+        """See `FileTree.present`; counted as a listing, in whose place it is."""
+        return self._call("list", lambda: self._tree.present(folder, names))
+
     def obstacles(self, keys: Sequence[str]) -> list[Obstacle]:
         """See `FileTree.obstacles`."""
         return self._call("obstacles", lambda: self._tree.obstacles(keys))

@@ -42,9 +42,14 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.stores import Store
+from lockgate.storage_core.stores.file_tree import FileTree
 from lockgate.storage_core.stores.protocol import check_key, in_pages
 
 CHECKPOINT_TURNS: Final = 100
+LOOKED_AHEAD: Final = 100
+"""Turns that are looked for by name: a log that has lost the records of fewer is still read to its end."""
+
+_KEYS_OF_A_TURN: Final = (layout.checkpoint, layout.turn_outcome, layout.turn_claim)
 
 
 @dataclass(frozen=True)
@@ -292,12 +297,26 @@ class DestinationLog:
 
     def _entries(self, after: int) -> Iterator[tuple[int, str]]:
         """Yield turn and kind of the log's keys after a turn, in order."""
+        if after and isinstance(self.store, FileTree):  # a listing would read the names of all turns
+            yield from _entries_by_name(self.store, after)
+            return
         # "z" sorts after every kind of the turn `after`.
         for page in self.store.pages(layout.LOG, after=f"{layout.LOG}{after:08d}.z"):
             for info in page:
                 entry = layout.parse_log_key(info.key)
                 if entry is not None:
                     yield entry
+
+
+def _entries_by_name(tree: FileTree, after: int) -> Iterator[tuple[int, str]]:
+    """Look for the next turns' names, until none of `LOOKED_AHEAD` turns has any."""
+    for first in count(after + 1, LOOKED_AHEAD):
+        turns = range(first, first + LOOKED_AHEAD)
+        keys = (key(turn) for turn in turns for key in _KEYS_OF_A_TURN)
+        found = tree.present(layout.LOG[:-1], [key.removeprefix(layout.LOG) for key in keys])
+        if not found:
+            return
+        yield from filter(None, map(layout.parse_log_key, found))
 
 
 class _List(NamedTuple):

@@ -9,17 +9,18 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
 from lockgate.storage_core.stores.local.rooted_dir import RootedDir
-from lockgate.storage_core.stores.protocol import ObjectInfo, UploadInfo
+from lockgate.storage_core.stores.protocol import PAGE, ObjectInfo, UploadInfo
 
 UPLOADS: Final = ("_lockgate", "uploads")
 TEMPORARY: Final = ("_lockgate", "tmp")
 LOCKS: Final = ("_lockgate", "locks")
 
+_RECORDS: Final = "/_lockgate/"
 _HIDDEN: Final = re.compile(r"(?:^|/)_lockgate/(?:uploads|tmp|locks)(?:/|$)")
 _UPLOAD_NAME: Final = re.compile(r"~([0-9a-f]{32})")
 _NO_FOLDER: Final = suppress(FileNotFoundError, NotADirectoryError)
@@ -67,8 +68,41 @@ def _objects_below(tree: RootedDir, names: list[str], prefix: str, after: str) -
             elif key.startswith(prefix) and key > after:
                 with suppress(FileNotFoundError):
                     status = os.lstat(name, dir_fd=here)
-                    if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
+                    if _is_object(status):
                         yield object_info(key, status)
+
+
+def pages_of(found: Iterable[ObjectInfo], prefix: str, page_size: int) -> Iterator[list[ObjectInfo]]:
+    """Yield pages of a listing; one ends at a destination's first record, so that the others can be skipped.
+
+    Args:
+        found: Listing, of which no more is read than a page needs.
+        prefix: Prefix of the listing; records of a destination that it is in end no page.
+        page_size: Maximum number of objects in a page.
+    """
+    size, is_record = max(1, min(page_size, PAGE)), False
+    page: list[ObjectInfo] = []
+    for info in found:
+        page.append(info)
+        was_record, is_record = is_record, _RECORDS in f"/{info.key[len(prefix) :]}"
+        if len(page) == size or (is_record and not was_record):
+            yield page
+            page = []
+    if page:
+        yield page
+
+
+def present(tree: RootedDir, folder: Sequence[str], names: Iterable[str]) -> Iterator[str]:
+    """Yield the names under which a folder has an object."""
+    with _NO_FOLDER, tree.folder(folder) as here:
+        for name in names:
+            with suppress(FileNotFoundError):
+                if _is_object(os.lstat(name, dir_fd=here)):
+                    yield name
+
+
+def _is_object(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)
 
 
 def _may_hold(folder: str, prefix: str, after: str) -> bool:

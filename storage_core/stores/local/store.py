@@ -42,6 +42,8 @@ from lockgate.storage_core.stores.local.listing import (
     is_hidden,
     object_info,
     objects,
+    pages_of,
+    present,
     version_of,
 )
 from lockgate.storage_core.stores.local.names import NoHardLinksError, link, rename
@@ -169,7 +171,7 @@ class LocalStore:
     ) -> Iterator[Sequence[ObjectInfo]]:
         """Walk the tree in key order; see `Store.pages`."""
         with translated("list", self._path(prefix), changes=False), suppress(FileNotFoundError):
-            yield from in_pages(objects(self._tree, prefix, after), page_size)
+            yield from pages_of(objects(self._tree, prefix, after), prefix, page_size)
 
     def delete(self, key: str, *, if_version: str | None = None) -> None:
         """Unlink a file, and remove folders that become empty; see `Store.delete`."""
@@ -281,6 +283,11 @@ class LocalStore:
         names = self._names(key)
         with translated(f"adopt {local} as", self._path(key), changes=True):
             return pending_uploads.adopt(self._tree, names, local, token)
+
+    def present(self, folder: str, names: Sequence[str]) -> list[str]:
+        """Read the status of every name; see `FileTree.present`."""
+        with translated("look for names in", self._path(folder), changes=False):
+            return list(present(self._tree, self._names(folder), names))
 
     def obstacles(self, keys: Sequence[str]) -> list[Obstacle]:
         """Read the status of every key and of its folders; see `FileTree.obstacles`."""
