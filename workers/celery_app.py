@@ -7,6 +7,7 @@ which `celery -A lockgate.workers` uses.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -14,9 +15,9 @@ from typing import Any, Final
 from celery import bootsteps, signals
 
 from lockgate.storage_core.commit.job_events import end_logs
-from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.errors import LockgateError, StoreUnavailableError
 from lockgate.storage_core.settings import load_settings
-from lockgate.workers.broker.broker_keys import result_backend, with_database
+from lockgate.workers.broker.broker_keys import check_broker, result_backend, with_database
 from lockgate.workers.broker.embedded_broker import known_broker_url
 from lockgate.workers.broker.lazy_broker import LazyBrokerCelery
 from lockgate.workers.offload import install_offload
@@ -42,6 +43,8 @@ TIME_LIMIT_S: Final = SOFT_TIME_LIMIT_S + 300
 
 ANSWER_S: Final = 30.0
 """How long to wait for an answer of the broker: one that hangs is then an error, as one that is gone."""
+PATIENCE_S: Final = 2
+"""How long a worker that ends waits before it looks whether its broker answers."""
 
 
 def configuration() -> dict[str, Any]:
@@ -128,6 +131,32 @@ def _start_for_worker(instance: Any, **_: Any) -> None:
     """Start the embedded broker for a worker, which takes a connection before its first bootstep."""
     if instance.app is app:
         app.use_broker()
+        signals.worker_shutting_down.connect(_end_without_broker, weak=False)
+
+
+def _end_without_broker(exitcode: int, **_: Any) -> None:
+    """End an idle worker that is told to end, once its broker gives no answer.
+
+    Celery would wait `ANSWER_S` for each of several answers. The broker delivers unacknowledged messages
+    again. An alarm interrupts the main thread, which waits.
+    """
+    from billiard import active_children
+    from celery.apps.worker import safe_say
+    from celery.worker import state
+
+    def end_if_stuck(*_: Any) -> None:
+        if not state.active_requests:
+            try:
+                check_broker(app.conf.broker_url)
+            except StoreUnavailableError as error:
+                safe_say(f"worker: ends although its messages are not returned: {error}", sys.__stdout__)
+                for process in active_children():  # of the pool: they wait for tasks
+                    process.terminate()
+                os._exit(exitcode)
+        signal.alarm(1)
+
+    signal.signal(signal.SIGALRM, end_if_stuck)
+    signal.alarm(PATIENCE_S)
 
 
 def _in_one_sentence(kind: type[BaseException], error: BaseException, traceback: Any) -> None:

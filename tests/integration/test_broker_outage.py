@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -113,3 +114,31 @@ def test_a_worker_that_waits_for_its_broker_ends_at_a_signal(
         began_s = time.monotonic()
         assert worker.stop(signal.SIGTERM) == 0
         assert time.monotonic() - began_s < 10
+
+
+@pytest.mark.parametrize("pool", ["solo", soak_only("prefork"), soak_only("threads")])
+def test_an_idle_worker_ends_at_a_signal_although_its_broker_hangs(
+    tmp_path: Path, broker: RestartableRedis, pool: str
+) -> None:
+    with worker_process(tmp_path / "log", pool=pool) as worker:
+        broker.hang()
+        began_s = time.monotonic()
+        assert worker.stop(signal.SIGTERM) == 0
+        assert time.monotonic() - began_s < 10
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("pool", ["solo", "prefork", "threads"])
+def test_a_worker_that_is_to_end_finishes_its_task_although_its_broker_hangs(
+    tmp_path: Path, broker: RestartableRedis, pool: str
+) -> None:
+    with worker_process(tmp_path / "log", pool=pool, application=APPLICATION) as worker:
+        task = Lingering(tmp_path / "task")
+        broker.hang()
+        worker.process.send_signal(signal.SIGTERM)
+        with pytest.raises(subprocess.TimeoutExpired):
+            worker.process.wait(10)
+        broker.resume()
+        task.end()
+        assert worker.process.wait(60) == 0
+        task.result.get(timeout=10)

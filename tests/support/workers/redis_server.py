@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -55,6 +56,14 @@ class RestartableRedis:
             stdout=subprocess.DEVNULL,
         )
         wait_until(lambda: _answers(self.client))
+
+    def hang(self) -> None:
+        """Let it take connections and give no answer until `resume`."""
+        self._server.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it answer again."""
+        self._server.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """End it at once."""

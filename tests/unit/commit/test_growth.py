@@ -27,8 +27,6 @@ from lockgate.storage_core.stores.local import listing
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.commit.destination import World
 
-RECORDS = 3
-
 
 @pytest.fixture
 def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -56,8 +54,8 @@ def test_a_listing_of_the_data_skips_all_but_one_of_the_records(world: World, li
     data = ["2026/00000000.json", "_x=1/00000000.json", "day=1/00000000.json", "zone=1/00000000.json"]
     for key in data:
         make(world, key.rpartition("/")[0], 1)
-    make(world, "_lockgate/shards", RECORDS)
-    make(world, "day=1/_lockgate/shards", RECORDS)  # a destination inside, whose data are not this one's
+    make(world, "_lockgate/shards", 3)
+    make(world, "day=1/_lockgate/shards", 3)  # a destination inside, whose data are not this one's
     make(world, "zone=1/_lockgated", 1)
     found = [info.key for info in visible_files(world.store)]
     assert found == [key for key in data if not key.startswith("day=1/")]
@@ -113,7 +111,7 @@ def test_a_commit_after_a_checkpoint_reads_no_names_and_sends_no_requests_for_ea
     monkeypatch.setattr(os, "fsync", lambda file: None)
     monkeypatch.setattr(listing, "_ordered", counted)
     monkeypatch.setattr(InstrumentedStore, "_call", sent)
-    assert cost(5_000) == cost(100)
+    assert cost(2_000) == cost(100)
 
 
 @pytest.mark.parametrize("lost", [("turn", "json"), ("json",)])
