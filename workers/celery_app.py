@@ -6,6 +6,7 @@ which `celery -A lockgate.workers` uses.
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -132,6 +133,7 @@ def _start_for_worker(instance: Any, **_: Any) -> None:
     if instance.app is app:
         app.use_broker()
         signals.worker_shutting_down.connect(_end_without_broker, weak=False)
+        atexit.register(signal.alarm, 0)  # Python removes its handlers afterwards: an alarm would kill
 
 
 def _end_without_broker(exitcode: int, **_: Any) -> None:
