@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.create_if_absent import find
@@ -19,6 +20,9 @@ from lockgate.storage_core.errors import MalformedRecordError
 from lockgate.storage_core.ids import JobId, ShortId, short_id_in
 from lockgate.storage_core.stores import ObjectInfo, Store
 from lockgate.storage_core.stores.file_tree import folders_of
+from lockgate.storage_core.stores.protocol import PAGE
+
+FIRST_PAGE: Final = 100
 
 
 @dataclass
@@ -33,18 +37,23 @@ class NestedDestinations:
     def pages(self, prefix: str = "", after: str = "") -> Iterator[Sequence[ObjectInfo]]:
         """List as `Store.pages` does, and record the nested destinations of each page before yielding it.
 
-        The rest of a `_lockgate/` that a page ends in is skipped: it has some nine objects for each turn.
+        The rest of a `_lockgate/` that a page ends in is skipped: it has some nine objects for each turn. The
+        first page is short, because it is mostly one of these.
         """
         self._last = None
         rest: str | None = after
         while rest is not None:
-            listed, rest = self.store.pages(prefix, after=rest), None
+            size = PAGE if rest or prefix else FIRST_PAGE
+            listed, rest = self.store.pages(prefix, after=rest, page_size=size), None
             for page in listed:
                 self._learn(prefix, page)
                 yield page
                 folder, is_record, _ = f"/{page[-1].key if page else ''}".partition(f"/{layout.ROOT}")
                 if is_record:  # "0" follows "/"
                     rest = f"{folder}/{layout.ROOT.removesuffix('/')}0".removeprefix("/")
+                elif len(page) == size == FIRST_PAGE:
+                    rest = page[-1].key
+                if rest is not None:
                     break
 
     def containing(self, key: str) -> str | None:
