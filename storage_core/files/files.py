@@ -231,7 +231,7 @@ class Files:
             inode = file_at(reading, path)
             length = sum(record.length_bytes for record in blocks_of(reading, inode))
         if self.recovery.recover(inode) is not None:
-            length = self.status(path).length_bytes
+            length = self._journal.read(lambda reading: status(reading, path)).length_bytes
         _check_length(path, length_bytes, length)
         opened = self._open(path, "append")
         blocks = JournalBlocks(self._journal, opened)
@@ -470,7 +470,7 @@ class Files:
         try:
             self._journal.apply(MakeDirectory(path=path, mounts=self.mounts))
         except AlreadyExistsError:
-            if not self.status(path).is_directory:
+            if not self._journal.read(lambda reading: status(reading, path)).is_directory:
                 raise
 
 
