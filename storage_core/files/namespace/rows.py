@@ -182,7 +182,7 @@ class ReportedVolume(Row, frozen=True):
     one by one. A virtual volume has a row of its own until the report of its volume ends.
 
     Attributes:
-        volume: The volume; of a virtual volume followed by `#` and its last block.
+        volume: The volume; of a virtual volume followed by `#`, the last block before it, `-` and its last.
         reported_s: When the report ended, by the database's clock; None before the first one has.
         only_ones: Number of members with a problem whose block has no other member without a fault.
         accepted: Those of them that an operator has accepted as lost.

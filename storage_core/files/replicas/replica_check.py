@@ -101,13 +101,13 @@ class ReplicaCheck(Comparison):
             before = reading.get(ReportedVolume, volume)
             now_s = reading.now_s()
         self._read_to[volume] = 0 if before is None else before.read_to
-        first, only_ones, after = self.replicas, 0, None
+        first, only_ones = self.replicas, 0
         slices = slices_of(self._journal, self._first, volume, self._slices)
-        for end, row in slices.items():
+        for row, after, end in slices:
             is_confirmed = row.reported_s is not None and now_s - row.reported_s < CONFIRMED_S
             if not is_confirmed or (self._verify and not row.read_to):
                 differing = 0
-                for last, page in self.of_volume(volume, after, end):
+                for last, page in self.of_volume(volume, after or None, end):
                     self._progress(f"check {volume}", self.replicas - first, 0)
                     only_ones += sum(one.is_only_one for one in page)
                     differing += len(page)
@@ -115,8 +115,7 @@ class ReplicaCheck(Comparison):
                     yield from (one.finding for one in page)
                 if row.volume != volume and not differing:
                     store_report(self._journal, row.volume, only_ones=0, read_to=end * self._verify)
-            after = end
-        ended = [row.volume for row in slices.values() if row.volume != volume]
+        ended = [row.volume for row, *_ in slices if row.volume != volume]
         read_to = 0 if self._verify else None
         store_report(self._journal, volume, only_ones=only_ones, read_to=read_to, ended=ended)
 

@@ -8,8 +8,10 @@ Source: HDFS's very large block reports, in "The exabyte club".
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator, Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.failpoints import step
@@ -28,6 +30,8 @@ FIRST: Final = 64
 
 MOST: Final = 512
 """Items of the largest slice."""
+
+_VIRTUAL: Final = re.compile(r"(.+)#\d+-\d+")
 
 _END: Final = 2**63 - 1
 """The greatest block: the last virtual volume has all that follows, also what no block names."""
@@ -65,10 +69,22 @@ class HeadSlices:
             begin = end
 
 
-def virtual_volumes(
-    journal: Journal, reads: Reads, volume: VolumeId, number: int
-) -> dict[BlockId, ReportedVolume]:
-    """Return the virtual volumes of a report by their last block: of one that was stopped, or new ones.
+class VirtualVolume(NamedTuple):
+    """A slice of a volume's blocks.
+
+    Attributes:
+        row: Its last report.
+        after: The last block of the slice before; 0 for the first slice.
+        end: Its last block.
+    """
+
+    row: ReportedVolume
+    after: BlockId
+    end: BlockId
+
+
+def virtual_volumes(journal: Journal, reads: Reads, volume: VolumeId, number: int) -> list[VirtualVolume]:
+    """Return the virtual volumes of a report, in order: of one that was stopped, or new ones.
 
     Args:
         journal: The journal of the files.
@@ -77,15 +93,26 @@ def virtual_volumes(
         number: Number of slices; they have as many blocks each.
     """
     with journal.reading() as reading:
-        rows = [row for row in reading.where(ReportedVolume, {}) if _parent(row.volume) == volume]
-    if not rows and number > 1:
+        rows = reading.where(ReportedVolume, {})
+    found = ((row, _VIRTUAL.fullmatch(row.volume)) for row in rows)
+    known = sorted(
+        (_virtual(row) for row, match in found if match and match[1] == volume), key=lambda one: one.after
+    )
+    if known and [0, *(one.end for one in known)] == [*(one.after for one in known), _END]:
+        return known
+    made: list[VirtualVolume] = []
+    if number > 1:
         ends = reads.read(lambda reading: reading.quantiles(Member, {"volume": volume}, "block", number))
-        rows = [ReportedVolume(volume=f"{volume}#{end}") for end in (*ends[:-1], _END)]
+        between = itertools.pairwise([0, *ends[:-1], _END])
+        made = [_virtual(ReportedVolume(volume=f"{volume}#{after}-{end}")) for after, end in between]
+    if known or made:  # what a check has left that ended beside another one is replaced
         with step("report"), maintenance(journal, "soft") as (connection, _):
-            SqlRows(connection, journal.name).write({(ReportedVolume, row.key): row for row in rows})
-    found = {BlockId(int(row.volume.rpartition("#")[2])): row for row in rows}
-    return dict(sorted(found.items())) or {BlockId(_END): ReportedVolume(volume=volume)}
+            sql = SqlRows(connection, journal.name)
+            sql.write({(ReportedVolume, one.row.key): None for one in known})
+            sql.write({(ReportedVolume, one.row.key): one.row for one in made})
+    return made or [VirtualVolume(ReportedVolume(volume=volume), BlockId(0), BlockId(_END))]
 
 
-def _parent(volume: str) -> str:
-    return volume.rpartition("#")[0]
+def _virtual(row: ReportedVolume) -> VirtualVolume:
+    after, end = row.volume.rpartition("#")[2].split("-")
+    return VirtualVolume(row, BlockId(int(after)), BlockId(int(end)))

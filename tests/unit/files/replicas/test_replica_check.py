@@ -9,10 +9,10 @@ import pytest
 
 from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.files.namespace.rows import DamagedReplica, ReportedVolume
+from lockgate.storage_core.files.namespace.rows import DamagedReplica, Member, ReportedVolume
 from lockgate.storage_core.files.replicas import comparison
 from lockgate.storage_core.files.replicas.comparison import Problem
-from lockgate.storage_core.files.replicas.replica_check import CONFIRMED_S
+from lockgate.storage_core.files.replicas.replica_check import CONFIRMED_S, store_report
 from lockgate.storage_core.files.replicas.report_slices import HeadSlices
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica
 from lockgate.storage_core.settings import load_settings
@@ -126,6 +126,23 @@ def test_a_stopped_check_leaves_out_virtual_volumes_that_it_has_confirmed(
     assert check.replicas == 11 - left_out
     assert {row.volume for row in reports(memory)} == set(NAMES)
     assert all(row.reported_s for row in reports(memory))
+
+
+def test_virtual_volumes_with_a_gap_are_replaced(memory: MemoryWorld) -> None:
+    """One that a check has stored again after another one had ended its report."""
+    _, second, *_ = memory.blocks()
+    check = memory.files.upkeep.check(verify=False, virtual_volumes=4).findings()
+    del memory.volumes[NAMES[0]].stored[second]
+    next(check)
+    ended = memory.files.upkeep.check(verify=False)
+    assert [one.block for one in ended.findings()] == [second]
+    rest = list(check)
+    assert rest == []
+    with memory.journal.reading() as reading:
+        ends = reading.quantiles(Member, {"volume": NAMES[0]}, "block", 4)
+    store_report(memory.journal, f"{NAMES[0]}#{ends[0]}-{ends[1]}", only_ones=0)
+    assert [one[0] for one in memory.findings(verify=False)] == [second]
+    assert {row.volume for row in reports(memory)} == set(NAMES)
 
 
 def test_slices_of_entries_keep_within_a_time_and_leave_the_head_alone_for_as_long() -> None:
