@@ -125,7 +125,6 @@ def compact(
         partitions=partition or (),
         target_bytes=byte_count(target),
         dry_run=dry_run,
-        via=via,
         spark=spark,
         name=name,
         progress=_progress_lines(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 from uuid import uuid4
 
 import msgspec
@@ -36,7 +36,6 @@ from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import open_store
 
 TARGET_BYTES: Final = 256 * MIB
-Via = Literal["arrow", "spark"]
 Run = Callable[[Job, Sequence[MergeGroup]], Iterator[Merged]]
 
 
@@ -76,10 +75,8 @@ def compact(
     partitions: Sequence[str] = (),
     target_bytes: int = TARGET_BYTES,
     dry_run: bool = False,
-    via: Via = "arrow",
     spark: Any = None,
     name: str | None = None,
-    description: str = "",
     origin: JobOrigin | None = None,
     settings: Settings | None = None,
     clock: Clock | None = None,
@@ -96,11 +93,9 @@ def compact(
         partitions: Folders such as `day=1`, with all below them; empty for the whole destination.
         target_bytes: Size that new files should have at most.
         dry_run: Only return what would be merged; nothing is written.
-        via: `arrow`: threads of this process; `spark`: tasks of the Spark session.
-        spark: Session for `spark`.
+        spark: Spark session, in whose tasks the files are merged; None: in threads of this process.
         name: Name of the job, stable over retries: a retry takes what an earlier try has merged. By default a
             new one.
-        description: Description for people.
         origin: The Airflow task that runs the compaction.
         settings: Settings; by default those of the environment.
         clock: Clock, for tests.
@@ -117,21 +112,18 @@ def compact(
     """
     if target_bytes < 1:
         raise InvalidInputError(f"target_bytes={target_bytes} must be at least 1; nothing was changed")
-    if (via == "spark") is (spark is None) and not dry_run:
-        raise InvalidInputError(
-            "via='spark' needs a Spark session, and via='arrow' has none; nothing was changed"
-        )
     settings = settings or load_settings()
     store = open_store(destination, settings)
     small = find_small_files(store, settings, progress, partitions=partitions, target_bytes=target_bytes)
     if dry_run or not small.groups:
         return _compaction(store.url, small, None)
-    run = partial(merge_on_spark, spark) if via == "spark" else partial(merge_here, settings)
+    run = partial(merge_here, settings) if spark is None else partial(merge_on_spark, spark)
     with open_job(
         destination,
         name or f"compact-{uuid4()}",
         mode="compact",
-        description=description or f"compaction of {sum(len(group.files) for group in small.groups)} files",
+        committer="magic",
+        description=f"compaction of {sum(len(group.files) for group in small.groups)} files",
         origin=origin,
         settings=settings,
         clock=clock,
@@ -146,7 +138,7 @@ def compact(
 
 def compact_on_spark(spark: Any, **options: Any) -> Any:
     """Compact in the tasks of a session, as a child process of Airflow does; return JSON values."""
-    return msgspec.to_builtins(compact(spark=spark, via="spark", **options))
+    return msgspec.to_builtins(compact(spark=spark, **options))
 
 
 def _merge_all(job: Job, small: SmallFiles, run: Run, progress: Progress) -> None:

@@ -97,12 +97,10 @@ class SmallFiles:
     """The small files of a destination, or of some partitions.
 
     Attributes:
-        turn: Last turn of the log that was read.
         before: Live files in the partitions, and their bytes.
         named: The files of the groups as they are in the store.
     """
 
-    turn: int
     before: tuple[int, int]
     groups: list[MergeGroup] = field(default_factory=list)
     named: dict[str, RemovedFile] = field(default_factory=dict)
@@ -132,7 +130,7 @@ def find_small_files(
     manifest = DestinationLog(store, settings.near_calls).manifest()
     by_partition = _by_partition(store.url, list(manifest.files.values()), partitions)
     live = [file for files in by_partition.values() for file in files]
-    found = SmallFiles(manifest.turn, (len(live), sum(file.size for file in live)))
+    found = SmallFiles((len(live), sum(file.size for file in live)))
     small = {
         folder: [file for file in files if file.size < target_bytes] for folder, files in by_partition.items()
     }

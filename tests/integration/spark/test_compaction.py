@@ -10,7 +10,6 @@ from pyspark.sql import SparkSession
 from lockgate.spark import write
 from lockgate.storage_core.commit.destination.manifest import read_manifest
 from lockgate.storage_core.compaction.compact import compact
-from lockgate.storage_core.errors import InvalidInputError
 
 pytestmark = pytest.mark.integration
 
@@ -33,11 +32,9 @@ def test_spark_merges_small_files_of_both_its_ways_and_reads_the_same_rows(
         write(frame, url, partition_by=["day"], via="staged" if number % 2 else "direct")
     read = spark.read.format("lockgate")
     before, schema = read.load(url).orderBy("id").collect(), read.load(url).schema
-    done = compact(url, via="spark", spark=spark)
+    done = compact(url, spark=spark)
     assert done.left == ()
     assert done.files_after == len(read_manifest(url).files) == 2
     assert read.load(url).orderBy("id").collect() == before
     assert read.load(url).schema == schema
     assert spark.read.parquet(url).select("id", "at", "nested", "day").orderBy("id").collect() == before
-    with pytest.raises(InvalidInputError, match="needs a Spark session"):
-        compact(url, via="spark")
