@@ -7,14 +7,11 @@ number.
 from __future__ import annotations
 
 import base64
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
-
-from pyspark.sql import DataFrame
 
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.staged_files import make_attempt_dir
@@ -23,8 +20,6 @@ from lockgate.storage_core.commit.uploads.parquet_footer import statistics_in_ta
 from lockgate.storage_core.concurrency import Progress, in_parallel, no_progress
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import AttemptId, TaskId, Token, new_attempt_id, with_short_id
-from lockgate.storage_core.settings import Settings
-from lockgate.storage_core.spark.pending_write import JobNames, part_bytes, write_pending
 from lockgate.storage_core.stores import Part, PendingUpload
 from lockgate.storage_core.stores.file_tree import FileTree
 
@@ -130,39 +125,6 @@ class _File(NamedTuple):
     upload_id: str = ""
     etags: str = ""
     footer: str = ""
-
-
-def write_and_adopt(
-    df: DataFrame,
-    job: Job,
-    *,
-    format: str = "parquet",  # noqa: A002 - Spark's own word
-    partition_by: Sequence[str] = (),
-    options: Mapping[str, str | int | bool] | None = None,
-    settings: Settings,
-    progress: Progress = no_progress,
-) -> dict[TaskId, AttemptId]:
-    """Write a data frame with Spark's own writer, and return the attempts to commit the job with.
-
-    Raises:
-        PySparkException: Spark or a task failed; what it left is removed at the job's end.
-        LockgateError: As `AdoptedFiles.commit`.
-    """
-    directory = hidden_directory(job)
-    with tempfile.TemporaryDirectory(prefix="lockgate-spark-") as folder:
-        spool = Path(folder, "files")
-        root = job.destination if directory is None else directory.as_uri()
-        token = write_pending(
-            df,
-            JobNames.of(job),
-            root,
-            spool,
-            format=format,
-            partition_by=partition_by,
-            options=options,
-            settings=settings,
-        )
-        return AdoptedFiles(job, spool, token, part_bytes(settings), directory).commit(progress)
 
 
 def hidden_directory(job: Job) -> Path | None:

@@ -31,9 +31,8 @@ from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.ids import AttemptId, JobId, TaskId
 from lockgate.storage_core.settings import Settings
-from lockgate.storage_core.spark.adopted_files import write_and_adopt
 from lockgate.storage_core.spark.data_source import register
-from lockgate.storage_core.spark.pending_write import obstacle
+from lockgate.storage_core.spark.pending_write import obstacle, write_and_adopt
 from lockgate.storage_core.spark.schema.columns import check_columns, quoted, recorded_columns
 from lockgate.storage_core.spark.source_options import Mode, write_options
 from lockgate.storage_core.spark.stage import write_stage

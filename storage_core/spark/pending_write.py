@@ -6,6 +6,7 @@ file system they write hidden files. The driver lists the files of the tasks tha
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +17,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from lockgate.storage_core.commit.job import Job
-from lockgate.storage_core.ids import Token
+from lockgate.storage_core.concurrency import Progress, no_progress
+from lockgate.storage_core.ids import AttemptId, TaskId, Token
 from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.spark.adopted_files import AdoptedFiles, hidden_directory
 from lockgate.storage_core.spark.s3a import s3a_config
 from lockgate.storage_core.spark.schema.columns import partition_columns
 
@@ -140,3 +143,36 @@ def _writer(spark: SparkSession) -> Any:
         loader.addURL(jvm.java.io.File(str(JAR)).toURI().toURL())
         found = loader.loadClass(_WRITER)
     return found.newInstance()
+
+
+def write_and_adopt(
+    df: DataFrame,
+    job: Job,
+    *,
+    format: str = "parquet",  # noqa: A002 - Spark's own word
+    partition_by: Sequence[str] = (),
+    options: Mapping[str, str | int | bool] | None = None,
+    settings: Settings,
+    progress: Progress = no_progress,
+) -> dict[TaskId, AttemptId]:
+    """Write a data frame with Spark's own writer, and return the attempts to commit the job with.
+
+    Raises:
+        PySparkException: Spark or a task failed; what it left is removed at the job's end.
+        LockgateError: As `AdoptedFiles.commit`.
+    """
+    directory = hidden_directory(job)
+    with tempfile.TemporaryDirectory(prefix="lockgate-spark-") as folder:
+        spool = Path(folder, "files")
+        root = job.destination if directory is None else directory.as_uri()
+        token = write_pending(
+            df,
+            JobNames.of(job),
+            root,
+            spool,
+            format=format,
+            partition_by=partition_by,
+            options=options,
+            settings=settings,
+        )
+        return AdoptedFiles(job, spool, token, part_bytes(settings), directory).commit(progress)

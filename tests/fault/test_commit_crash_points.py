@@ -24,6 +24,7 @@ from tests.support.commit.crash_harness import (
     LOSER,
     MODES,
     OLD,
+    adopted_job,
     assert_all_or_nothing,
     job,
     job_taken_back,
@@ -87,6 +88,17 @@ def test_a_crash_at_any_storage_call_leaves_all_or_nothing(
     summarise(f"{committer}, {mode}: {len(outcomes)} crash points, {sum(outcomes)} published, rest undone")
     assert len(outcomes) > 100
     # The job is undone before the decision and published after it: the state switches once.
+    assert outcomes == sorted(outcomes)
+    assert {False, True} == set(outcomes)
+
+
+@every_mode
+def test_a_crash_of_a_job_of_sparks_own_writer_leaves_all_or_nothing(
+    worlds: Iterator[World], mode: str
+) -> None:
+    watched = one_by_one(next(worlds))
+    taken = snapshots_of(watched, lambda: adopted_job(watched, mode), watched.root.parent)
+    outcomes = [recovered(snapshot, mode, "magic", snapshot.points[0]) for snapshot in taken]
     assert outcomes == sorted(outcomes)
     assert {False, True} == set(outcomes)
 

@@ -14,7 +14,7 @@ from lockgate.storage_core.spark.data_source import read
 from lockgate.storage_core.spark.frame_write import write
 from tests.support.spark.settings import session_settings
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("by_each_writer")]
 
 PARQUET = "spark.sql.parquet"
 LEGACY = {f"{PARQUET}.datetimeRebaseModeInWrite": "LEGACY", f"{PARQUET}.int96RebaseModeInWrite": "LEGACY"}

@@ -13,7 +13,7 @@ from lockgate.storage_core.spark.stage import stage
 from tests.support.soak import soak_only
 from tests.support.spark.settings import session_settings
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("by_each_writer")]
 
 VALUES = {
     "small decimal(38,18)": "0.000000000000000001 0 -1.5 99999999999999999999.999999999999999999",

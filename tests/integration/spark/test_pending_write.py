@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +29,8 @@ from lockgate.storage_core.stores import open_store
 from scripts.commit_protocol_jar import JAVA, build
 from tests.support.s3.real_server import environment, new_url
 from tests.support.soak import soak_only
+from tests.support.spark.accidents import FIRST_TRY
+from tests.support.spark.cluster import CLUSTER_CONFIG, HOSTS, standalone_cluster
 from tests.support.spark.driver import DAYS, Driver, DriverDiedError, spark_driver
 
 JARS = Path(__file__).parents[3] / ".tools" / "ivy" / "jars"
@@ -62,7 +66,8 @@ def leftovers(destination: str) -> list[str]:
     store = open_store(destination)
     uploads = [upload.key for page in store.upload_pages() for upload in page]
     keys = [info.key for page in store.pages() for info in page]
-    strange = [key for key in keys if not key.startswith(("day=", "_lockgate/", "_SUCCESS"))]
+    known = ("day=", "part-", "_lockgate/", "_SUCCESS")
+    strange = [key for key in keys if not key.startswith(known)]
     return uploads + strange
 
 
@@ -170,3 +175,41 @@ def test_the_operators_stream_to_s3_and_audit_by_statistics(
     assert (passed["rows"], passed["expectations"]) == (100, 3)
     receipt = attach_job(destination, job.job_id, job_attempt=pushed["job"]["job_attempt"]).commit()
     assert (receipt.rows, leftovers(destination)) == (100, [])
+
+
+@pytest.fixture(scope="module")
+def cluster_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """Yield a driver of two hosts, whose executors have neither the jar nor a shared directory."""
+    root = tmp_path_factory.mktemp("cluster")
+    config = {**CLUSTER_CONFIG, **CONFIG, "spark.executor.extraClassPath": f"{JARS}/*"}
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as started:
+        for name, value in environment().items():
+            patch.setenv(name, value)  # executors get it from their worker
+        master = started.enter_context(standalone_cluster(root))
+        yield started.enter_context(spark_driver(root / "driver.log", master=master, config=config))
+
+
+@pytest.mark.soak
+@pytest.mark.fault
+@pytest.mark.requires("s3-server")
+@with_jars
+@pytest.mark.usefixtures("s3")
+@pytest.mark.parametrize("accident", ["slow", "killed"])
+def test_on_a_cluster_a_loser_and_a_killed_executor_leave_nothing(
+    cluster_driver: Driver, tmp_path: Path, accident: str
+) -> None:
+    destination = new_url()
+    cluster_driver.ask("await_executors", count=len(HOSTS))
+    rows = cluster_driver.ask(
+        "write",
+        destination=destination,
+        how="write",
+        rows=20_000,
+        via="spark",
+        accident=[accident, destination, str(tmp_path), 3],
+        options={"maxRecordsPerFile": "2000"},
+    )
+    assert rows == 20_000
+    assert len(json.loads((tmp_path / FIRST_TRY).read_text())["uploads"]) >= 3
+    assert cluster_driver.ask("ids", destination=destination) == [20_000, 20_000, 0, 19_999]
+    assert leftovers(destination) == []

@@ -19,7 +19,7 @@ from lockgate.storage_core.spark.frame_write import write
 from lockgate.storage_core.stores import UploadInfo
 from tests.support.soak import rounds
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("by_each_writer")]
 
 Listing = Callable[[], list[str]]
 Uploads = Callable[[], list[UploadInfo]]

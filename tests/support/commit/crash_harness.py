@@ -10,6 +10,7 @@ from pathlib import Path
 from lockgate.storage_core.commit.committers import COMMITTERS
 from lockgate.storage_core.errors import JobFailedError, UploadGoneError
 from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.ids import Token
 from tests.support.commit.destination import Crash, World, dying, write
 
 OLD = {"day=1/a.csv": b"old a", "day=2/b.csv": b"old b"}
@@ -33,6 +34,21 @@ def job(world: World, mode: str, committer: str = "magic") -> None:
         write(opened, "task-0", {"day=1/c.csv": NEW["day=1/c.csv"]})
         write(opened, "task-1", {path: NEW[path] for path in ("day=3/d.csv", "e.csv")})
         opened.commit()
+
+
+def adopted_job(world: World, mode: str) -> None:
+    """Run a job whose files Spark's own writer has left in a hidden directory, with one of a losing try."""
+    from lockgate.storage_core.spark.adopted_files import AdoptedFiles, hidden_directory
+
+    with world.open_job("new", mode=mode) as opened:
+        directory = hidden_directory(opened)
+        assert directory is not None
+        for path, data in {**NEW, "day=1/loser.csv": LOSER}.items():
+            (directory / path).parent.mkdir(parents=True, exist_ok=True)
+            (directory / path).write_bytes(data)
+        spool = world.root / "spool"
+        spool.write_text("".join(f"{path}\t{len(data)}\n" for path, data in NEW.items()))
+        opened.commit(winners=AdoptedFiles(opened, spool, Token(""), 1, directory).commit())
 
 
 def job_taken_back(world: World, committer: str, how: str) -> None:

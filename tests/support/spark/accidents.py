@@ -98,7 +98,7 @@ def _await_uploads(destination: str, count: int) -> list[str]:
 
     def all_open() -> bool:
         infos = (info for page in store.upload_pages() for info in page)
-        found[:] = [info.upload_id for info in infos if "/part-00000-" in info.key]
+        found[:] = [info.upload_id for info in infos if "part-00000-" in info.key]
         return len(found) >= count
 
     await_that(all_open, "the first try's uploads")
