@@ -11,9 +11,11 @@ import re
 import shlex
 import tomllib
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -93,6 +95,7 @@ class Reader:
         is_console = block.language == "console"
         commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ") or not is_console]
         output = ""
+        assert commands, f"{block.page}: nothing of it is run; mark it: <!-- not run: … -->\n{block.source}"
         for line in commands:
             for command in self._named(line).split(" && "):
                 if words := shlex.split(command, comments=True):
@@ -206,6 +209,12 @@ def inside_a_dag(reader: Reader) -> None:
     reader.stack.enter_context(DAG("documented"))
 
 
+def with_a_lake(reader: Reader) -> None:
+    reader.names["/lake/sales"] = str(reader.folder / "lake" / "sales")
+    amounts = pa.array([Decimal("9.99"), Decimal("20.00")], pa.decimal128(9, 2))
+    reader.namespace["table"] = pa.table({"id": pa.array([1, 2], pa.int64()), "amount": amounts})
+
+
 def with_spark_places(reader: Reader) -> None:
     reader.names |= {"s3://lake": str(reader.folder / "lake"), "/shared/": f"{reader.folder}/shared/"}
 
@@ -221,6 +230,7 @@ PRELUDES: dict[str, Callable[[Reader], None]] = {
     "guides/recovery.md": with_a_job,
     "guides/runbook.md": with_a_job,
     "guides/spark.md": with_spark_places,
+    "guides/tables.md": with_a_lake,
 }
 
 
