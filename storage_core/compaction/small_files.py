@@ -194,6 +194,8 @@ def _tried_footer(store: Store, there: dict[str, RemovedFile], file: LiveFile) -
         return _footer(store, file)
     except (pa.ArrowException, OSError, ValueError) as error:
         return LeftFile(file.key, unreadable(error))
+    except _UnfitError as error:
+        return LeftFile(file.key, str(error))
     except ObjectNotFoundError:
         return LeftFile(file.key, "another job has just replaced it")
 
@@ -203,25 +205,29 @@ def unreadable(error: Exception) -> str:
     return f"it cannot be read: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
 
 
-def _footer(store: Store, file: LiveFile) -> Footer | LeftFile:
+class _UnfitError(Exception):
+    """A file can be read, and not be written again without loss."""
+
+
+def _footer(store: Store, file: LiveFile) -> Footer:
     tail = store.get(file.key, start=max(0, file.size - TAIL_BYTES))
-    if tail.endswith(b"PARE"):
-        return LeftFile(file.key, "it is encrypted")
-    footer = footer_in_tail(tail)  # first: Arrow ends the process at one that it does not expect
-    if footer.encryption is not None:
-        return LeftFile(file.key, "it is encrypted")
+    # Not by Arrow first, which ends the process at a footer that it does not expect.
+    if tail.endswith(b"PARE") or (footer := footer_in_tail(tail)).encryption is not None:
+        raise _UnfitError("it is encrypted")
+    if not all(element.is_kept_by_arrow for element in footer.schema):
+        raise _UnfitError("it has a column of type ENUM, BSON, INTERVAL, VARIANT, GEOMETRY or GEOGRAPHY")
     source = BytesIO(tail) if len(tail) == file.size else StoreFile(store, file.key, file.size)
     with pq.ParquetFile(pa.PythonFile(source, mode="r"), coerce_int96_timestamp_unit="us") as opened:
         schema, columns = opened.schema_arrow, opened.schema
     metadata = schema.metadata or {}
     if len(set(schema.names)) < len(schema.names):
-        return LeftFile(file.key, "two of its columns have one name")
+        raise _UnfitError("two of its columns have one name")
     if has_julian_dates(metadata):
-        return LeftFile(file.key, "its dates or timestamps may be of the Julian calendar")
+        raise _UnfitError("its dates or timestamps may be of the Julian calendar")
     for column in columns:
         if column.physical_type == "INT96":
             if column.path not in schema.names or _SPARK_SCHEMA not in metadata:
-                return LeftFile(file.key, "it has INT96 timestamps within other values, or not of Spark")
+                raise _UnfitError("it has INT96 timestamps within other values, or not of Spark")
             at = schema.get_field_index(column.path)
             schema = schema.set(at, schema.field(at).with_type(pa.timestamp("us", "UTC")))
     for at, each in enumerate(schema):

@@ -172,7 +172,11 @@ class _LogicalType(msgspec.Struct, frozen=True):
     timestamp: _TimeType | None = field(name="8", default=None)
     integer: _IntegerType | None = field(name="10", default=None)
     json: Any = field(name="12", default=None)
+    bson: Any = field(name="13", default=None)
     float16: Any = field(name="15", default=None)
+    variant: Any = field(name="16", default=None)
+    geometry: Any = field(name="17", default=None)
+    geography: Any = field(name="18", default=None)
 
     @property
     def is_text(self) -> bool:
@@ -198,6 +202,8 @@ _CONVERTED: Final = {
 }
 """`ConvertedType` of files of old writers, which have no logical types."""
 _CONVERTED_DECIMAL: Final = 5
+_CONVERTED_BYTES: Final = frozenset({20, 21})
+"""BSON and INTERVAL."""
 _REPEATED: Final = 2
 
 
@@ -221,6 +227,13 @@ class _SchemaElement(msgspec.Struct, frozen=True):
         if self.converted == _CONVERTED_DECIMAL:
             return _LogicalType(decimal=_DecimalType(scale=self.scale, precision=self.precision))
         return _CONVERTED.get(-1 if self.converted is None else self.converted, _LogicalType())
+
+    @property
+    def is_kept_by_arrow(self) -> bool:
+        """Whether Arrow knows the type; it reads others as bytes or structs, and writes them as such."""
+        found = self.logical
+        others = (found.enum, found.bson, found.variant, found.geometry, found.geography)
+        return self.converted not in _CONVERTED_BYTES and all(each is None for each in others)
 
     @property
     def is_flat(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from io import BytesIO
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
@@ -117,7 +118,7 @@ def test_files_of_an_evolved_schema_are_merged_as_the_reader_reads_them(world: W
     assert merged.metadata.row_group(0).column(0).compression == "GZIP"
 
 
-def test_what_cannot_be_read_is_left_and_said(world: World) -> None:
+def test_what_cannot_be_read_is_left_and_said(world: World, tmp_path: Path) -> None:
     whole = parquet(
         pa.table({"n": list(range(5000)), "text": [str(n) for n in range(5000)]}), compression="snappy"
     )
@@ -125,15 +126,20 @@ def test_what_cannot_be_read_is_left_and_said(world: World) -> None:
     add(world, "job", numbers(1), numbers(2), b"not Parquet", encrypted(), damaged)
     world.run("text", {"day=1/notes.csv": b"1\n"})
     world.run("instants", {"day=1/hive.parquet": int96()})
+    interval = str(tmp_path / "interval.parquet")
+    duckdb.sql(f"COPY (SELECT 3 AS n, INTERVAL 1 DAY AS text) TO '{interval}'")
+    world.run("interval", {"day=1/duck.parquet": Path(interval).read_bytes()})
     before = world.visible()
     done = compacted(world)
     left = {plain(one.key): one.reason for one in done.left}
     assert left.keys() == {
-        f"day=1/{name}" for name in ("2.parquet", "3.parquet", "4.parquet", "notes.csv", "hive.parquet")
+        f"day=1/{name}"
+        for name in ("2.parquet", "3.parquet", "4.parquet", "notes.csv", "hive.parquet", "duck.parquet")
     }
     assert left["day=1/notes.csv"] == "it is not Parquet"
     assert "cannot be read" in left["day=1/4.parquet"]
     assert "INT96" in left["day=1/hive.parquet"]
+    assert "INTERVAL" in left["day=1/duck.parquet"]
     after = world.visible()
     assert all(after[key] == before[key] for key in left)
     assert [(one.files, one.into) for one in done.merged] == [(2, 1)]
