@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import shutil
+import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,9 @@ from typer.testing import CliRunner
 
 from lockgate.storage_core.cli.root_command import build
 from lockgate.storage_core.settings import Settings
+from lockgate.workers.broker.embedded_broker import broker_url
+from tests.support.postgres import free_port
+from tests.support.workers.celery_worker import embedded_broker, wait_until
 
 CHART = Path(__file__).parents[2] / "docker" / "kubernetes" / "lockgate"
 KEPT = Path(__file__).parent / "kubernetes"
@@ -135,3 +141,25 @@ def test_the_chart_ships_the_rules_of_prometheus_as_they_are() -> None:
 
 def helm(*arguments: str) -> str:
     return subprocess.run(["helm", *arguments], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.soak
+def test_the_command_of_a_worker_s_pod_runs_and_its_readiness_probe_answers(tmp_path: Path) -> None:
+    (container,) = next(spec for pod, spec in pods("default") if pod == "demo-upkeep")["containers"]
+    command = [word.replace("$(POD_NAME)", "demo-1") for word in container["command"]]
+    metrics = str(free_port())
+    bin_folder = Path(sys.executable).parent
+    with embedded_broker(tmp_path / "home") as settings:
+        env = {**os.environ, "POD_NAME": "demo-1", "PATH": f"{bin_folder}:{os.environ['PATH']}"}
+        env |= {"LOCKGATE_BROKER_URL": broker_url(settings), "LOCKGATE_WORKER_METRICS_PORT": metrics}
+        probe = container["readinessProbe"]["exec"]["command"]
+        assert subprocess.run(probe, env=env, check=False, capture_output=True).returncode != 0
+        worker = subprocess.Popen(command, env=env)
+        try:
+            wait_until(
+                lambda: subprocess.run(probe, env=env, check=False, capture_output=True).returncode == 0
+            )
+            socket.create_connection(("127.0.0.1", int(metrics)), 5).close()
+        finally:
+            worker.terminate()
+            assert worker.wait(60) == 0
