@@ -336,6 +336,7 @@ class S3Volume:
     def _locked(self, call: str, block: BlockId, *, refreshes: bool = True) -> Iterator[SegmentLog]:
         """Lock a replica in this process, and load what other processes have created since."""
         with self._locks[block], step(f"volume-{call}"):
+            is_whole = True
             try:
                 try:
                     log = self._logs.get(block)
@@ -346,14 +347,17 @@ class S3Volume:
                 except MalformedRecordError as error:
                     if call != "delete" or isinstance(error, RecordVersionError):
                         raise
-                    log = salvage(self._store, block)
+                    log, is_whole = salvage(self._store, block), False
                 self._logs[block] = log
                 yield log
             except LockgateError:
                 raise
             except BaseException:
-                self._logs.pop(block, None)  # interrupted: it may differ from the store's
+                is_whole = False  # interrupted: it may differ from the store's
                 raise
+            finally:
+                if not is_whole:
+                    self._logs.pop(block, None)
 
     def _refreshed(self, log: SegmentLog) -> SegmentLog:
         stamp = log.stamp

@@ -212,17 +212,17 @@ def _prepared(volume: DirectoryVolume) -> None:
     _flush(volume, S1, 0, b"abc")
 
 
+def _check_fenced(folder: Path, is_flushed: bool, is_fenced: bool) -> None:
+    assert is_fenced
+    _, found = _whole(folder)
+    assert found in ({b"abcdefXY"} if is_flushed else {b"abcXY", b"abcdefXY"})
+
+
 def test_a_fence_at_each_step_of_a_flush_has_its_bytes_or_refuses_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def check(folder: Path, is_flushed: bool, is_fenced: bool) -> None:
-        assert is_fenced
-        _, found = _whole(folder)
-        assert found in ({b"abcdefXY"} if is_flushed else {b"abcXY", b"abcdefXY"})
-
-    _at_each_step(
-        tmp_path, monkeypatch, _prepared, _append(S1, 3, b"def"), _fence_and_append(S2, b"XY"), check
-    )
+    flush, fence = _append(S1, 3, b"def"), _fence_and_append(S2, b"XY")
+    _at_each_step(tmp_path, monkeypatch, _prepared, flush, fence, _check_fenced)
 
 
 def test_a_flush_at_each_step_of_a_fence_is_in_it_or_refused(
@@ -234,18 +234,13 @@ def test_a_flush_at_each_step_of_a_fence_is_in_it_or_refused(
         writers.append(DirectoryVolume(Path(volume.path(B)).parent.parent))
         _prepared(writers[-1])
 
-    def check(folder: Path, is_fenced: bool, is_flushed: bool) -> None:
-        assert is_fenced
-        _, found = _whole(folder)
-        assert found in ({b"abcdefXY"} if is_flushed else {b"abcXY", b"abcdefXY"})
-
     _at_each_step(
         tmp_path,
         monkeypatch,
         prepare,
         _fence_and_append(S2, b"XY"),
         lambda _: _flush(writers[-1], S1, 3, b"def"),
-        check,
+        lambda folder, is_fenced, is_flushed: _check_fenced(folder, is_flushed, is_fenced),
     )
 
 
