@@ -15,7 +15,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+import pytest
 from deltalake import DeltaTable
+from pyiceberg.table import StaticTable
 
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.records.log_records import Receipt
@@ -108,8 +110,37 @@ def _plain(value: Any) -> Any:
             return value
 
 
+def by_pyiceberg(world: World, columns: Iterable[str]) -> Rows:
+    table = StaticTable.from_metadata(f"{world.url}/_iceberg/metadata/{newest(world)}")
+    return _rows(table.scan().to_arrow().to_pylist(), columns)
+
+
+def by_duckdb_iceberg(world: World, columns: Iterable[str]) -> Rows:
+    table = duck().execute(f"FROM iceberg_scan('{world.url}/_iceberg')").to_arrow_table()
+    return _rows(table.to_pylist(), columns)
+
+
+def by_polars_iceberg(world: World, columns: Iterable[str]) -> Rows:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")  # the other one is a package of its own
+        found = pl.scan_iceberg(f"{world.url}/_iceberg/metadata/{newest(world)}").collect()
+    return _rows(found.to_arrow().to_pylist(), columns)
+
+
+def newest(world: World) -> str:
+    """Return the name of the metadata file that the hint names."""
+    hint = Path(world.url, "_iceberg/metadata/version-hint.text").read_text()
+    return f"v{hint}.metadata.json"
+
+
 DELTA_READERS: dict[str, Callable[[World, Iterable[str]], Rows]] = {
     "delta-rs": by_delta_rs,
     "DuckDB": by_duckdb_delta,
     "Polars": by_polars_delta,
 }
+ICEBERG_READERS: dict[str, Callable[[World, Iterable[str]], Rows]] = {
+    "pyiceberg": by_pyiceberg,
+    "DuckDB iceberg": by_duckdb_iceberg,
+    "Polars iceberg": by_polars_iceberg,
+}
+READERS = {**DELTA_READERS, **ICEBERG_READERS}

@@ -43,7 +43,10 @@ from lockgate.storage_core.stores.protocol import in_pages
 
 LOG: Final = logging.getLogger("lockgate.tables")
 
-PROJECTIONS: Final[Mapping[str, str]] = {"delta": "lockgate.storage_core.tables.delta:DELTA"}
+PROJECTIONS: Final[Mapping[str, str]] = {
+    "delta": "lockgate.storage_core.tables.delta:DELTA",
+    "iceberg": "lockgate.storage_core.tables.iceberg:ICEBERG",
+}
 """The projection of each format, as `module:name`."""
 
 Statistics = Mapping[str, ColumnStatistics]

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from tests.support.commit.destination import World
-from tests.support.tables import DELTA_READERS, by_listing, by_log, in_order, publish
+from tests.support.tables import READERS, by_listing, by_log, in_order, publish
 
-every_reader = pytest.mark.parametrize("reader", DELTA_READERS)
+every_reader = pytest.mark.parametrize("reader", READERS)
 COLUMNS = [("x", "bigint"), ("day", "string"), ("place", "string")]
 BEFORE = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999)  # noqa: DTZ001
 AFTER = dt.datetime(2026, 1, 1, 0, 0, 0, 1)  # noqa: DTZ001
@@ -50,7 +50,7 @@ def table(**columns: list[Any]) -> pa.Table:
 
 @every_reader
 def test_each_reader_sees_appends_and_replaced_partitions_row_for_row(world: World, reader: str) -> None:
-    options: dict[str, Any] = {"columns": COLUMNS, "tables": ["delta"]}
+    options: dict[str, Any] = {"columns": COLUMNS, "tables": ["delta", "iceberg"]}
     first = {
         "day=2026-01-01/place=a%3Ab %25/x.parquet": table(x=[1, 2]),
         "day=2026-01-01/place=__HIVE_DEFAULT_PARTITION__/x.parquet": table(x=[3]),
@@ -62,24 +62,24 @@ def test_each_reader_sees_appends_and_replaced_partitions_row_for_row(world: Wor
     publish(world, "third", replaced, mode="replace", scope="partitions", **options)
     expected = in_order(by_log(world, ["x", "day", "place"]))
     assert in_order(by_listing(world, ["x", "day", "place"], ["day", "place"])) == expected
-    assert in_order(DELTA_READERS[reader](world, ["x", "day", "place"])) == expected
+    assert in_order(READERS[reader](world, ["x", "day", "place"])) == expected
     assert len(expected) == 7
     publish(world, "fourth", {"place=a/y.parquet": table(x=[8])}, mode="replace", **options)
-    assert in_order(DELTA_READERS[reader](world, ["x", "place"])) == in_order([(8, "a")])
+    assert in_order(READERS[reader](world, ["x", "place"])) == in_order([(8, "a")])
 
 
 @every_reader
 def test_each_reader_sees_an_evolved_schema_row_for_row(world: World, reader: str) -> None:
     evolve: dict[str, Any] = {"evolve_schema": True}
     publish(world, "a", {"a.parquet": pa.table({"x": pa.array([1], pa.int32()), "gone": ["g"]})},
-        columns=[("x", "int"), ("gone", "string")], tables=["delta"])  # fmt: skip
+        columns=[("x", "int"), ("gone", "string")], tables=["delta", "iceberg"])  # fmt: skip
     publish(world, "b", {"b.parquet": table(x=[2**40], new=["n"])},
         columns=[("x", "bigint"), ("new", "string")], **evolve)  # fmt: skip
-    assert in_order(DELTA_READERS[reader](world, ["x", "new"])) == in_order([(1, None), (2**40, "n")])
+    assert in_order(READERS[reader](world, ["x", "new"])) == in_order([(1, None), (2**40, "n")])
     publish(world, "c", {"c.parquet": table(x=[3], gone=["h"])},
         columns=[("x", "bigint"), ("gone", "string")], **evolve)  # fmt: skip
     rows = [(1, "g"), (2**40, None), (3, "h")]
-    assert in_order(DELTA_READERS[reader](world, ["x", "gone"])) == in_order(rows)
+    assert in_order(READERS[reader](world, ["x", "gone"])) == in_order(rows)
 
 
 @every_reader
@@ -87,13 +87,13 @@ def test_each_reader_sees_an_evolved_schema_row_for_row(world: World, reader: st
 def test_each_reader_sees_every_type_row_for_row(world: World, reader: str, recorded: bool) -> None:
     data = pa.table({name: pa.array(values, kind) for name, (_, kind, values) in MATRIX.items()})
     columns = [(name, kind) for name, (kind, _, _) in MATRIX.items()] if recorded else None
-    publish(world, "types", {"p=1/a.parquet": data}, columns=columns, tables=["delta"])
+    publish(world, "types", {"p=1/a.parquet": data}, columns=columns, tables=["delta", "iceberg"])
     names = [*MATRIX, "p"]
     rows = [(*(row[name] for name in MATRIX), "1") for row in data.to_pylist()]
-    assert in_order(DELTA_READERS[reader](world, names)) == in_order(rows)
+    assert in_order(READERS[reader](world, names)) == in_order(rows)
 
 
 def test_a_type_that_no_table_has_is_refused_at_the_set_up(world: World) -> None:
     with pytest.raises(Exception, match="column 'x' has the type 'uint64', which Delta and Iceberg"):
-        world.open_job("a", columns=[("x", "uint64")], tables=["delta"])
+        world.open_job("a", columns=[("x", "uint64")], tables=["delta", "iceberg"])
     assert not any(world.store.pages("_lockgate/jobs/"))
