@@ -110,7 +110,7 @@ FORM = {
         None,
         type=["null", "array"],
         items={"type": "string"},
-        examples=["delta"],
+        examples=["delta", "iceberg"],
         title="Tables",
         description="Show each commit also as a version of these tables. Only Parquet files.",
         section="Files",

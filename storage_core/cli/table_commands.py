@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lockgate.storage_core.tables.maintenance import TableCheck, TableStatus
 
 DeltaFlag = Annotated[bool, typer.Option("--delta", help="The Delta table, in _delta_log/.")]
+IcebergFlag = Annotated[bool, typer.Option("--iceberg", help="The Iceberg table, in _iceberg/.")]
 
 commands = typer.Typer(help="Project a destination into Delta and Iceberg tables.", no_args_is_help=True)
 
@@ -30,7 +31,9 @@ commands = typer.Typer(help="Project a destination into Delta and Iceberg tables
 @commands.command("enable")
 def enable(
     destination: Destination,
+    *,
     delta: DeltaFlag = False,
+    iceberg: IcebergFlag = False,
     from_turn: Annotated[
         int | None,
         typer.Option("--from-turn", metavar="N", help="Turn of the first version; by default the last one."),
@@ -48,7 +51,7 @@ def enable(
     from lockgate.storage_core.tables.maintenance import catch_up
     from lockgate.storage_core.tables.maintenance import footers as read_footers
 
-    names, log = _formats(delta=delta), _opened(destination)
+    names, log = _formats(delta=delta, iceberg=iceberg), _opened(destination)
     tables = read_tables(log.store)
     known = set() if tables is None else set(tables.formats)
     first = last_decided(log) if from_turn is None else from_turn
@@ -110,13 +113,15 @@ def repair(
 
 
 @commands.command("disable")
-def disable(destination: Destination, delta: DeltaFlag = False, json: JsonFlag = False) -> None:
+def disable(
+    destination: Destination, delta: DeltaFlag = False, iceberg: IcebergFlag = False, json: JsonFlag = False
+) -> None:
     """Stop showing later turns in a table; its versions stay, and readers see the last one."""
     from lockgate.storage_core.commit.destination.projection import disable_tables
     from lockgate.storage_core.tables.maintenance import status_of
 
     log = _opened(destination)
-    disable_tables(log.store, _formats(delta=delta), SystemClock())
+    disable_tables(log.store, _formats(delta=delta, iceberg=iceberg), SystemClock())
     found = status_of(log)
     if json:
         print_json(found)
@@ -124,10 +129,10 @@ def disable(destination: Destination, delta: DeltaFlag = False, json: JsonFlag =
         _print(found)
 
 
-def _formats(*, delta: bool) -> list[str]:
-    names = [name for name, is_wanted in (("delta", delta),) if is_wanted]
+def _formats(**wanted: bool) -> list[str]:
+    names = [name for name, is_wanted in wanted.items() if is_wanted]
     if not names:
-        raise InvalidInputError("name a table format: --delta; nothing was changed")
+        raise InvalidInputError("name a table format: --delta or --iceberg; nothing was changed")
     return names
 
 

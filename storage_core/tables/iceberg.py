@@ -127,7 +127,13 @@ class Iceberg:
             return None
         if not _is_of(data, tables, turn):
             raise foreign(store, metadata_key(turn), writer_of(data))
-        return decode_json(data, Metadata)
+        found = decode_json(data, Metadata)
+        if found["location"] != _location(store):
+            raise ConflictError(
+                f"{store.url}: its Iceberg table names files at {found['location']}, and the destination was "
+                "moved; nothing was changed; delete _iceberg/ and `lockgate tables repair` writes it again"
+            )
+        return found
 
     def project(self, store: Store, tables: TablesRecord, change: TurnChange) -> bool:
         """Write the metadata of a turn, unless they are there; False if those before it are missing."""
@@ -150,6 +156,10 @@ class Iceberg:
 
 
 ICEBERG: Final = Iceberg()
+
+
+def _location(store: Store) -> str:
+    return f"{root_of(store)}/_iceberg"
 
 
 def read_hint(store: Store) -> int:
@@ -372,7 +382,7 @@ def _with_columns(base: Metadata, columns: TableColumns) -> Metadata:
 
 def _metadata(store: Store, tables: TablesRecord, before: Metadata | None, change: TurnChange) -> Metadata:
     """Return the metadata of a turn, after its manifests are written."""
-    base = before or _empty(tables, f"{root_of(store)}/_iceberg")
+    base = before or _empty(tables, _location(store))
     columns = columns_after(_columns_of(base), change)
     made = base if columns is None or columns == _columns_of(base) else _with_columns(base, columns)
     own = {"lockgate.turn": str(change.turn), "lockgate.job": change.job_id}

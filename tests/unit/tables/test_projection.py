@@ -12,19 +12,29 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
+from pyiceberg.table import StaticTable
 
 from lockgate.storage_core.commit.destination.log import DestinationLog
-from lockgate.storage_core.commit.destination.projection import project, read_tables
+from lockgate.storage_core.commit.destination.projection import (
+    enable_tables,
+    project,
+    projection,
+    read_tables,
+)
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.stores.instrumented import InstrumentedStore
-from lockgate.storage_core.tables.delta_log import read_state, version_key
+from lockgate.storage_core.tables.delta_log import version_key
+from lockgate.storage_core.tables.iceberg import metadata_key
 from tests.support.cli import Run, document
 from tests.support.commit.destination import Crash, World
 from tests.support.commit.snapshots import one_by_one, snapshots_of
-from tests.support.tables import duck, publish, write
+from tests.support.tables import READERS, duck, in_order, publish, write
 
-COLUMNS: dict[str, Any] = {"columns": [("x", "bigint")], "tables": ["delta"]}
+COLUMNS: dict[str, Any] = {"columns": [("x", "bigint")], "tables": ["delta", "iceberg"]}
+
+
+every_format = pytest.mark.parametrize("name", ["delta", "iceberg"])
 
 
 @pytest.fixture(autouse=True)
@@ -46,25 +56,35 @@ def rows(*values: int) -> pa.Table:
     return pa.table({"x": list(values)})
 
 
-def versions(world: World) -> list[int]:
-    return sorted(int(path.stem) for path in Path(world.url, "_delta_log").glob("*[0-9].json"))
+def versions(world: World, name: str = "delta") -> list[int]:
+    """Return the turns that have a version."""
+    if name == "delta":
+        return sorted(int(path.stem) + 1 for path in Path(world.url, "_delta_log").glob("*[0-9].json"))
+    found = Path(world.url, "_iceberg/metadata").glob("v*.metadata.json")
+    return sorted(int(path.name.split(".")[0][1:]) for path in found)
 
 
-def assert_is_a_fold(world: World, where: str = "", *, up_to_date: bool = True) -> None:
+def key_of(name: str, turn: int) -> str:
+    return version_key(turn - 1) if name == "delta" else metadata_key(turn)
+
+
+def assert_is_a_fold(world: World, name: str = "delta", where: str = "", *, up_to_date: bool = True) -> None:
     """Every version has the files of the log after its turn; there is one for each turn at the end."""
-    found = versions(world)
+    found, tables = versions(world, name), read_tables(world.store)
+    assert tables is not None
     turns = world.manifest().turn
-    assert found == list(range(turns if up_to_date else len(found))), where
-    for version in found:
-        expected = set(world.manifest(version + 1).files)
-        assert set(read_state(world.store, version, first=0).files) == expected, (where, version)
+    assert found == list(range(1, (turns if up_to_date else len(found)) + 1)), where
+    for turn in found:
+        files = set(projection(name).files(world.store, tables, turn))
+        assert files == set(world.manifest(turn).files), (where, turn)
 
 
+@every_format
 def test_a_crash_at_any_call_leaves_a_prefix_of_the_log_and_recovery_brings_it_up(
-    world: World, tmp_path: Path
+    world: World, tmp_path: Path, name: str
 ) -> None:
     watched = one_by_one(World(tmp_path / "first", str(tmp_path / "first" / "dest")))
-    publish(watched, "old", {"a=1/a.parquet": rows(1)}, **COLUMNS)
+    publish(watched, "old", {"a=1/a.parquet": rows(1)}, **{**COLUMNS, "tables": [name]})
     replace = {"mode": "replace", "columns": COLUMNS["columns"]}
     seen = set()
     for snapshot in snapshots_of(
@@ -72,40 +92,39 @@ def test_a_crash_at_any_call_leaves_a_prefix_of_the_log_and_recovery_brings_it_u
         lambda: publish(watched, "new", {"a=1/b.parquet": rows(2)}, **replace),
         tmp_path / "snapshots",
     ):
-        crashed = snapshot.world()
+        crashed = snapshot.move_to(watched)  # an Iceberg table names whole paths
         decided = DestinationLog(crashed.store).manifest().turn
-        assert len(versions(crashed)) in {decided - 1, decided}
-        assert_is_a_fold(crashed, snapshot.points[0], up_to_date=False)
-        seen.add(len(versions(crashed)) - decided)
+        written = len(versions(crashed, name))
+        seen.add(written - decided)
+        assert_is_a_fold(crashed, name, snapshot.points[0], up_to_date=False)
         results = crashed.recover()
         assert all(result.ended in TERMINAL for result in results)
-        if crashed.manifest().turn == len(versions(crashed)):
-            assert_is_a_fold(crashed, snapshot.points[0])
         # A turn that its job did not decide is projected with the next commit.
         publish(crashed, "next", {"a=1/c.parquet": rows(3)}, columns=COLUMNS["columns"])
-        assert_is_a_fold(crashed, snapshot.points[0])
+        assert_is_a_fold(crashed, name, snapshot.points[0])
     assert seen == {0, -1}
 
 
+@every_format
 @pytest.mark.parametrize("answer", ["lost", "refuse"])
 @pytest.mark.parametrize("point", ["before", "after"])
 @pytest.mark.parametrize("verb", ["get", "create"])
 def test_a_projection_that_fails_fails_no_commit_and_recovery_catches_up(
-    world: World, verb: str, point: str, answer: str
+    world: World, verb: str, point: str, answer: str, name: str
 ) -> None:
     world = one_by_one(world)
-    publish(world, "a", {"a.parquet": rows(1)}, **COLUMNS)
+    publish(world, "a", {"a.parquet": rows(1)}, **{**COLUMNS, "tables": [name]})
     FAILPOINTS.arm({f"tables.{verb}.{point}": f"{answer}@{2 if verb == 'get' else 1}"})
     receipt = publish(world, "b", {"b.parquet": rows(2)})
     FAILPOINTS.arm({})
     assert receipt.rows == 1
     if receipt.tables_behind:
-        assert "delta is" in receipt.tables_behind
+        assert f"{name} is" in receipt.tables_behind
         assert "behind: failpoint tables." in receipt.tables_behind
         (result,) = world.recover()
         assert "behind" not in result.detail
     assert not world.recover()
-    assert_is_a_fold(world)
+    assert_is_a_fold(world, name)
 
 
 def test_turns_that_published_nothing_are_versions_without_files(world: World) -> None:
@@ -121,6 +140,7 @@ def test_turns_that_published_nothing_are_versions_without_files(world: World) -
     publish(world, "c", {"c.parquet": rows(3)})
     assert DestinationLog(world.store).outcome(2).verdict == "passed"  # type: ignore[union-attr]
     assert_is_a_fold(world)
+    assert_is_a_fold(world, "iceberg")
     assert sorted(DeltaTable(world.url).to_pyarrow_table()["x"].to_pylist()) == [1, 3]
 
 
@@ -128,7 +148,7 @@ def test_two_projectors_at_once_write_one_version_each(world: World) -> None:
     publish(world, "a", {"a.parquet": rows(1)}, columns=COLUMNS["columns"])
     for number in range(8):
         publish(world, f"b{number}", {f"b{number}.parquet": rows(number)})
-    run_tables(world)
+    enable_tables(DestinationLog(world.store), COLUMNS["tables"], world.clock, from_turn=1)
     tables = read_tables(world.store)
     barrier, failed = threading.Barrier(4), []
 
@@ -143,12 +163,7 @@ def test_two_projectors_at_once_write_one_version_each(world: World) -> None:
         thread.join()
     assert failed == [{}] * 4
     assert_is_a_fold(world)
-
-
-def run_tables(world: World) -> None:
-    from lockgate.storage_core.commit.destination.projection import enable_tables
-
-    enable_tables(DestinationLog(world.store), ["delta"], world.clock, from_turn=1)
+    assert_is_a_fold(world, "iceberg")
 
 
 def test_other_programs_refuse_to_write_the_table(world: World) -> None:
@@ -157,30 +172,41 @@ def test_other_programs_refuse_to_write_the_table(world: World) -> None:
         write_deltalake(world.url, rows(3), mode="append")
     with pytest.raises(CommitFailedError, match="lockgate"):
         DeltaTable(world.url).delete()
-    assert versions(world) == [0]
+    assert versions(world) == [1]
 
 
+FOREIGN: dict[str, tuple[Any, str]] = {
+    "delta": ({"commitInfo": {"engineInfo": "Spark/4", "operation": "OPTIMIZE"}}, "Spark/4 OPTIMIZE"),
+    "iceberg": (
+        {"snapshots": [{"summary": {"engine-name": "spark", "operation": "append"}}]},
+        "another program (spark, append)",
+    ),
+}
+
+
+@every_format
 def test_a_version_of_another_program_is_never_overwritten_and_named(
-    world: World, run: Run, caplog: pytest.LogCaptureFixture
+    world: World, run: Run, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
-    publish(world, "a", {"a.parquet": rows(1)}, **COLUMNS)
-    foreign = Path(world.url, version_key(1))
-    line = json.dumps({"commitInfo": {"engineInfo": "Spark/4", "operation": "OPTIMIZE"}}) + "\n"
-    foreign.write_text(line)
+    publish(world, "a", {"a.parquet": rows(1)}, **{**COLUMNS, "tables": [name]})
+    content, writer = FOREIGN[name]
+    key = key_of(name, 2)
+    foreign = Path(world.url, key)
+    foreign.write_text(json.dumps(content) + "\n")
     receipt = publish(world, "b", {"b.parquet": rows(2)})
-    assert f"{world.store.url}/{version_key(1)} was written by Spark/4 OPTIMIZE" in receipt.tables_behind
+    assert f"{world.store.url}/{key} was written by {writer}" in receipt.tables_behind
     assert "lockgate tables repair --yes" in caplog.text
     publish(world, "c", {"c.parquet": rows(3)})
-    assert foreign.read_text() == line
-    assert versions(world) == [0, 1]
+    assert json.loads(foreign.read_text()) == content
+    assert versions(world, name) == [1, 2]
     assert not world.recover()  # for recovery could not help
     shown = run("tables", "repair", world.url)
-    assert (shown.exit_code, "with --yes: _delta_log/00000000000000000001.json" in shown.stdout) == (8, True)
-    assert foreign.read_text() == line
+    assert (shown.exit_code, f"with --yes: {key}" in shown.stdout) == (8, True)
+    assert json.loads(foreign.read_text()) == content
     assert run("tables", "repair", world.url, "--yes").exit_code == 0
-    assert_is_a_fold(world)
-    (kept,) = Path(world.url, "_lockgate/quarantine/tables/_delta_log").iterdir()
-    assert kept.read_text() == line
+    assert_is_a_fold(world, name)
+    kept = [path for path in Path(world.url, "_lockgate/quarantine/tables").rglob("*") if path.is_file()]
+    assert content in [json.loads(path.read_text()) for path in kept]
 
 
 def test_an_existing_destination_begins_with_all_live_files(world: World, run: Run) -> None:
@@ -189,23 +215,24 @@ def test_an_existing_destination_begins_with_all_live_files(world: World, run: R
     assert run("tables", "status", world.url).stdout == (
         "there are no tables; `lockgate tables enable` makes one\n"
     )
-    (status,) = document(run("tables", "enable", world.url, "--delta", "--json"))
-    assert (status["first_turn"], status["turn"], status["behind"]) == (2, 2, 0)
+    both = ("--delta", "--iceberg")
+    for status in document(run("tables", "enable", world.url, *both, "--json")):
+        assert (status["first_turn"], status["turn"], status["behind"]) == (2, 2, 0)
     publish(world, "c", {"day=3/c.parquet": rows(4)})
+    expected = in_order([(1, "1"), (2, "1"), (3, "2"), (4, "3")])
+    for read in READERS.values():
+        assert in_order(read(world, ["x", "day"])) == expected
     table = DeltaTable(world.url)
-    assert (table.version(), sorted(table.to_pyarrow_table()["x"].to_pylist())) == (2, [1, 2, 3, 4])
     statistics = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     assert {row["max.x"] for row in statistics} == {1, 2, 3, 4}
-    assert sorted(duck().execute(f"SELECT x FROM delta_scan('{world.url}')").fetchall()) == [
-        (1,), (2,), (3,), (4,)
-    ]  # fmt: skip
-    (checked,) = document(run("tables", "check", world.url, "--json"))
-    assert (checked["files"], checked["rows"], checked["gone"]) == (4, 4, [])
-    assert run("tables", "disable", world.url, "--delta").exit_code == 0
+    for checked in document(run("tables", "check", world.url, "--json")):
+        assert (checked["files"], checked["rows"], checked["gone"]) == (4, 4, [])
+    assert run("tables", "disable", world.url, *both).exit_code == 0
     publish(world, "d", {"day=4/d.parquet": rows(5)})
     assert DeltaTable(world.url).version() == 2
-    assert run("tables", "enable", world.url, "--delta").exit_code == 0
-    assert DeltaTable(world.url).version() == 3
+    assert run("tables", "enable", world.url, *both).exit_code == 0
+    for read in READERS.values():
+        assert len(read(world, ["x"])) == 5
 
 
 def test_check_names_what_a_reader_sees_otherwise(world: World, run: Run) -> None:
@@ -230,19 +257,21 @@ def test_columns_without_a_table_type_leave_the_table_behind_with_the_reason(wor
     assert len(world.manifest().files) == 3
 
 
-def test_one_more_turn_costs_the_same_whatever_the_length_of_the_log(world: World) -> None:
+@every_format
+def test_one_more_turn_costs_the_same_whatever_the_length_of_the_log(world: World, name: str) -> None:
     world = one_by_one(world)
-    publish(world, "a", {"a.parquet": rows(1)}, **COLUMNS)
-    costs = []
-    for turn in range(2, 9):
+    publish(world, "a", {"a.parquet": rows(1)}, **{**COLUMNS, "tables": [name]})
+    costs = {}
+    for turn in range(2, 26):
         publish(world, f"b{turn}", {f"b{turn}.parquet": rows(turn)})
-        Path(world.url, version_key(turn - 1)).unlink()
+        Path(world.url, key_of(name, turn)).unlink()
         store = InstrumentedStore(world.store)
         assert project(store, read_tables(world.store), turn) == {}
-        costs.append((dict(store.requests), Path(world.url, version_key(turn - 1)).stat().st_size))
-    assert len({str(cost) for cost in costs}) == 1
-    # The outcome, its list and statistics, the version before, and the new one.
-    assert costs[0][0] == {"get": 4, "create": 1}
+        costs[turn] = dict(store.requests)
+    # The outcome, its list and statistics, and the version before; of Iceberg also its manifests' list.
+    usual = {"get": 4, "create": 1} if name == "delta" else {"get": 6, "create": 3}
+    dear = {turn for turn, cost in costs.items() if cost != usual}
+    assert dear == (set() if name == "delta" else {10, 20})  # ten manifests are merged
 
 
 def test_columns_of_footers_follow_those_of_earlier_jobs(world: World) -> None:
@@ -264,5 +293,5 @@ def test_readers_use_the_statistics_of_each_file(world: World) -> None:
     query = f"EXPLAIN ANALYZE SELECT x FROM delta_scan('{world.url}') WHERE x = 79"
     ((_, plan),) = duck().execute(query).fetchall()
     assert "Scanning Files: 1/20" in plan
-    files = DeltaTable(world.url).to_pyarrow_dataset().get_fragments(filter=pa.compute.field("x") == 79)
-    assert len([file for file in files if file.count_rows(filter=pa.compute.field("x") == 79)]) == 1
+    table = StaticTable.from_metadata(f"{world.url}/{metadata_key(1)}")
+    assert len(list(table.scan(row_filter="x = 79").plan_files())) == 1
