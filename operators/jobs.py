@@ -72,7 +72,7 @@ class JobSetupOperator(LockgateOperator):
         description: Text for readers of the job's record.
         columns: Name and type of each column, if they are already known.
         evolve_schema: Allow the job to add, leave out and widen columns of the destination.
-        tables: Table formats into which the destination's turns are projected from now on, such as `delta`.
+        tables: Table formats that the destination's turns are projected into from now on: `delta`, `iceberg`.
         audit: Refuse to commit without a passing verdict of `AuditOperator`.
         staging: Directory that every worker can read, in which the job gets a directory; None: below
             `LOCKGATE_HOME`.

@@ -96,8 +96,8 @@ def open_job(
             destination whose readers all follow the log (`LOCKGATE_READ_BY_LOG`).
         artefacts: Handle of blobs that were uploaded for the job, `Artefacts.handle()`. The job owns them
             from its set-up to its end.
-        tables: Table formats into which the destination's turns are projected from now on, such as `delta`:
-            readers of these formats see each commit as one version. The destination remembers them.
+        tables: Table formats that the destination's turns are projected into from now on: `delta`, `iceberg`.
+            Readers of these formats see each commit as one version. The destination remembers them.
         job_attempt: Id of the driver run if several of its processes open the job (Spark's tasks of a
             streaming batch): the job is then suspended for that run, and no process holds it.
         origin: The Airflow task that sets the job up, for lists of jobs.

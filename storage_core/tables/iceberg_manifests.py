@@ -72,10 +72,13 @@ def plain_value(kind: ColumnType, text: str) -> Any:
     Raises:
         ValueError: The text is no value of that type.
     """
-    value = parse_value(kind, text)
+    return _plain(parse_value(kind, text))
+
+
+def _plain(value: Any) -> Any:
     match value:
         case dt.datetime():
-            return (value - _EPOCH) // dt.timedelta(microseconds=1)
+            return (value.replace(tzinfo=None) - _EPOCH) // dt.timedelta(microseconds=1)
         case dt.date():
             return (value - _EPOCH.date()).days
         case _:
@@ -204,9 +207,13 @@ def read_avro(store: Store, location: str) -> list[dict[str, Any]]:
     key = location.removeprefix(f"{root_of(store)}/")
     data = store.get(key)
     try:
-        return [record for record in reader(BytesIO(data)) if isinstance(record, dict)]
+        records = [record for record in reader(BytesIO(data)) if isinstance(record, dict)]
     except (ValueError, KeyError, EOFError, TypeError, IndexError) as error:
         raise MalformedRecordError(f"{store.url}/{key}: {error}") from None
+    for record in records:
+        if (file := record.get("data_file")) is not None:
+            file["partition"] = {name: _plain(value) for name, value in file["partition"].items()}
+    return records
 
 
 def root_of(store: Store) -> str:

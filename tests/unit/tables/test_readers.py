@@ -68,6 +68,36 @@ def test_each_reader_sees_appends_and_replaced_partitions_row_for_row(world: Wor
     assert in_order(READERS[reader](world, ["x", "place"])) == in_order([(8, "a")])
 
 
+EPOCH_EVE = "1969-12-31 23%3A59%3A59.999999"
+TYPED: Mapping[str, tuple[str, list[tuple[str, Any]]]] = {
+    "date": ("date", [("2026-01-01", dt.date(2026, 1, 1)), ("1969-12-31", dt.date(1969, 12, 31))]),
+    "int": ("int", [("-7", -7), ("12", 12)]),
+    "bool": ("boolean", [("true", True), ("false", False)]),
+    "decimal": ("decimal(9,2)", [("1.25", Decimal("1.25")), ("300.00", Decimal("300.00"))]),
+    "naive": ("timestamp_ntz", [("2026-01-01 00%3A00%3A00.000001", AFTER), (EPOCH_EVE, BEFORE)]),
+}  # fmt: skip
+
+
+@every_reader
+@pytest.mark.parametrize("kind", TYPED)
+def test_each_reader_sees_partition_columns_of_their_types(world: World, reader: str, kind: str) -> None:
+    (name, ((first, one), (second, two))) = TYPED[kind]
+    options: dict[str, Any] = {"columns": [("x", "bigint"), ("a b", name)]}
+    null = "a b=__HIVE_DEFAULT_PARTITION__/x.parquet"
+    files = {
+        f"a b={first}/x.parquet": table(x=[1]),
+        f"a b={second}/x.parquet": table(x=[2]),
+        null: table(x=[3]),
+    }
+    publish(world, "a", files, tables=["delta", "iceberg"], **options)
+    publish(
+        world, "b", {f"a b={second}/y.parquet": table(x=[4])}, mode="replace", scope="partitions", **options
+    )
+    assert publish(world, "c", {null: table(x=[5])}, **options).tables_behind == ""
+    expected = in_order([(1, one), (4, two), (3, None), (5, None)])
+    assert in_order(READERS[reader](world, ["x", "a b"])) == expected
+
+
 @every_reader
 def test_each_reader_sees_an_evolved_schema_row_for_row(world: World, reader: str) -> None:
     evolve: dict[str, Any] = {"evolve_schema": True}
