@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from lockgate.operators.dag_run.log_tables import LoggedProgress, log_table
 from lockgate.operators.dag_run.operator import LockgateOperator, task_entry, templated
@@ -125,6 +125,53 @@ class LeaseRecoveryOperator(_FilesOperator):
 
         delete_old_logs(load_settings(), dry_run=self.report_only, note=self.note)
         return recover_files(load_settings(), report_only=self.report_only, note=self.note)
+
+
+@templated
+class FileRetentionOperator(LockgateOperator):
+    """Deletes closed appendable files by path pattern and age, in bounded batches, and empty directories.
+
+    It is also what empties the old side of a satellite. The space is freed by the next lease recovery. A run
+    that was stopped goes on in the next one; the log names each path.
+
+    Args:
+        rules: Days by pattern, such as `{"/logs/**": 7}`; by default `LOCKGATE_FILES_RETENTION`. Without any
+            the task is skipped.
+        report_only: Delete nothing, only name what would be deleted.
+
+    Returns:
+        `files`, `directories` and `size_bytes` of what was deleted, or would be.
+    """
+
+    ui_color = "#fff4e5"
+
+    def __init__(
+        self, *, rules: dict[str, float] | None = None, report_only: bool = False, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.rules = rules
+        self.report_only = report_only
+
+    @task_entry
+    def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's
+        """Delete, and return the counts."""
+        from lockgate.storage_core.satellite.open_overlay import open_files
+        from lockgate.storage_core.satellite.retention import apply_retention
+
+        check_bool("report_only", self.report_only)
+        settings = load_settings()
+        if not (rules := self.rules or settings.files_retention):
+            raise AirflowSkipException('no rules: set LOCKGATE_FILES_RETENTION, such as {"/logs/**": 7}')
+        verb = "would delete" if self.report_only else "deleted"
+        with open_files(settings) as files:
+            done = apply_retention(
+                files,
+                rules,
+                dry_run=self.report_only,
+                note=lambda path: self.log.info("%s %s", verb, path),
+                progress=LoggedProgress(self.log),
+            )
+        return {"files": done.files, "directories": done.directories, "size_bytes": done.size_bytes}
 
 
 @templated

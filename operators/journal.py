@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from lockgate.storage_core.journal import Journal
+    from lockgate.storage_core.settings import Settings
 
 
 @templated
@@ -48,17 +49,27 @@ class JournalCheckpointOperator(LockgateOperator):
 
     @task_entry
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow's
-        """Maintain the configured journal; skip the task if there is none."""
+        """Maintain the configured journals; skip the task if there is none."""
+        check_bool("report_only", self.report_only)
+        settings = load_settings()
+        if not settings.has_journal:
+            raise AirflowSkipException("LOCKGATE_JOURNAL_URL=none: there is no journal to maintain")
+        done = self._maintain(settings, self.leave_safe_mode)
+        for name in sorted(settings.journals):
+            more = self._maintain(settings.for_journal(name), None)
+            done |= {f"{name}.{key}": value for key, value in more.items()}
+        return done
+
+    def _maintain(self, settings: Settings, leave_safe_mode: str | None) -> dict[str, Any]:
+        """Maintain one journal."""
         from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints, take_checkpoint
         from lockgate.storage_core.journal.checkpoint.prune import prune
         from lockgate.storage_core.journal.checkpoint.verify import verify
         from lockgate.storage_core.journal.process_journal import configured_journal
 
-        check_bool("report_only", self.report_only)
-        settings = load_settings()
         journal, checkpoints = configured_journal(settings), open_checkpoints(settings)
         if journal is None:
-            raise AirflowSkipException("LOCKGATE_JOURNAL_URL=none: there is no journal to maintain")
+            return {}
         progress = LoggedProgress(self.log)
         with journal.reading() as reading:
             taken, _ = take_checkpoint(reading, checkpoints)
@@ -67,8 +78,8 @@ class JournalCheckpointOperator(LockgateOperator):
         found.check()
         self.log.info("folded %d entries from %s: no contradictions", found.entries, found.since)
         done = {"checkpoint": str(taken.stamp), "folded_entries": found.entries}
-        if self.leave_safe_mode:
-            return {**done, "remaining_reasons": self._leave(journal, self.leave_safe_mode)}
+        if leave_safe_mode:
+            return {**done, "remaining_reasons": self._leave(journal, leave_safe_mode)}
         pruned = prune(
             journal,
             checkpoints,

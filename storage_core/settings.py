@@ -156,6 +156,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     report_slice_ms: Annotated[float, Meta(gt=0, le=60_000, description="milliseconds, above 0")] = 50.0
     """How long a slice of a report's entries may hold back other writers of the journal."""
 
+    files_retention: Annotated[
+        dict[str, Seconds], Meta(description='JSON, such as {"/logs/**": 7}: days by path pattern')
+    ] = {}
+    """Days after which the DAG retention deletes closed files, by path pattern: {"/logs/**": 7}."""
+
     job_log: Flag = True
     """Write an event log for each job with a journal: below home with SQLite; with PostgreSQL on registered
     volumes, else at the job's destination."""

@@ -360,6 +360,44 @@ def clean(
         )
 
 
+@commands.command("retention")
+def retention(
+    pattern: Annotated[
+        str, typer.Argument(metavar="[PATTERN]", help="'/logs/**' or '/logs/*.log'; default: the setting.")
+    ] = "",
+    *,
+    days: Annotated[
+        float, typer.Option("--older-than", metavar="DAYS", min=0, help="Age of what PATTERN matches.")
+    ] = 0.0,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete it; otherwise only name it.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Delete closed files by path pattern and age, and empty directories; without --yes only name them.
+
+    Without PATTERN those of LOCKGATE_FILES_RETENTION. `lockgate files clean` frees the space.
+    """
+    from lockgate.storage_core.satellite.retention import apply_retention
+
+    if bool(pattern) != bool(days):
+        raise InvalidInputError("PATTERN and --older-than DAYS belong together; nothing was deleted")
+    rules = {pattern: days} if pattern else load_settings().files_retention
+    if not rules:
+        raise InvalidInputError("name a PATTERN and --older-than DAYS, or set LOCKGATE_FILES_RETENTION")
+    with _open() as files, progress_bar() as progress:
+        done = apply_retention(
+            files,
+            rules,
+            dry_run=not yes,
+            note=lambda path: None if json else print_line(f"{'deleted' if yes else 'would delete'} {path}"),
+            progress=progress,
+        )
+    if json:
+        print_json({"dry_run": not yes, **_fields(done)})
+        return
+    names = f"{counted(done.files, 'file')} ({byte_size(done.size_bytes)}) and {done.directories} directories"
+    print_line(names + (" deleted" if yes else " to delete: a dry run; add --yes"))
+
+
 @commands.command("recover")
 def recover(
     path: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -70,7 +71,9 @@ def reported(command: str) -> Iterator[None]:
         if os.environ.get("LOCKGATE_DEBUG"):
             raise
         if isinstance(error, OSError):
-            text = f"`{error.filename}': {error.strerror}" if error.filename else str(error)
+            # The system's words for these two do not say what to do.
+            is_known = error.filename and error.errno not in {errno.EXDEV, errno.EBUSY}
+            text = f"`{error.filename}': {error.strerror}" if is_known else str(error)
             sys.stderr.write(f"{command}: {printable(text)}\n")
         else:
             print_error(error, as_json=False)

@@ -18,6 +18,7 @@ from lockgate.storage_core.cli import (
     job_commands,
     journal_commands,
     manifest_command,
+    satellite_commands,
     server_commands,
     spark_commands,
     store_commands,
@@ -45,7 +46,7 @@ HELP_SECTIONS: Final = {
     "Jobs and destinations": (
         *("jobs", "manifest", "tables", "destinations", "compact", "uploads", "store", "committers", "ui"),
     ),
-    "Journal, blobs and files": ("journal", "blobs", "blob-server", "files", "volumes"),
+    "Journal, blobs and files": ("journal", "blobs", "blob-server", "files", "volumes", "satellite"),
     "Airflow, Celery and Spark": ("dags", "xcom", "worker", "broker", "spark-jars"),
 }
 """Commands of each section of `lockgate --help`; all others are in the last one."""
@@ -155,6 +156,7 @@ def build() -> typer.Typer:
     root.add_typer(spark_commands.commands, name="spark-jars")
     root.add_typer(file_commands.commands, name="files")
     root.add_typer(volume_commands.commands, name="volumes")
+    root.add_typer(satellite_commands.commands, name="satellite")
     root.command("blob-server")(server_commands.serve_blobs)
     root.command("manifest")(manifest_command.show)
     root.add_typer(compaction_commands.commands, name="destinations")

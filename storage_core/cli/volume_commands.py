@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
@@ -21,6 +21,10 @@ from lockgate.storage_core.cli.render import (
 )
 from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableError
 from lockgate.storage_core.settings import load_settings
+
+if TYPE_CHECKING:
+    from lockgate.storage_core.journal import Journal
+    from lockgate.storage_core.settings import Settings
 
 WRONG_REPLICAS: Final = 16
 """Exit code of `fsck`, `check` and `repair`; documented in `docs/reference/command-line.md`."""
@@ -70,20 +74,26 @@ def add(
     ],
 ) -> None:
     """Make a volume, if there is none at the URL, and register it: new blocks then go to it too."""
-    from lockgate.storage_core.files.namespace.volume_urls import register_url
-    from lockgate.storage_core.files.volumes.open_volume import open_volume
     from lockgate.storage_core.journal.process_journal import configured_journal
-    from lockgate.storage_core.stores.open_store import parse_destination
 
     settings = load_settings()
     journal = configured_journal(settings, None)
     if journal is None:
         raise InvalidInputError("appendable files are kept in a journal; set LOCKGATE_JOURNAL_URL to one")
+    print_line(register_volume(url, settings, journal))
+
+
+def register_volume(url: str, settings: Settings, journal: Journal) -> str:
+    """Make a volume at a URL, if there is none, register it in a journal, and return its id."""
+    from lockgate.storage_core.files.namespace.volume_urls import register_url
+    from lockgate.storage_core.files.volumes.open_volume import open_volume
+    from lockgate.storage_core.stores.open_store import parse_destination
+
     destination = parse_destination(url)
     volume = open_volume(destination, settings)
     volume.claim(journal.identity)
     register_url(journal, volume.id, destination)
-    print_line(volume.id)
+    return volume.id
 
 
 @commands.command("check")

@@ -272,9 +272,11 @@ class _PlaceWriters:
             if journal is None:
                 raise StoreUnavailableError("the journal is turned off")
             self._journal = journal.identity
+            files = self._opened.enter_context(open_files(self._settings, clock=self._clock))
+            keeps = files.journal_of(JOB_LOGS)
             # A journal that is no file may be one of several machines, and the home directory is on this one.
-            self._is_shared = journal.url.startswith("sqlite") or bool(read_places(journal))
-            self._files = self._opened.enter_context(open_files(self._settings, clock=self._clock))
+            self._is_shared = keeps.url.startswith("sqlite") or bool(read_places(keeps))
+            self._files = files
         return self._files
 
     def _give_up(self) -> None:

@@ -167,6 +167,14 @@ class Files:
         """Renews the leases of this process."""
         return self._renewer
 
+    def journal_of(self, directory: str) -> Journal:  # noqa: ARG002 - of an overlay
+        """Return the journal in which new files in a directory are made."""
+        return self._journal
+
+    def now_s(self) -> float:
+        """Return the time by the journal's clock, in seconds since the epoch."""
+        return self._reads.read(lambda reading: reading.now_s())
+
     @property
     def reads(self) -> Reads:
         """Where listings and readers read."""

@@ -30,7 +30,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.failpoints import FAILPOINTS, step
 from lockgate.storage_core.files.file_recovery import give_back
-from lockgate.storage_core.files.namespace.mounts import AddMount, CutMount, Mount
+from lockgate.storage_core.files.namespace.mounts import AddMount, CutMount, Mount, refuse_overlap
 from lockgate.storage_core.files.namespace.queries import FileStatus
 from lockgate.storage_core.files.namespace.tree import Delete
 from lockgate.storage_core.ids import file_resource
@@ -113,24 +113,23 @@ class Moved(msgspec.Struct, kw_only=True):
             self.problems.append(f"{path}: {error}")
 
 
-def add_mount(files: Overlay, side: Side, *, satellite: str, journal: str, prefix: str) -> None:
+def add_mount(files: Overlay, mount: Mount) -> None:
     """Mount a satellite at a directory, which is made on both sides; a repeated call changes nothing.
 
     Raises:
         ConflictError: The mount overlaps with another one.
     """
+    if mount.identity == files.journal.identity:
+        raise InvalidInputError(f"journal {mount.journal} is the default journal; name another one")
     for one in files.all_mounts():
-        if (one.prefix, one.satellite, one.identity) == (prefix, satellite, side.journal.identity):
+        if (one.prefix, one.satellite, one.identity) == (mount.prefix, mount.satellite, mount.identity):
             return
-    if side.journal.identity == files.journal.identity:
-        raise InvalidInputError(
-            f"journal {journal} is the default journal; nothing was changed; name another"
-        )
-    side.files.make_directory(
-        prefix, parents=True
-    )  # before it is mounted: whatever is made there has a place
-    files.make_directory(prefix, parents=True)
-    op = AddMount(prefix=prefix, satellite=satellite, journal=journal, identity=side.journal.identity)
+    refuse_overlap(mount.prefix, files.all_mounts())  # before directories are made; the entry looks again
+    files.satellite(mount).files.make_directory(mount.prefix, parents=True)  # what is made there has a place
+    files.make_directory(mount.prefix, parents=True)
+    op = AddMount(
+        prefix=mount.prefix, satellite=mount.satellite, journal=mount.journal, identity=mount.identity
+    )
     files.journal.apply(op)
 
 

@@ -168,11 +168,13 @@ class Overlay(Files):
         """Return a reader of a file of the old side, whatever hides it."""
         return super().open(path)
 
-    def side_of(self, path: str) -> Side:
-        """Return the journal in which new files at a path are made, with its files."""
-        self._read(lambda _: None)
-        mount = self._mount(path)
-        return Side(self, self._journal) if mount is None else self._satellite(mount)
+    def journal_of(self, directory: str) -> Journal:
+        """Return the journal in which new files in a directory are made, the default one if it is down."""
+        mount = next((one for one in self.all_mounts() if one.has(f"{directory}/")), None)
+        try:
+            return self._journal if mount is None else self._satellite(mount).journal
+        except JournalUnavailableError:
+            return self._journal
 
     def all_mounts(self) -> tuple[Mount, ...]:
         """Return the mounts, the longest prefix first."""

@@ -26,6 +26,8 @@ from lockgate.storage_core.stores.protocol import in_pages
 BATCH: Final = 200
 """Files that are deleted in one transaction, so that no writer waits for more."""
 
+DAY_S: Final = 86_400.0
+
 Found = tuple[str, FileStatus]
 
 
@@ -46,7 +48,6 @@ class Retained(msgspec.Struct, kw_only=True):
 def apply_retention(
     files: Files,
     rules: Mapping[str, float],
-    now_s: float,
     *,
     dry_run: bool = True,
     note: Callable[[str], None] = lambda _: None,
@@ -59,8 +60,7 @@ def apply_retention(
 
     Args:
         files: The files.
-        rules: Age in seconds by pattern: `/logs/**` is all below a directory, `*` and `?` match in one name.
-        now_s: Time of the journal's clock.
+        rules: Age in days by pattern: `/logs/**` is all below a directory, `*` and `?` match in one name.
         dry_run: Delete nothing.
         note: Receives each path.
         progress: Gets the number of files.
@@ -69,12 +69,14 @@ def apply_retention(
         InvalidInputError: A pattern names no directory, or an age is not above 0.
     """
     done = Retained()
-    for pattern, age_s in rules.items():
-        root = _root(pattern)
-        if not age_s > 0:
-            raise InvalidInputError(f"retention of {pattern}: an age of {age_s:g} s is not above 0")
-        found = (one for one in _below(files, root) if _matches(one[0], pattern))
-        old = (one for one in found if now_s - _changed_s(one[1]) > age_s)
+    roots = {pattern: _root(pattern) for pattern in rules}  # before anything is deleted
+    for pattern, days in rules.items():
+        if not days > 0:
+            raise InvalidInputError(f"retention of {pattern}: an age of {days:g} days is not above 0")
+    now_s = files.now_s()
+    for pattern, days in rules.items():
+        found = (one for one in _below(files, roots[pattern]) if _matches(one[0], pattern))
+        old = (one for one in found if now_s - _changed_s(one[1]) > days * DAY_S)
         for batch in in_pages(old, BATCH):
             closed = [one for one in batch if not one[1].is_directory]
             for path, _ in closed:

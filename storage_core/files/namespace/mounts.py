@@ -7,6 +7,7 @@ that does not know of the mount.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import ClassVar, Final
 
@@ -92,12 +93,7 @@ class AddMount(_MountOp, frozen=True, tag="add-mount"):
         if not (names := parse_path(self.prefix)):
             raise InvalidInputError("/ cannot be mounted: it has the directories of all; name one of them")
         table = _table(state)
-        for one in table.all:
-            if f"{one.prefix}/".startswith(f"{self.prefix}/") or one.has(self.prefix):
-                raise ConflictError(
-                    f"the mount {self.prefix} overlaps with {one.prefix} of satellite {one.satellite}; "
-                    "nothing was changed; name another directory"
-                )
+        refuse_overlap(self.prefix, table.all)
         directory(state, names)
         mount = Mount(
             prefix=self.prefix,
@@ -127,6 +123,20 @@ class CutMount(_MountOp, frozen=True, tag="cut-mount"):
             msgspec.structs.replace(one, cut_s=moment.at_s) for one in table.all if one.prefix == self.prefix
         )
         _put(state, table, (*(one for one in table.all if one.prefix != self.prefix), *cut))
+
+
+def refuse_overlap(prefix: str, mounts: Iterable[Mount]) -> None:
+    """Raise if a directory is one of those that are mounted, or below or above one.
+
+    Raises:
+        ConflictError: It is.
+    """
+    for one in mounts:
+        if f"{one.prefix}/".startswith(f"{prefix}/") or one.has(prefix):
+            raise ConflictError(
+                f"the mount {prefix} overlaps with {one.prefix} of satellite {one.satellite}; nothing was "
+                "changed; name another directory"
+            )
 
 
 def refuse_other_mounts(state: State, version: int) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.files import Files
+from lockgate.storage_core.files.namespace.mounts import Mount
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.journal import open_journal
 from lockgate.storage_core.satellite.move import add_mount
@@ -40,6 +41,7 @@ class SatelliteWorld:
         self.name = name
         self.volumes = {side: {VolumeId(f"{side}-volume"): MemoryVolume()} for side in self.urls}
         self.processes: list[Overlay] = []
+        self.sides: list[Side] = []
         self.files = self.process()
 
     def side(self, name: str) -> Side:
@@ -51,7 +53,7 @@ class SatelliteWorld:
         journal = open_journal(self.urls[self.name], self.name, clock=self.clock)
         new = self.side(f"{self.name}-new")
         files = Overlay(journal, self.volumes[self.name], self.settings, lambda _: new, block_bytes=4)
-        files.new = new  # type: ignore[attr-defined]
+        self.sides.append(new)
         self.processes.append(files)
         return files
 
@@ -63,15 +65,15 @@ class SatelliteWorld:
         self.files.recover_lapsed()
 
     def mount(self, prefix: str) -> None:
-        add_mount(self.files, self.files.new, satellite="logs", journal=f"{self.name}-new", prefix=prefix)  # type: ignore[attr-defined]
+        name, identity = f"{self.name}-new", self.sides[0].journal.identity
+        mount = Mount(prefix=prefix, satellite="logs", journal=name, identity=identity, added_s=0.0)
+        add_mount(self.files, mount)
 
     def close(self) -> None:
         FAILPOINTS.observer = None
-        for files in self.processes:
-            files.close()
-            files.new.files.close()  # type: ignore[attr-defined]
-            files.new.journal.close()  # type: ignore[attr-defined]
-            files.journal.close()
+        for side in (*self.sides, *(Side(files, files.journal) for files in self.processes)):
+            side.files.close()
+            side.journal.close()
 
 
 def tree(files: Files) -> dict[str, bytes | None]:

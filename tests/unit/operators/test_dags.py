@@ -64,9 +64,16 @@ def parsed() -> dict[str, Any]:
     }
 
 
-def test_there_are_seven_dags_named_like_their_files(parsed: dict[str, Any]) -> None:
+def test_there_are_eight_dags_named_like_their_files(parsed: dict[str, Any]) -> None:
     names = (
-        *("blob_sweep", "dataset_commit", "job_recovery", "journal_checkpoint", "lease_recovery"),
+        *(
+            "blob_sweep",
+            "dataset_commit",
+            "job_recovery",
+            "journal_checkpoint",
+            "lease_recovery",
+            "retention",
+        ),
         *("upload_sweep", "volume_upkeep"),
     )
     assert {stem: dag["dag_id"] for stem, dag in parsed.items()} == {name: name for name in names}
