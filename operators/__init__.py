@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from lockgate.operators.blobs import BlobSweepOperator, BlobUploadOperator
     from lockgate.operators.compaction import CompactOperator
     from lockgate.operators.connections import lockgate_connection
-    from lockgate.operators.files import LeaseRecoveryOperator, VolumeUpkeepOperator
+    from lockgate.operators.files import (
+        FileRetentionOperator,
+        LeaseRecoveryOperator,
+        VolumeUpkeepOperator,
+    )
     from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
     from lockgate.operators.journal import JournalCheckpointOperator
     from lockgate.operators.notifier import JobNotifier
@@ -29,6 +33,7 @@ __all__ = [
     "BlobSweepOperator",
     "BlobUploadOperator",
     "CompactOperator",
+    "FileRetentionOperator",
     "JobAbortOperator",
     "JobAnnounceOperator",
     "JobCommitOperator",
@@ -64,6 +69,7 @@ _MODULES: Final = {
     "SparkWriteOperator": "spark",
     "TaskCommitOperator": "tasks",
     "UploadSweepOperator": "uploads",
+    "FileRetentionOperator": "files",
     "VolumeUpkeepOperator": "files",
     "lockgate_connection": "connections",
 }

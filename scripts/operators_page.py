@@ -33,6 +33,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         "CompactOperator",
         "BlobSweepOperator",
         "LeaseRecoveryOperator",
+        "FileRetentionOperator",
         "VolumeUpkeepOperator",
         "JournalCheckpointOperator",
     ),

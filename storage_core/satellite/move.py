@@ -310,7 +310,7 @@ class Move:
 
     def _remove_directories(self, directories: Sequence[_Old]) -> None:
         """Delete directories of the old side that are empty; the satellite has them then."""
-        empty = [one for one in directories if not self._files.list_old(one.path)]
+        empty = [one for one in directories if self._is_empty(one.path)]
         self._adopt_directories([each for one in empty for each in (*one.above, one)], self._until_s())
         entries = [
             Mutation(op=Delete(path=one.path, inode=one.status.inode))
@@ -318,6 +318,12 @@ class Move:
             if one.status.inode in self._adopted
         ]
         self._files.journal.write(entries)  # refused: another process has deleted it
+
+    def _is_empty(self, path: str) -> bool:
+        try:
+            return not self._files.list_old(path)
+        except PathNotFoundError:
+            return False  # another process has deleted it
 
     def _adopt_directories(self, directories: Sequence[_Old], until_s: float) -> None:
         """Make directories in the satellite, those above first, unless they were deleted."""

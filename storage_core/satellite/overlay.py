@@ -199,12 +199,7 @@ class Overlay(Files):
             except JournalUnavailableError as error:
                 if not self._fallback or mount.cut_s is not None:
                     raise
-                LOG.warning(
-                    "%s is made in the default journal: satellite %s is down: %s",
-                    path,
-                    mount.satellite,
-                    error,
-                )
+                LOG.warning("%s is made in the default journal: %s", path, error)
                 super(Overlay, self).make_directory(path.rpartition("/")[0], parents=True)
                 return super(Overlay, self).create(path, members=members)
 

@@ -8,7 +8,7 @@ from lockgate.storage_core.journal.database.database import parse_url
 from lockgate.storage_core.journal.journal import Journal
 from lockgate.storage_core.journal.observers.hot_standby import HotStandby
 from lockgate.storage_core.journal.observers.reading_client import Client
-from lockgate.storage_core.journal.process_journal import configured_journal
+from lockgate.storage_core.journal.process_journal import configured_journal, receive_stamps, token_name
 from lockgate.storage_core.journal.session_token import SessionToken
 from lockgate.storage_core.settings import Settings
 
@@ -27,7 +27,7 @@ def configured_reads(
         clock: Replaces the machine's and the database's clock, for tests.
 
     Raises:
-        InvalidInputError: A URL or the token is invalid.
+        InvalidInputError: A URL or the token is invalid, or the token is of another deployment.
         JournalVersionError: The database has another version than this program.
         JournalUnavailableError: The primary cannot be reached.
     """
@@ -43,8 +43,20 @@ def configured_reads(
         always_primary=settings.always_primary,
         clock=clock,
     )
+    _refuse_other_deployment(token, journal)
+    receive_stamps(token.stamps)  # also of the other journals, which may be opened later
     client.see(token)
     return client
+
+
+def _refuse_other_deployment(token: SessionToken, journal: Journal) -> None:
+    own = token_name(journal)
+    for name in token.stamps:
+        if name.startswith(f"{journal.name}@") and name != own:
+            raise InvalidInputError(
+                f"the token is of another deployment: its journal is {name[:140]}, and that of this "
+                f"one is {own}; nothing was read; read without the token, or correct LOCKGATE_JOURNAL_URL"
+            )
 
 
 def open_observer(url: str, journal: Journal) -> HotStandby:

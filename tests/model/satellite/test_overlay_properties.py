@@ -194,8 +194,8 @@ class Overlaid(RuleBasedStateMachine):
             call()
 
 
-TestOverlayProperties = Overlaid.TestCase
-TestOverlayProperties.settings = machine_settings(3, 12)
+def test_the_tree_is_the_union_of_both_sides_minus_what_is_hidden() -> None:
+    run_state_machine_as_test(Overlaid, settings=machine_settings(3, 12))
 
 
 @pytest.mark.requires("postgres")

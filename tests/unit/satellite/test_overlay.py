@@ -1,0 +1,276 @@
+"""Tests of the overlay: races with a mount and a move, a satellite that is down, borders, pages."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.errors import (
+    ConflictError,
+    DirectoryNotEmptyError,
+    InvalidInputError,
+    JournalUnavailableError,
+    LeaseHeldError,
+    MountPointError,
+    OtherJournalPathError,
+    PathExistsError,
+    PathNotFoundError,
+)
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.files.files import Files
+from lockgate.storage_core.files.namespace.mounts import Mount
+from lockgate.storage_core.files.namespace.queries import PAGE
+from lockgate.storage_core.files.namespace.tree import MakeDirectory
+from lockgate.storage_core.journal import Mutation
+from lockgate.storage_core.journal.checkpoint.verify import verify
+from lockgate.storage_core.satellite.move import Move, add_mount, cut_off, status_of_mount
+from lockgate.storage_core.satellite.overlay import Overlay, refuse_other_identity
+from lockgate.storage_core.satellite.retention import apply_retention
+from lockgate.storage_core.stores import open_store
+from tests.support.files.satellite_world import SatelliteWorld, tree
+
+DAY_S = 86_400.0
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[SatelliteWorld]:
+    """Return a tree with /logs/old.log, which is not mounted yet."""
+    world = SatelliteWorld(tmp_path)
+    world.files.make_directory("/logs")
+    put(world.files, "/logs/old.log", b"old")
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def mounted(world: SatelliteWorld) -> SatelliteWorld:
+    world.mount("/logs")
+    return world
+
+
+def put(files: Files, path: str, data: bytes = b"x") -> None:
+    with files.create(path) as writer:
+        writer.write(data)
+
+
+def mount_of(files: Overlay) -> Mount:
+    (mount,) = files.all_mounts()
+    return mount
+
+
+def once_at(point: str, call: Callable[[], object]) -> None:
+    """Call a function when a failpoint is passed for the first time."""
+
+    def observe(name: str) -> None:
+        if name == point:
+            FAILPOINTS.observer = None
+            call()
+
+    FAILPOINTS.observer = observe
+
+
+def test_a_process_from_before_the_mount_makes_no_second_file_at_a_path(world: SatelliteWorld) -> None:
+    early, late = world.process(), world.process()
+    put(early, "/logs/first.log", b"first")
+    world.mount("/logs")
+    with pytest.raises(PathExistsError):
+        late.create("/logs/first.log")
+    put(late, "/logs/second.log", b"second")
+    with pytest.raises(FileExistsError):
+        early.create("/logs/second.log")
+    put(early, "/logs/third.log")
+    assert [one.name for one in early.list_old("/logs")] == ["first.log", "old.log"]
+    early.delete("/logs/first.log")
+    assert list(tree(late)) == ["/logs", "/logs/old.log", "/logs/second.log", "/logs/third.log"]
+
+
+def test_an_append_to_an_old_file_stays_there_and_waits_for_no_mover(mounted: SatelliteWorld) -> None:
+    with mounted.files.append("/logs/old.log") as writer:
+        writer.write(b" and new")
+    mounted.files.truncate("/logs/old.log", 7)
+    assert mounted.files.status("/logs/old.log").journal == ""
+    other = mounted.process()
+
+    def append() -> None:
+        with other.append("/logs/old.log") as writer:
+            writer.write(b"!")
+
+    once_at("satellite.copy.after", append)
+    done = Move(mounted.files, mount_of(mounted.files)).run()
+    assert (done.files, done.skipped, done.is_whole) == (0, 1, False)
+    assert "was changed after it was copied" in done.problems[0]
+    assert Move(mounted.files, mount_of(mounted.files)).run().files == 1
+    append()
+    assert tree(other)["/logs/old.log"] == b"old and!!"
+    assert other.status("/logs/old.log").journal
+
+
+def test_an_append_while_a_file_is_held_by_a_mover_is_refused_and_then_goes_to_the_satellite(
+    mounted: SatelliteWorld,
+) -> None:
+    other, refused = mounted.process(), []
+
+    def append() -> None:
+        with pytest.raises(LeaseHeldError) as error:
+            other.append("/logs/old.log")
+        refused.append(error)
+
+    once_at("satellite.hold.after", append)
+    assert Move(mounted.files, mount_of(mounted.files)).run().files == 1
+    assert refused
+    other.append("/logs/old.log").close()
+
+
+@pytest.mark.parametrize("path", ["/logs/a/old.log", "/logs/a"])
+def test_what_is_deleted_while_it_is_copied_does_not_return(world: SatelliteWorld, path: str) -> None:
+    world.files.make_directory("/logs/a")
+    put(world.files, "/logs/a/old.log")
+    world.mount("/logs")
+    other = world.process()
+    once_at("satellite.hold.after", lambda: other.delete(path, recursive=True))
+    assert Move(world.files, mount_of(world.files)).run().is_whole
+    left = {one: data for one, data in tree(other).items() if one.startswith("/logs/a")}
+    assert left == ({} if path == "/logs/a" else {"/logs/a": None})
+    assert status_of_mount(world.files, mount_of(world.files)).can_cut
+
+
+def test_a_second_mover_is_refused_and_a_dead_one_followed(mounted: SatelliteWorld) -> None:
+    other = mounted.process()
+    mover = Move(mounted.files, mount_of(mounted.files))
+
+    def second() -> None:
+        with pytest.raises(LeaseHeldError, match="another mover"):
+            Move(other, mount_of(other)).run()
+        with pytest.raises(LeaseHeldError, match="another mover"):
+            cut_off(other, mount_of(other))
+
+    once_at("satellite.copy.after", second)
+    assert mover.run().files == 1
+    cut_off(other, mount_of(other))
+    assert tree(other) == {"/logs": None, "/logs/old.log": b"old"}
+
+
+def test_renames_stay_in_one_journal(mounted: SatelliteWorld) -> None:
+    files = mounted.files
+    put(files, "/logs/new.log", b"new")
+    files.rename("/logs/new.log", "/logs/newer.log")
+    for path, target in (("/logs/newer.log", "/x.log"), ("/logs/old.log", "/logs/x.log")):
+        with pytest.raises(OtherJournalPathError, match="copy it and delete it") as error:
+            files.rename(path, target)
+        assert error.value.errno == errno.EXDEV
+    for call in (lambda: files.rename("/logs", "/x"), lambda: files.delete("/logs", recursive=True)):
+        with pytest.raises(MountPointError) as busy:
+            call()
+        assert busy.value.errno == errno.EBUSY
+    files.rename("/logs/newer.log", "/logs/old.log", replace=True)
+    assert tree(files) == {"/logs": None, "/logs/old.log": b"new"}
+    assert not files.list_old("/logs")
+
+
+def test_pages_of_both_sides_are_in_one_order_and_whole(world: SatelliteWorld) -> None:
+    names = [f"{number:04d}" for number in range(3 * PAGE)]
+    make = [Mutation(op=MakeDirectory(path=f"/logs/{name}")) for name in names[::2]]
+    world.files.journal.write(make)
+    world.mount("/logs")
+    side = world.files.satellite(mount_of(world.files))
+    side.journal.write([Mutation(op=MakeDirectory(path=f"/logs/{name}")) for name in names[1::2]])
+    once_at("satellite.whiteout.after", lambda: pytest.fail("a crash"))
+    with pytest.raises(pytest.fail.Exception):
+        world.files.delete(f"/logs/{names[2]}")
+    found: list[str] = []
+    while page := world.files.list("/logs", found[-1] if found else None):
+        found += (one.name for one in page)
+    assert found == [name for name in names if name != names[2]] + ["old.log"]
+    world.files.remove_deleted()
+    assert f"/logs/{names[2]}" not in {f"/logs/{one.name}" for one in world.files.list_old("/logs")}
+
+
+def test_a_directory_of_both_sides_is_deleted_only_if_both_are_empty(world: SatelliteWorld) -> None:
+    world.files.make_directory("/logs/a")
+    put(world.files, "/logs/a/old.log")
+    world.mount("/logs")
+    put(world.files, "/logs/a/new.log")
+    for path in ("/logs/a/old.log", "/logs/a/new.log"):
+        with pytest.raises(DirectoryNotEmptyError):
+            world.files.delete("/logs/a")
+        world.files.delete(path)
+    world.files.delete("/logs/a")
+    with pytest.raises(PathNotFoundError):
+        world.files.create("/logs/a/x.log")
+
+
+def test_old_files_are_read_while_the_satellite_is_down(
+    mounted: SatelliteWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = mounted.files
+
+    def down(_: object) -> None:
+        raise JournalUnavailableError("no answer")
+
+    with caplog.at_level(logging.WARNING, "lockgate.satellite"):
+        monkeypatch.setattr(files, "_satellite", down)
+        assert tree(files) == {"/logs": None, "/logs/old.log": b"old"}
+        for call in (lambda: files.create("/logs/new.log"), lambda: files.delete("/logs/old.log")):
+            with pytest.raises(JournalUnavailableError, match="no answer"):
+                call()
+        assert status_of_mount(files, mount_of(files)).why_down == "no answer"
+        monkeypatch.setattr(files, "_fallback", True)
+        mounted.clock.now += 1
+        put(files, "/logs/new.log", b"new")
+    assert "only old files are read" in caplog.messages[0]
+    assert "is made in the default journal" in caplog.messages[-1]
+    assert len(caplog.messages) == 2
+    monkeypatch.undo()
+    assert tree(files)["/logs/new.log"] == b"new"
+    assert status_of_mount(files, mount_of(files)).made_since == 1
+    assert Move(files, mount_of(files)).run().files == 2
+
+
+def test_mounts_that_overlap_and_other_journals_are_refused(mounted: SatelliteWorld) -> None:
+    mount = mount_of(mounted.files)
+    for prefix in ("/logs/a", "/logs"):
+        with pytest.raises(ConflictError, match="overlaps with /logs of satellite logs"):
+            mounted.mount(prefix) if prefix != "/logs" else add_mount(
+                mounted.files, Mount(prefix="/logs", satellite="x", journal="y", identity="z", added_s=0)
+            )
+    assert mounted.files.all_mounts() == (mount,)
+    with pytest.raises(InvalidInputError, match="is another one"):
+        refuse_other_identity(mount, "of another deployment")
+
+
+def test_retention_empties_the_old_side_by_pattern_and_age(world: SatelliteWorld) -> None:
+    world.files.make_directory("/logs/a")
+    put(world.files, "/logs/a/b.txt")
+    put(world.files, "/logs/a/c.log", b"log")
+    world.mount("/logs")
+    Move(world.files, mount_of(world.files), limit=1).run()
+    world.clock.now += 2 * DAY_S
+    put(world.files, "/logs/young.log")
+    named: list[str] = []
+    done = apply_retention(world.files, {"/logs/*/*.log": 1}, note=named.append)
+    assert (named, done.files, done.size_bytes) == (["/logs/a/c.log"], 1, 3)
+    assert len(tree(world.files)) == 6
+    done = apply_retention(world.files, {"/logs/**": 1}, dry_run=False, note=named.append)
+    assert (done.files, done.directories) == (3, 1)
+    assert tree(world.files) == {"/logs": None, "/logs/young.log": b"x"}
+    assert status_of_mount(world.files, mount_of(world.files)).can_cut
+    for wrong in ({"/**": 1.0}, {"logs/**": 1.0}, {"/logs": 1.0}, {"/logs/**": 0.0}):
+        with pytest.raises(InvalidInputError, match="retention of"):
+            apply_retention(world.files, wrong, dry_run=False)
+
+
+def test_both_journals_are_as_their_entries_say(mounted: SatelliteWorld, tmp_path: Path) -> None:
+    put(mounted.files, "/logs/a.log")
+    Move(mounted.files, mount_of(mounted.files)).run()
+    mounted.files.delete("/logs/old.log")
+    cut_off(mounted.files, mount_of(mounted.files))
+    from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
+
+    for journal in (mounted.files.journal, mounted.sides[0].journal):
+        with journal.reading() as reading:
+            kept = Checkpoints(open_store(str(tmp_path / journal.name)), journal.name)
+            assert not verify(reading, kept, lambda *_: None).findings
