@@ -17,7 +17,7 @@ from tests.conftest import engines_at_collection
 
 ROOT = Path(__file__).parents[2]
 CORE = "lockgate.storage_core"
-MOST_MODULES = 20
+MOST_MODULES = 24
 
 TWINS: dict[str, str] = {}
 """File names allowed in two neighbouring layers, with their contents: the folders distinguish them."""
@@ -45,7 +45,7 @@ def test_modules_have_no_import_cycle(graph: grimp.ImportGraph) -> None:
         pytest.fail(f"a circle of modules: {' <- '.join(error.args[1])}")
 
 
-def test_a_folder_has_at_most_twenty_modules() -> None:
+def test_a_folder_has_few_modules() -> None:
     modules = {
         Path(folder).relative_to(ROOT): sorted(
             file for file in files if file.endswith(".py") and file != "__init__.py"
