@@ -34,8 +34,8 @@ SEND_BYTES: Final = 1024 * 1024
 """Bytes that are gathered before they are sent."""
 THREADS: Final = "lockgate-pipeline"
 """Prefix of the names of threads that call the members of a block."""
-KEPT_BYTES: Final = 32 * SEND_BYTES
-"""Bytes that are kept to be sent again; then the writer flushes by itself."""
+KEPT_BYTES: Final = BLOCK_BYTES + SEND_BYTES
+"""Bytes that are kept to be sent again; then the writer flushes by itself, if a full block was not sealed."""
 
 
 class Writer(io.BufferedIOBase):
