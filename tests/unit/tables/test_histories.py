@@ -1,0 +1,131 @@
+"""Long and random histories: versions are what they should be, and one more costs what it adds."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.table import StaticTable
+
+from lockgate.storage_core.commit.destination.projection import TurnChange, projection
+from lockgate.storage_core.commit.records.job_record import Column, JobId
+from lockgate.storage_core.commit.records.log_records import LiveFile
+from lockgate.storage_core.commit.records.pending_set import ColumnStatistics
+from lockgate.storage_core.commit.records.table_records import TableFormat, TablesRecord
+from lockgate.storage_core.ids import Token
+from lockgate.storage_core.stores import Store, open_store
+from lockgate.storage_core.stores.instrumented import InstrumentedStore
+from lockgate.storage_core.stores.protocol import ObjectInfo
+from lockgate.storage_core.tables.iceberg import metadata_key
+from tests.conftest import Summarise
+from tests.support.soak import rounds
+
+every_format = pytest.mark.parametrize("name", ["delta", "iceberg"])
+TABLES = TablesRecord(
+    number=1,
+    table_id="00000000-0000-4000-8000-000000000000",
+    token=Token("t"),
+    changed_s=0,
+    formats={name: TableFormat(first_turn=1) for name in ("delta", "iceberg")},
+)
+
+
+@pytest.fixture(autouse=True)
+def fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Disable fsync: no machine dies here."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+
+
+class Metered(InstrumentedStore):
+    """Counts the bytes that are read and written."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.bytes: Counter[str] = Counter()
+
+    def create(self, key: str, data: bytes) -> ObjectInfo:
+        self.bytes["written"] += len(data)
+        return super().create(key, data)
+
+    def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
+        found = super().get(key, start=start, length=length)
+        self.bytes["read"] += len(found)
+        return found
+
+
+def change(turn: int, added: list[str], removed: list[str]) -> TurnChange:
+    bounds = ColumnStatistics(nulls=0, minimum=str(turn), maximum=str(turn + 1))
+    return TurnChange(
+        turn=turn,
+        is_first=turn == 1,
+        verdict="published",
+        job_id=f"job-{turn}-g1",
+        decided_s=1_800_000_000 + turn,
+        columns=(Column("x", "bigint"), Column("day", "int")),
+        rows_change=True,
+        added=[
+            (LiveFile(key=key, size=1000, rows=10, token=Token("t"), job_id=JobId("j-g1")), {"x": bounds})
+            for key in added
+        ],
+        removed=removed,
+    )
+
+
+@every_format
+@pytest.mark.parametrize("seed", range(rounds(2, 40)))
+def test_any_history_of_additions_and_removals_is_what_the_table_has(
+    tmp_path: Path, name: str, seed: int
+) -> None:
+    random, store, made = Random(seed), open_store(str(tmp_path)), projection(name)
+    live: dict[str, int] = {}
+    after: dict[int, set[str]] = {}
+    for turn in range(1, 131):
+        days = random.sample(range(5), random.randint(1, 2))
+        removed = [key for key, day in live.items() if random.random() < 0.3 and day in days]
+        if random.random() < 0.03:
+            removed = list(live)
+        added = {
+            f"day={day}/{turn}-{n}.parquet": day for day in days for n in range(random.randint(turn == 1, 3))
+        }
+        for key in removed:
+            del live[key]
+        live |= added
+        after[turn] = set(live)
+        assert made.project(store, TABLES, change(turn, list(added), [*removed, "day=1/never-live.parquet"]))
+        assert set(made.files(store, TABLES, turn)) == after[turn], turn
+    for turn in random.sample(sorted(after), 10):
+        assert set(made.files(store, TABLES, turn)) == after[turn]
+    if name == "delta":
+        read = {Path(uri).relative_to(tmp_path) for uri in DeltaTable(tmp_path).file_uris()}
+    else:
+        table = StaticTable.from_metadata(str(tmp_path / metadata_key(130)))
+        read = {Path(task.file.file_path).relative_to(tmp_path) for task in table.scan().plan_files()}
+        snapshot = table.current_snapshot()
+        assert snapshot is not None
+        assert snapshot.summary is not None
+        assert snapshot.summary["total-data-files"] == str(len(live))
+    assert read == set(map(Path, live))
+
+
+@every_format
+def test_one_more_turn_of_a_long_log_costs_what_it_adds(
+    tmp_path: Path, name: str, summarise: Summarise
+) -> None:
+    """Of `make soak` 10,000 turns with 100,000 files; here few."""
+    turns, store, made = rounds(300, 10_000), Metered(open_store(str(tmp_path))), projection(name)
+    costs: list[tuple[int, int]] = []
+    for turn in range(1, turns + 1):
+        calls, moved = store.requests.total(), store.bytes.total()
+        assert made.project(store, TABLES, change(turn, [f"day={turn}/{n}.parquet" for n in range(10)], []))
+        costs.append((store.requests.total() - calls, store.bytes.total() - moved))
+    early, late = sorted(costs[100:200]), sorted(costs[-100:])
+    middle = 50
+    for what, found in (("100 to 200", early), ("the last 100", late)):
+        mean = tuple(round(sum(each) / len(found)) for each in zip(*found, strict=True))
+        summarise(f"{name}, turns {what} of {turns}: calls and bytes {found[middle]}, mean {mean}")
+    assert late[middle][0] <= early[middle][0] + 1
+    assert late[middle][1] <= 2 * early[middle][1]
