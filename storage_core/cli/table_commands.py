@@ -112,6 +112,27 @@ def repair(
     _report(found, json=json)
 
 
+@commands.command("register")
+def register(
+    destination: Destination,
+    catalog: Annotated[str, typer.Option(help="Name of a catalogue in pyiceberg's configuration.")],
+    table: Annotated[str, typer.Option(help="Namespace and name of the table there: lake.sales.")],
+    json: JsonFlag = False,
+) -> None:
+    """Let a catalogue's table be the newest Iceberg snapshot of a destination; idempotent.
+
+    Run it after commits, for engines that find tables in a catalogue only. A catalogue with a later turn
+    keeps it. Exits with 8 if the catalogue has another table of this name.
+    """
+    from lockgate.storage_core.tables.iceberg_catalog import register as register_in
+
+    turn = register_in(_opened(destination), catalog, table)
+    if json:
+        print_json({"catalog": catalog, "table": table, "turn": turn})
+    else:
+        print_line(f"{table} in {catalog} is turn {turn}")
+
+
 @commands.command("disable")
 def disable(
     destination: Destination, delta: DeltaFlag = False, iceberg: IcebergFlag = False, json: JsonFlag = False

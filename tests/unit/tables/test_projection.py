@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
+from pyiceberg.catalog import load_catalog
 from pyiceberg.table import StaticTable
 
 from lockgate.storage_core.commit.destination.log import DestinationLog
@@ -272,6 +273,25 @@ def test_one_more_turn_costs_the_same_whatever_the_length_of_the_log(world: Worl
     usual = {"get": 4, "create": 1} if name == "delta" else {"get": 6, "create": 3}
     dear = {turn for turn, cost in costs.items() if cost != usual}
     assert dear == (set() if name == "delta" else {10, 20})  # ten manifests are merged
+
+
+def test_a_catalogue_gets_the_newest_turn_once(
+    world: World, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sql = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": str(tmp_path)}
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG.config", {"catalog": {"test": sql}})
+    register = ("tables", "register", world.url, "--catalog", "test", "--table", "lake.sales")
+    publish(world, "a", {"a.parquet": rows(1)}, **COLUMNS)
+    for turn in (1, 2):
+        for _ in range(2):
+            assert run(*register).stdout == f"lake.sales in test is turn {turn}\n"
+        found = load_catalog("test").load_table("lake.sales").scan().to_arrow()["x"].to_pylist()
+        assert sorted(found) == list(range(1, turn + 1))
+        publish(world, f"b{turn}", {"b.parquet": rows(turn + 1)})
+    other = World(tmp_path / "other", str(tmp_path / "other" / "dest"))
+    publish(other, "a", {"a.parquet": rows(1)}, **COLUMNS)
+    refused = run("tables", "register", other.url, "--catalog", "test", "--table", "lake.sales")
+    assert (refused.exit_code, "has another table lake.sales" in refused.output) == (8, True)
 
 
 def test_columns_of_footers_follow_those_of_earlier_jobs(world: World) -> None:
