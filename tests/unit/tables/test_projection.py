@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from lockgate.storage_core.commit.destination.projection import (
     read_tables,
 )
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
+from lockgate.storage_core.errors import OutcomeUnknownError, StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.stores.instrumented import InstrumentedStore
 from lockgate.storage_core.tables.delta_log import version_key
@@ -30,6 +32,7 @@ from lockgate.storage_core.tables.iceberg import metadata_key
 from tests.support.cli import Run, document
 from tests.support.commit.destination import Crash, World
 from tests.support.commit.snapshots import one_by_one, snapshots_of
+from tests.support.soak import rounds
 from tests.support.tables import READERS, duck, in_order, publish, write
 
 COLUMNS: dict[str, Any] = {"columns": [("x", "bigint")], "tables": ["delta", "iceberg"]}
@@ -165,6 +168,29 @@ def test_two_projectors_at_once_write_one_version_each(world: World) -> None:
     assert failed == [{}] * 4
     assert_is_a_fold(world)
     assert_is_a_fold(world, "iceberg")
+
+
+@every_format
+def test_answers_that_are_cut_leave_a_fold_of_the_log(world: World, name: str) -> None:
+    world, random = one_by_one(world), Random(name)
+    publish(world, "a", {"a.parquet": rows(1)}, **{**COLUMNS, "tables": [name]})
+
+    def cut(point: str) -> None:
+        if point.startswith("tables.") and random.random() < 0.12:
+            raise (OutcomeUnknownError if point.endswith("after") else StoreUnavailableError)(point)
+
+    was_behind = []
+    for number in range(rounds(12, 100)):
+        FAILPOINTS.observer = cut
+        mode = "replace" if number % 4 == 3 else "append"
+        was_behind.append(
+            publish(world, f"b{number}", {f"b{number}.parquet": rows(2)}, mode=mode).tables_behind
+        )
+        FAILPOINTS.observer = None
+        assert_is_a_fold(world, name, up_to_date=False)
+    assert any(was_behind)
+    world.recover()
+    assert_is_a_fold(world, name)
 
 
 def test_other_programs_refuse_to_write_the_table(world: World) -> None:
