@@ -30,6 +30,7 @@ from sqlalchemy import Connection as SqlConnection
 from benchmarks.blobs import describe
 from benchmarks.files import LINE, opened
 from lockgate.storage_core.clock import Clock, SystemClock
+from lockgate.storage_core.errors import JournalUnavailableError
 from lockgate.storage_core.files.blocks import Fault
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.member_marks import MarkReplica
@@ -172,23 +173,30 @@ def report(url: str, root: Path, console: Console, replicas: int = 1_000_000, qu
                 spans.append((what, began_s, time.perf_counter(), held.longest_s))
             time.sleep(1.0)
             pipe.send("stop")
-            taken: list[tuple[float, float]] = pipe.recv()
+            taken: list[tuple[float, float, bool]] = pipe.recv()
     console.print(_beside(f"A report of {replicas:,} replicas", spans, taken))
 
 
 def _beside(
-    title: str, spans: Sequence[tuple[str, float, float, float]], taken: Sequence[tuple[float, float]]
+    title: str, spans: Sequence[tuple[str, float, float, float]], taken: Sequence[tuple[float, float, bool]]
 ) -> Table:
     """Return a table of what entries took beside each part of the work."""
     table = Table(title=f"{title}, beside {RATE} entries a second; ms")
-    for heading in ("report", "took s", "entries", "p50", "p99", "longest", "head held for"):
+    for heading in ("report", "took s", "entries", "refused", "p50", "p99", "longest", "head held for"):
         table.add_column(heading, justify="left" if heading == "report" else "right")
     for what, began_s, ended_s, held_s in spans:
         # Also an entry that began before the report, and waited for it.
-        within = [1000 * took_s for at_s, took_s in taken if began_s < at_s + took_s and at_s < ended_s]
+        beside = [one for one in taken if began_s < one[0] + one[1] and one[0] < ended_s]
+        within, refused = [1000 * took_s for _, took_s, _ in beside], sum(one[2] for one in beside)
         percents = quantiles([*within, *within], n=100) if within else [0.0] * 99
         figures = (percents[49], percents[98], max(within, default=0.0), 1000 * held_s)
-        table.add_row(what, f"{ended_s - began_s:.1f}", str(len(within)), *(f"{one:.1f}" for one in figures))
+        table.add_row(
+            what,
+            f"{ended_s - began_s:.1f}",
+            str(len(within)),
+            str(refused),
+            *(f"{one:.1f}" for one in figures),
+        )
     return table
 
 
@@ -254,7 +262,7 @@ def entries_beside(url: str) -> Iterator[Connection]:
 
 
 def _write_entries(url: str, pipe: Connection) -> None:
-    taken = []
+    taken = list[tuple[float, float, bool]]()
     with open_journal(url) as journal:
         journal.apply(MakeDirectory(path="/made/first"))
         pipe.send("writing")
@@ -265,8 +273,12 @@ def _write_entries(url: str, pipe: Connection) -> None:
             due_s = max(due_s + 1 / RATE, time.perf_counter())
             time.sleep(max(0.0, due_s - time.perf_counter()))
             began_s = time.perf_counter()
-            journal.apply(MakeDirectory(path=f"/made/{number}"))
-            taken.append((began_s, time.perf_counter() - began_s))
+            try:
+                journal.apply(MakeDirectory(path=f"/made/{number}"))
+                is_refused = False
+            except JournalUnavailableError:  # it has waited for the head for too long
+                is_refused = True
+            taken.append((began_s, time.perf_counter() - began_s, is_refused))
     pipe.send(taken)
 
 
