@@ -24,7 +24,7 @@ from lockgate.operators.dag_run.parameters import (
 )
 from lockgate.operators.spark_process.process import ALL, Part, SparkChild, SparkWork
 from lockgate.storage_core.errors import InvalidInputError
-from lockgate.storage_core.ids import Token, new_job_attempt_id
+from lockgate.storage_core.ids import new_job_attempt_id
 from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
@@ -216,14 +216,14 @@ class SparkWriteOperator(LockgateOperator):
         from lockgate.storage_core.commit.records.expected_tasks import ExpectedTask
         from lockgate.storage_core.spark.adopted_files import AdoptedFiles
 
-        files = AdoptedFiles(job, spool, Token(uploads["token"]), uploads["part_bytes"])
+        files = AdoptedFiles(job, spool, uploads["part_bytes"], progress=LoggedProgress(self.log))
         return [
             ExpectedTask(task_id=task, input_digest=attempt)
-            for task, attempt in sorted(files.commit(LoggedProgress(self.log)).items())
+            for task, attempt in sorted(files.commit().items())
         ]
 
     def _write(self, job: Job, staging: Path, spool: Path | None) -> list[Any] | dict[str, Any]:
-        """Run Spark; return the staged files, or with a file for their list the token of the uploads."""
+        """Run Spark; return the staged files, or with a file for their list the size of uploads' parts."""
         from lockgate.operators.connections import child_settings, spark_place
 
         artefacts = from_template(self.artefacts) or (

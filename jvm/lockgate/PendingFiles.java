@@ -19,9 +19,9 @@ import scala.collection.immutable.Seq;
 /**
  * Lets Spark's own writers stream into the pending files of a Lockgate job: uploads that stay open, or hidden files.
  *
- * <p>For each file of a task that Spark accepts, the driver appends a line to the file {@code lockgate.spool}: path,
- * bytes, and those of {@link S3Uploads}, with tabs between them. Messages of tasks hold classes of the JDK only: an
- * executor may have loaded this class by another class loader than the driver.
+ * <p>The driver writes the token of the uploads to the file {@code lockgate.spool}, and for each file of a task that
+ * Spark accepts a line: path, bytes, and those of {@link S3Uploads}, with tabs between them. Messages of tasks hold
+ * classes of the JDK only: an executor may have loaded this class by another class loader than the driver.
  */
 public final class PendingFiles extends FileCommitProtocol implements Serializable {
   private static final long serialVersionUID = 1;
@@ -50,11 +50,11 @@ public final class PendingFiles extends FileCommitProtocol implements Serializab
     }
 
     /**
-     * Write rows with Spark's own writer, in a copy of their session with more settings; return the uploads' token.
+     * Write rows with Spark's own writer, in a copy of their session with more settings.
      *
      * @param root directory to write to; with the scheme {@code s3}, the destination.
      */
-    public String write(Dataset<?> rows, Map<String, String> settings, String format, Map<String, String> options,
+    public void write(Dataset<?> rows, Map<String, String> settings, String format, Map<String, String> options,
         List<String> folders, String root) throws Exception {
       Thread thread = Thread.currentThread();
       ClassLoader before = thread.getContextClassLoader();
@@ -66,7 +66,6 @@ public final class PendingFiles extends FileCommitProtocol implements Serializab
         String place = root.startsWith("s3:") ? ownFileSystem(session, root) : root;
         Dataset.ofRows(session, rows.logicalPlan()).write().format(format).mode("append").options(options)
             .partitionBy(folders.toArray(new String[0])).save(place);
-        return TOKEN;
       } finally {
         thread.setContextClassLoader(before);
       }
@@ -97,7 +96,10 @@ public final class PendingFiles extends FileCommitProtocol implements Serializab
   }
 
   @Override public synchronized void setupJob(JobContext job) {
-    unchecked(() -> spool = Files.newBufferedWriter(java.nio.file.Path.of(job.getConfiguration().get("lockgate.spool"))));
+    unchecked(() -> {
+      spool = Files.newBufferedWriter(java.nio.file.Path.of(job.getConfiguration().get("lockgate.spool")));
+      spool.write(TOKEN + "\n");
+    });
   }
 
   @Override public void setupTask(TaskAttemptContext task) {
@@ -162,7 +164,10 @@ public final class PendingFiles extends FileCommitProtocol implements Serializab
   /** Append a task's lines once, and free their memory: Spark keeps all messages until the job ends. */
   @Override @SuppressWarnings("unchecked")
   public synchronized void onTaskCommit(TaskCommitMessage message) {
-    unchecked(() -> spool.write(((AtomicReference<String>) message.obj()).getAndSet("")));
+    unchecked(() -> {
+      spool.write(((AtomicReference<String>) message.obj()).getAndSet(""));
+      spool.flush();
+    });
   }
 
   @Override public void commitJob(JobContext job, Seq<TaskCommitMessage> messages) {

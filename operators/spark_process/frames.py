@@ -147,7 +147,7 @@ def stream_frame(
         options: Options of Spark's writer.
 
     Returns:
-        `token` and `part_bytes` of the uploads, or the `staged` files.
+        `part_bytes` of the uploads, or the `staged` files.
 
     Raises:
         InvalidInputError: The function did not return a DataFrame, or this Spark cannot write uploads.
@@ -172,7 +172,7 @@ def stream_frame(
         )
         return {"staged": staged}
     frame, settings = _frame(spark, python_callable, op_kwargs), load_settings()
-    token = write_pending(
+    write_pending(
         frame,
         JobNames(**names),
         destination,
@@ -182,7 +182,7 @@ def stream_frame(
         options=options,
         settings=settings,
     )
-    return {"token": token, "part_bytes": part_bytes(settings)}
+    return {"part_bytes": part_bytes(settings)}
 
 
 def _frame(

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from itertools import count, islice
 from pathlib import Path
-from typing import Final, NamedTuple
+from threading import Event
+from types import TracebackType
+from typing import Final, NamedTuple, Self
 
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.staged_files import make_attempt_dir
@@ -26,80 +29,130 @@ from lockgate.storage_core.stores.file_tree import FileTree
 FILES_OF_A_TASK: Final = 200
 """Files in one task of the job, which keeps its pending set small."""
 TASKS_AT_ONCE: Final = 8
+LOOK_S: Final = 0.1
 
 
-@dataclass(frozen=True)
 class AdoptedFiles:
-    """Pending files of one run of Spark's writer.
+    """Commits tasks with the pending files of one run of Spark's writer, while it runs.
 
-    Attributes:
-        job: The job, with the job attempt of this run.
-        spool: List of the files.
-        token: Token of the uploads.
-        part_bytes: Size of all parts of an upload but the last one.
-        directory: On a file system, the hidden directory with the files.
+    The input digest of an attempt is its id: after a crash, a commit that does not name these attempts
+    refuses them, as they may not be all.
+
+    As a context manager it begins before the list is complete, and stops with its block. Otherwise `commit`
+    reads a list that is.
     """
 
-    job: Job
-    spool: Path
-    token: Token
-    part_bytes: int
-    directory: Path | None = None
-
-    def commit(self, progress: Progress = no_progress) -> dict[TaskId, AttemptId]:
-        """Commit a task for each page of files, and return the attempts to commit the job with.
-
-        The input digest of an attempt is its id: after a crash, a commit that does not name these attempts
-        refuses them, as they may not be all.
+    def __init__(
+        self,
+        job: Job,
+        spool: Path,
+        part_bytes: int,
+        directory: Path | None = None,
+        progress: Progress = no_progress,
+    ) -> None:
+        """Start without a file.
 
         Args:
-            progress: Called with the number of files.
+            job: The job, with the job attempt of this run.
+            spool: List of the files, which may not exist yet; its first line is the token of the uploads.
+            part_bytes: Size of all parts of an upload but the last one.
+            directory: On a file system, the hidden directory with the files.
+            progress: Called with the number of files so far.
+        """
+        self._job = job
+        self._spool = spool
+        self._part_bytes = part_bytes
+        self._directory = directory
+        self._progress = progress
+        self._token = Token("")
+        self._written = Event()
+        self._is_wanted = True
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="lockgate-adopt")
+        self._found: Future[dict[TaskId, AttemptId]] | None = None
+
+    def commit(self) -> dict[TaskId, AttemptId]:
+        """Commit the tasks of all files of the finished list; return the attempts to commit the job with.
 
         Raises:
             ConflictError: The job is decided.
             InvalidInputError: A path is not valid in every store.
             OutcomeUnknownError: It is unknown whether a task is committed.
         """
+        self._written.set()
+        return self._commit_pages() if self._found is None else self._found.result()
+
+    def __enter__(self) -> Self:
+        self._found = self._pool.submit(copy_context().run, self._commit_pages)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_wanted = error is None
+        self._written.set()
+        self._pool.shutdown(cancel_futures=True)
+
+    def _commit_pages(self) -> dict[TaskId, AttemptId]:
         found: dict[TaskId, AttemptId] = {}
         files = 0
         for attempt in in_parallel(self._commit_page, self._pages(), TASKS_AT_ONCE):
             found[attempt.task_id] = attempt.attempt_id
             files += len(attempt.files)
-            progress("adopt", files, 0)
+            self._progress("adopt", files, 0)
         return found
 
     def _pages(self) -> Iterator[tuple[int, list[str]]]:
-        with self.spool.open(encoding="utf-8", newline="\n") as lines:
-            number = 0
-            while page := list(islice(lines, FILES_OF_A_TASK)):
-                yield number, page
-                number += 1
+        lines = self._lines()
+        self._token = Token(next(lines, ""))
+        for number in count():
+            page = list(islice(lines, FILES_OF_A_TASK))
+            if not page or not self._is_wanted:
+                return
+            yield number, page
+
+    def _lines(self) -> Iterator[str]:
+        """Yield the lines of the list until it is written."""
+        while not self._spool.exists():
+            if self._written.wait(LOOK_S) and not self._spool.exists():
+                return
+        with self._spool.open(encoding="utf-8", newline="\n") as spool:
+            line = ""
+            while True:
+                is_last = self._written.is_set()
+                line += spool.readline()
+                if line.endswith("\n"):
+                    yield line[:-1]
+                    line = ""
+                elif is_last:
+                    return
+                else:
+                    self._written.wait(LOOK_S)
 
     def _commit_page(self, page: tuple[int, Sequence[str]]) -> Attempt:
         number, lines = page
         attempt_id = new_attempt_id()
-        with self.job.attempt(f"spark-{number:05d}", attempt_id, input_digest=attempt_id) as attempt:
+        with self._job.attempt(f"spark-{number:05d}", attempt_id, input_digest=attempt_id) as attempt:
             for line in lines:
-                file = _File(*line.rstrip("\n").split("\t"))
+                file = _File(*line.split("\t"))
                 with step("task-write"):
-                    if self.directory is None:
+                    if self._directory is None:
                         self._adopt_upload(attempt, file)
                     else:
-                        local, size = self.directory / file.path, int(file.size)
+                        local, size = self._directory / file.path, int(file.size)
                         attempt.add_file(local, file.path, expected_size=size, adopt=True, with_sha256=False)
         return attempt
 
     def _adopt_upload(self, attempt: Attempt, file: _File) -> None:
         tags, size = file.etags.split(","), int(file.size)
-        last = size - self.part_bytes * (len(tags) - 1)
+        last = size - self._part_bytes * (len(tags) - 1)
         parts = [
-            Part(number=number, size=self.part_bytes if number < len(tags) else last, etag=etag)
+            Part(number=number, size=self._part_bytes if number < len(tags) else last, etag=etag)
             for number, etag in enumerate(tags, start=1)
         ]
         upload = PendingUpload(
-            key=with_short_id(file.path, self.job.short_id),
+            key=with_short_id(file.path, self._job.short_id),
             upload_id=file.upload_id,
-            token=self.token,
+            token=self._token,
             size=size,
             parts=tuple(parts),
         )

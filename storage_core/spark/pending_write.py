@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.concurrency import Progress, no_progress
-from lockgate.storage_core.ids import AttemptId, TaskId, Token
+from lockgate.storage_core.ids import AttemptId, TaskId
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.spark.adopted_files import AdoptedFiles, hidden_directory
 from lockgate.storage_core.spark.s3a import s3a_config
@@ -75,8 +75,8 @@ def write_pending(
     partition_by: Sequence[str] = (),
     options: Mapping[str, str | int | bool] | None = None,
     settings: Settings,
-) -> Token:
-    """Write a data frame, and list the pending files; return the token of their uploads.
+) -> None:
+    """Write a data frame, and list the pending files.
 
     Args:
         df: The data frame.
@@ -100,7 +100,7 @@ def write_pending(
     }
     texts = {name: _text(value) for name, value in (options or {}).items()}
     folders = list(partition_columns(df.schema, partition_by))
-    return Token(_writer(df.sparkSession).write(df._jdf, given, format, texts, folders, root))  # noqa: SLF001
+    _writer(df.sparkSession).write(df._jdf, given, format, texts, folders, root)  # noqa: SLF001
 
 
 def part_bytes(settings: Settings) -> int:
@@ -165,14 +165,15 @@ def write_and_adopt(
     with tempfile.TemporaryDirectory(prefix="lockgate-spark-") as folder:
         spool = Path(folder, "files")
         root = job.destination if directory is None else directory.as_uri()
-        token = write_pending(
-            df,
-            JobNames.of(job),
-            root,
-            spool,
-            format=format,
-            partition_by=partition_by,
-            options=options,
-            settings=settings,
-        )
-        return AdoptedFiles(job, spool, token, part_bytes(settings), directory).commit(progress)
+        with AdoptedFiles(job, spool, part_bytes(settings), directory, progress) as files:
+            write_pending(
+                df,
+                JobNames.of(job),
+                root,
+                spool,
+                format=format,
+                partition_by=partition_by,
+                options=options,
+                settings=settings,
+            )
+            return files.commit()

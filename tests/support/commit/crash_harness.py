@@ -10,7 +10,6 @@ from pathlib import Path
 from lockgate.storage_core.commit.committers import COMMITTERS
 from lockgate.storage_core.errors import JobFailedError, UploadGoneError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.ids import Token
 from tests.support.commit.destination import Crash, World, dying, write
 
 OLD = {"day=1/a.csv": b"old a", "day=2/b.csv": b"old b"}
@@ -47,8 +46,8 @@ def adopted_job(world: World, mode: str) -> None:
             (directory / path).parent.mkdir(parents=True, exist_ok=True)
             (directory / path).write_bytes(data)
         spool = world.root / "spool"
-        spool.write_text("".join(f"{path}\t{len(data)}\n" for path, data in NEW.items()))
-        opened.commit(winners=AdoptedFiles(opened, spool, Token(""), 1, directory).commit())
+        spool.write_text("".join(["token\n", *(f"{path}\t{len(data)}\n" for path, data in NEW.items())]))
+        opened.commit(winners=AdoptedFiles(opened, spool, 1, directory).commit())
 
 
 def job_taken_back(world: World, committer: str, how: str) -> None:
