@@ -1,4 +1,4 @@
-"""The ways in which Spark writes a data frame as Parquet: its own, S3A's committers, Lockgate's two."""
+"""The ways in which Spark writes a data frame as Parquet: its own, S3A's committers, Lockgate's three."""
 
 from __future__ import annotations
 
@@ -51,6 +51,21 @@ def by_s3a(df: DataFrame, destination: str, *, committer: str) -> None:
         df.write.parquet(destination.replace("s3://", "s3a://"))
 
 
+def by_tuned_magic(df: DataFrame, destination: str) -> None:
+    """Write as S3A's users tune it, through a file system of its own: Hadoop keeps one for each scheme."""
+    settings = {
+        **_BY_COMMITTER,
+        "fs.s3a.committer.name": "magic",
+        "fs.s3t.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+        "mapreduce.outputcommitter.factory.scheme.s3t": "org.apache.hadoop.fs.s3a.commit.S3ACommitterFactory",
+        "fs.s3a.committer.magic.track.commits.in.memory.enabled": "true",
+        "fs.s3a.multipart.size": "8M",
+        "fs.s3a.fast.upload.buffer": "bytebuffer",
+    }
+    with _settings(df.sparkSession, settings):
+        df.write.parquet(destination.replace("s3://", "s3t://"))
+
+
 @contextmanager
 def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     for name, value in settings.items():
@@ -93,11 +108,14 @@ def drop_rows(df: DataFrame, destination: str) -> None:  # noqa: ARG001 - as the
 WRITERS: Final[Mapping[str, Writer]] = {
     "spark-v1": Writer("local", partial(by_spark, version=1)),
     "spark-v2": Writer("local", partial(by_spark, version=2)),
+    "lockgate-spark-local": Writer("local", partial(write, via="spark")),
     "lockgate-staged-local": Writer("local", partial(write, via="staged")),
     "lockgate-direct-local": Writer("local", partial(write, via="direct")),
     FLOOR: Writer("local", drop_rows),
     "s3a-magic": Writer("s3", partial(by_s3a, committer="magic"), "magic"),
+    "s3a-magic-tuned": Writer("s3", by_tuned_magic, "magic"),
     "s3a-directory": Writer("s3", partial(by_s3a, committer="directory"), "directory"),
+    "lockgate-spark-s3": Writer("s3", partial(write, via="spark")),
     "lockgate-staged-s3": Writer("s3", partial(write, via="staged")),
     "lockgate-direct-s3": Writer("s3", partial(write, via="direct")),
 }

@@ -147,6 +147,7 @@ def suite(*expectations: tuple[str, dict[str, object]]) -> dict[str, object]:
 @pytest.mark.requires("s3-server")
 @with_jars
 @pytest.mark.usefixtures("s3")
+@pytest.mark.filterwarnings("ignore")  # Great Expectations imports much
 def test_the_operators_stream_to_s3_and_audit_by_statistics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
