@@ -311,12 +311,14 @@ class Files:
     def delete_closed(self, found: Iterable[tuple[str, FileStatus]]) -> int:
         """Delete files that were closed, by path and status, in one transaction; return their number.
 
-        One whose path names another file now is left out.
+        One that was changed since, or whose path names another file now, is left.
         """
-        entries = [
-            Mutation(op=Delete(path=path, inode=status.inode, mounts=self.mounts)) for path, status in found
-        ]
-        return sum(not isinstance(outcome, Refused) for outcome in self._journal.write(entries))
+        ops = (
+            Delete(path=path, inode=status.inode, mounts=self.mounts, changed_s=status.changed_s)
+            for path, status in found
+        )
+        outcomes = self._journal.write([Mutation(op=op) for op in ops])
+        return sum(not isinstance(outcome, Refused) for outcome in outcomes)
 
     def list(self, path: str = "/", after: str | None = None) -> list[FileStatus]:
         """Return a page of the names in a directory, in order.

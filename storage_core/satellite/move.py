@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from lockgate.storage_core.concurrency import Progress, no_progress
+from lockgate.storage_core.concurrency import Progress, in_order, no_progress
 from lockgate.storage_core.errors import (
     ConflictError,
     FencedError,
@@ -243,7 +243,13 @@ class Move:
         began_s, before = clock.monotonic_s(), msgspec.structs.replace(self.done)
         left = None if self._limit is None else self._limit - self.done.files
         files = [one for one in batch if not one.status.is_directory][:left]
-        self._publish([one for one in files if self._copy(one)])
+        copied = []
+        for one, outcome in zip(files, in_order(self._copy, files, self._files.parallelism), strict=True):
+            if isinstance(outcome, LockgateError):
+                self.done.skip(one.path, outcome)
+            elif outcome:
+                copied.append(one)
+        self._publish(copied)
         self._remove_directories([one for one in batch if one.status.is_directory])
         self._files.finish_all(self._new, self._lease.sequence)
         self._progress("move", self.done.files, 0)
@@ -253,11 +259,10 @@ class Move:
         )
         clock.sleep(max(0.0, least_s - (clock.monotonic_s() - began_s)))
 
-    def _copy(self, one: _Old) -> bool:
-        """Copy a closed file beside the tree of the satellite; return whether it is whole."""
+    def _copy(self, one: _Old) -> bool | LockgateError:
+        """Copy a closed file beside the tree of the satellite; return whether it is whole, or why not."""
         if one.status.is_open:
-            self.done.skip(one.path, ConflictError("it has a writer, or one that ended: recover it first"))
-            return False
+            return ConflictError("it has a writer, or one that ended: recover it first")
         copied = 0
         try:
             with self._files.open_old(one.path) as reader, self._new.files.create(_copy_of(one)) as writer:
@@ -266,8 +271,7 @@ class Move:
         except PathNotFoundError:
             return False  # it was deleted
         except (StoreUnavailableError, MalformedRecordError) as error:
-            self.done.skip(one.path, error)
-            return False
+            return error
         FAILPOINTS.hit("satellite.copy.after")
         return copied == one.status.length_bytes  # else it was changed
 

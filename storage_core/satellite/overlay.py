@@ -121,7 +121,11 @@ class Found(NamedTuple):
 
 
 class Overlay(Files):
-    """The files of the default journal, which is the old side of each mount, and of the satellites."""
+    """The files of the default journal, which is the old side of each mount, and of the satellites.
+
+    Attributes:
+        parallelism: Files that a move copies at once.
+    """
 
     def __init__(
         self,
@@ -141,6 +145,7 @@ class Overlay(Files):
             options: Options of `Files`.
         """
         super().__init__(journal, volumes, settings, **options)
+        self.parallelism = settings.near_calls
         self._fallback = settings.satellite_fallback
         self._satellite = satellite
         self._table = NO_MOUNTS
@@ -318,22 +323,19 @@ class Overlay(Files):
         self._mounted(path, deleted)
 
     def delete_closed(self, found: Iterable[tuple[str, FileStatus]]) -> int:
-        """Delete closed files of any sides, with a transaction for each step; see `Files.delete_closed`."""
-        done, found = 0, tuple(found)
-        for mount in {self._mount(path): None for path, _ in found}:
-            of = [(path, status) for path, status in found if self._mount(path) == mount]
-            if mount is None:
-                done += super().delete_closed(of)
-                continue
-            side = self._satellite(mount)
-            done += side.files.delete_closed([(path, status) for path, status in of if status.journal])
-            old = [Whiteout(inode=status.inode, path=path) for path, status in of if not status.journal]
-            # A file that a mover has published meanwhile is deleted with its old copy.
-            side.journal.write([Mutation(op=WhiteOut(path=one.path, inode=one.inode)) for one in old])
-            FAILPOINTS.hit("satellite.whiteout.after")
-            self.finish(side, old)
-            done += len(old)
-        return done
+        """Delete closed files of any sides, in a transaction for each; see `Files.delete_closed`.
+
+        One that a mover holds is left, so nothing of it has to be hidden.
+        """
+        sides: dict[Mount | None, list[tuple[str, FileStatus]]] = {}
+        for path, status in found:
+            sides.setdefault(self._mount(path) if status.journal else None, []).append((path, status))
+        return sum(
+            super(Overlay, self).delete_closed(of)
+            if mount is None
+            else self._satellite(mount).files.delete_closed(of)
+            for mount, of in sides.items()
+        )
 
     def finish(self, new: Side, whiteouts: Sequence[Whiteout], sequence: int = 0) -> None:
         """Delete what whiteouts hide on the old side, and drop them.
@@ -537,21 +539,25 @@ class Overlay(Files):
     ) -> T:
         """Call a function with the side that has a file; again if the file is being moved."""
         for left in reversed(range(TRIES)):
-            mount = self._current_mount(path)
-            if mount is None:
-                return old(path)
-            found = self._find(path, mount, writes=not reads)
-            status = found.status()
-            if status.is_directory:
-                raise PathIsDirectoryError(
-                    f"{path} is a directory, not a file; nothing was changed; name a file in it", path
-                )
-            if status.journal:
-                return new(self._satellite(mount).files)
+            mount, inode = self._current_mount(path), 0
+            if mount is not None:
+                found = self._find(path, mount, writes=not reads)
+                status = found.status()
+                if status.is_directory:
+                    raise PathIsDirectoryError(
+                        f"{path} is a directory, not a file; nothing was changed; name a file in it", path
+                    )
+                if status.journal:
+                    return new(self._satellite(mount).files)
+                inode = status.inode
             try:
                 return old(path)
-            except (PathNotFoundError, MountsChangedError, LeaseHeldError) as error:
-                if not left or (isinstance(error, LeaseHeldError) and not self._is_moving(status.inode)):
+            except MountsChangedError:
+                if not left:
+                    raise
+            except (PathNotFoundError, LeaseHeldError) as error:
+                is_held = isinstance(error, LeaseHeldError)
+                if not (left and inode) or (is_held and not self._is_moving(inode)):
                     raise
                 self._journal.clock.sleep(MOVED_S)
         raise AssertionError(path)

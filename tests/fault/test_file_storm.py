@@ -25,7 +25,6 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from unittest.mock import patch
 
 import pytest
 
@@ -105,8 +104,7 @@ def run_service(machine: Machine, name: str, notes: Path, jump: Jump | None, is_
         os.setuid(machine.user)
     small, settings = partial(Files, block_bytes=40 * RECORD_BYTES), load_settings(**machine.settings)
     with (
-        patch.object(home_files, "Files", small),
-        home_files.open_journal_files(settings, clock=clock_of(jump)) as files,
+        home_files.open_journal_files(settings, clock=clock_of(jump), files=small) as files,
     ):
         service = Service(files, name, file)
         service.settle() if is_last else service.run()

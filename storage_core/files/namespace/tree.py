@@ -8,16 +8,17 @@ from typing import ClassVar, Literal
 import msgspec
 
 from lockgate.storage_core.errors import (
+    ConflictError,
     DirectoryNotEmptyError,
     PathConflictError,
     PathExistsError,
     PathNotFoundError,
 )
 from lockgate.storage_core.files.namespace.mounts import TABLE_KEY, refuse_other_mounts
-from lockgate.storage_core.files.namespace.rows import DETACHED, Inode, InodeKind, id_of
+from lockgate.storage_core.files.namespace.rows import DETACHED, File, Inode, InodeKind, id_of
 from lockgate.storage_core.files.namespace.tree_paths import directory, parse_path, resolve, shown
 from lockgate.storage_core.ids import file_resource
-from lockgate.storage_core.journal.entries.lease_entries import Lease
+from lockgate.storage_core.journal.entries.lease_entries import Lease, Standing
 from lockgate.storage_core.journal.entries.op import Moment, Op
 from lockgate.storage_core.journal.entries.state import Key, State
 
@@ -109,6 +110,7 @@ class Delete(Op, frozen=True, tag="delete"):
         recursive: Whether a directory may have names in it.
         inode: The file or directory that the path must name; 0: any.
         mounts: Version of the mount table that the writer has read; None: whatever is mounted.
+        changed_s: When the file was changed last; one that was changed since, or has a writer, is left.
     """
 
     RESULT: ClassVar = Deleted
@@ -117,6 +119,7 @@ class Delete(Op, frozen=True, tag="delete"):
     recursive: bool = False
     inode: int = 0
     mounts: int | None = None
+    changed_s: float | None = None
 
     def touches(self) -> Iterable[Key]:
         """Return the mount table."""
@@ -130,6 +133,11 @@ class Delete(Op, frozen=True, tag="delete"):
         found = existing(resolve(state, names), names)
         if self.inode not in {0, found.inode}:
             existing(None, names)
+        if self.changed_s is not None:
+            file, lease = state.get(File, found.inode), state.get(Lease, file_resource(found.inode))
+            is_free = lease is None or lease.standing is Standing.FREE
+            if file is None or file.changed_s != self.changed_s or not is_free:
+                raise ConflictError(f"{self.path} was changed, or is being changed; it was not deleted")
         is_directory = found.kind is InodeKind.DIRECTORY
         if is_directory and not self.recursive and state.has(Inode, parent=found.inode):
             raise DirectoryNotEmptyError(

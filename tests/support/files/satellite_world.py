@@ -32,7 +32,7 @@ class SatelliteWorld:
 
     def __init__(self, root: Path, url: str = "", **settings: Any) -> None:
         self.clock = ManualClock()
-        self.settings = load_settings(**settings)
+        self.settings = load_settings(parallelism=1, **settings)
         name = f"example-{next(EXAMPLES)}"
         self.urls = {
             name: url or f"sqlite:///{root / 'old.db'}",
