@@ -155,8 +155,8 @@ class FileRetentionOperator(LockgateOperator):
     @task_entry
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's
         """Delete, and return the counts."""
+        from lockgate.storage_core.satellite.expired_files import apply_retention
         from lockgate.storage_core.satellite.open_overlay import open_files
-        from lockgate.storage_core.satellite.retention import apply_retention
 
         check_bool("report_only", self.report_only)
         settings = load_settings()

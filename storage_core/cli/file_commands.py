@@ -376,7 +376,7 @@ def retention(
 
     Without PATTERN those of LOCKGATE_FILES_RETENTION. `lockgate files clean` frees the space.
     """
-    from lockgate.storage_core.satellite.retention import apply_retention
+    from lockgate.storage_core.satellite.expired_files import apply_retention
 
     if bool(pattern) != bool(days):
         raise InvalidInputError("PATTERN and --older-than DAYS belong together; nothing was deleted")

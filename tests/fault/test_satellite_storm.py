@@ -31,10 +31,10 @@ from lockgate.storage_core.journal import Mutation, Written
 from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
 from lockgate.storage_core.journal.checkpoint.verify import verify
 from lockgate.storage_core.journal.process_journal import close_journals, configured_journal
+from lockgate.storage_core.satellite.expired_files import apply_retention
 from lockgate.storage_core.satellite.move import add_mount, cut_off, status_of_mount
 from lockgate.storage_core.satellite.open_overlay import open_files
 from lockgate.storage_core.satellite.overlay import Overlay
-from lockgate.storage_core.satellite.retention import apply_retention
 from lockgate.storage_core.settings import NamedJournal, Settings, load_settings
 from tests.support.soak import rounds
 

@@ -27,9 +27,9 @@ from lockgate.storage_core.files.namespace.queries import PAGE
 from lockgate.storage_core.files.namespace.tree import MakeDirectory
 from lockgate.storage_core.journal import Mutation
 from lockgate.storage_core.journal.checkpoint.verify import verify
+from lockgate.storage_core.satellite.expired_files import apply_retention
 from lockgate.storage_core.satellite.move import Move, add_mount, cut_off, status_of_mount
 from lockgate.storage_core.satellite.overlay import Overlay, refuse_other_identity
-from lockgate.storage_core.satellite.retention import apply_retention
 from lockgate.storage_core.stores import open_store
 from tests.support.files.satellite_world import SatelliteWorld, tree
 
