@@ -15,9 +15,9 @@ from lockgate.storage_core.cli import (
     blob_commands,
     compaction_commands,
     file_commands,
+    history_commands,
     job_commands,
     journal_commands,
-    manifest_command,
     satellite_commands,
     server_commands,
     spark_commands,
@@ -44,7 +44,8 @@ EXTENSIONS = "lockgate.commands"
 
 HELP_SECTIONS: Final = {
     "Jobs and destinations": (
-        *("jobs", "manifest", "tables", "destinations", "compact", "uploads", "store", "committers", "ui"),
+        *("jobs", "manifest", "history", "diff", "tag", "tables", "destinations", "compact"),
+        *("uploads", "store", "committers", "ui"),
     ),
     "Journal, blobs and files": ("journal", "blobs", "blob-server", "files", "volumes", "satellite"),
     "Airflow, Celery and Spark": ("dags", "xcom", "worker", "broker", "spark-jars"),
@@ -158,7 +159,10 @@ def build() -> typer.Typer:
     root.add_typer(volume_commands.commands, name="volumes")
     root.add_typer(satellite_commands.commands, name="satellite")
     root.command("blob-server")(server_commands.serve_blobs)
-    root.command("manifest")(manifest_command.show)
+    root.command("manifest")(history_commands.show)
+    root.command("history")(history_commands.history)
+    root.command("diff")(history_commands.diff)
+    root.command("tag")(history_commands.tag)
     root.add_typer(compaction_commands.commands, name="destinations")
     root.command("compact")(compaction_commands.compact)
     root.command("committers")(show_committers)

@@ -51,7 +51,7 @@ def enable(
     from lockgate.storage_core.tables.maintenance import catch_up
     from lockgate.storage_core.tables.maintenance import footers as read_footers
 
-    names, log = _formats(delta=delta, iceberg=iceberg), _opened(destination)
+    names, log = _formats(delta=delta, iceberg=iceberg), opened(destination)
     tables = read_tables(log.store)
     known = set() if tables is None else set(tables.formats)
     first = last_decided(log) if from_turn is None else from_turn
@@ -66,7 +66,7 @@ def status(destination: Destination, json: JsonFlag = False) -> None:
     """Print how far each table of a destination is behind its log. Exits with 10 if one is behind."""
     from lockgate.storage_core.tables.maintenance import status_of
 
-    _report(status_of(_opened(destination)), json=json)
+    _report(status_of(opened(destination)), json=json)
 
 
 @commands.command("check")
@@ -77,7 +77,7 @@ def check(destination: Destination, json: JsonFlag = False) -> None:
     """
     from lockgate.storage_core.tables.maintenance import check_tables
 
-    found = check_tables(_opened(destination))
+    found = check_tables(opened(destination))
     if json:
         print_json(found)
     else:
@@ -103,7 +103,7 @@ def repair(
     """
     from lockgate.storage_core.tables.maintenance import catch_up, set_aside_foreign
 
-    log = _opened(destination)
+    log = opened(destination)
     aside = set_aside_foreign(log, dry_run=not yes)
     found = catch_up(log)
     if not json:
@@ -141,7 +141,7 @@ def disable(
     from lockgate.storage_core.commit.destination.projection import disable_tables
     from lockgate.storage_core.tables.maintenance import status_of
 
-    log = _opened(destination)
+    log = opened(destination)
     disable_tables(log.store, _formats(delta=delta, iceberg=iceberg), SystemClock())
     found = status_of(log)
     if json:
@@ -157,7 +157,8 @@ def _formats(**wanted: bool) -> list[str]:
     return names
 
 
-def _opened(destination: str) -> DestinationLog:
+def opened(destination: str) -> DestinationLog:
+    """Return the log of a destination; refuse one where no job was ever set up."""
     from lockgate.storage_core.commit.setup.capabilities import refuse_unused
     from lockgate.storage_core.tables.maintenance import open_destination
 

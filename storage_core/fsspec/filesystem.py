@@ -12,6 +12,7 @@ from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]  # fs
 from fsspec.transaction import Transaction  # type: ignore[import-untyped]  # fsspec has no types
 from fsspec.utils import stringify_path  # type: ignore[import-untyped]  # fsspec has no types
 
+from lockgate.storage_core.commit.destination.as_of import AsOf, check_as_of
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
@@ -71,7 +72,7 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
     def __init__(
         self,
         *,
-        as_of: int | None = None,
+        as_of: AsOf | None = None,
         destination: str | None = None,
         settings: Settings | None = None,
         **options: Any,
@@ -79,7 +80,7 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         """Create the file system; this sends no request.
 
         Args:
-            as_of: Read destinations as of this turn of their log.
+            as_of: Read destinations as of a turn of their log, a time or a tag: see `lockgate.read_manifest`.
             destination: Destination of all paths that are read; by default the nearest directory, at or above
                 a path, in which a job was ever set up.
             settings: Settings; by default from the environment.
@@ -88,7 +89,7 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         super().__init__(**options)
         self._pending = PendingTasks(settings)
         self._published = PublishedDestinations(
-            as_of=_check_turn(as_of), destination=destination, settings=settings
+            as_of=None if as_of is None else check_as_of(as_of), destination=destination, settings=settings
         )
 
     def begin_task(self, job: Job, task_id: str, *, try_number: int = 0) -> str:
@@ -304,13 +305,6 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         magic = self._magic(path, "rm")
         self._pending.info(magic)
         self._pending.task(magic).remove(magic)
-
-
-def _check_turn(as_of: object) -> int | None:
-    """Return the number of a turn; storage options from a configuration may have any type."""
-    if as_of is None or (type(as_of) is int and as_of >= 0):
-        return as_of
-    raise InvalidInputError(f"as_of={as_of!r}: must be the number of a turn, 0 or greater")
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from fsspec.spec import AbstractBufferedFile  # type: ignore[import-untyped]  # fsspec has no types
 
+from lockgate.storage_core.commit.destination.as_of import AsOf, manifest_as_of
 from lockgate.storage_core.commit.destination.log import DestinationLog, Manifest
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.log_records import LiveFile
@@ -65,11 +66,11 @@ class Snapshot:
 class PublishedDestinations:
     """Destinations read by one file system instance."""
 
-    def __init__(self, *, as_of: int | None, destination: str | None, settings: Settings | None) -> None:
+    def __init__(self, *, as_of: AsOf | None, destination: str | None, settings: Settings | None) -> None:
         """Store the options; this sends no request.
 
         Args:
-            as_of: Read each destination as of this turn.
+            as_of: Read each destination as of this turn, time or tag, as it is when it is first read.
             destination: The only destination to read; by default the nearest at or above a path.
             settings: Settings; by default from the environment.
         """
@@ -161,7 +162,7 @@ class PublishedDestinations:
             if snapshots is not None and not (look_for_newer and self._is_old(snapshots[-1])):
                 return snapshots[-1]
             store = open_store(destination_at(root), self._settings)
-            snapshot = Snapshot(root, store, DestinationLog(store).manifest(self._as_of))
+            snapshot = Snapshot(root, store, manifest_as_of(DestinationLog(store), self._as_of))
             self._snapshots.setdefault(root, deque(maxlen=SNAPSHOTS)).append(snapshot)
             return snapshot
 

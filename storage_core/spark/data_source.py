@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
+from lockgate.storage_core.commit.destination.as_of import AsOf
 from lockgate.storage_core.commit.destination.log import Manifest
 from lockgate.storage_core.commit.destination.manifest import read_manifest
 from lockgate.storage_core.spark.reader.partition_reader import LiveFilesReader
@@ -92,7 +93,7 @@ def read(
     spark: SparkSession,
     destination: str,
     *,
-    as_of: int | None = None,
+    as_of: AsOf | None = None,
     columns: Sequence[str] | None = None,
     by_spark: bool = False,
 ) -> DataFrame:
@@ -101,14 +102,14 @@ def read(
     Args:
         spark: Spark session, with which the data source is registered.
         destination: `s3://bucket/prefix`, `file:///dir` or a path.
-        as_of: Turn of the destination log; its files may be gone if a later `replace` removed them.
+        as_of: Turn of the destination log, a time or a tag: see `lockgate.read_manifest`.
         columns: Columns to read from the files; Spark does not prune the columns of a Python source.
         by_spark: Let Spark's own Parquet reader read exactly the live files, for data that Spark wrote: with
             its calendars, options, comments and metadata. By default the data source `lockgate` reads them,
             in Python.
 
     Raises:
-        InvalidInputError: Nothing was published there, a file is not Parquet, or there is no turn `as_of`;
+        InvalidInputError: Nothing was published there, a file is not Parquet, or `as_of` cannot be read;
             or Spark's own reader does not reach the files, or would read other partition values.
         AnalysisException: A column does not exist, or a file is gone.
     """
@@ -120,7 +121,7 @@ def read(
         return frame if columns is None else frame.select(*(quoted(name) for name in columns))
     reader = spark.read.format("lockgate").option("timeZone", spark.conf.get("spark.sql.session.timeZone"))
     if as_of is not None:
-        reader = reader.option("asOf", as_of)
+        reader = reader.option("turn", manifest.turn)
     if columns is None:
         return reader.load(destination)
     known = reader.load(destination).schema

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, Literal, TypeVar, get_args
 
 import msgspec
 
+from lockgate.storage_core.commit.destination.as_of import AsOf, check_as_of
 from lockgate.storage_core.commit.records.job_record import ScopeName
 from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.errors import InvalidInputError
@@ -69,13 +71,13 @@ class ReadOptions:
 
     Attributes:
         path: Destination.
-        as_of: Turn of the destination log; None for the last.
+        as_of: Turn of the destination log, time or tag; None for the last turn.
         time_zone: Time zone of timestamps in folder names.
         split_bytes: Approximate size of the groups of files that become Spark partitions.
     """
 
     path: str
-    as_of: int | None
+    as_of: AsOf | None
     time_zone: str
     split_bytes: int
 
@@ -91,7 +93,14 @@ STREAM_OPTIONS: Final = (
     "queryName",
     "checkpointLocation",
 )
-READ_OPTIONS: Final = ("path", "asOf", "timeZone", "splitBytes")
+_KINDS: Final = {
+    "asOf": (object, ""),
+    "turn": (int, "the number of a turn"),
+    "timestampAsOf": (datetime, "a time"),
+    "tag": (str, "the name of a tag"),
+}
+"""Options of which turn is read: the type of the value, and what it is for people."""
+READ_OPTIONS: Final = ("path", *_KINDS, "timeZone", "splitBytes")
 
 
 def write_options(options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
@@ -179,10 +188,27 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     given = _Given("read", options, READ_OPTIONS)
     return ReadOptions(
         path=given.path(),
-        as_of=given.whole("asOf", 0, least=0) if given.text("asOf") else None,
+        as_of=_as_of(given),
         time_zone=given.text("timeZone") or "UTC",
         split_bytes=given.whole("splitBytes", 128 * MIB, least=1),
     )
+
+
+def _as_of(given: _Given) -> AsOf | None:
+    chosen = [name for name in _KINDS if given.text(name)]
+    if not chosen:
+        return None
+    name, text = chosen[0], given.text(chosen[0]) or ""
+    kind, what = _KINDS[name]
+    if len(chosen) > 1:
+        raise InvalidInputError(f"lockgate read: give only one of the options {', '.join(chosen)}")
+    try:
+        as_of = check_as_of(text, given.text("timeZone") or "UTC")
+        if not isinstance(as_of, kind):
+            raise InvalidInputError(f"{text!r} is not {what}")
+    except InvalidInputError as error:
+        raise InvalidInputError(f"lockgate read: option {name}: {error}") from None
+    return as_of
 
 
 class _Given:

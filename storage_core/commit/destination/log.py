@@ -5,10 +5,12 @@ Source: commit protocol, "What lies where" and step 7.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, takewhile
+from math import inf
 from typing import Final, NamedTuple
 
 import msgspec
@@ -205,21 +207,49 @@ class DestinationLog:
         dropped = tuple(column for column in columns or () if column.dropped)
         return Manifest(turn=turn, files=files, columns=kept, dropped=dropped)
 
-    def changed_keys(self, outcome: Outcome) -> tuple[set[str], set[str]]:
-        """Return the keys that an outcome adds, and those that it removes.
+    def changes(self, outcome: Outcome) -> tuple[dict[str, LiveFile], set[str]]:
+        """Return the files that an outcome adds, by key, and the keys that it removes first.
 
         Raises:
             MalformedLogError: A list of files is invalid.
         """
-        added, removed = set[str](), set[str]()
+        added, removed = dict[str, LiveFile](), set[str]()
         with self._reading():
             lists = _lists(LogRead(None, (outcome,), outcome.turn, None))
-            for _, list_of_files in in_order(self._listed_files, lists, self.at_once):
+            for where, list_of_files in in_order(self._listed_files, lists, self.at_once):
                 if isinstance(list_of_files, KeyShard):
                     removed.update(list_of_files.keys)
                 else:
-                    added.update(file.key for file in list_of_files.files)
+                    added.update(_by_key(list_of_files, where))
         return added, removed
+
+    def turn_at(self, time_s: float) -> int:
+        """Return the last turn of which neither it nor one before it was decided later than a time.
+
+        Clocks may go back from one turn to the next; a turn counts from when all before it count.
+
+        Returns:
+            The turn; 0 if the first one was decided later, or there is none.
+
+        Raises:
+            MalformedLogError: An outcome or a checkpoint is invalid.
+        """
+
+        def latest_s(turn: int) -> float:
+            found = self._checkpoint(turn)
+            return inf if found is None or found.latest_s is None else found.latest_s
+
+        with self._reading():
+            listed = list(self._entries(0))
+            checkpoints = [turn for turn, kind in listed if kind == "checkpoint"]
+            passed = bisect_right(checkpoints, time_s, key=latest_s)
+            turn = checkpoints[passed - 1] if passed else 0
+            last = max((turn for turn, kind in listed if kind == "json"), default=0)
+            for outcome in in_order(self._outcome, range(turn + 1, last + 1), self.at_once):
+                if outcome.decided_s > time_s:
+                    break
+                turn = outcome.turn
+            return turn
 
     def since_checkpoint(self) -> tuple[LogCheckpoint | None, list[Outcome]]:
         """Return the newest checkpoint and the outcomes after it, without their lists of files.
@@ -252,9 +282,17 @@ class DestinationLog:
         if turn % CHECKPOINT_TURNS:
             return
         with step("checkpoint"):
-            manifest = self.manifest(turn)
+            log = self.read(turn)
+            manifest = self.fold(log)
             live = tuple(write_live_shards(self.store, manifest.files.values()))
-            record = LogCheckpoint(turn=turn, live=live, columns=manifest.all_columns)
+            times = [outcome.decided_s for outcome in log.outcomes]
+            before_s = times[0] if log.base is None else log.base.latest_s
+            record = LogCheckpoint(
+                turn=turn,
+                live=live,
+                columns=manifest.all_columns,
+                latest_s=None if before_s is None else max((before_s, *times)),
+            )
             claim(self.store, layout.checkpoint(turn), record)
             self.store.put(layout.CHECKPOINT_HINT, encode(CheckpointHint(turn=turn)))
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from lockgate.storage_core.commit.destination.as_of import AsOf, manifest_as_of
 from lockgate.storage_core.commit.destination.log import DestinationLog, Manifest
 from lockgate.storage_core.errors import ObjectNotFoundError
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import open_store
 
 T = TypeVar("T")
@@ -17,20 +18,23 @@ TRIES: Final = 10
 
 
 def read_manifest(
-    destination: str, *, as_of: int | None = None, settings: Settings | None = None
+    destination: str, *, as_of: AsOf | None = None, settings: Settings | None = None
 ) -> Manifest:
     """Return the live files of a destination: whole jobs only, even while a job commits.
 
     Args:
         destination: `s3://bucket/prefix`, `file:///dir` or a path.
-        as_of: Turn of the log; its files may be gone if a later `replace` removed them.
+        as_of: Turn of the log, a time or a tag, to read as of; the last turn by default. A time is a
+            `datetime` or text in ISO 8601, in UTC if it has no zone, and means the last turn decided by then.
         settings: Settings; read from the environment by default.
 
     Raises:
-        InvalidInputError: The destination or `as_of` is invalid.
+        InvalidInputError: The destination or `as_of` is invalid, or files of that turn are gone, because a
+            later `replace` removed them; the message names the first turn that can be read.
         LockgateError: The store refused or failed.
     """
-    return DestinationLog(open_store(destination, settings)).manifest(as_of)
+    settings = settings or load_settings()
+    return manifest_as_of(DestinationLog(open_store(destination, settings), settings.near_calls), as_of)
 
 
 def read_live(

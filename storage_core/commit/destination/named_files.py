@@ -109,12 +109,12 @@ def refuse_if_compacted(
         published = None if receipt is None else log.outcome(receipt.turn)
         if end is None or published is None:
             continue
-        written, _ = log.changed_keys(published)
+        written, _ = log.changes(published)
         gone = {key for key in written if key not in manifest.files and not is_replaced(key)}
         for outcome in log.outcomes(published.turn) if gone else ():
             if outcome.receipt is None or outcome.receipt.mode != "compact":
                 continue
-            merged = gone & log.changed_keys(outcome)[1]
+            merged = gone & log.changes(outcome)[1]
             if merged:
                 raise ConflictError(
                     f"job {job.job_id} at {log.store.url}: compaction {outcome.job_id} has merged "

@@ -4,7 +4,7 @@ DEST/_lockgate/
     log/00000007.turn  log/00000007.json  log/00000100.checkpoint
     shards/<digest>.json  checkpoint.json
     ids/<short id>  store.json  sweep.json  asset-events/<job id>.json
-    tables/<number>.json
+    tables/<number>.json  tags/<name>.json
     names/<name>/<10**9 - generation>.json
     jobs/<job id>/
         job.json  lease.json  COMMIT_STARTED  COMMIT_SUCCESS  COMMIT_FAIL  report.json
@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.ids import JobId, JobName, ShortId, check_id, split_job_id
 
 ROOT: Final = "_lockgate/"
@@ -27,6 +28,7 @@ LOG: Final = f"{ROOT}log/"
 JOBS: Final = f"{ROOT}jobs/"
 NAMES: Final = f"{ROOT}names/"
 TABLES: Final = f"{ROOT}tables/"
+TAGS: Final = f"{ROOT}tags/"
 ASSET_EVENTS: Final = f"{ROOT}asset-events/"
 SUCCESS: Final = "_SUCCESS"
 SWEEP_STATE: Final = f"{ROOT}sweep.json"
@@ -68,6 +70,19 @@ def parse_log_key(key: str) -> tuple[int, str] | None:
 def tables(number: int) -> str:
     """Return the key of a change of the destination's table formats."""
     return f"{TABLES}{number:08d}.json"
+
+
+def tag(name: str) -> str:
+    """Return the key of a tag.
+
+    Raises:
+        InvalidInputError: A tag cannot have this name.
+    """
+    if not check_id("tag", name)[0].isalpha():
+        raise InvalidInputError(
+            f"tag {name!r} begins with a digit, as a turn or a time does; begin with a letter"
+        )
+    return f"{TAGS}{name}.json"
 
 
 def short_id_claim(short: ShortId) -> str:

@@ -97,12 +97,29 @@ class KeyShard(Record, frozen=True, tag="removed-keys"):
     keys: tuple[str, ...]
 
 
+class Tag(Record, frozen=True, tag="tag"):
+    """`tags/<name>.json`: a name for a turn, created if absent.
+
+    Attributes:
+        created_s: Time at which it was created.
+    """
+
+    name: str
+    turn: Count
+    created_s: float
+
+
 class LogCheckpoint(Record, frozen=True, tag="checkpoint"):
-    """`log/<turn>.checkpoint`: the fold of all outcomes up to a turn."""
+    """`log/<turn>.checkpoint`: the fold of all outcomes up to a turn.
+
+    Attributes:
+        latest_s: Latest time at which one of these turns was decided; None in checkpoints without it.
+    """
 
     turn: TurnNumber
     live: tuple[ShardRef, ...]
     columns: tuple[Column, ...] | None
+    latest_s: float | None = None
 
 
 class CheckpointHint(Record, frozen=True, tag="checkpoint-hint"):

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.commit.destination import overlap
-from lockgate.storage_core.commit.destination.log import Manifest
-from lockgate.storage_core.commit.destination.manifest import read_manifest
+from lockgate.storage_core.commit.destination.log import DestinationLog, Manifest
 from lockgate.storage_core.commit.destination.visible_files import visible_files
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.leases import heartbeat
@@ -140,7 +139,8 @@ class World:
         return list(recover_all(self.url, settings=self.settings, clock=self.clock))
 
     def manifest(self, as_of: int | None = None) -> Manifest:
-        return read_manifest(self.url, as_of=as_of, settings=self.settings)
+        """Return the files that the log has, also if they are gone."""
+        return DestinationLog(self.store).manifest(as_of)
 
     def visible(self) -> dict[str, bytes]:
         """Return the contents that a listing reader sees, by the path without the short id."""

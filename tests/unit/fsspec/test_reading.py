@@ -199,7 +199,7 @@ def test_as_of_always_shows_the_same_older_turn(world: World) -> None:
     assert len(new_fs(world, as_of=3).find(world.url)) == 3
 
 
-@pytest.mark.parametrize("as_of", [-1, "1", 1.5, True])
+@pytest.mark.parametrize("as_of", [-1, "-1", 1.5, True])
 def test_an_invalid_turn_is_refused(world: World, as_of: object) -> None:
     with pytest.raises(InvalidInputError, match="as_of="):
         new_fs(world, as_of=as_of)

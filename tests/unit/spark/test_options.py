@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from lockgate.storage_core.errors import InvalidInputError
@@ -94,7 +96,30 @@ def test_reading_takes_a_turn_and_a_time_zone() -> None:
     assert read_options({"path": "/d"}).as_of is None
 
 
-@pytest.mark.parametrize("turn", ["-1", "latest", "1.5"])
-def test_a_turn_is_a_whole_number(turn: str) -> None:
-    with pytest.raises(InvalidInputError, match="asOf"):
-        read_options({"path": "/d", "asof": turn})
+@pytest.mark.parametrize(
+    ("option", "text", "means"),
+    [
+        ("asOf", "v1", "v1"),
+        ("tag", "v1", "v1"),
+        ("turn", "7", 7),
+        ("timestampAsOf", "2026-11-29 12:00", datetime(2026, 11, 29, 3, tzinfo=UTC)),
+        ("timestampAsOf", "2026-11-29T12:00Z", datetime(2026, 11, 29, 12, tzinfo=UTC)),
+    ],
+)
+def test_a_turn_is_read_by_number_time_or_tag(option: str, text: str, means: object) -> None:
+    assert read_options({"path": "/d", option: text, "timezone": "Asia/Tokyo"}).as_of == means
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"asof": "-1"},
+        {"turn": "v1"},
+        {"timestampasof": "3"},
+        {"tag": "2026-11"},
+        {"turn": "1", "tag": "v1"},
+    ],
+)
+def test_another_kind_of_turn_or_two_of_them_are_refused(options: dict[str, str]) -> None:
+    with pytest.raises(InvalidInputError, match="option"):
+        read_options({"path": "/d", **options})

@@ -1,4 +1,4 @@
-"""Tests of `lockgate manifest`: the live files of whole jobs, now or as of an earlier turn."""
+"""Tests of `lockgate manifest`, `history`, `diff` and `tag`: files now, before, and between."""
 
 from __future__ import annotations
 
@@ -34,3 +34,21 @@ def test_a_manifest_as_of_an_earlier_turn_marks_deleted_files(
     assert ([file["key"] for file in now["files"]], now["gone"]) == ([f"b-{replacing.short_id}.csv"], [])
     assert "1 of them are gone" in run("manifest", destination, "--as-of", "1").stdout
     assert "gone" not in run("manifest", destination, "--as-of", "2").stdout
+
+
+def test_turns_are_listed_compared_tagged_and_read_by_tag(
+    run: Run, destination: str, settings: Settings
+) -> None:
+    committed_job(destination, settings, "first")
+    committed_job(destination, settings, "second")
+
+    assert "tag v1 of turn 1" in run("tag", destination, "v1", "--turn", "1").stdout
+    assert [tag["turn"] for tag in document(run("tag", destination, "--json"))] == [1]
+    assert document(run("manifest", destination, "--as-of", "v1", "--json"))["turn"] == 1
+    assert [turn["tags"] for turn in document(run("history", destination, "--json"))] == [[], ["v1"]]
+    assert "--before 2" in run("history", destination, "--limit", "1").stdout
+    assert "turn 1 to 2: 1 file and ? rows added" in run("diff", destination, "v1", "2").stdout
+    assert "would delete" in run("tag", destination, "v1", "--delete").stdout
+    assert "v1" in run("tag", destination).stdout
+    assert "deleted tag v1" in run("tag", destination, "v1", "--delete", "--yes").stdout
+    assert "has no tags" in run("tag", destination).stdout

@@ -1,0 +1,181 @@
+"""`lockgate manifest`, `history`, `diff` and `tag`: what a destination has and had, turn by turn."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from lockgate.storage_core.cli.render import (
+    Destination,
+    JsonFlag,
+    byte_size,
+    counted,
+    moment,
+    print_json,
+    print_json_list,
+    print_line,
+    print_table,
+)
+from lockgate.storage_core.cli.table_commands import opened
+from lockgate.storage_core.clock import SystemClock
+from lockgate.storage_core.errors import InvalidInputError
+
+AS_OF_HELP: Final = "A turn, a time such as 2026-11-29T12:00+01:00 (without a zone in UTC), or a tag."
+
+
+def show(
+    destination: Destination,
+    as_of: Annotated[
+        str, typer.Option(metavar="TURN|TIME|TAG", help=AS_OF_HELP, show_default="the last turn")
+    ] = "",
+    json: JsonFlag = False,
+) -> None:
+    """List the live files of complete jobs.
+
+    As of an earlier turn, files that a later job has replaced are marked if they no longer exist.
+    """
+    from lockgate.storage_core.commit.destination.as_of import gone_files, turn_as_of
+
+    log = opened(destination)
+    manifest, gone = log.manifest(turn_as_of(log, as_of) if as_of else None), set[str]()
+    if as_of:
+        gone = gone_files(log, manifest, log.manifest().files)
+    files = [manifest.files[key] for key in sorted(manifest.files)]
+    if json:
+        print_json(
+            {
+                "turn": manifest.turn,
+                "rows": manifest.rows,
+                "size": manifest.size,
+                "columns": manifest.columns,
+                "files": [{"key": file.key, "size": file.size, "rows": file.rows} for file in files],
+                "gone": sorted(gone),
+            }
+        )
+        return
+    print_table(
+        ("file", "size", "rows", "note"),
+        [(file.key, byte_size(file.size), file.rows, "gone" if file.key in gone else "") for file in files],
+        empty=f"nothing is published at {destination}",
+    )
+    if files:
+        rows = "unknown" if manifest.rows is None else manifest.rows
+        count = counted(len(files), "file")
+        print_line(f"turn {manifest.turn}: {count}, {byte_size(manifest.size)}, {rows} rows")
+    if gone:
+        print_line(f"{len(gone)} of them are gone: a later job replaced them")
+
+
+def history(
+    destination: Destination,
+    limit: Annotated[int, typer.Option(min=1, help="List at most so many turns.")] = 20,
+    before: Annotated[
+        int | None, typer.Option(metavar="TURN", min=1, help="Only list turns before this one.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """List the turns of a destination, the newest first, with what each added and removed."""
+    from lockgate.storage_core.commit.destination.turn_history import turn_history
+
+    turns = turn_history(opened(destination), before=before, limit=limit)
+    if json:
+        print_json(turns)
+        return
+    print_table(
+        ("turn", "time", "job", "mode", "files", "rows", "tags"),
+        [
+            (
+                each.turn,
+                moment(each.decided_s),
+                each.job_id,
+                each.mode or each.verdict,
+                f"+{each.files_added} -{each.files_removed}",
+                f"+{_rows(each.rows_added)} -{_rows(each.rows_removed)}",
+                ", ".join(each.tags),
+            )
+            for each in turns
+        ],
+        empty=f"no {'turn' if before is None else 'earlier turn'} of {destination} has an outcome",
+    )
+    if turns and turns[-1].turn > 1:
+        print_line(f"Earlier turns: `lockgate history {destination} --before {turns[-1].turn}`.")
+
+
+def diff(
+    destination: Destination,
+    from_turn: Annotated[str, typer.Argument(metavar="FROM", help=AS_OF_HELP)],
+    to_turn: Annotated[str, typer.Argument(metavar="TO", help=AS_OF_HELP)],
+    json: JsonFlag = False,
+) -> None:
+    """List the files that are live after one turn and not after the other; they need not exist any more."""
+    from lockgate.storage_core.commit.destination.as_of import turn_as_of
+    from lockgate.storage_core.commit.destination.turn_history import difference
+
+    log = opened(destination)
+    found = difference(log, turn_as_of(log, from_turn), turn_as_of(log, to_turn))
+    if json:
+        print_json(found)
+        return
+    print_table(
+        ("", "file", "size", "rows", "job"),
+        [
+            (sign, file.key, byte_size(file.size), file.rows, file.job_id)
+            for sign, files in (("-", found.removed), ("+", found.added))
+            for file in files
+        ],
+        empty="the same files are live after both turns",
+    )
+    print_line(
+        f"turn {found.from_turn} to {found.to_turn}: {counted(len(found.added), 'file')} and "
+        f"{_rows(found.rows_added)} rows added, {counted(len(found.removed), 'file')} and "
+        f"{_rows(found.rows_removed)} rows removed"
+    )
+
+
+def tag(
+    destination: Destination,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the tag; without it, list all.")] = "",
+    *,
+    turn: Annotated[
+        int | None, typer.Option(metavar="N", help="Turn to name; by default the last one.")
+    ] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the tag; its turn stays.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="With --delete: delete it; otherwise only print it.")
+    ] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Give a turn a name that readers use as of which; list and delete such tags.
+
+    A tag never moves: to name another turn, delete it first.
+    """
+    from lockgate.storage_core.commit.destination.projection import last_decided
+    from lockgate.storage_core.commit.destination.tags import create_tag, delete_tag, find_tag, tags
+
+    log = opened(destination)
+    if not name:
+        if delete or turn is not None:
+            raise InvalidInputError("name the tag; nothing was changed")
+        found = tags(log.store)
+        if json:
+            print_json_list(found)
+        else:
+            rows = [(each.name, each.turn, moment(each.created_s)) for each in found]
+            print_table(("tag", "turn", "created"), rows, empty=f"{destination} has no tags")
+        return
+    if delete:
+        tagged = find_tag(log.store, name)
+        if yes:
+            delete_tag(log.store, name)
+    else:
+        tagged = create_tag(log, name, last_decided(log) if turn is None else turn, SystemClock())
+    if json:
+        print_json(tagged)
+    else:
+        what = ("deleted " if yes else "would delete, with --yes: ") if delete else ""
+        print_line(f"{what}tag {tagged.name} of turn {tagged.turn}, created {moment(tagged.created_s)}")
+
+
+def _rows(rows: int | None) -> str:
+    return "?" if rows is None else str(rows)
