@@ -126,7 +126,7 @@ def register(
     """
     from lockgate.storage_core.tables.iceberg_catalog import register as register_in
 
-    turn = register_in(_opened(destination), catalog, table)
+    turn = register_in(opened(destination), catalog, table)
     if json:
         print_json({"catalog": catalog, "table": table, "turn": turn})
     else:
