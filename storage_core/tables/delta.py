@@ -23,14 +23,13 @@ import msgspec
 from lockgate.storage_core.commit.destination.log import CHECKPOINT_TURNS, DestinationLog
 from lockgate.storage_core.commit.destination.projection import LOG as LOGGER
 from lockgate.storage_core.commit.destination.projection import Statistics, TurnChange
-from lockgate.storage_core.commit.records.job_record import Column
 from lockgate.storage_core.commit.records.log_records import LiveFile
 from lockgate.storage_core.commit.records.table_records import TablesRecord
 from lockgate.storage_core.decoding import convert, decode_json
-from lockgate.storage_core.errors import ConflictError, InvalidInputError, ObjectNotFoundError
+from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError
 from lockgate.storage_core.printable import printable
 from lockgate.storage_core.stores import Store
-from lockgate.storage_core.tables.column_types import ColumnType, parse_type, parse_value
+from lockgate.storage_core.tables.column_types import ColumnType, parse_value
 from lockgate.storage_core.tables.delta_log import (
     FOLDER,
     LAST_CHECKPOINT,
@@ -43,7 +42,13 @@ from lockgate.storage_core.tables.delta_log import (
     write_checkpoint,
 )
 from lockgate.storage_core.tables.partitions import partition_values
-from lockgate.storage_core.tables.versions import TableColumns, columns_after, create_version, foreign
+from lockgate.storage_core.tables.versions import (
+    TableColumns,
+    TableProjection,
+    columns_after,
+    create_version,
+    foreign,
+)
 
 FEATURE: Final = "lockgate"
 """Writer feature that other programs do not know."""
@@ -84,24 +89,11 @@ def data_path(key: str) -> str:
     return quote(key, safe="/=")
 
 
-class Delta:
+class Delta(TableProjection):
     """The projection into Delta; see `Projection`."""
 
-    title: Final = "Delta"
-
-    def check_columns(self, columns: Iterable[Column]) -> None:
-        """Refuse types that a table cannot have."""
-        for column in columns:
-            parse_type(column.name, column.type)
-
-    def refuse_foreign(self, store: Store) -> None:
-        """Refuse a destination that is a Delta table of another program."""
-        for page in store.pages(FOLDER, page_size=1):
-            if page:
-                raise ConflictError(
-                    f"{store.url} is a Delta table of another program: {page[0].key} exists; nothing was "
-                    "changed; write its rows to a new destination, or move its _delta_log away"
-                )
+    title = "Delta"
+    folder = FOLDER
 
     def last_turn(self, store: Store, tables: TablesRecord) -> int:
         """Return the turn of the newest version; refuse one of another program."""
@@ -121,20 +113,15 @@ class Delta:
         """Return the keys of versions that cannot be the log's, and of all after them, the newest first."""
         first = tables.formats["delta"].first_turn - 1
         listed = [info.key for page in store.pages(FOLDER) for info in page]
-        versions = {int(found[1]) for key in listed if (found := NUMBERED.match(key))}
-        good = first
-        while good in versions:
-            good += 1
-        while good > first and not self._is_own(store, tables, good):
-            good -= 1
+        turns = {int(found[1]) + 1 for key in listed if (found := NUMBERED.match(key))}
+        good = self.first_foreign(store, tables, turns, first + 1) - 1
         bad = [key for key in listed if (found := NUMBERED.match(key)) and int(found[1]) >= good]
         hint = [LAST_CHECKPOINT] if newest_checkpoint(store) >= good else []
         return [*sorted(bad, reverse=True), *hint]
 
-    def _is_own(self, store: Store, tables: TablesRecord, turn: int) -> bool:
-        with suppress(ConflictError):
-            return self.header(store, tables, turn) is not None
-        return False
+    def is_there(self, store: Store, tables: TablesRecord, turn: int) -> bool:
+        """Return whether there is a version of a turn; refuse one of another program."""
+        return self.header(store, tables, turn) is not None
 
     def header(self, store: Store, tables: TablesRecord, turn: int) -> Header | None:
         """Return the header of a version; None if there is no such version.

@@ -19,7 +19,6 @@ from typing import Any, Final
 import msgspec
 
 from lockgate.storage_core.commit.destination.projection import Statistics, TurnChange
-from lockgate.storage_core.commit.records.job_record import Column
 from lockgate.storage_core.commit.records.log_records import LiveFile
 from lockgate.storage_core.commit.records.table_records import TablesRecord
 from lockgate.storage_core.decoding import decode_json
@@ -46,7 +45,13 @@ from lockgate.storage_core.tables.iceberg_manifests import (
     write_manifest,
 )
 from lockgate.storage_core.tables.partitions import partition_values
-from lockgate.storage_core.tables.versions import TableColumns, columns_after, create_version, foreign
+from lockgate.storage_core.tables.versions import (
+    TableColumns,
+    TableProjection,
+    columns_after,
+    create_version,
+    foreign,
+)
 
 HINT: Final = f"{FOLDER}version-hint.text"
 KEPT_SNAPSHOTS: Final = 20
@@ -66,21 +71,11 @@ def metadata_key(turn: int) -> str:
     return f"{FOLDER}v{turn}.metadata.json"
 
 
-class Iceberg:
+class Iceberg(TableProjection):
     """The projection into Iceberg; see `Projection`."""
 
-    title: Final = "Iceberg"
-
-    def check_columns(self, columns: Iterable[Column]) -> None:
-        """Refuse types that a table cannot have."""
-        for column in columns:
-            parse_type(column.name, column.type)
-
-    def refuse_foreign(self, store: Store) -> None:
-        """Refuse a destination that has an Iceberg table of another program."""
-        for page in store.pages("_iceberg/", page_size=1):
-            if page:
-                raise ConflictError(f"{store.url}/{page[0].key} exists, and is not Lockgate's; move it away")
+    title = "Iceberg"
+    folder = "_iceberg/"
 
     def last_turn(self, store: Store, tables: TablesRecord) -> int:
         """Return the turn of the newest metadata; refuse those of another program."""
@@ -102,18 +97,14 @@ class Iceberg:
 
     def foreign_keys(self, store: Store, tables: TablesRecord) -> Sequence[str]:
         """Return the keys of metadata that cannot be the log's, and of all after them, the newest first."""
-        versions, good = set(_listed(store)), tables.formats["iceberg"].first_turn
-        while good in versions:
-            good += 1
-        while good > tables.formats["iceberg"].first_turn and not self._is_own(store, tables, good - 1):
-            good -= 1
-        bad = [metadata_key(turn) for turn in sorted(versions, reverse=True) if turn >= good]
+        turns = set(_listed(store))
+        good = self.first_foreign(store, tables, turns, tables.formats["iceberg"].first_turn)
+        bad = [metadata_key(turn) for turn in sorted(turns, reverse=True) if turn >= good]
         return [*bad, *([HINT] if bad or read_hint(store) >= good else [])]
 
-    def _is_own(self, store: Store, tables: TablesRecord, turn: int) -> bool:
-        with suppress(ConflictError):
-            return self.metadata(store, tables, turn) is not None
-        return False
+    def is_there(self, store: Store, tables: TablesRecord, turn: int) -> bool:
+        """Return whether there are metadata of a turn; refuse those of another program."""
+        return self.metadata(store, tables, turn) is not None
 
     def metadata(self, store: Store, tables: TablesRecord, turn: int) -> Metadata | None:
         """Return the metadata of a turn; None if there are none.

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from lockgate.storage_core.commit.destination.projection import TurnChange
 from lockgate.storage_core.commit.destination.schema_evolution import widens
 from lockgate.storage_core.commit.records.create_if_absent import CLAIM_TRIES, create
+from lockgate.storage_core.commit.records.job_record import Column
+from lockgate.storage_core.commit.records.table_records import TablesRecord
+from lockgate.storage_core.commit.uploads.parquet_footer import NAMED_COLUMNS
 from lockgate.storage_core.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -21,6 +25,50 @@ from lockgate.storage_core.tables.partitions import partition_values
 
 PARTITION_TYPE: Final = "string"
 """Type of a partition column of which only the folders are known."""
+
+
+class TableProjection:
+    """What the projections of all formats share.
+
+    Attributes:
+        title: Name of the format for people.
+        folder: Folder of the versions, ending in `/`.
+    """
+
+    title: str
+    folder: str
+
+    def check_columns(self, columns: Iterable[Column]) -> None:
+        """Refuse types that a table cannot have."""
+        for column in columns:
+            parse_type(column.name, column.type)
+
+    def refuse_foreign(self, store: Store) -> None:
+        """Refuse a destination that has a table of another program in this format."""
+        for page in store.pages(self.folder, page_size=1):
+            if page:
+                raise ConflictError(
+                    f"{store.url} has {page[0].key}, of a {self.title} table of another program; nothing was "
+                    f"changed; write its rows to a new destination, or move {self.folder} away"
+                )
+
+    def first_foreign(self, store: Store, tables: TablesRecord, turns: Container[int], first: int) -> int:
+        """Return the first turn whose version is missing or of another program, of those that are there."""
+        good = first
+        while good in turns:
+            good += 1
+        while good > first and not self._is_own(store, tables, good - 1):
+            good -= 1
+        return good
+
+    def is_there(self, store: Store, tables: TablesRecord, turn: int) -> bool:
+        """Return whether there is a version of a turn; raise `ConflictError` if it is of another program."""
+        raise NotImplementedError
+
+    def _is_own(self, store: Store, tables: TablesRecord, turn: int) -> bool:
+        with suppress(ConflictError):
+            return self.is_there(store, tables, turn)
+        return False
 
 
 class TableColumns(NamedTuple):
@@ -94,6 +142,11 @@ def _listed(names: Sequence[str]) -> str:
 
 def _add_footers(types: dict[str, str], change: TurnChange) -> None:
     for file, statistics in change.added:
+        if len(statistics) >= NAMED_COLUMNS:
+            raise InvalidInputError(
+                f"turn {change.turn}: {file.key} may have more than {NAMED_COLUMNS} columns, and job "
+                f"{change.job_id} has not recorded them; give `columns` when a job is set up"
+            )
         for name, column in statistics.items():
             known = types.setdefault(name, column.type)
             if known == column.type:

@@ -314,6 +314,7 @@ def behind(store: Store, tables: TablesRecord | None, turn: int, failed: Mapping
         except Exception:  # noqa: BLE001, S110 - it is unknown, and the first error says why
             pass
         why = str(error) if isinstance(error, LockgateError) else f"{type(error).__name__}: {error}"
+        why += "; install lockgate[tables] here" if isinstance(error, ImportError) else ""
         texts.append(f"{name} is {number} turn{'' if number == '1' else 's'} behind: {why}")
     text = "; ".join(texts)
     if text:

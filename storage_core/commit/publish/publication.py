@@ -6,6 +6,7 @@ Source: commit protocol, steps 6 and 7.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import ParamSpec, TypeVar
@@ -28,7 +29,7 @@ from lockgate.storage_core.commit.records.shards import ShardRef, write_shard
 from lockgate.storage_core.commit.records.table_records import TablesRecord
 from lockgate.storage_core.commit.uploads.own_uploads import JobUploads, uploads_of_job
 from lockgate.storage_core.concurrency import Together
-from lockgate.storage_core.errors import LockgateError, MalformedRecordError
+from lockgate.storage_core.errors import InvalidInputError, LockgateError, MalformedRecordError
 from lockgate.storage_core.failpoints import step
 
 P = ParamSpec("P")
@@ -78,8 +79,9 @@ def publish(context: CommitContext, decision: Decision, plan: Plan) -> Publicati
             added = () if lost else early.result() if early is not None else _write_added(context, plan)
             outcome = _outcome(context, plan, added, lost)
             if tables.result() and not lost:
-                statistics = tuple(statistics_of(context, plan))
-                outcome = msgspec.structs.replace(outcome, statistics=statistics)
+                with suppress(InvalidInputError):  # too long for a record: readers of tables go without
+                    statistics = tuple(statistics_of(context, plan))
+                    outcome = msgspec.structs.replace(outcome, statistics=statistics)
         earlier = success.result()  # before the outcome: see `EarlierSuccess`
         with step("abort-uploads"):
             uploads = together.start(lambda: _unless_refused(uploads_of_job, context.store, context.job))

@@ -273,7 +273,7 @@ def test_check_names_what_a_reader_sees_otherwise(world: World, run: Run) -> Non
 
 def test_a_destination_with_a_delta_table_of_another_program_is_refused(world: World) -> None:
     write_deltalake(world.url, rows(1))
-    with pytest.raises(Exception, match="is a Delta table of another program"):
+    with pytest.raises(Exception, match="of a Delta table of another program"):
         world.open_job("a", **COLUMNS)
 
 
