@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -446,6 +447,17 @@ class _SnapshotFiles:
             )
         return self._merged(kept), removed
 
+    @cached_property
+    def _fields(self) -> dict[str, tuple[int, ColumnType]]:
+        """Id and type of each column."""
+        ids = _FieldIds(self.metadata).known
+        types = {} if self.columns is None else self.columns.parsed()
+        return {name: (ids[(name,)][0], kind) for name, kind in types.items()}
+
+    @cached_property
+    def _own_partition(self) -> list[PartitionField]:
+        return self._partition(self.metadata["default-spec-id"])
+
     def _partition(self, spec_id: int) -> list[PartitionField]:
         schemas = (schema["fields"] for schema in self.metadata["schemas"])
         types = {field["id"]: field["type"] for fields in schemas for field in fields}
@@ -469,17 +481,17 @@ class _SnapshotFiles:
         file, statistics = added
         if file.rows is None:
             raise InvalidInputError(f"turn {self.change.turn}: the rows of {file.key} are not known")
-        texts, ids = partition_values(file.key), _FieldIds(self.metadata).known
-        types = {} if self.columns is None else self.columns.parsed()
+        texts = partition_values(file.key)
         partition = {}
-        for field in self._partition(self.metadata["default-spec-id"]):
+        for field in self._own_partition:
             text = texts[field.name]
             try:
                 value = None if text is None else plain_value(field.kind, text)
             except ValueError as error:
                 raise InvalidInputError(f"turn {self.change.turn}: folder of {file.key}: {error}") from None
             partition[avro_name(field.name)] = value
-        known = [(ids[(name,)][0], types[name], each) for name, each in statistics.items() if name in types]
+        fields = self._fields
+        known = [(*fields[name], each) for name, each in statistics.items() if name in fields]
         nulls = [
             {"key": field_id, "value": each.nulls} for field_id, _, each in known if each.nulls is not None
         ]
@@ -507,12 +519,13 @@ class _SnapshotFiles:
 
     def _without_removed(self, before: list[Manifest]) -> tuple[list[Manifest], list[Entry]]:
         """Return the manifests without the files that the turn removes, and these; few manifests are read."""
-        wanted = {f"{root_of(self.store)}/{key}": partition_values(key) for key in self.change.removed}
+        wanted = {f"{root_of(self.store)}/{key}" for key in self.change.removed}
+        partitions = {tuple(partition_values(key).items()) for key in self.change.removed}
         kept, removed = [], []
         for manifest in before:
             if not manifest["added_files_count"] + manifest["existing_files_count"]:
                 continue  # an earlier snapshot has removed all its files
-            if not self._may_have(manifest, wanted.values()):
+            if not self._may_have(manifest, map(dict, partitions)):
                 kept.append(manifest)
                 continue
             entries = list(_materialized(self.store, manifest))
@@ -521,11 +534,9 @@ class _SnapshotFiles:
                 kept.append(manifest)
                 continue
             removed += [entry["data_file"] for entry in gone]
-            rest = [
-                {**entry, "status": DELETED, "snapshot_id": self.change.turn} if entry in gone else entry
-                for entry in entries
-            ]
-            kept.append(self._write(manifest["partition_spec_id"], rest))
+            for entry in gone:
+                entry |= {"status": DELETED, "snapshot_id": self.change.turn}
+            kept.append(self._write(manifest["partition_spec_id"], entries))
         return kept, removed
 
     def _may_have(self, manifest: Manifest, wanted: Iterable[Mapping[str, str | None]]) -> bool:
