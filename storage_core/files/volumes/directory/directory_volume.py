@@ -5,7 +5,7 @@
     blocks/<block>/<stamp>.fenced    a log whose writer was fenced
     blocks/<block>/<stamp>.*.new     the claim of a fence: a log that is being made
     quarantine/<block>/<number>/     a replica that is set aside
-    deleted/                         replicas that are being deleted, and folders that are being made
+    deleted/                         replicas that are being deleted
 
 An order of steps stops a stale writer, without a lock. A writer syncs its log, then looks whether the log
 still has its name; only then its flush counts. A fence makes its claim, renames the older logs, reads, gives
@@ -219,9 +219,10 @@ class DirectoryVolume(VolumeFolder):
     def delete(self, block: BlockId, stamp: Stamp) -> bool:
         """Delete a replica that is not newer than the stamp; return whether there was one."""
         with _Call(self, "delete", block):
-            is_there = self._move(block, stamp, self.deleted / f"{block:020d}.{secrets.token_hex(4)}")
+            deleted = self.folder / "deleted"
+            is_there = self._move(block, stamp, deleted / f"{block:020d}.{secrets.token_hex(4)}")
             with suppress(FileNotFoundError):
-                for path in self.deleted.iterdir():
+                for path in deleted.iterdir():
                     is_own = path.name.startswith(f"{block:020d}.")
                     if is_own or path.stat().st_ctime < time.time() - _LEFT_OVER_S:
                         self.disk.remove_tree(path)

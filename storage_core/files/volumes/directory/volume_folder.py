@@ -28,7 +28,6 @@ class VolumeFolder:
         folder: The directory.
         disk: Calls of the disk.
         blocks: Path of the folder of the blocks.
-        deleted: Folder of what is being deleted.
         id: Id of the volume, from its directory.
 
     Raises:
@@ -39,7 +38,6 @@ class VolumeFolder:
     def __init__(self, folder: Path, *, volume: VolumeId | None = None, disk: Disk | None = None) -> None:
         self.folder = folder
         self.blocks = f"{folder}/blocks"
-        self.deleted = folder / "deleted"
         self.disk = disk or Disk()
         with translated("open", str(folder), changes=True):
             if volume is None:
@@ -60,7 +58,6 @@ class VolumeFolder:
                 )
             self.id = VolumeId(found)
             if volume is None:
-                self.make_folder(self.deleted)
                 self.make_folder(Path(self.blocks))
 
     def claim(self, journal: str) -> None:
@@ -100,14 +97,10 @@ class VolumeFolder:
         return Usage(used_bytes=used, free_bytes=found.f_bavail * found.f_frsize)
 
     def make_folder(self, path: Path) -> None:
-        """Make a folder, unless it is there; a crash leaves none that other users cannot write.
-
-        It is made among those that are deleted, so that later deletions remove what a crash has left.
-        """
+        """Make a folder, unless it is there; a crash leaves none that other users cannot write."""
         if path.is_dir():
             return
-        staged = self.deleted if self.deleted.is_dir() else path.parent
-        made = staged / f"{path.name}.{secrets.token_hex(4)}.new"
+        made = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
         made.mkdir()
         self.share(made, self.mode)
         try:
