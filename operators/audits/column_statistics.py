@@ -109,8 +109,8 @@ def validate_statistics(suite: Suite, sets: Sequence[PendingSet]) -> Validation:
     if refused:
         raise InvalidInputError(
             f"suite {expected['name']!r}: column statistics cannot answer {len(refused)} expectations: "
-            f"{'; '.join(refused[:5])}; no verdict; take them out of the suite, or stage the data and audit "
-            "the rows (engine `pandas` or `spark`)"
+            f"{'; '.join(refused[:5])}; no verdict; take them out of the suite, or stage the data "
+            "(SparkWriteOperator's via='staged') and audit the rows (engine `pandas` or `spark`)"
         )
     met = sum(bool(each["success"]) for each in results)
     document = {

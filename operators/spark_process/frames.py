@@ -153,7 +153,7 @@ def stream_frame(
         InvalidInputError: The function did not return a DataFrame, or this Spark cannot write uploads.
     """
     from lockgate.storage_core.settings import load_settings
-    from lockgate.storage_core.spark.pending_write import JobNames, obstacle, part_bytes, write_pending
+    from lockgate.storage_core.spark.pending_write import JobNames, obstacle, write_pending
 
     if reason := obstacle(spark, s3=True):
         if staging is None:
@@ -182,7 +182,7 @@ def stream_frame(
         options=options,
         settings=settings,
     )
-    return {"part_bytes": part_bytes(settings)}
+    return {"part_bytes": settings.part_bytes}
 
 
 def _frame(

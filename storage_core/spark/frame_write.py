@@ -154,7 +154,10 @@ def write(
         **{k: str(v) for k, v in (options or {}).items() if k not in of_spark},
     }
     checked = write_options(given, overwrite=False)
-    settings = settings_for(checked) if settings is None else settings
+    if settings is None:
+        settings = settings_for(checked)
+    elif checked.part_bytes is not None:
+        settings = msgspec.structs.replace(settings, part_bytes=checked.part_bytes)
     request = _Request(df, destination, given, of_spark, staging, sort_within_partitions or not partition_by)
     chosen = request.way(via)
     if mode == "ignore" and _has_data(destination, settings):

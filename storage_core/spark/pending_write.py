@@ -26,8 +26,6 @@ from lockgate.storage_core.spark.schema.columns import partition_columns
 
 JAR: Final = Path(__file__).with_name("pending_files.jar")
 _WRITER: Final = "lockgate.PendingFiles$Writer"
-MIN_PART_BYTES: Final = 5 * 1024 * 1024
-"""Smallest parts that S3A sends."""
 
 
 @dataclass(frozen=True)
@@ -103,11 +101,6 @@ def write_pending(
     _writer(df.sparkSession).write(df._jdf, given, format, texts, folders, root)  # noqa: SLF001
 
 
-def part_bytes(settings: Settings) -> int:
-    """Return the size of the parts of S3A's uploads: all but the last one have it."""
-    return max(MIN_PART_BYTES, settings.part_bytes)
-
-
 def _s3_settings(settings: Settings) -> dict[str, str]:
     storage = {
         "fs.s3a.create.storage.class": settings.s3_storage_class,
@@ -119,13 +112,13 @@ def _s3_settings(settings: Settings) -> dict[str, str]:
     }
     return {
         **s3a_config(settings),
-        "fs.s3a.multipart.size": str(part_bytes(settings)),
+        "fs.s3a.multipart.size": str(settings.part_bytes),
         "fs.s3a.fast.upload.buffer": "bytebuffer",
         **{name: value for name, value in storage.items() if value},
     }
 
 
-_ENCRYPTION: Final = {"AES256": "SSE-S3", "aws:kms": "SSE-KMS", "aws:kms:dsse": "DSSE-KMS"}
+_ENCRYPTION: Final = {"AES256": "AES256", "aws:kms": "SSE-KMS", "aws:kms:dsse": "DSSE-KMS"}
 
 
 def _text(value: str | int | bool) -> str:
@@ -165,7 +158,7 @@ def write_and_adopt(
     with tempfile.TemporaryDirectory(prefix="lockgate-spark-") as folder:
         spool = Path(folder, "files")
         root = job.destination if directory is None else directory.as_uri()
-        with AdoptedFiles(job, spool, part_bytes(settings), directory, progress) as files:
+        with AdoptedFiles(job, spool, settings.part_bytes, directory, progress) as files:
             write_pending(
                 df,
                 JobNames.of(job),

@@ -122,6 +122,20 @@ def test_two_jobs_at_once_stream_to_s3_with_a_task_that_fails(driver: Driver) ->
 @pytest.mark.requires("s3-server")
 @with_jars
 @pytest.mark.usefixtures("s3")
+def test_a_file_of_several_parts_is_whole(driver: Driver) -> None:
+    destination, rows = new_url(), 1_500_000
+    assert driver.ask("write_large", destination=destination, rows=rows) == [rows, rows, 0, rows - 1]
+    store = open_store(destination)
+    ((key, file),) = read_manifest(destination).files.items()
+    assert (file.size, file.rows) == (store.head(key).size, rows)
+    assert (
+        int(store.head(key).version.strip('"').rpartition("-")[2]) == -(-file.size // (5 * 1024 * 1024)) > 1
+    )
+
+
+@pytest.mark.requires("s3-server")
+@with_jars
+@pytest.mark.usefixtures("s3")
 @pytest.mark.parametrize("dies", [soak_only("commit"), soak_only("_adopt_upload")])
 def test_a_driver_that_dies_before_its_job_commit_leaves_nothing(tmp_path: Path, dies: str) -> None:
     destination = new_url()

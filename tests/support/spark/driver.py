@@ -184,6 +184,13 @@ def write_by_spark(spark: SparkSession, *, destinations: list[str]) -> list[list
         return list(pool.map(one, destinations))
 
 
+def write_large(spark: SparkSession, *, destination: str, rows: int) -> list[int]:
+    """Write one file of several parts of 5 MiB with Spark's own writer; return its rows by reading it."""
+    frame = spark.range(rows, numPartitions=1).selectExpr("id", "rand() AS price")
+    write(frame, destination, via="spark", options={"partBytes": 5 * 1024 * 1024})
+    return count_ids(spark, destination=destination)
+
+
 def fails_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Pass rows on; the first try of partition 0 then fails."""
     yield from batches
@@ -213,6 +220,7 @@ def _await_executors(spark: SparkSession, *, count: int) -> None:
 CALLS: Final = {
     "write": write_days,
     "write_by_spark": write_by_spark,
+    "write_large": write_large,
     "days": count_days,
     "ids": count_ids,
     "settings": settings_of,
