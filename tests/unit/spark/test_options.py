@@ -33,6 +33,7 @@ def test_option_names_that_spark_has_lower_cased_are_known() -> None:
             "jobname": "nightly",
             "commit": "task",
             "evolveschema": "True",
+            "tables": "delta, iceberg",
         },
         overwrite=True,
     )
@@ -46,7 +47,7 @@ def test_option_names_that_spark_has_lower_cased_are_known() -> None:
         max_records_per_file=10,
     )
     assert (options.commit_by, options.job_name, options.evolve_schema) == ("task", "nightly", True)
-    assert options.part_bytes == 5 * 1024 * 1024
+    assert (options.part_bytes, options.tables) == (5 * 1024 * 1024, ("delta", "iceberg"))
 
 
 def test_a_list_of_partition_columns_can_contain_names_with_commas() -> None:

@@ -262,6 +262,15 @@ def test_an_existing_destination_begins_with_all_live_files(world: World, run: R
         assert len(read(world, ["x"])) == 5
 
 
+def test_recovering_a_destination_brings_its_tables_up(world: World, run: Run) -> None:
+    publish(world, "a", {"a.parquet": rows(1)}, **COLUMNS)
+    for name in ("delta", "iceberg"):
+        Path(world.url, key_of(name, 1)).unlink()
+    assert run("jobs", "recover", world.url, "--all", "--dry-run").stdout.count("1 turn behind") == 2
+    assert "behind" not in run("jobs", "recover", world.url, "--all").stdout
+    assert (versions(world), versions(world, "iceberg")) == ([1], [1])
+
+
 def test_check_names_what_a_reader_sees_otherwise(world: World, run: Run) -> None:
     publish(world, "a", {"a.parquet": rows(1), "b.parquet": rows(2)}, **COLUMNS)
     assert run("tables", "check", world.url).exit_code == 0
