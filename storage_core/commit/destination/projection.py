@@ -191,8 +191,7 @@ def enable_tables(
                 else:
                     each.refuse_foreign(log.store)
                     made[name] = _first_version(log, from_turn, statistics or {})
-        if _changed(log.store, current, made, clock):
-            continue
+        _change(log.store, current, made, clock)
 
 
 def disable_tables(store: Store, formats: Iterable[str], clock: Clock) -> TablesRecord | None:
@@ -206,10 +205,11 @@ def disable_tables(store: Store, formats: Iterable[str], clock: Clock) -> Tables
             name: msgspec.structs.replace(each, enabled=each.enabled and name not in names)
             for name, each in current.formats.items()
         }
-        _changed(store, current, made, clock)
+        _change(store, current, made, clock)
 
 
-def _changed(store: Store, current: TablesRecord | None, made: dict[str, TableFormat], clock: Clock) -> bool:
+def _change(store: Store, current: TablesRecord | None, made: dict[str, TableFormat], clock: Clock) -> None:
+    """Write the next change, unless another process has: the caller looks again."""
     number = 1 if current is None else current.number + 1
     record = TablesRecord(
         number=number,
@@ -219,7 +219,7 @@ def _changed(store: Store, current: TablesRecord | None, made: dict[str, TableFo
         formats=made,
     )
     with step("tables"):
-        return claim(store, layout.tables(number), record) == record
+        claim(store, layout.tables(number), record)
 
 
 def _first_version(
