@@ -539,7 +539,9 @@ class Overlay(Files):
     ) -> T:
         """Call a function with the side that has a file; again if the file is being moved."""
         for left in reversed(range(TRIES)):
-            mount, inode = self._current_mount(path), 0
+            # An entry of a writer that does not know the mounts is refused; a read would not be.
+            is_known = left == TRIES - 1 and not reads
+            mount, inode = self._mount(path) if is_known else self._current_mount(path), 0
             if mount is not None:
                 found = self._find(path, mount, writes=not reads)
                 status = found.status()

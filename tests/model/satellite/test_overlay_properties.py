@@ -188,6 +188,9 @@ class Overlaid(RuleBasedStateMachine):
     def the_tree_has_these_paths(self) -> None:
         if hasattr(self, "world"):
             assert tree(self.world.files) == tree(self.reader) == self.model
+            for path in ("/m/a", "/m/b", "/m/a/a", "/m/b/b"):
+                if path not in self.model:
+                    self.refused(lambda path=path: self.world.files.status(path))
 
     def refused(self, call: Callable[[], object]) -> None:
         with pytest.raises(REFUSED):

@@ -31,6 +31,7 @@ from lockgate.storage_core.satellite.expired_files import apply_retention
 from lockgate.storage_core.satellite.move import Move, add_mount, cut_off, status_of_mount
 from lockgate.storage_core.satellite.overlay import Overlay, refuse_other_identity
 from lockgate.storage_core.stores import open_store
+from tests.support.commit.destination import Crash
 from tests.support.files.satellite_world import SatelliteWorld, tree
 
 DAY_S = 86_400.0
@@ -154,6 +155,40 @@ def test_a_second_mover_is_refused_and_a_dead_one_followed(mounted: SatelliteWor
     assert tree(other) == {"/logs": None, "/logs/old.log": b"old"}
 
 
+@pytest.mark.parametrize("point", ["copy", "hold", "adopt", "old"])
+def test_a_move_that_dies_at_a_step_is_ended_by_the_next_one(mounted: SatelliteWorld, point: str) -> None:
+    def die() -> None:
+        raise Crash
+
+    once_at(f"satellite.{point}.after", die)
+    with pytest.raises(Crash):
+        Move(mounted.files, mount_of(mounted.files)).run()
+    mounted.restart()
+    assert tree(mounted.files) == {"/logs": None, "/logs/old.log": b"old"}
+    done = Move(mounted.files, mount_of(mounted.files)).run()
+    assert (done.files, done.skipped) == (0 if point in {"adopt", "old"} else 1, 0)
+    assert status_of_mount(mounted.files, mount_of(mounted.files)).can_cut
+    assert tree(mounted.files) == {"/logs": None, "/logs/old.log": b"old"}
+
+
+def test_a_file_that_moves_between_the_reads_of_the_two_sides_is_seen_once(mounted: SatelliteWorld) -> None:
+    files, other = mounted.files, mounted.process()
+    reads: list[Callable[[], object]] = [
+        lambda: [one.name for one in files.list("/logs")],
+        lambda: [files.status("/logs/old.log").name],
+        lambda: [files.open("/logs/old.log").read() and "old.log"],
+    ]
+    for number, read in enumerate(reads):
+        once_at("idle.journal-read.after", lambda: Move(other, mount_of(other)).run())
+        assert read() == ["old.log"]
+        if number < len(reads) - 1:  # an old file again, as after a restore
+            files.delete("/logs/old.log")
+            old = mounted.side(mounted.name)
+            mounted.sides.append(old)
+            old.files.mounts = files.mounts
+            put(old.files, "/logs/old.log", b"old")
+
+
 def test_renames_stay_in_one_journal(mounted: SatelliteWorld) -> None:
     files = mounted.files
     put(files, "/logs/new.log", b"new")
@@ -185,7 +220,11 @@ def test_pages_of_both_sides_are_in_one_order_and_whole(world: SatelliteWorld) -
     while page := world.files.list("/logs", found[-1] if found else None):
         found += (one.name for one in page)
     assert found == [name for name in names if name != names[2]] + ["old.log"]
+    with pytest.raises(PathNotFoundError):
+        world.files.status(f"/logs/{names[2]}")
+    world.files.make_directory(f"/logs/{names[2]}")
     world.files.remove_deleted()
+    assert world.files.status(f"/logs/{names[2]}").journal
     assert f"/logs/{names[2]}" not in {f"/logs/{one.name}" for one in world.files.list_old("/logs")}
 
 
