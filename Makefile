@@ -64,6 +64,7 @@ bench: $(READY)  ## Measure, also peers; prints tables, writes docs/benchmarks.m
 	@$(BIN)/python -m benchmarks.journal
 	@$(BIN)/python -m benchmarks.files
 	@$(BIN)/python -m benchmarks.files_journal
+	@$(BIN)/python -m benchmarks.satellite
 	@$(BIN)/python -m benchmarks.pages_files
 	@$(BIN)/python -m benchmarks.pages
 	@$(BIN)/python -m scripts.with_servers --s3 $(BIN)/python -m benchmarks.blobs --rounds 1 --swept 100000
