@@ -52,10 +52,10 @@ def families(journal: Journal) -> list[str]:
 
 def test_a_missing_family_is_created_when_a_database_is_opened(journals: JournalWorld, know: Know) -> None:
     with journals.open() as journal:
-        assert families(journal) == ["blobs", "files", "jobs", "journal"]
+        assert families(journal) == ["blobs", "files", "jobs", "journal", "mounts"]
     know("FRUIT")
     with journals.open() as journal:
-        assert families(journal) == ["blobs", "files", "fruit", "jobs", "journal"]
+        assert families(journal) == ["blobs", "files", "fruit", "jobs", "journal", "mounts"]
         assert fruit(journal) == []
 
 
