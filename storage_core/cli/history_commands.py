@@ -20,7 +20,9 @@ from lockgate.storage_core.cli.render import (
 from lockgate.storage_core.cli.table_commands import opened
 from lockgate.storage_core.clock import SystemClock
 from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.settings import load_settings
 
+DAY_S: Final = 24 * 3600
 AS_OF_HELP: Final = "A turn, a time such as 2026-11-29T12:00+01:00 (without a zone in UTC), or a tag."
 
 
@@ -175,6 +177,48 @@ def tag(
     else:
         what = ("deleted " if yes else "would delete, with --yes: ") if delete else ""
         print_line(f"{what}tag {tagged.name} of turn {tagged.turn}, created {moment(tagged.created_s)}")
+
+
+def keep(
+    destination: Destination,
+    days: Annotated[
+        float | None, typer.Option(min=0, help="Keep turns that were the last one within so many days.")
+    ] = None,
+    turns: Annotated[int | None, typer.Option(min=0, help="Keep so many turns before the last one.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Keep replaced files for readers of earlier turns; without options, print for which.
+
+    The files of a tagged turn are kept for ever, once there is such a rule. `lockgate uploads abort`
+    prints the files that no kept turn has, and with --yes deletes them.
+    """
+    from lockgate.storage_core.commit.destination.kept_files import (
+        first_kept,
+        history_rule,
+        set_history_rule,
+    )
+    from lockgate.storage_core.commit.open_or_attach import refuse_listing_readers
+    from lockgate.storage_core.commit.records.log_records import HistoryRule
+    from lockgate.storage_core.stores.open_store import parse_destination
+
+    log = opened(destination)
+    rule = history_rule(log.store)
+    if days is not None or turns is not None:
+        refuse_listing_readers(parse_destination(destination), load_settings(), "a history rule")
+        keep_s = (rule.keep_s if rule else 0.0) if days is None else days * DAY_S
+        keep_turns = (rule.keep_turns if rule else 0) if turns is None else turns
+        rule = HistoryRule(keep_s=keep_s, keep_turns=keep_turns)
+        set_history_rule(log.store, rule)
+    if json:
+        print_json(rule)
+    elif rule is None:
+        print_line(f"{destination} has no history rule: replaced files are deleted at once")
+    else:
+        first = first_kept(log, rule, SystemClock().now_s())
+        print_line(
+            f"{destination} keeps {rule.keep_s / DAY_S:g} days, {counted(rule.keep_turns, 'earlier turn')}, "
+            f"and each tagged turn: now turn {first} and later"
+        )
 
 
 def _rows(rows: int | None) -> str:

@@ -44,7 +44,7 @@ EXTENSIONS = "lockgate.commands"
 
 HELP_SECTIONS: Final = {
     "Jobs and destinations": (
-        *("jobs", "manifest", "history", "diff", "tag", "tables", "destinations", "compact"),
+        *("jobs", "manifest", "history", "diff", "tag", "keep", "tables", "destinations", "compact"),
         *("uploads", "store", "committers", "ui"),
     ),
     "Journal, blobs and files": ("journal", "blobs", "blob-server", "files", "volumes", "satellite"),
@@ -163,6 +163,7 @@ def build() -> typer.Typer:
     root.command("history")(history_commands.history)
     root.command("diff")(history_commands.diff)
     root.command("tag")(history_commands.tag)
+    root.command("keep")(history_commands.keep)
     root.add_typer(compaction_commands.commands, name="destinations")
     root.command("compact")(compaction_commands.compact)
     root.command("committers")(show_committers)

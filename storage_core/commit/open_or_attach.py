@@ -132,7 +132,7 @@ def open_job(
     )
     check_spec(spec)
     if replaced_retention_s:
-        _refuse_listing_readers(parse_destination(destination), settings)
+        refuse_listing_readers(parse_destination(destination), settings, "replaced_retention_s")
     if spec.artefacts is not None and not settings.has_journal:
         raise InvalidInputError(
             "artefacts of a job need a journal, which records the references to blobs, and "
@@ -185,13 +185,22 @@ def open_job(
     return job
 
 
-def _refuse_listing_readers(destination: str, settings: Settings) -> None:
-    """Refuse to retain replaced files where readers may list files: they would read old and new rows."""
+def refuse_listing_readers(destination: str, settings: Settings, option: str) -> None:
+    """Refuse to retain replaced files where readers may list files: they would read old and new rows.
+
+    Args:
+        destination: URL of the destination.
+        settings: Settings, of which `read_by_log` is used.
+        option: What would retain them.
+
+    Raises:
+        InvalidInputError: It is not declared that all readers follow the log; nothing was changed.
+    """
     prefixes = (parse_destination(prefix).rstrip("/") for prefix in settings.read_by_log)
     if not any(f"{destination}/".startswith(f"{prefix}/") for prefix in prefixes):
         raise InvalidInputError(
-            f"replaced_retention_s: programs that list the files of {destination}, as Spark's Parquet reader "
-            "does, would read replaced rows with the new ones; nothing was set up; leave it out, or, if all "
+            f"{option}: programs that list the files of {destination}, as Spark's Parquet reader "
+            "does, would read replaced rows with the new ones; nothing was changed; leave it out, or, if all "
             f'readers follow the log, set LOCKGATE_READ_BY_LOG to ["{destination}"]'
         )
 

@@ -16,6 +16,7 @@ import msgspec
 
 from lockgate.storage_core.commit.committers.early_visibility import delete_unpublished
 from lockgate.storage_core.commit.decide.plan import Plan
+from lockgate.storage_core.commit.destination.kept_files import keeps_history
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.publish.cleanup import (
     Marks,
@@ -63,7 +64,8 @@ def finish(context: CommitContext, decision: Decision, plan: Plan, publication: 
         raise MalformedRecordError(f"{layout.turn_outcome(outcome.turn)}: published without a receipt")
     project_turn(context, outcome.turn, publication.tables)
     retention_s = context.job.spec.replaced_retention_s
-    if retention_s:
+    is_retained = retention_s > 0 or (len(plan.head.removals) > 0 and keeps_history(context.store))
+    if is_retained:
         for replaced in plan.all_removals():
             context.report.add(FileResult(key=replaced.key, result="retained"))
     else:
@@ -91,7 +93,7 @@ def finish(context: CommitContext, decision: Decision, plan: Plan, publication: 
             ended="committed",
             reason="",
             receipt=receipt,
-            retained_until_s=outcome.decided_s + retention_s if retention_s else 0.0,
+            retained_until_s=outcome.decided_s + retention_s if is_retained else 0.0,
             uploads=publication.uploads,
             before_marker=written.result,
         )

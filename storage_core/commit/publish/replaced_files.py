@@ -64,23 +64,27 @@ def remove_replaced(context: CommitContext, plan: Plan, keys: Container[str] | N
             )
 
 
-def remove_rest(context: CommitContext, plan: str | None, *, retained: bool = False) -> None:
+def remove_rest(context: CommitContext, plan: str | None, retained: Container[str] = ()) -> None:
     """Delete the replaced files that an ended job has left, and store the new results in its report.
 
     Args:
         context: Context of the job, with an empty report.
         plan: Digest of its plan.
-        retained: Also delete the files that were retained for readers of older turns.
+        retained: Also delete those files with these keys that were retained for readers of older turns.
     """
     folder, report = context.folder, context.folder.report()
-    waiting = {"undeleted", "retained"} if retained else {"undeleted"}
-    if report is None or not any(report.counts.get(result) for result in waiting):
+    if report is None or not any(report.counts.get(result) for result in ("undeleted", "retained")):
         return
+    keys = {
+        file.key
+        for file in read_file_results(folder)
+        if file.result == "undeleted" or (file.result == "retained" and file.key in retained)
+    }
     try:
         frozen = read_plan(folder, plan or "none")
     except ObjectNotFoundError:
         return  # another process has deleted the files, then the plan
-    remove_replaced(context, frozen, {f.key for f in read_file_results(folder) if f.result in waiting})
+    remove_replaced(context, frozen, keys)
     for earlier in read_file_results(folder):
         context.report.add(earlier)  # the first result of a file counts
     context.report.write(report)

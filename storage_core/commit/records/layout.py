@@ -4,7 +4,7 @@ DEST/_lockgate/
     log/00000007.turn  log/00000007.json  log/00000100.checkpoint
     shards/<digest>.json  checkpoint.json
     ids/<short id>  store.json  sweep.json  asset-events/<job id>.json
-    tables/<number>.json  tags/<name>.json
+    tables/<number>.json  tags/<name>.json  history.json  expired.json
     names/<name>/<10**9 - generation>.json
     jobs/<job id>/
         job.json  lease.json  COMMIT_STARTED  COMMIT_SUCCESS  COMMIT_FAIL  report.json
@@ -34,6 +34,9 @@ SUCCESS: Final = "_SUCCESS"
 SWEEP_STATE: Final = f"{ROOT}sweep.json"
 PROBED: Final = f"{ROOT}store.json"
 CHECKPOINT_HINT: Final = f"{ROOT}checkpoint.json"
+
+HISTORY_RULE: Final = f"{ROOT}history.json"
+EXPIRED: Final = f"{ROOT}expired.json"
 
 _GENERATIONS: Final = 10**9
 """Greater than every generation: the difference is in a key, so that the newest is the first in a listing."""

@@ -5,7 +5,7 @@ Source: commit protocol, "What lies where".
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -107,6 +107,24 @@ class Tag(Record, frozen=True, tag="tag"):
     name: str
     turn: Count
     created_s: float
+
+
+class HistoryRule(Record, frozen=True, tag="history-rule"):
+    """`history.json`: which turns keep files that later jobs replaced; tagged turns always do.
+
+    Attributes:
+        keep_s: Turns that were the last one at a moment of so many seconds ago until now.
+        keep_turns: So many turns before the last one.
+    """
+
+    keep_s: Annotated[float, msgspec.Meta(ge=0)]
+    keep_turns: Count
+
+
+class ExpiredFiles(Record, frozen=True, tag="expired-files"):
+    """`expired.json`: replaced files that no kept turn has, and when a sweep first found so."""
+
+    seen: dict[str, float]
 
 
 class LogCheckpoint(Record, frozen=True, tag="checkpoint"):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
 from lockgate import open_job
 from lockgate.storage_core.settings import Settings
 from tests.support.cli import Run, committed_job, document, lapsed_job, write
@@ -52,3 +56,15 @@ def test_turns_are_listed_compared_tagged_and_read_by_tag(
     assert "v1" in run("tag", destination).stdout
     assert "deleted tag v1" in run("tag", destination, "v1", "--delete", "--yes").stdout
     assert "has no tags" in run("tag", destination).stdout
+
+
+def test_only_a_destination_that_is_read_by_its_log_keeps_replaced_files(
+    run: Run, destination: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed_job(destination, settings)
+
+    assert "LOCKGATE_READ_BY_LOG" in run("keep", destination, "--days", "7").stderr
+    assert "replaced files are deleted at once" in run("keep", destination).stdout
+    monkeypatch.setenv("LOCKGATE_READ_BY_LOG", json.dumps([destination]))
+    assert "keeps 7 days, 2 earlier turns" in run("keep", destination, "--days", "7", "--turns", "2").stdout
+    assert document(run("keep", destination, "--turns", "0", "--json"))["keep_s"] == 7 * 24 * 3600

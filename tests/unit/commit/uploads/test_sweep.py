@@ -289,7 +289,7 @@ def test_one_unreadable_marker_does_not_stop_the_sweep_of_the_other_jobs(world: 
     world.store.put("_lockgate/jobs/broken-g1/COMMIT_SUCCESS", b"garbage")
     world.clock.sleep(1_000)
     uploads = {swept.job_id: swept.action for swept in sweep(world).jobs}
-    assert uploads[JobId("new-g1")] == "delete replaced files whose retention is over"
+    assert uploads[JobId("new-g1")].startswith("delete replaced files whose retention is over")
     assert world.live() == world.keys()
 
 
