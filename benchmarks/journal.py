@@ -31,7 +31,7 @@ from benchmarks.journal_load import READS_A_WRITE, Load, begun, record, run_toge
 from lockgate.storage_core.journal import Written, open_journal
 from lockgate.storage_core.journal.observers.process_reader import open_observer
 from lockgate.storage_core.journal.observers.reading_client import Client
-from tests.support.postgres import Server, postgres_bin, primary
+from tests.support.postgres import UNSYNCED, Server, postgres_bin, primary
 
 KINDS = ("sqlite", "postgresql")
 PARTS = ("writes", "snapshot", "renewals", "lag", "reads")
@@ -390,6 +390,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=3.0, help="duration of each measurement")
     parser.add_argument("--sync-us", type=int, default=0, help="PostgreSQL's delay at every commit")
+    parser.add_argument(
+        "--unsynced", action="store_true", help="PostgreSQL syncs nothing: the processor limits"
+    )
     parser.add_argument("--part", action="append", choices=PARTS)
     parser.add_argument("--database", action="append", choices=KINDS)
     options = parser.parse_args()
@@ -404,6 +407,7 @@ def main() -> None:
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lockgate-bench-")))
         waits = {"commit_delay": str(options.sync_us), "commit_siblings": "0"}
+        waits |= UNSYNCED if options.unsynced else {}
         server = stack.enter_context(primary(root / "primary", **waits)) if postgres_bin() else None
         kinds = [kind for kind in options.database or KINDS if server is not None or kind == "sqlite"]
         databases = Databases(root, server, kinds)
