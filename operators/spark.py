@@ -230,8 +230,7 @@ class SparkWriteOperator(LockgateOperator):
             None if job.spec.artefacts is None else job.spec.artefacts.handle()
         )
         reads_s3 = self._reads_s3() or spool is not None
-        own: frozenset[Part] = frozenset({"s3"} if reads_s3 else ())
-        needs = own if self.restricted and not artefacts else ALL
+        needs = self._needs(reads_s3=reads_s3) if self.restricted and not artefacts else ALL
         place = spark_place(self.master, self.spark_conn_id, self.spark_connect_id)
         arguments: dict[str, Any] = {
             "python_callable": self.python_callable,
@@ -295,6 +294,10 @@ class SparkWriteOperator(LockgateOperator):
 
         op_kwargs = dict(self.op_kwargs or {})
         return {**op_kwargs, "allowed": allow_lists()} if self.restricted else op_kwargs
+
+    def _needs(self, *, reads_s3: bool) -> frozenset[Part]:
+        """Return what a restricted function needs without libraries, whose cache may need the journal."""
+        return frozenset({"s3"} if reads_s3 else ())
 
     def on_kill(self) -> None:
         """End the Spark child with the task."""

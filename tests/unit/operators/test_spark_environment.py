@@ -75,7 +75,7 @@ def test_a_restricted_write_gets_credentials_of_s3_if_it_reads_s3(
         task_id="write", restricted=True, job={}, python_callable="m:f", op_kwargs={"source": source, "n": 1}
     )
 
-    assert write._needs() == needs
+    assert write._needs(reads_s3=write._reads_s3()) == needs
 
 
 @pytest.mark.parametrize(("is_restricted", "needs"), [(True, frozenset()), (False, ALL)])
