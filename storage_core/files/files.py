@@ -120,7 +120,6 @@ class Files:
     Attributes:
         recovery: Recovers files whose writers have ended.
         upkeep: Reports, verifies, copies and deletes replicas.
-        mounts: Version of the mount table under which names are made.
     """
 
     def __init__(
@@ -160,7 +159,11 @@ class Files:
         self.upkeep = ReplicaUpkeep(journal, volumes, settings, reads)
         self._members = members or self._some
         self._registered: set[VolumeId] = set()
-        self.mounts = 0
+
+    @property
+    def mounts(self) -> int:
+        """Version of the mount table under which names are made; 0: without any."""
+        return 0
 
     @property
     def renewer(self) -> Renewer:

@@ -15,6 +15,7 @@ Source: LinkedIn's FailoverFS; satellite, "Overlay".
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
@@ -149,7 +150,13 @@ class Overlay(Files):
         self._fallback = settings.satellite_fallback
         self._satellite = satellite
         self._table = NO_MOUNTS
+        self._decided = threading.local()  # another thread may read a newer table between decision and entry
         self._warned: set[str] = set()
+
+    @property
+    def mounts(self) -> int:
+        """Version of the mount table by which this thread has chosen a side."""
+        return int(getattr(self._decided, "version", self._table.version))
 
     @property
     def journal(self) -> Journal:
@@ -327,6 +334,7 @@ class Overlay(Files):
 
         One that a mover holds is left, so nothing of it has to be hidden.
         """
+        self._decided.version = self._table.version
         sides: dict[Mount | None, list[tuple[str, FileStatus]]] = {}
         for path, status in found:
             sides.setdefault(self._mount(path) if status.journal else None, []).append((path, status))
@@ -365,8 +373,7 @@ class Overlay(Files):
         """
         names = parse_path(path)
         while True:
-            plain, old, old_page = self._read(partial(self._listed_old, names, after))
-            mount = self._mount(path, is_directory=True)
+            mount, plain, old, old_page = self._read(partial(self._listed_old, names, after))
             if mount is None:
                 return [*plain]
             new, new_page, hidden = self._listed(mount, names, after, [row for row, _ in (*old, *old_page)])
@@ -445,7 +452,7 @@ class Overlay(Files):
         def with_mounts(reading: Reading) -> T:
             table = reading.get(MountTable, NAME) or NO_MOUNTS
             if table.version > self._table.version:
-                self._table, self.mounts = table, table.version
+                self._table = table
             return query(reading)
 
         return self._reads.read(with_mounts)
@@ -461,15 +468,21 @@ class Overlay(Files):
             (one for one in self._table.all if one.has(path) or (is_directory and path == one.prefix)), None
         )
 
+    def _decide(self, path: str) -> Mount | None:
+        """Return the mount that a path is below; the entries of this thread carry the table's version."""
+        table = self._table
+        self._decided.version = table.version
+        return next((one for one in table.all if one.has(path)), None)
+
     def _current_mount(self, path: str) -> Mount | None:
         self._read(lambda _: None)
-        return self._mount(path)
+        return self._decide(path)
 
     def _mounted(self, path: str, call: Callable[[Mount | None], T]) -> T:
         """Run a call that writes, again if the mounts were changed meanwhile."""
         for left in reversed(range(TRIES)):
             try:
-                return call(self._mount(path))
+                return call(self._decide(path))
             except MountsChangedError:
                 self._read(lambda _: None)
                 if not left:
@@ -497,12 +510,12 @@ class Overlay(Files):
 
     def _listed_old(
         self, names: tuple[str, ...], after: str | None, reading: Reading
-    ) -> tuple[Sequence[FileStatus], Sequence[Pair], Sequence[Pair]]:
-        """Return a page of a directory that is not mounted; or the path and a page of the old side."""
+    ) -> tuple[Mount | None, Sequence[FileStatus], Sequence[Pair], Sequence[Pair]]:
+        """Return a page of a directory without a mount; or its mount, and path and page of the old side."""
         mount = self._mount(shown(names), is_directory=True)
         if mount is None:
-            return listing(reading, shown(names), after), (), ()
-        return [], *(_below(reading, names, after) if mount.cut_s is None else ((), ()))
+            return None, listing(reading, shown(names), after), (), ()
+        return mount, [], *(_below(reading, names, after) if mount.cut_s is None else ((), ()))
 
     def _listed(
         self, mount: Mount, names: tuple[str, ...], after: str | None, old: Sequence[Inode]
@@ -541,7 +554,7 @@ class Overlay(Files):
         for left in reversed(range(TRIES)):
             # An entry of a writer that does not know the mounts is refused; a read would not be.
             is_known = left == TRIES - 1 and not reads
-            mount, inode = self._mount(path) if is_known else self._current_mount(path), 0
+            mount, inode = self._decide(path) if is_known else self._current_mount(path), 0
             if mount is not None:
                 found = self._find(path, mount, writes=not reads)
                 status = found.status()
