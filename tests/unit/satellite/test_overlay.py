@@ -92,6 +92,21 @@ def test_a_process_from_before_the_mount_makes_no_second_file_at_a_path(world: S
     assert list(tree(late)) == ["/logs", "/logs/old.log", "/logs/second.log", "/logs/third.log"]
 
 
+def test_a_mount_that_another_thread_reads_between_choice_and_entry_is_followed(
+    world: SatelliteWorld,
+) -> None:
+    early = world.process()
+
+    def mount() -> None:
+        world.mount("/logs")
+        early.all_mounts()
+
+    once_at("idle.journal-write.before", mount)
+    put(early, "/logs/new.log")
+    assert [one.name for one in early.list_old("/logs")] == ["old.log"]
+    assert tree(world.files)["/logs/new.log"] == b"x"
+
+
 def test_an_append_to_an_old_file_stays_there_and_waits_for_no_mover(mounted: SatelliteWorld) -> None:
     with mounted.files.append("/logs/old.log") as writer:
         writer.write(b" and new")
