@@ -179,6 +179,34 @@ def tag(
         print_line(f"{what}tag {tagged.name} of turn {tagged.turn}, created {moment(tagged.created_s)}")
 
 
+def revert(
+    destination: Destination,
+    to: Annotated[str, typer.Option("--to", metavar="TURN|TIME|TAG", help=AS_OF_HELP)],
+    yes: Annotated[bool, typer.Option("--yes", help="Revert; otherwise only say what changes.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Make exactly the files of an earlier turn live again, as a job that copies none.
+
+    The turns in between stay in the log. Without --yes nothing is changed.
+    """
+    from lockgate.storage_core.commit.revert_to_turn import revert_to_turn
+
+    opened(destination)
+    done = revert_to_turn(destination, to, dry_run=not yes)
+    if json:
+        print_json(done._asdict())
+        return
+    change = done.difference
+    print_line(
+        f"{counted(len(change.added), 'file')} live again, {_rows(change.rows_added)} rows; "
+        f"{counted(len(change.removed), 'file')} live no more, {_rows(change.rows_removed)} rows"
+    )
+    if done.receipt is None:
+        print_line(f"a dry run: turn {change.from_turn} stays the last one; add --yes")
+    else:
+        print_line(f"job {done.receipt.job_id}, turn {done.receipt.turn}: the files of turn {change.to_turn}")
+
+
 def keep(
     destination: Destination,
     days: Annotated[

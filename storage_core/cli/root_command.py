@@ -44,8 +44,8 @@ EXTENSIONS = "lockgate.commands"
 
 HELP_SECTIONS: Final = {
     "Jobs and destinations": (
-        *("jobs", "manifest", "history", "diff", "tag", "keep", "tables", "destinations", "compact"),
-        *("uploads", "store", "committers", "ui"),
+        *("jobs", "manifest", "history", "diff", "tag", "keep", "revert", "tables"),
+        *("destinations", "compact", "uploads", "store", "committers", "ui"),
     ),
     "Journal, blobs and files": ("journal", "blobs", "blob-server", "files", "volumes", "satellite"),
     "Airflow, Celery and Spark": ("dags", "xcom", "worker", "broker", "spark-jars"),
@@ -164,6 +164,7 @@ def build() -> typer.Typer:
     root.command("diff")(history_commands.diff)
     root.command("tag")(history_commands.tag)
     root.command("keep")(history_commands.keep)
+    root.command("revert")(history_commands.revert)
     root.add_typer(compaction_commands.commands, name="destinations")
     root.command("compact")(compaction_commands.compact)
     root.command("committers")(show_committers)

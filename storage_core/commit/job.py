@@ -22,6 +22,7 @@ from lockgate.storage_core.commit.decide import audit
 from lockgate.storage_core.commit.decide.decision import decide_abort
 from lockgate.storage_core.commit.decide.task_selection import newest_job_attempt
 from lockgate.storage_core.commit.decide.turn import pass_turn
+from lockgate.storage_core.commit.destination.log import Manifest
 from lockgate.storage_core.commit.job_commit import RETRYABLE_ERRORS, JobCommit
 from lockgate.storage_core.commit.job_events import EventName, record_event
 from lockgate.storage_core.commit.job_summary import receipt_of
@@ -317,6 +318,7 @@ class Job:
         complete: ShardCompleter | None = None,
         allow_empty: bool = False,
         replaces: Mapping[str, RemovedFile] | None = None,
+        restores: Manifest | None = None,
     ) -> Receipt:
         """Make all files of the job visible, or none. A repeated call returns the same receipt.
 
@@ -330,6 +332,8 @@ class Job:
             replaces: For mode `compact`: the files that the job removes, as `named_files.as_read` returned
                 them before they were read. If one has changed since, the job is aborted.
 
+            restores: For mode `revert`: what the job makes live, as the log has it after an earlier turn.
+
         Raises:
             ConflictError: No task has committed, and `allow_empty` is not set; the job stays undecided.
             JobFailedError: The job was aborted, or was reverted because a file was lost for good.
@@ -341,19 +345,21 @@ class Job:
         # In a fork, the thread that held the lock is gone.
         if self._ended is not None and self._ended.receipt is not None:
             return self._ended.receipt
-        if replaces is not None and self.spec.mode != "compact":
-            raise InvalidInputError(
-                f"replaces= is for mode compact; the mode of {self.job_id} is {self.spec.mode}"
-            )
+        for option, given, mode in (("replaces", replaces, "compact"), ("restores", restores, "revert")):
+            if given is not None and self.spec.mode != mode:
+                raise InvalidInputError(
+                    f"{option}= is for mode {mode}; the mode of {self.job_id} is {self.spec.mode}"
+                )
         with self._committing if self._fork_guard.is_this else nullcontext():
             may_be_empty = winners is not None or allow_empty or self._is_driver
-            return self._commit(winners, complete, replaces, may_be_empty=may_be_empty)
+            return self._commit(winners, complete, replaces, restores, may_be_empty=may_be_empty)
 
     def _commit(
         self,
         winners: Mapping[TaskId, AttemptId] | None,
         complete: ShardCompleter | None,
         replaces: Mapping[str, RemovedFile] | None,
+        restores: Manifest | None,
         *,
         may_be_empty: bool,
     ) -> Receipt:
@@ -368,6 +374,7 @@ class Job:
                 leases=self._leases,
                 take_lease=self._held_lease,
                 replaces=replaces,
+                restores=restores,
             ).run()
         except BaseException as error:
             self._log("commit failed", detail=f"{type(error).__name__}: {error}")

@@ -21,6 +21,7 @@ from lockgate.storage_core.commit.decide.task_selection import (
     sets_at_once,
 )
 from lockgate.storage_core.commit.decide.turn import take_turn
+from lockgate.storage_core.commit.destination.log import Manifest
 from lockgate.storage_core.commit.leases.job_lease import HeldLease, JobLeases
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.roll_forward import Decided, roll_forward
@@ -76,6 +77,7 @@ class JobCommit:
         leases: Leases of the jobs at the destination.
         take_lease: Takes the job's lease, or returns it if this process has it.
         replaces: Files that a compaction has read, by key.
+        restores: What a revert makes live.
     """
 
     context: CommitContext
@@ -86,6 +88,7 @@ class JobCommit:
     leases: JobLeases
     take_lease: Callable[[], HeldLease]
     replaces: Mapping[str, RemovedFile] | None = None
+    restores: Manifest | None = None
     _chosen: list[Chosen] = field(init=False)
     _lease: HeldLease = field(init=False)
     _ahead: RequestsAhead = field(init=False)
@@ -145,7 +148,7 @@ class JobCommit:
         """Store the plan under its digest; return None if another job has passed the turn meanwhile."""
         folder, additions = self.context.folder, self._additions.result()
         digest = chosen_digest(self._chosen)
-        draft = Draft(self.job_attempt, digest, self._audit, additions, self.replaces)
+        draft = Draft(self.job_attempt, digest, self._audit, additions, self.replaces, self.restores)
         uploads = self._ahead.check_uploads(additions)
         manifest = partial(self._ahead.manifest_before, turn)
         settings = self.context.settings

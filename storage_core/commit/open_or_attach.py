@@ -76,7 +76,7 @@ def open_job(
         destination: `s3://bucket/prefix`, `file:///dir` or a path.
         name: Name that all retries of this run share, such as `sales-2026-11-21`.
         mode: `append`; `replace` the data in the scope; `fail` if the scope has data; `compact`: replace the
-            files that `Job.commit` names, by the same rows in other files.
+            files that `Job.commit` names, by the same rows in other files; `revert`: see `revert_to_turn`.
         scope: `destination`, or `partitions`: only the folders that receive data (dynamic partition
             overwrite). By default that of the committer.
         committer: `magic` streams, `staging` writes to disk first, …; see `COMMITTERS`. By default that of

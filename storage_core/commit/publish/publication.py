@@ -183,6 +183,7 @@ def live_files(plan: Plan) -> Iterator[LiveFile]:
             token=file.upload.token,
             job_id=plan.head.job_id,
         )
+    yield from plan.all_restored()
 
 
 def _removed_shards(context: CommitContext, plan: Plan) -> Iterator[ShardRef]:

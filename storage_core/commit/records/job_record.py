@@ -67,7 +67,7 @@ def artefacts_of(handle: object) -> JobArtefacts:
         ) from None
 
 
-Mode = Literal["fail", "append", "replace", "compact"]
+Mode = Literal["fail", "append", "replace", "compact", "revert"]
 OnLapse = Literal["abort", "resume"]
 Rerun = Literal["replace", "append", "once"]
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -83,7 +83,7 @@ AttemptId = Annotated[ids.AttemptId, msgspec.Meta(pattern=rf"{_SEGMENT}\Z")]
 ScopeName = Literal["destination", "partitions"]
 """Data that a mode applies to: the whole destination, or the partitions that receive data."""
 
-MODES: Final[tuple[Mode, ...]] = ("fail", "append", "replace", "compact")
+MODES: Final[tuple[Mode, ...]] = ("fail", "append", "replace", "compact", "revert")
 
 
 class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -104,7 +104,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     Attributes:
         committer: Name of the committer.
         mode: Treatment of data that the destination already has. `compact` removes exactly the files that the
-            driver has read, whose rows the job has written again.
+            driver has read, whose rows the job has written again; `revert` leaves exactly the files of an
+            earlier turn.
         scope: Data that the mode applies to.
         columns: Columns of the data, if the writer knows them.
         evolve_schema: Allow the job to add and drop columns of the destination, and to widen their types.

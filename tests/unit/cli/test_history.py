@@ -68,3 +68,13 @@ def test_only_a_destination_that_is_read_by_its_log_keeps_replaced_files(
     monkeypatch.setenv("LOCKGATE_READ_BY_LOG", json.dumps([destination]))
     assert "keeps 7 days, 2 earlier turns" in run("keep", destination, "--days", "7", "--turns", "2").stdout
     assert document(run("keep", destination, "--turns", "0", "--json"))["keep_s"] == 7 * 24 * 3600
+
+
+def test_a_revert_is_a_dry_run_without_yes(run: Run, destination: str, settings: Settings) -> None:
+    committed_job(destination, settings, "first")
+    committed_job(destination, settings, "second")
+
+    assert "a dry run: turn 2 stays" in run("revert", destination, "--to", "1").stdout
+    assert document(run("manifest", destination, "--json"))["turn"] == 2
+    assert "turn 3: the files of turn 1" in run("revert", destination, "--to", "1", "--yes").stdout
+    assert len(document(run("manifest", destination, "--json"))["files"]) == 1

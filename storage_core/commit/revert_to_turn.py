@@ -1,0 +1,90 @@
+"""Make the files of an earlier turn live again, by a job that writes and copies none.
+
+Source: tables, "Reading as of a turn".
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import uuid4
+
+from msgspec.structs import astuple
+
+from lockgate.storage_core.clock import Clock, SystemClock
+from lockgate.storage_core.commit.destination.as_of import AsOf, manifest_as_of
+from lockgate.storage_core.commit.destination.kept_files import history_rule, kept_keys
+from lockgate.storage_core.commit.destination.log import DestinationLog
+from lockgate.storage_core.commit.destination.turn_history import Difference, difference
+from lockgate.storage_core.commit.open_or_attach import open_job
+from lockgate.storage_core.commit.records.log_records import Receipt
+from lockgate.storage_core.errors import ConflictError
+from lockgate.storage_core.settings import Settings, load_settings
+from lockgate.storage_core.stores import open_store
+
+
+class Reverted(NamedTuple):
+    """A revert, or what it would change.
+
+    Attributes:
+        difference: From the last turn, when the revert began, to the turn whose files are to be live.
+        receipt: Receipt of the job; None of a dry run.
+    """
+
+    difference: Difference
+    receipt: Receipt | None
+
+
+def revert_to_turn(
+    destination: str,
+    to: AsOf,
+    *,
+    dry_run: bool = False,
+    name: str | None = None,
+    settings: Settings | None = None,
+    clock: Clock | None = None,
+) -> Reverted:
+    """Make exactly the files of an earlier turn live again, as one job of mode `revert`.
+
+    The turns in between stay in the log, and so can be reverted to. Files that are live no more are deleted,
+    unless the history rule keeps them.
+
+    Args:
+        destination: `s3://bucket/prefix`, `file:///dir` or a path.
+        to: A turn, a time or a tag: see `read_manifest`.
+        dry_run: Only return what would change.
+        name: Name of the job; by default a new one.
+        settings: Settings; by default those of the environment.
+        clock: Clock, for tests.
+
+    Raises:
+        InvalidInputError: There is no such turn, or files of it are gone.
+        ConflictError: Neither the history rule nor a tag keeps a file that must be live again; or one has
+            gone meanwhile. Nothing was changed.
+        OutcomeUnknownError: It is unknown whether the job is decided; recovery resolves it.
+    """
+    settings, clock = settings or load_settings(), clock or SystemClock()
+    log = DestinationLog(open_store(destination, settings), settings.near_calls)
+    wanted = manifest_as_of(log, to)
+    change = difference(log, log.manifest().turn, wanted.turn)
+    # A file that is kept now is not deleted for a day: the sweep waits after it has found it unneeded.
+    kept = kept_keys(log, history_rule(log.store), clock.now_s()) if change.added else set[str]()
+    unkept = {file.key for file in change.added} - kept
+    if unkept:
+        raise ConflictError(
+            f"{log.store.url}: neither the history rule nor a tag keeps {len(unkept)} files of turn "
+            f"{wanted.turn}, such as {min(unkept)}, so they may be deleted at any time; nothing was changed; "
+            "set a longer rule with `lockgate keep`, or tag the turn, and try again"
+        )
+    if dry_run:
+        return Reverted(change, None)
+    with open_job(
+        destination,
+        name or f"revert-{uuid4()}",
+        mode="revert",
+        committer="magic",
+        description=f"revert to turn {wanted.turn}",
+        columns=None if wanted.all_columns is None else list(map(astuple, wanted.all_columns)),
+        settings=settings,
+        clock=clock,
+    ) as job:
+        return Reverted(change, job.commit(restores=wanted, allow_empty=True))
