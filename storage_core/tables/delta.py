@@ -340,19 +340,18 @@ def _bound(kind: ColumnType, text: str, *, up: bool) -> Any:
     """Return a minimum or maximum as Delta writes it; None if it is left out."""
     if kind.children or kind.name in {"binary", "boolean"}:
         return None
-    value: Any = None
-    with suppress(ValueError):
-        value = parse_value(kind, text)
-    match value:
-        case float():
-            # Footers ignore NaN, which readers of Delta take for the greatest number.
-            return None if up or not math.isfinite(value) else value
-        case dt.datetime():
-            return _milliseconds(value, up=up) + ("Z" if kind.name == "timestamp" else "")
-        case dt.date():
-            return value.isoformat()
-        case _:
-            return value
+    with suppress(ValueError, OverflowError):  # the end of the year 9999 cannot be rounded up
+        match parse_value(kind, text):
+            case float() as value:
+                # Footers ignore NaN, which readers of Delta take for the greatest number.
+                return None if up or not math.isfinite(value) else value
+            case dt.datetime() as value:
+                return _milliseconds(value, up=up) + ("Z" if kind.name == "timestamp" else "")
+            case dt.date() as value:
+                return value.isoformat()
+            case value:
+                return value
+    return None
 
 
 def _milliseconds(value: dt.datetime, *, up: bool) -> str:

@@ -14,7 +14,7 @@ import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from decimal import Decimal
+from decimal import Context, Decimal
 from io import BytesIO
 from typing import Any, Final, NamedTuple
 
@@ -49,6 +49,8 @@ _PACKED: Final = {
     "int": "<i", "date": "<i", "long": "<q", "timestamp": "<q", "timestamptz": "<q", "float": "<f",
     "double": "<d", "boolean": "<?",
 }  # fmt: skip
+_EXACT: Final = Context(prec=100)
+"""Python's own context rounds to 28 digits, and a decimal has up to 38."""
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - values have no zone
 
 
@@ -88,7 +90,7 @@ def _plain(value: Any) -> Any:
 def to_bytes(kind: ColumnType, value: Any) -> bytes:
     """Return a value of a flat type in Iceberg's binary form."""
     if kind.name == "decimal":
-        unscaled = int(value.scaleb(kind.scale))
+        unscaled = int(value.scaleb(kind.scale, _EXACT))
         return unscaled.to_bytes((unscaled + (unscaled < 0)).bit_length() // 8 + 1, "big", signed=True)
     if kind.name == "string":
         return str(value).encode()
@@ -98,7 +100,7 @@ def to_bytes(kind: ColumnType, value: Any) -> bytes:
 def from_bytes(kind: ColumnType, data: bytes) -> Any:
     """Reverse `to_bytes`, also of a value that was written before its type was widened."""
     if kind.name == "decimal":
-        return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-kind.scale)
+        return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-kind.scale, _EXACT)
     if kind.name == "string":
         return data.decode()
     packed = _PACKED[NAMES[kind.name]]

@@ -89,9 +89,10 @@ def named_removals(
 def refuse_if_compacted(
     log: DestinationLog, job: JobRecord, manifest: Manifest, is_replaced: Callable[[str], bool]
 ) -> None:
-    """Refuse a recomputation of a job of which a compaction has merged files with those of other jobs.
+    """Refuse a recomputation of a job whose files a compaction has merged with those of other jobs.
 
-    The rows of the earlier generation could not be removed any more: they would be there twice.
+    The rows of the earlier generation could not be removed any more: they would be there twice. A job with
+    the name of a compaction is refused too: it would remove rows of other jobs.
 
     Args:
         log: Log of the destination.
@@ -110,6 +111,15 @@ def refuse_if_compacted(
         if end is None or published is None:
             continue
         written, _ = log.changes(published)
+        if published.receipt is not None and published.receipt.mode == "compact":
+            left = {key for key in written if key in manifest.files and not is_replaced(key)}
+            if left:
+                raise ConflictError(
+                    f"job {job.job_id} at {log.store.url}: generation {generation} was a compaction: this job "
+                    f"would remove its files, such as {min(left)}, with the rows of other jobs; nothing was "
+                    "published; run it under another name"
+                )
+            continue
         gone = {key for key in written if key not in manifest.files and not is_replaced(key)}
         for outcome in log.outcomes(published.turn) if gone else ():
             if outcome.receipt is None or outcome.receipt.mode != "compact":

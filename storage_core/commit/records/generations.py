@@ -76,7 +76,10 @@ def is_over(store: Store, job: JobId) -> bool:
 
 
 def recorded_end(store: Store, job: JobId) -> EndedGeneration | None:
-    """Return the recorded end of a generation; None if there is none, or it was deleted after a later one."""
+    """Return the recorded end of a generation; None if there is none, or a sweep has deleted it.
+
+    A sweep deletes those before a generation that has replaced their files, and those of failed generations.
+    """
     return find(store, EndedGeneration, layout.ended_generation(job))
 
 

@@ -23,9 +23,16 @@ from lockgate.storage_core.commit.publish.replaced_files import not_deleted, rem
 from lockgate.storage_core.commit.publish.roll_forward import roll_forward
 from lockgate.storage_core.commit.publish.rollback import revert_plan
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.generations import EndedGeneration, is_over, record_end
+from lockgate.storage_core.commit.records.generations import (
+    EndedGeneration,
+    is_over,
+    record_end,
+    recorded_end,
+)
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_listing import JobListing
+from lockgate.storage_core.commit.records.job_record import JobRecord
+from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.records.report import Ended
 from lockgate.storage_core.commit.staged_files import drop_temporary, jobs_with_temporary
 from lockgate.storage_core.concurrency import in_parallel
@@ -189,12 +196,25 @@ def _delete_old(
         if not dry_run:
             if not is_over(store, job):
                 record_end(store, EndedGeneration(job_id=job, job=record, ended=ended))
-            if record.generation > 1:
-                store.delete(layout.ended_generation(job_id(record.name, record.generation - 1)))
+            _delete_earlier_ends(folder, record, ended)
             _delete_folder(folder)
     except LockgateError as error:
         return SweptJob(job_id=job, action=f"left as it is: {error}")
     return SweptJob(job_id=job, action="delete the folder of an ended job")
+
+
+def _delete_earlier_ends(folder: JobFolder, record: JobRecord, ended: Ended) -> None:
+    """Delete the ends of generations whose files no later one has to replace; see `refuse_if_compacted`."""
+    if record.generation == 1:
+        return
+    before = job_id(record.name, record.generation - 1)
+    if ended.ended == "committed" and record.spec.rerun == "replace":
+        pages = folder.store.pages(
+            layout.ended_generations(record.name), after=layout.ended_generation(folder.job_id)
+        )
+        delete_pages(folder, ([info.key for info in page] for page in pages))
+    elif (end := recorded_end(folder.store, before)) is not None and end.phase is JobPhase.FAILED:
+        folder.store.delete(layout.ended_generation(before))
 
 
 def _delete_rest(folder: JobFolder, dry_run: bool) -> Iterator[SweptJob]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from lockgate.storage_core.commit.destination import log
 from lockgate.storage_core.commit.destination.named_files import as_read
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.records.plan_records import RemovedFile
+from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
 from lockgate.storage_core.errors import ConflictError, InvalidInputError, JobFailedError
 from tests.support.commit.destination import World, plain, write
 
@@ -97,3 +99,34 @@ def test_a_job_whose_files_were_merged_is_not_recomputed_with_its_rows_twice(wor
     compaction(world).commit(replaces=read(world))
     world.run("first", {"day=3/e.csv": b"8\n"}, rerun="append")
     assert world.visible() == {**merged, "day=3/e.csv": b"8\n"}
+
+
+def test_a_job_whose_files_were_merged_is_refused_after_a_sweep_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "CHECKPOINT_TURNS", 1)
+    world.run("first", SMALL)
+    compaction(world).commit(replaces=read(world))
+    for number in range(3):
+        with pytest.raises(ConflictError, match=r"has merged 2 files of generation 1"):
+            world.run("first", SMALL)
+        world.run("other", {f"day=2/{number}.csv": b"4\n"})
+        world.clock.sleep(90 * 86_400.0)
+        sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
+    assert [info.key for page in world.store.pages("_lockgate/names/") for info in page] == [
+        "_lockgate/names/compaction/999999999.json",
+        "_lockgate/names/first/999999996.json",
+        "_lockgate/names/first/999999999.json",
+        "_lockgate/names/other/999999997.json",
+    ]
+
+
+def test_a_job_with_the_name_of_a_compaction_does_not_remove_what_that_wrote(world: World) -> None:
+    world.run("first", SMALL)
+    compaction(world).commit(replaces=read(world))
+    before = world.visible()
+    with pytest.raises(ConflictError, match=r"generation 1 was a compaction"):
+        world.run("compaction", {"day=3/e.csv": b"8\n"})
+    assert world.visible() == before
+    world.run("compaction", SMALL, mode="replace")
+    assert world.visible() == SMALL

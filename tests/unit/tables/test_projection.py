@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from pyiceberg.catalog import load_catalog
+from pyiceberg.expressions import EqualTo
 from pyiceberg.table import StaticTable
 
 from lockgate.storage_core.commit.destination.log import DestinationLog
@@ -36,7 +38,8 @@ from tests.support.soak import rounds
 from tests.support.tables import READERS, duck, in_order, publish, write
 
 COLUMNS: dict[str, Any] = {"columns": [("x", "bigint")], "tables": ["delta", "iceberg"]}
-
+LAST_US = 253_402_300_799_999_999
+"""The last microsecond of the year 9999."""
 
 every_format = pytest.mark.parametrize("name", ["delta", "iceberg"])
 
@@ -350,3 +353,16 @@ def test_readers_use_the_statistics_of_each_file(world: World) -> None:
     assert "Scanning Files: 1/20" in plan
     table = StaticTable.from_metadata(f"{world.url}/{metadata_key(1)}")
     assert len(list(table.scan(row_filter="x = 79").plan_files())) == 1
+
+
+def test_values_at_the_ends_of_their_types_are_bounds_that_hide_no_row(world: World) -> None:
+    large = Decimal("123456789012345678901234567890123456.71")
+    data = {
+        "d": pa.array([large], pa.decimal128(38, 2)),
+        "t": pa.array([LAST_US], pa.timestamp("us")),
+    }
+    columns = [("d", "decimal(38,2)"), ("t", "timestamp_ntz")]
+    receipt = publish(world, "a", {"a.parquet": pa.table(data)}, **{**COLUMNS, "columns": columns})
+    assert receipt.tables_behind == ""
+    table = StaticTable.from_metadata(f"{world.url}/{metadata_key(1)}")
+    assert len(list(table.scan(row_filter=EqualTo("d", large)).plan_files())) == 1
