@@ -135,8 +135,8 @@ def _rows(store: Store, group: MergeGroup, schema: pa.Schema, at_once: int) -> I
             raise _replaced(store, key) from None
 
 
-def _source(store: Store, file: tuple[str, int, int]) -> BytesIO | StoreFile:
-    key, size, _ = file
+def _source(store: Store, file: tuple[str, int, int, str]) -> BytesIO | StoreFile:
+    key, size, *_ = file
     try:
         return BytesIO(store.get(key)) if size <= WHOLE_BYTES else StoreFile(store, key, size)
     except ObjectNotFoundError:

@@ -7,7 +7,7 @@ them: missing columns are null, and narrow types are widened. What cannot be mer
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
@@ -52,25 +52,25 @@ class MergeGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         partition: Folder of the new file; empty for the root.
-        files: Key, size and rows of each file, in the order of their publication.
+        files: Key, size, rows and version of each file, in the order of their publication.
         schema: Schema of the new file, serialized by Arrow.
         compression: Compression of the new file: that of the newest one.
     """
 
     partition: str
-    files: tuple[tuple[str, int, int], ...]
+    files: tuple[tuple[str, int, int, str], ...]
     schema: bytes
     compression: Compression
 
     @property
     def size(self) -> int:
         """Bytes of all files."""
-        return sum(size for _, size, _ in self.files)
+        return sum(size for _, size, _, _ in self.files)
 
     @property
     def rows(self) -> int:
         """Rows of all files."""
-        return sum(rows for _, _, rows in self.files)
+        return sum(rows for _, _, rows, _ in self.files)
 
     @property
     def digest(self) -> str:
@@ -149,7 +149,7 @@ def find_small_files(
             each.append(footer._replace(schema=schema))
     for folder, each in readable.items():
         for members in _bins(each, target_bytes):
-            group = _group(folder, members, found.left.append)
+            group = _group(folder, members, found)
             if group is not None:
                 found.groups.append(group)
     merged = {key for group in found.groups for key, *_ in group.files}
@@ -252,14 +252,15 @@ def _bins(footers: Sequence[Footer], target_bytes: int) -> Iterator[list[Footer]
         yield [each for _, each in sorted(members, key=lambda one: one[0])]
 
 
-def _group(folder: str, members: Sequence[Footer], leave: Callable[[LeftFile], None]) -> MergeGroup | None:
+def _group(folder: str, members: Sequence[Footer], found: SmallFiles) -> MergeGroup | None:
     """Return a group of the files whose schemas fit that of the newest one; None if there is only one."""
     schema = members[-1].schema
     fitting: list[Footer] = []
     for footer in reversed(members):
         joined = schema if footer.schema.equals(schema) else _joined(schema, footer.schema)
         if joined is None:
-            leave(LeftFile(footer.file.key, "its columns do not fit those of newer files in its partition"))
+            reason = "its columns do not fit those of newer files in its partition"
+            found.left.append(LeftFile(footer.file.key, reason))
             continue
         schema = joined
         fitting.insert(0, footer)
@@ -268,7 +269,9 @@ def _group(folder: str, members: Sequence[Footer], leave: Callable[[LeftFile], N
     same = (footer.schema.metadata for footer in reversed(fitting) if footer.schema.equals(schema))
     return MergeGroup(
         partition=folder,
-        files=tuple((footer.file.key, footer.file.size, footer.rows) for footer in fitting),
+        files=tuple(
+            (file.key, file.size, rows, found.named[file.key].version) for file, _, rows, _ in fitting
+        ),
         schema=schema.with_metadata(next(same, None)).serialize().to_pybytes(),
         compression=fitting[-1].compression,
     )

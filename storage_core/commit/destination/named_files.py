@@ -115,8 +115,8 @@ def refuse_if_compacted(
             left = {key for key in written if key in manifest.files and not is_replaced(key)}
             if left:
                 raise ConflictError(
-                    f"job {job.job_id} at {log.store.url}: generation {generation} was a compaction: this job "
-                    f"would remove its files, such as {min(left)}, with the rows of other jobs; nothing was "
+                    f"job {job.job_id} at {log.store.url}: generation {generation} was a compaction: this "
+                    f"job would remove its files, such as {min(left)}, with rows of other jobs; nothing was "
                     "published; run it under another name"
                 )
             continue

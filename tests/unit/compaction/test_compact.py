@@ -208,7 +208,10 @@ def test_a_partition_that_is_replaced_meanwhile_aborts_the_compaction(
     assert [row[1] for row in rows(world)] == [7, 8]
 
 
-def test_a_retry_takes_what_an_earlier_try_has_merged(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_retry_takes_what_an_earlier_try_has_merged_if_no_file_has_changed(
+    world: World, monkeypatch: pytest.MonkeyPatch, changed: bool
+) -> None:
     add(world, "job", numbers(1), numbers(2))
     add(world, "other", numbers(3), numbers(4), folder="day=2")
 
@@ -229,9 +232,13 @@ def test_a_retry_takes_what_an_earlier_try_has_merged(world: World, monkeypatch:
     parallel = World(world.root, world.url, world.clock, {**world.options, "parallelism": 1})
     with pytest.raises(Killed):
         compacted(parallel, name="nightly")
+    if changed:
+        for key in world.live():
+            path = Path(world.url, key)
+            path.write_bytes(path.read_bytes().replace(b"row 1", b"row 9"))
     before = rows(world)
     done = compacted(parallel, name="nightly")
-    assert len(set(merged)) == len(merged) == 2
+    assert len(set(merged)) == len(merged) == 2 + changed
     assert rows(world) == before
     assert done.receipt is not None
     assert done.receipt.job_id == "nightly-g1"
