@@ -115,14 +115,14 @@ class AdoptedFiles:
         while not self._spool.exists():
             if self._written.wait(LOOK_S) and not self._spool.exists():
                 return
-        with self._spool.open(encoding="utf-8", newline="\n") as spool:
-            line = ""
+        with self._spool.open("rb") as spool:
+            line = b""
             while True:
                 is_last = self._written.is_set()
                 line += spool.readline()
-                if line.endswith("\n"):
-                    yield line[:-1]
-                    line = ""
+                if line.endswith(b"\n"):
+                    yield line[:-1].decode()
+                    line = b""
                 elif is_last:
                     return
                 else:

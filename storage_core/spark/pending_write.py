@@ -94,14 +94,16 @@ def write_pending(
         "lockgate.short.id": names.short_id,
         "lockgate.job.attempt": names.job_attempt[:8],
         "lockgate.spool": str(spool),
-        **(_s3_settings(settings) if root.startswith("s3:") else {}),
+        **(_s3_settings(settings, root) if root.startswith("s3:") else {}),
     }
     texts = {name: _text(value) for name, value in (options or {}).items()}
     folders = list(partition_columns(df.schema, partition_by))
     _writer(df.sparkSession).write(df._jdf, given, format, texts, folders, root)  # noqa: SLF001
 
 
-def _s3_settings(settings: Settings) -> dict[str, str]:
+def _s3_settings(settings: Settings, root: str) -> dict[str, str]:
+    bucket = root.removeprefix("s3://").partition("/")[0]
+    part_bytes = str(settings.part_bytes)
     storage = {
         "fs.s3a.create.storage.class": settings.s3_storage_class,
         "fs.s3a.encryption.algorithm": _ENCRYPTION.get(
@@ -112,7 +114,8 @@ def _s3_settings(settings: Settings) -> dict[str, str]:
     }
     return {
         **s3a_config(settings),
-        "fs.s3a.multipart.size": str(settings.part_bytes),
+        "fs.s3a.multipart.size": part_bytes,
+        f"fs.s3a.bucket.{bucket}.multipart.size": part_bytes,  # one of the session's would count before it
         "fs.s3a.fast.upload.buffer": "bytebuffer",
         **{name: value for name, value in storage.items() if value},
     }
@@ -142,13 +145,12 @@ def write_and_adopt(
     df: DataFrame,
     job: Job,
     *,
-    format: str = "parquet",  # noqa: A002 - Spark's own word
     partition_by: Sequence[str] = (),
     options: Mapping[str, str | int | bool] | None = None,
     settings: Settings,
     progress: Progress = no_progress,
 ) -> dict[TaskId, AttemptId]:
-    """Write a data frame with Spark's own writer, and return the attempts to commit the job with.
+    """Write a data frame as Parquet with Spark's own writer, and return the attempts to commit the job with.
 
     Raises:
         PySparkException: Spark or a task failed; what it left is removed at the job's end.
@@ -157,14 +159,15 @@ def write_and_adopt(
     directory = hidden_directory(job)
     with tempfile.TemporaryDirectory(prefix="lockgate-spark-") as folder:
         spool = Path(folder, "files")
-        root = job.destination if directory is None else directory.as_uri()
+        root = (
+            job.destination if directory is None else f"file://{directory}"
+        )  # not encoded: Hadoop decodes nothing
         with AdoptedFiles(job, spool, settings.part_bytes, directory, progress) as files:
             write_pending(
                 df,
                 JobNames.of(job),
                 root,
                 spool,
-                format=format,
                 partition_by=partition_by,
                 options=options,
                 settings=settings,

@@ -93,6 +93,7 @@ def test_options_and_a_cached_frame_are_those_of_sparks_own_write(
 ) -> None:
     frame = spark.range(1000, numPartitions=2).selectExpr("id", "rand() AS price").cache()
     options = {"parquet.bloom.filter.enabled#id": "true", "parquet.block.size": "4096"}
+    destination += " é%20 of spaces"
     receipt = write(frame, destination, via="spark", compression="zstd", options=options)
     frame.write.options(compression="zstd", **options).parquet(str(tmp_path / "by-spark"))
     assert receipt is not None
