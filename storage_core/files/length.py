@@ -74,6 +74,8 @@ def readable_length(record: BlockRecord, replicas: Mapping[VolumeId, Replica]) -
     at_stamp = [one for one in usable if one.stamp == record.stamp]
     known = max((one.acknowledged_bytes for one in at_stamp), default=0)
     floor = max(record.length_bytes, record.acknowledged_bytes, known)
+    if any(one.is_fenced and one.length_bytes > floor for one in usable):
+        return None
     is_undamaged = not any(one.damage for one in usable)
     lengths = {one.durable_bytes for one in usable}
     is_fenced = len(at_stamp) < len(usable)

@@ -34,6 +34,8 @@ class Replica(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         acknowledged_bytes: What its writer has said that all members have; it may lag, and is 0 where that is
             not known.
         damage: What is wrong with its bytes, for people; empty if nothing is known to be.
+        is_fenced: Whether a fence has begun that has not made its replica. Of the bytes that are not
+            acknowledged, it may not have read all.
     """
 
     block: BlockId
@@ -43,3 +45,4 @@ class Replica(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     durable_bytes: int
     acknowledged_bytes: int = 0
     damage: str = ""
+    is_fenced: bool = False

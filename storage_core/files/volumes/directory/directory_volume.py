@@ -101,10 +101,10 @@ class DirectoryVolume(VolumeFolder):
         self._listed: list[BlockId] | None = None
 
     def close(self) -> None:
-        """Close the logs that are open."""
-        for writer in list(self._writers.values()):
-            writer.release()
-        self._writers.clear()
+        """Close the logs that are open, after the calls that use them."""
+        for block in list(self._writers):
+            with self.locks[block % _LOCKS]:
+                self.drop_writer(block)
 
     def __enter__(self) -> Self:
         """Return the volume."""
@@ -176,7 +176,7 @@ class DirectoryVolume(VolumeFolder):
                     break
                 try:
                     log = self._read.get((block, stamp))
-                    if log is None or found.newest != stamp or offset + size > log.durable_bytes:
+                    if log is None or found.newest != stamp or log.state is ReplicaState.WRITING:
                         log = self._loaded(block, stamp, found)
                     return log.read(offset, size)
                 except RecordVersionError:
@@ -184,7 +184,8 @@ class DirectoryVolume(VolumeFolder):
                 except (MalformedRecordError, FileNotFoundError) as error:
                     if is_last:  # else a fence may have deleted the log meanwhile
                         raise MalformedRecordError(f"block {block}, volume {self.id}: {error}") from error
-                    self._read.pop((block, stamp), None)
+                    with self._reading:
+                        self._read.pop((block, stamp), None)
             raise StaleReplicaError(f"block {block}: the volume {self.id} has no replica at stamp {stamp}")
 
     def stat(self, block: BlockId) -> Replica | None:
@@ -195,13 +196,8 @@ class DirectoryVolume(VolumeFolder):
                 with suppress(FileNotFoundError):
                     replica = self._loaded(block, newest, found).view()
                 before, found = found, self._logs(block)  # a fence may have come meanwhile
-            if (
-                replica is not None
-                and replica.state is ReplicaState.WRITING
-                and found.suffixes.get(replica.stamp) == FENCED
-            ):
-                # How much of a late write the fence has read is not known until it has made its log.
-                return replace(replica, durable_bytes=min(replica.acknowledged_bytes, replica.length_bytes))
+            if replica is not None and found.suffixes.get(replica.stamp) == FENCED:
+                return replace(replica, is_fenced=True)
             return replica
 
     def fence(self, block: BlockId, stamp: Stamp, committed: Stamp) -> Replica:

@@ -43,7 +43,8 @@ class VolumeFolder:
             if volume is None:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.mode = S_IMODE(folder.stat().st_mode) if folder.exists() else 0
-            found, names = self.stored("volume.id"), names_in(str(folder))
+            names = names_in(str(folder))  # before the id, which is made before the blocks
+            found = self.stored("volume.id")
             if "owner.lock" in names or any(name.endswith(".head") for name in names):
                 raise ConflictError(
                     f"{folder} has the layout of an older Lockgate, which this one does not read; nothing "

@@ -7,6 +7,8 @@ import itertools
 import os
 import tracemalloc
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -20,14 +22,16 @@ from lockgate.storage_core.errors import (
     RecordVersionError,
     StoreUnavailableError,
 )
+from lockgate.storage_core.files.blocks import BlockRecord
+from lockgate.storage_core.files.reader import Reader
 from lockgate.storage_core.files.volumes import disk as disk_calls
-from lockgate.storage_core.files.volumes.directory import block_logs, log_writer
+from lockgate.storage_core.files.volumes.directory import block_logs, log_writer, volume_folder
 from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.directory.log_format import HEAD_BYTES
 from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.stamp import Stamp
-from tests.support.commit.destination import Crash
+from tests.support.commit.destination import Crash, ManualClock
 
 B, OTHER = BlockId(7), BlockId(8)
 S0, S1, S2, S3, S9 = (Stamp(1, number) for number in (0, 1, 2, 3, 9))
@@ -657,6 +661,36 @@ def test_a_volume_that_went_away_has_not_lost_its_replicas_and_fences_no_writer(
         assert list(mount.iterdir()) == []
 
 
+def test_two_processes_that_make_one_volume_at_once_have_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[DirectoryVolume] = []
+
+    def listed(folder: str) -> list[str]:
+        monkeypatch.undo()
+        made.append(DirectoryVolume(tmp_path))
+        return block_logs.names_in(folder)
+
+    monkeypatch.setattr(volume_folder, "names_in", listed)
+    assert DirectoryVolume(tmp_path).id == made[0].id
+
+
+def test_a_volume_is_closed_between_two_calls_not_in_one(tmp_path: Path) -> None:
+    disk = SteppingDisk()
+    with _written(tmp_path, disk) as volume, ThreadPoolExecutor() as threads:
+        closing: list[Future[None]] = []
+
+        def close(_: int) -> None:
+            disk.before = lambda _: None
+            closing.append(threads.submit(volume.close))
+            with pytest.raises(TimeoutError):
+                closing[0].result(0.1)
+
+        disk.before = close
+        assert volume.append(B, S1, 3, b"d") == 4
+        closing[0].result()
+
+
 def test_a_name_that_a_client_of_nfs_remembers_is_no_proof_of_the_pen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -707,15 +741,31 @@ def test_a_late_write_is_not_read_at_its_stamp_after_a_fence_that_was_not_commit
             assert one.read(B, S1, 0, 100) == b"abc"
 
 
-def test_a_late_write_is_not_shown_before_the_fence_has_made_its_log(tmp_path: Path) -> None:
-    volume = _written(tmp_path)
-    volume.acknowledge(B, S1, 3)
-    _log(tmp_path).rename(_log(tmp_path, suffix="fenced"))
-    volume.append(B, S1, 3, b"late")
-    with DirectoryVolume(tmp_path) as other:
-        found = other.stat(B)
-    assert found is not None
-    assert found.durable_bytes == 3
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_a_late_write_is_not_shown_before_the_fence_has_made_its_log(tmp_path: Path, is_sealed: bool) -> None:
+    with _written(tmp_path) as volume, DirectoryVolume(tmp_path) as other:
+        record = BlockRecord(B, S1, (other.id,), 3, WRITING)
+        follow = partial(Reader, lambda: (record,), {other.id: other}, clock=ManualClock())
+        _log(tmp_path).rename(_log(tmp_path, suffix="fenced"))
+        assert follow().read() == b"abc"
+        volume.append(B, S1, 3, b"late")
+        if is_sealed:
+            with pytest.raises(FencedError):
+                volume.finish(B, S1, 7, SEALED)
+        with pytest.raises(StoreUnavailableError, match="is being recovered"):
+            follow()
+        other.fence(B, S2, S1)
+        assert follow().read() == b"abclate"
+
+
+def test_a_read_has_nothing_that_was_cut_since_another_process_has_looked(tmp_path: Path) -> None:
+    with _written(tmp_path) as volume, DirectoryVolume(tmp_path) as other:
+        volume.fence(B, S2, S1)
+        assert other.stat(B)
+        volume.trim(B, S2, 1)
+        _flush(volume, S2, 1, b"XY")
+        volume.finish(B, S2, 3, SEALED)
+        assert other.read(B, S2, 0, 3) == b"aXY"
 
 
 def test_a_crash_leaves_no_folder_that_other_users_cannot_write(
