@@ -70,6 +70,11 @@ def add(
     with _overlay() as files:
         for match in matches or [LOGS]:
             prefix = "/" + match.removesuffix("/**").strip("/")
+            if set(prefix) & set("*?["):
+                raise InvalidInputError(
+                    f"--match {match}: only a directory is mounted, with all below it; nothing was changed; "
+                    "name it as /logs or /logs/**"
+                )
             mount = Mount(
                 prefix=prefix, satellite=name, journal=journal, identity=opened.identity, added_s=0.0
             )

@@ -184,6 +184,7 @@ class Journal(Forkable):
     def read(self, query: Query[T]) -> T:
         """Run a query on one state of the primary; see `Reads`."""
         with self.reading() as reading:
+            self.see(reading.status().stamp)
             return query(reading)
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ from lockgate.storage_core.files.namespace.tree import Delete
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Leases, Mutation, Refused
 from lockgate.storage_core.satellite.overlay import Overlay, Side
-from lockgate.storage_core.satellite.whiteouts import MOVE, Adopt, HoldOldFile, Whiteout
+from lockgate.storage_core.satellite.whiteouts import MOVE, NO_MOVER, Adopt, HoldOldFile, Whiteout
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores.protocol import in_pages
 
@@ -44,8 +44,8 @@ BATCH: Final = 100
 """Files of a batch: so many are copied, and then moved in four transactions."""
 COUNTED: Final = 10_000
 """Files that a status counts on the old side, so that it costs the same in every journal."""
-COPIES: Final = "/.lockgate-moves"
-"""Directory of the copies in the satellite's own tree, which no mount shows."""
+OWNER: Final = "/.lockgate-satellite"
+"""Directory of the satellite's own tree, which no mount shows: below it the default journal has copies."""
 READ_BYTES: Final = 1024 * 1024
 
 
@@ -125,7 +125,14 @@ def add_mount(files: Overlay, mount: Mount) -> None:
         if (one.prefix, one.satellite, one.identity) == (mount.prefix, mount.satellite, mount.identity):
             return
     refuse_overlap(mount.prefix, files.all_mounts())  # before directories are made; the entry looks again
-    files.satellite(mount).files.make_directory(mount.prefix, parents=True)  # what is made there has a place
+    new = files.satellite(mount).files
+    new.make_directory(OWNER, parents=True)
+    if {one.name for one in new.list(OWNER)} - {files.journal.identity}:  # whiteouts name inodes of one
+        raise ConflictError(
+            f"journal {mount.journal} is a satellite of another journal; nothing was changed; use another"
+        )
+    new.make_directory(f"{OWNER}/{files.journal.identity}", parents=True)
+    new.make_directory(mount.prefix, parents=True)  # what is made there has a place
     files.make_directory(mount.prefix, parents=True)
     op = AddMount(
         prefix=mount.prefix, satellite=mount.satellite, journal=mount.journal, identity=mount.identity
@@ -173,7 +180,7 @@ def cut_off(files: Overlay, mount: Mount) -> None:
         LeaseHeldError: A mover is at work.
     """
     with _moving(files, files.satellite(mount)) as lease:
-        files.finish_all(files.satellite(mount), lease.sequence)
+        files.finish_all(files.satellite(mount), lease)
         files.journal.apply(CutMount(prefix=mount.prefix))
 
 
@@ -215,7 +222,8 @@ class Move:
         self._files_per_s = files_per_s
         self._bytes_per_s = bytes_per_s
         self._progress = progress
-        self._lease = Stamp()
+        self._lease = NO_MOVER
+        self._copies = f"{OWNER}/{files.journal.identity}"
         self._adopted: set[int] = set()
 
     def run(self) -> Moved:
@@ -225,9 +233,9 @@ class Move:
             LeaseHeldError: Another mover is at work.
         """
         with _moving(self._files, self._new) as self._lease, step("move"):
-            self._files.finish_all(self._new, self._lease.sequence)
+            self._files.finish_all(self._new, self._lease)
             self._remove_copies()  # of a mover that was killed
-            self._new.files.make_directory(COPIES)
+            self._new.files.make_directory(self._copies, parents=True)
             for batch in in_pages(_walk(self._files, self._mount.prefix), BATCH):
                 self._move(batch)
                 if self._limit is not None and self.done.files >= self._limit:
@@ -251,7 +259,7 @@ class Move:
                 copied.append(one)
         self._publish(copied)
         self._remove_directories([one for one in batch if one.status.is_directory])
-        self._files.finish_all(self._new, self._lease.sequence)
+        self._files.finish_all(self._new, self._lease)
         self._progress("move", self.done.files, 0)
         least_s = max(
             (self.done.files - before.files) / (self._files_per_s or inf),
@@ -265,7 +273,10 @@ class Move:
             return ConflictError("it has a writer, or one that ended: recover it first")
         copied = 0
         try:
-            with self._files.open_old(one.path) as reader, self._new.files.create(_copy_of(one)) as writer:
+            with (
+                self._files.open_old(one.path) as reader,
+                self._new.files.create(self._copy_of(one)) as writer,
+            ):
                 while data := reader.read(READ_BYTES):
                     copied += writer.write(data)
         except PathNotFoundError:
@@ -300,7 +311,7 @@ class Move:
         FAILPOINTS.hit("satellite.hold.after")
         self._adopt_directories([above for one, _ in held for above in one.above], until_s)
         published = []
-        adopted = self._new.journal.write([self._adopt(one, _copy_of(one), until_s) for one, _ in held])
+        adopted = self._new.journal.write([self._adopt(one, self._copy_of(one), until_s) for one, _ in held])
         for (one, stamp), outcome in zip(held, adopted, strict=True):
             if isinstance(outcome, Refused):
                 give_back(Leases(self._files.journal), file_resource(one.status.inode), stamp)
@@ -310,7 +321,7 @@ class Move:
                 self.done.files += 1
                 self.done.size_bytes += one.status.length_bytes
         FAILPOINTS.hit("satellite.adopt.after")
-        self._files.finish(self._new, published, self._lease.sequence)
+        self._files.finish(self._new, published, self._lease)
 
     def _remove_directories(self, directories: Sequence[_Old]) -> None:
         """Delete directories of the old side that are empty; the satellite has them then."""
@@ -351,8 +362,8 @@ class Move:
         )
         if not copy:
             return Mutation(op=op)
-        # An inode is moved once, whichever mover does it.
-        return Mutation(op=op, request_id=f"move-{self._mount.identity}-{one.status.inode}-{one.path}"[:200])
+        # A file is moved once, whichever mover does it; a restored journal has it again, to be changed.
+        return Mutation(op=op, request_id=f"move-{one.status.inode}-{one.status.changed_s}")
 
     def _note(self, one: _Old, error: LockgateError) -> None:
         if isinstance(error, FencedError):
@@ -367,7 +378,10 @@ class Move:
 
     def _remove_copies(self) -> None:
         with suppress(PathNotFoundError):
-            self._new.files.delete(COPIES, recursive=True)
+            self._new.files.delete(self._copies, recursive=True)
+
+    def _copy_of(self, one: _Old) -> str:
+        return f"{self._copies}/{self._lease}-{one.status.inode}"
 
 
 @contextmanager
@@ -415,7 +429,3 @@ def _walk(files: Overlay, path: str, above: tuple[_Old, ...] = ()) -> Iterator[_
                     yield from _walk(files, one.path, (*above, one))
                 yield one
             after = page[-1].name
-
-
-def _copy_of(one: _Old) -> str:
-    return f"{COPIES}/{one.status.inode}"

@@ -47,9 +47,10 @@ from lockgate.storage_core.files.removal import Removed
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Journal, Leases, Mutation, Refused
-from lockgate.storage_core.journal.read.snapshot_read import Reading
-from lockgate.storage_core.satellite.whiteouts import MOVE, DropWhiteouts, WhiteOut, Whiteout
+from lockgate.storage_core.journal.read.snapshot_read import Reading, Reads
+from lockgate.storage_core.satellite.whiteouts import MOVE, NO_MOVER, DropWhiteouts, WhiteOut, Whiteout
 from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stamp import Stamp
 
 LOG: Final = logging.getLogger("lockgate.satellite")
 T = TypeVar("T")
@@ -60,6 +61,9 @@ MOVED_S: Final = 0.1
 """Pause before the next try while a mover holds a file: two transactions long."""
 
 Pair = tuple[Inode, File | None]
+Pairs = tuple[Sequence[Pair], Sequence[Pair]]
+"""The names on a path, and a page of those below it."""
+NOTHING: Final[Pairs] = ((), ())
 
 
 class Side(NamedTuple):
@@ -152,6 +156,7 @@ class Overlay(Files):
         self._table = NO_MOUNTS
         self._decided = threading.local()  # another thread may read a newer table between decision and entry
         self._warned: set[str] = set()
+        self._cut: set[Mount] = set()
 
     @property
     def mounts(self) -> int:
@@ -182,14 +187,15 @@ class Overlay(Files):
 
     def journal_of(self, directory: str) -> Journal:
         """Return the journal in which new files in a directory are made, the default one if it is down."""
-        mount = next((one for one in self.all_mounts() if one.has(f"{directory}/")), None)
+        self.all_mounts()
+        mount = self._mount(f"{directory}/")
         try:
             return self._journal if mount is None else self._satellite(mount).journal
         except JournalUnavailableError:
             return self._journal
 
     def all_mounts(self) -> tuple[Mount, ...]:
-        """Return the mounts, the longest prefix first."""
+        """Return the mounts."""
         self._read(lambda _: None)
         return self._table.all
 
@@ -296,8 +302,8 @@ class Overlay(Files):
     def delete(self, path: str, *, recursive: bool = False) -> None:
         """Delete a file or directory on both sides; see `Files.delete`.
 
-        After a crash it is not seen any more once the first step is done; the next move, or the next call,
-        does the other steps.
+        After a crash it is not seen any more once the first step is done; the next move, or
+        `remove_deleted`, does the other steps.
 
         Raises:
             MountPointError: A satellite is mounted at the path, or below it.
@@ -345,13 +351,13 @@ class Overlay(Files):
             for mount, of in sides.items()
         )
 
-    def finish(self, new: Side, whiteouts: Sequence[Whiteout], sequence: int = 0) -> None:
+    def finish(self, new: Side, whiteouts: Sequence[Whiteout], mover: Stamp = NO_MOVER) -> None:
         """Delete what whiteouts hide on the old side, and drop them.
 
         Args:
             new: The satellite.
             whiteouts: At most some hundreds.
-            sequence: See `DropWhiteouts`.
+            mover: See `DropWhiteouts`.
         """
         entries = [Mutation(op=Delete(path=one.path, inode=one.inode, recursive=True)) for one in whiteouts]
         for outcome in self._journal.write(entries):
@@ -363,7 +369,7 @@ class Overlay(Files):
         FAILPOINTS.hit("satellite.old.after")
         gone = tuple(one.inode for one in whiteouts)
         if gone:
-            new.journal.apply(DropWhiteouts(inodes=gone, sequence=sequence))
+            new.journal.apply(DropWhiteouts(inodes=gone, mover=mover))
 
     def list(self, path: str = "/", after: str | None = None) -> list[FileStatus]:
         """Return a page of the names in a directory of both sides, in order; see `Files.list`.
@@ -372,11 +378,12 @@ class Overlay(Files):
         the page before is the cursor of both.
         """
         names = parse_path(path)
+        mount = self._unmounted(f"{path}/", lambda reading: listing(reading, path, after))
+        if not isinstance(mount, Mount):
+            return mount
         while True:
-            mount, plain, old, old_page = self._read(partial(self._listed_old, names, after))
-            if mount is None:
-                return [*plain]
-            new, new_page, hidden = self._listed(mount, names, after, [row for row, _ in (*old, *old_page)])
+            query = partial(_below, names, after)
+            (old, old_page), (new, new_page), hidden = self._both(mount, query)
             found = Found(names, mount.journal, _visible(old, hidden), new)
             if not found.status().is_directory:
                 raise PathNotDirectoryError(f"{path} is a file, not a directory; nothing was changed", path)
@@ -394,9 +401,10 @@ class Overlay(Files):
 
     def status(self, path: str) -> FileStatus:
         """Return what a path names, of the satellite if both sides have it; see `Files.status`."""
-        plain = self._read(lambda reading: None if self._mount(path) else status_in(reading, path))
-        mount = self._mount(path)
-        return self._find(path, mount).status() if mount else plain or super().status(path)
+        mount = self._unmounted(path, lambda reading: status_in(reading, path))
+        if not isinstance(mount, Mount):
+            return mount
+        return self._find(path, mount).status()
 
     def is_open(self, found: FileStatus) -> bool:
         """Return whether a file has a writer, or one that ended; see `Files.is_open`."""
@@ -420,7 +428,7 @@ class Overlay(Files):
             done += side.files.recover_lapsed(note=note)
         return done
 
-    def finish_all(self, new: Side, sequence: int = 0) -> None:
+    def finish_all(self, new: Side, mover: Stamp = NO_MOVER) -> None:
         """Finish the deletions of processes that have ended in one; see `finish`."""
         after: tuple[int, ...] | None = None
         while True:
@@ -428,7 +436,7 @@ class Overlay(Files):
                 page = reading.where(Whiteout, {}, limit=PAGE, after=after)
             if not page:
                 return
-            self.finish(new, page, sequence)
+            self.finish(new, page, mover)
             after = page[-1].key
 
     def remove_deleted(self, *, dry_run: bool = False) -> Removed:
@@ -446,8 +454,8 @@ class Overlay(Files):
     def _satellites(self) -> Sequence[Side]:
         return [self._satellite(one) for one in {one.journal: one for one in self.all_mounts()}.values()]
 
-    def _read(self, query: Callable[[Reading], T]) -> T:
-        """Read the old side, and its mount table in the same state."""
+    def _read(self, query: Callable[[Reading], T], reads: Reads | None = None) -> T:
+        """Read the default journal, and its mount table in the same state."""
 
         def with_mounts(reading: Reading) -> T:
             table = reading.get(MountTable, NAME) or NO_MOUNTS
@@ -455,18 +463,51 @@ class Overlay(Files):
                 self._table = table
             return query(reading)
 
-        return self._reads.read(with_mounts)
+        return (reads or self._reads).read(with_mounts)
 
-    def _read_new(self, mount: Mount, query: Callable[[Reading], T]) -> T:
-        """Read a satellite: at its primary, because an observer that is behind would lack what was moved."""
-        side = self._satellite(mount)
-        return (side.journal if mount.cut_s is None else side.files.reads).read(query)
+    def _unmounted(self, path: str, query: Callable[[Reading], T]) -> T | Mount:
+        """Return what a query finds, or the mount that the path is below."""
+        while (mount := self._mount(path)) is None:
+            found = self._read(lambda reading: None if self._mount(path) else query(reading))
+            if found is not None:
+                return found
+        return mount
 
-    def _mount(self, path: str, *, is_directory: bool = False) -> Mount | None:
-        """Return the mount that a path is below; of a directory also the one at which it is."""
-        return next(
-            (one for one in self._table.all if one.has(path) or (is_directory and path == one.prefix)), None
-        )
+    def _both(
+        self, mount: Mount, query: Callable[[Reading], Pairs], *, writes: bool = False
+    ) -> tuple[Pairs, Pairs, set[int]]:
+        """Query the old side, then the satellite; also return the inodes of the old side that are hidden.
+
+        Until the cut both are read at their primaries: an observer that is behind would show what was moved
+        or deleted, or lack what was moved.
+        """
+        is_cut = mount.cut_s is not None
+        old = NOTHING if is_cut else self._read(query, self._journal)
+        rows = [(row.inode,) for pairs in old for row, _ in pairs]
+        try:
+            side = self._satellite(mount)
+            if is_cut and mount not in self._cut:
+                side.journal.status()  # its observers are to have what was moved before the cut
+                self._cut.add(mount)
+            reads = side.files.reads if is_cut else side.journal
+            new, hidden = reads.read(lambda reading: (query(reading), _hidden(reading, rows)))
+        except JournalUnavailableError as error:
+            if writes or is_cut:
+                raise JournalUnavailableError(
+                    f"satellite {mount.satellite} of {mount.prefix} is down: {error}; nothing was changed; "
+                    f"start the database of journal {mount.journal}, or set LOCKGATE_SATELLITE_FALLBACK for "
+                    "new files"
+                ) from error
+            if mount.journal not in self._warned:
+                self._warned.add(mount.journal)
+                LOG.warning("satellite %s is down: only old files are read: %s", mount.satellite, error)
+            return old, NOTHING, set()
+        self._warned.discard(mount.journal)
+        return old, new, hidden
+
+    def _mount(self, path: str) -> Mount | None:
+        """Return the mount that a path is below."""
+        return next((one for one in self._table.all if one.has(path)), None)
 
     def _decide(self, path: str) -> Mount | None:
         """Return the mount that a path is below; the entries of this thread carry the table's version."""
@@ -492,46 +533,10 @@ class Overlay(Files):
     def _find(self, path: str, mount: Mount, *, writes: bool = False) -> Found:
         """Look a path up on both sides, first on the old one."""
         names = parse_path(path)
-        old: Sequence[Pair] = self._read(lambda reading: reading.on_path(TREE, names))
-        if mount.cut_s is not None:
-            old = ()
-        try:
-            new, hidden = self._read_new(
-                mount,
-                lambda reading: (reading.on_path(TREE, names), _hidden(reading, [row for row, _ in old])),
-            )
-        except JournalUnavailableError as error:
-            if writes or mount.cut_s is not None:
-                raise self._down(mount, error, "nothing was changed") from error
-            self._warn(mount, error)
-            return Found(names, mount.journal, old, ())
-        self._warned.discard(mount.journal)
+        (old, _), (new, _), hidden = self._both(
+            mount, lambda reading: (reading.on_path(TREE, names), ()), writes=writes
+        )
         return Found(names, mount.journal, _visible(old, hidden), new)
-
-    def _listed_old(
-        self, names: tuple[str, ...], after: str | None, reading: Reading
-    ) -> tuple[Mount | None, Sequence[FileStatus], Sequence[Pair], Sequence[Pair]]:
-        """Return a page of a directory without a mount; or its mount, and path and page of the old side."""
-        mount = self._mount(shown(names), is_directory=True)
-        if mount is None:
-            return None, listing(reading, shown(names), after), (), ()
-        return mount, [], *(_below(reading, names, after) if mount.cut_s is None else ((), ()))
-
-    def _listed(
-        self, mount: Mount, names: tuple[str, ...], after: str | None, old: Sequence[Inode]
-    ) -> tuple[Sequence[Pair], Sequence[Pair], set[int]]:
-        """Return the path and a page of the satellite, and which of the old names are hidden."""
-        try:
-            (path, page), hidden = self._read_new(
-                mount, lambda reading: (_below(reading, names, after), _hidden(reading, old))
-            )
-        except JournalUnavailableError as error:
-            if mount.cut_s is not None:
-                raise self._down(mount, error, "nothing was read") from error
-            self._warn(mount, error)
-            return (), (), set()
-        self._warned.discard(mount.journal)
-        return path, page, hidden
 
     def _free(self, path: str, mount: Mount, *, replace: bool = False) -> Inode | None:
         """Refuse a path that one side has; make its directory in the satellite, if it is not there yet.
@@ -597,18 +602,6 @@ class Overlay(Files):
             path,
         )
 
-    def _warn(self, mount: Mount, error: JournalUnavailableError) -> None:
-        if mount.journal not in self._warned:
-            self._warned.add(mount.journal)
-            LOG.warning("satellite %s is down: only old files are read: %s", mount.satellite, error)
-
-    @staticmethod
-    def _down(mount: Mount, error: JournalUnavailableError, effect: str) -> JournalUnavailableError:
-        return JournalUnavailableError(
-            f"satellite {mount.satellite} of {mount.prefix} is down: {error}; {effect}; "
-            f"start the database of journal {mount.journal}, or set LOCKGATE_SATELLITE_FALLBACK for new files"
-        )
-
 
 def refuse_other_identity(mount: Mount, identity: str) -> None:
     """Raise unless a journal is the one that was mounted.
@@ -623,8 +616,8 @@ def refuse_other_identity(mount: Mount, identity: str) -> None:
         )
 
 
-def _hidden(reading: Reading, old: Sequence[Inode]) -> set[int]:
-    return {one.inode for one in reading.find(Whiteout, [(row.inode,) for row in old])} if old else set()
+def _hidden(reading: Reading, inodes: Sequence[tuple[int]]) -> set[int]:
+    return {one.inode for one in reading.find(Whiteout, inodes)} if inodes else set()
 
 
 def _visible(old: Sequence[Pair], hidden: set[int]) -> Sequence[Pair]:
@@ -635,7 +628,5 @@ def _visible(old: Sequence[Pair], hidden: set[int]) -> Sequence[Pair]:
     return old
 
 
-def _below(
-    reading: Reading, names: tuple[str, ...], after: str | None
-) -> tuple[Sequence[Pair], Sequence[Pair]]:
+def _below(names: tuple[str, ...], after: str | None, reading: Reading) -> Pairs:
     return reading.on_path(TREE, names), reading.below(TREE, names, after=after or "", limit=PAGE)

@@ -27,9 +27,11 @@ from lockgate.storage_core.journal.entries.family import Family
 from lockgate.storage_core.journal.entries.lease_entries import FencedOp, Lease, Standing
 from lockgate.storage_core.journal.entries.op import Moment, Op
 from lockgate.storage_core.journal.entries.state import Key, Row, State
+from lockgate.storage_core.stamp import Stamp
 
 MOVE: Final = "satellite:move"
 """Resource of the lease of a satellite's mover."""
+NO_MOVER: Final = Stamp()
 
 
 class Whiteout(Row, frozen=True):
@@ -91,11 +93,11 @@ class DropWhiteouts(Op, frozen=True, tag="drop-whiteouts"):
 
     Attributes:
         inodes: The files and directories of the old side.
-        sequence: Sequence of the stamp of the mover's lease; 0: the caller is none.
+        mover: Stamp of the mover's lease.
     """
 
     inodes: tuple[int, ...]
-    sequence: int = 0
+    mover: Stamp = NO_MOVER
 
     def touches(self) -> Iterable[Key]:
         """Return the lease and the whiteouts."""
@@ -104,7 +106,7 @@ class DropWhiteouts(Op, frozen=True, tag="drop-whiteouts"):
     def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
         """Delete the rows."""
         lease = state.get(Lease, MOVE)
-        if lease is not None and lease.standing is not Standing.FREE and lease.sequence != self.sequence:
+        if lease is not None and lease.standing is not Standing.FREE and lease.stamp != self.mover:
             return
         for inode in self.inodes:
             if (row := state.get(Whiteout, inode)) is not None:

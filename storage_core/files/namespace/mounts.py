@@ -7,7 +7,7 @@ that does not know of the mount.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import ClassVar, Final
 
@@ -63,7 +63,7 @@ class MountTable(Row, frozen=True):
 
     @property
     def all(self) -> tuple[Mount, ...]:
-        """The mounts, the longest prefix first."""
+        """The mounts."""
         return _decoded(self.mounts)
 
 
@@ -119,10 +119,15 @@ class CutMount(_MountOp, frozen=True, tag="cut-mount"):
                 "retention, or run `lockgate satellite move`",
                 self.prefix,
             )
-        cut = (
-            msgspec.structs.replace(one, cut_s=moment.at_s) for one in table.all if one.prefix == self.prefix
+        cut = moment.at_s
+        _put(
+            state,
+            table,
+            [
+                msgspec.structs.replace(one, cut_s=cut) if one.prefix == self.prefix else one
+                for one in table.all
+            ],
         )
-        _put(state, table, (*(one for one in table.all if one.prefix != self.prefix), *cut))
 
 
 def refuse_overlap(prefix: str, mounts: Iterable[Mount]) -> None:
@@ -157,9 +162,8 @@ def _table(state: State) -> MountTable:
     return state.get(MountTable, NAME) or NO_MOUNTS
 
 
-def _put(state: State, table: MountTable, mounts: tuple[Mount, ...]) -> None:
-    ordered = sorted(mounts, key=lambda one: (-len(one.prefix), one.prefix))
-    text = msgspec.json.encode(ordered, order="deterministic").decode()
+def _put(state: State, table: MountTable, mounts: Sequence[Mount]) -> None:
+    text = msgspec.json.encode(mounts, order="deterministic").decode()
     state.put(MountTable(name=NAME, version=table.version + 1, mounts=text))
 
 

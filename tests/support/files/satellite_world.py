@@ -6,18 +6,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.mounts import Mount
 from lockgate.storage_core.files.volumes.protocol import VolumeId
-from lockgate.storage_core.journal import open_journal
+from lockgate.storage_core.journal import Journal, open_journal
+from lockgate.storage_core.journal.observers.hot_standby import HotStandby
+from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.satellite.move import add_mount
 from lockgate.storage_core.satellite.overlay import Overlay, Side
 from lockgate.storage_core.settings import load_settings
 from tests.support.commit.destination import ManualClock, dying
 from tests.support.files.memory_volume import MemoryVolume
+from tests.support.journal.observers import SnapshotObserver
 
 EXAMPLES = count()
 
@@ -42,17 +45,28 @@ class SatelliteWorld:
         self.volumes = {side: {VolumeId(f"{side}-volume"): MemoryVolume()} for side in self.urls}
         self.processes: list[Overlay] = []
         self.sides: list[Side] = []
+        self.observers: list[Client] = []
         self.files = self.process()
 
-    def side(self, name: str) -> Side:
+    def side(self, name: str, *, is_behind: bool = False) -> Side:
         journal = open_journal(self.urls[name], name, clock=self.clock)
-        return Side(Files(journal, self.volumes[name], self.settings, block_bytes=4), journal)
+        reads = self.observer(journal) if is_behind else None
+        return Side(Files(journal, self.volumes[name], self.settings, reads=reads, block_bytes=4), journal)
 
-    def process(self) -> Overlay:
-        """Return the files of a new process."""
+    def observer(self, journal: Journal) -> Client:
+        observer = SnapshotObserver(self.urls[journal.name], journal)
+        observer.catch_up()
+        self.observers.append(Client(journal, [cast(HotStandby, observer)], clock=self.clock))
+        self.observers[-1].sync()
+        return self.observers[-1]
+
+    def process(self, *, is_behind: bool = False) -> Overlay:
+        """Return the files of a new process; its observers of both journals stay at what is there now."""
         journal = open_journal(self.urls[self.name], self.name, clock=self.clock)
-        new = self.side(f"{self.name}-new")
-        files = Overlay(journal, self.volumes[self.name], self.settings, lambda _: new, block_bytes=4)
+        new = self.side(f"{self.name}-new", is_behind=is_behind)
+        reads = self.observer(journal) if is_behind else None
+        volumes = self.volumes[self.name]
+        files = Overlay(journal, volumes, self.settings, lambda _: new, reads=reads, block_bytes=4)
         self.sides.append(new)
         self.processes.append(files)
         return files
@@ -71,6 +85,8 @@ class SatelliteWorld:
 
     def close(self) -> None:
         FAILPOINTS.observer = None
+        for client in self.observers:
+            client.close()
         for side in (*self.sides, *(Side(files, files.journal) for files in self.processes)):
             side.files.close()
             side.journal.close()

@@ -59,6 +59,10 @@ def test_a_satellite_is_added_filled_emptied_and_cut(run: Run, tmp_path: Path) -
     [
         (("satellite", "add", "other"), "no journal 'other' in LOCKGATE_JOURNALS"),
         (("satellite", "add", "logs", "--match", "/"), "/ cannot be mounted"),
+        (
+            ("satellite", "add", "logs", "--match", "/a/*.log"),
+            "--match /a/*.log: only a directory is mounted",
+        ),
         (("satellite", "add", "again", "--journal", "logs", "--match", "/jobs/a"), "overlaps with /jobs"),
         (("satellite", "status", "none"), "no satellite none; known: logs"),
         (("satellite", "status", "--journal", "logs"), "No such option"),

@@ -28,7 +28,7 @@ from lockgate.storage_core.files.namespace.tree import MakeDirectory
 from lockgate.storage_core.journal import Mutation
 from lockgate.storage_core.journal.checkpoint.verify import verify
 from lockgate.storage_core.satellite.expired_files import apply_retention
-from lockgate.storage_core.satellite.move import Move, add_mount, cut_off, status_of_mount
+from lockgate.storage_core.satellite.move import Move, _walk, add_mount, cut_off, status_of_mount
 from lockgate.storage_core.satellite.overlay import Overlay, refuse_other_identity
 from lockgate.storage_core.stores import open_store
 from tests.support.commit.destination import Crash
@@ -206,6 +206,48 @@ def test_a_file_that_moves_between_the_reads_of_the_two_sides_is_seen_once(
     assert read(mounted.files) == ["old.log"]
 
 
+def test_observers_that_are_behind_show_nothing_twice_and_nothing_that_was_deleted(
+    mounted: SatelliteWorld,
+) -> None:
+    other = mounted.process(is_behind=True)
+    assert tree(other) == {"/logs": None, "/logs/old.log": b"old"}
+    Move(mounted.files, mount_of(mounted.files)).run()
+    mounted.files.rename("/logs/old.log", "/logs/new.log")
+    assert tree(other) == {"/logs": None, "/logs/new.log": b"old"}
+    put(other, "/logs/old.log")
+    cut_off(mounted.files, mount_of(mounted.files))
+    other.journal.msync()
+    mounted.files.delete("/logs/old.log")
+    assert tree(other)["/logs/new.log"] == b"old"
+
+
+def test_observers_of_a_cut_satellite_show_what_was_moved_before(mounted: SatelliteWorld) -> None:
+    other = mounted.process(is_behind=True)
+    assert list(tree(other)) == ["/logs", "/logs/old.log"]
+    Move(mounted.files, mount_of(mounted.files)).run()
+    cut_off(mounted.files, mount_of(mounted.files))
+    other.journal.msync()
+    assert list(tree(other)) == ["/logs", "/logs/old.log"]
+
+
+def test_a_copy_that_a_dead_mover_makes_late_does_not_stop_the_next_one(
+    mounted: SatelliteWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, dead = (
+        mounted.files.satellite(mount_of(mounted.files)).files,
+        Move(mounted.files, mount_of(mounted.files)),
+    )
+    (old,) = _walk(mounted.files, "/logs")
+    make = files.make_directory
+
+    def make_and_copy(path: str, *, parents: bool = False) -> None:
+        make(path, parents=parents)
+        assert dead._copy(old) is True
+
+    monkeypatch.setattr(files, "make_directory", make_and_copy)
+    assert Move(mounted.files, mount_of(mounted.files)).run().files == 1
+
+
 def test_renames_stay_in_one_journal(mounted: SatelliteWorld) -> None:
     files = mounted.files
     put(files, "/logs/new.log", b"new")
@@ -286,7 +328,7 @@ def test_old_files_are_read_while_the_satellite_is_down(
     assert Move(files, mount_of(files)).run().files == 2
 
 
-def test_mounts_that_overlap_and_other_journals_are_refused(mounted: SatelliteWorld) -> None:
+def test_mounts_that_overlap_and_other_journals_are_refused(mounted: SatelliteWorld, tmp_path: Path) -> None:
     mount = mount_of(mounted.files)
     for prefix in ("/logs/a", "/logs"):
         with pytest.raises(ConflictError, match="overlaps with /logs of satellite logs"):
@@ -294,6 +336,11 @@ def test_mounts_that_overlap_and_other_journals_are_refused(mounted: SatelliteWo
                 mounted.files, Mount(prefix="/logs", satellite="x", journal="y", identity="z", added_s=0)
             )
     assert mounted.files.all_mounts() == (mount,)
+    stranger = SatelliteWorld(tmp_path / "stranger")
+    stranger.files._satellite = mounted.files._satellite
+    with pytest.raises(ConflictError, match="is a satellite of another journal"):
+        stranger.mount("/logs")
+    stranger.close()
     with pytest.raises(InvalidInputError, match="is another one"):
         refuse_other_identity(mount, "of another deployment")
 
