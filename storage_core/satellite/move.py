@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from math import inf
 from typing import Final, NamedTuple
 
@@ -30,6 +31,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.failpoints import FAILPOINTS, step
 from lockgate.storage_core.files.file_recovery import give_back
+from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.mounts import AddMount, CutMount, Mount, refuse_overlap
 from lockgate.storage_core.files.namespace.queries import FileStatus
 from lockgate.storage_core.files.namespace.tree import Delete
@@ -49,7 +51,7 @@ OWNER: Final = "/.lockgate-satellite"
 READ_BYTES: Final = 1024 * 1024
 
 
-class MountStatus(msgspec.Struct, frozen=True, kw_only=True):
+class MountStatus(msgspec.Struct, kw_only=True):
     """How far a mount is.
 
     Attributes:
@@ -60,7 +62,7 @@ class MountStatus(msgspec.Struct, frozen=True, kw_only=True):
         old_files: Closed files that are left on the old side, at most `COUNTED`.
         old_open: Files there that have a writer, or one that ended.
         old_directories: Directories there.
-        old_bytes: Bytes of the closed files.
+        old_bytes: Bytes of the files, at the last commits.
         made_since: Files of these that were made there after the mount, while the satellite was down.
         has_more: Whether there are more than were counted.
         whiteouts: Deletions that are not finished.
@@ -142,34 +144,31 @@ def add_mount(files: Overlay, mount: Mount) -> None:
 
 def status_of_mount(files: Overlay, mount: Mount) -> MountStatus:
     """Count what is left on the old side of a mount, at most `COUNTED` names."""
-    head = {"satellite": mount.satellite, "prefix": mount.prefix, "journal": mount.journal}
-    counts = dict.fromkeys(("old_files", "old_open", "old_directories", "old_bytes", "made_since"), 0)
-    has_more = False
-    for number, (_, found, _) in enumerate(_walk(files, mount.prefix)):
+    found = MountStatus(
+        satellite=mount.satellite, prefix=mount.prefix, journal=mount.journal, is_cut=mount.cut_s is not None
+    )
+    for number, (_, one, _) in enumerate(_walk(files, mount.prefix)):
         if number == COUNTED:
-            has_more = True
+            found.has_more = True
             break
-        counts["old_directories"] += found.is_directory
-        counts["old_open"] += found.is_open
-        counts["old_files"] += not found.is_directory and not found.is_open
-        counts["old_bytes"] += found.length_bytes
-        counts["made_since"] += not found.is_directory and found.made_s > mount.added_s
+        if one.is_directory:
+            found.old_directories += 1
+        else:
+            found.old_open += one.is_open
+            found.old_files += not one.is_open
+            found.old_bytes += one.length_bytes
+            found.made_since += one.made_s > mount.added_s
     try:
         side = files.satellite(mount)
         with side.journal.reading() as reading:
-            whiteouts = len(reading.where(Whiteout, {}, limit=COUNTED))
+            found.whiteouts = reading.count(Whiteout)
         view = Leases(side.journal).look(MOVE)
     except JournalUnavailableError as error:
-        return MountStatus(**head, **counts, has_more=has_more, why_down=str(error))  # type: ignore[arg-type]
-    mover = "" if view is None or not view.lapses_in_s else f"{view.lease.holder} ({view.state})"
-    return MountStatus(
-        **head,  # type: ignore[arg-type]
-        **counts,  # type: ignore[arg-type]
-        has_more=has_more,
-        whiteouts=whiteouts,
-        mover=mover,
-        is_cut=mount.cut_s is not None,
-    )
+        found.why_down = str(error)
+        return found
+    if view is not None and view.lapses_in_s:
+        found.mover = f"{view.lease.holder} ({view.state})"
+    return found
 
 
 def cut_off(files: Overlay, mount: Mount) -> None:
@@ -192,10 +191,11 @@ class _Old(NamedTuple):
     above: tuple[_Old, ...]
 
 
+@dataclass
 class Move:
     """One move of the files of a mount.
 
-    Args:
+    Attributes:
         files: The files.
         mount: The mount.
         limit: Move at most so many files.
@@ -204,26 +204,19 @@ class Move:
         progress: Gets the number of files.
     """
 
-    def __init__(
-        self,
-        files: Overlay,
-        mount: Mount,
-        *,
-        limit: int | None = None,
-        files_per_s: float | None = None,
-        bytes_per_s: float | None = None,
-        progress: Progress = no_progress,
-    ) -> None:
+    files: Overlay
+    mount: Mount
+    limit: int | None = None
+    files_per_s: float | None = None
+    bytes_per_s: float | None = None
+    progress: Progress = no_progress
+
+    def __post_init__(self) -> None:
+        """Open the satellite."""
         self.done = Moved()
-        self._files = files
-        self._mount = mount
-        self._new = files.satellite(mount)
-        self._limit = limit
-        self._files_per_s = files_per_s
-        self._bytes_per_s = bytes_per_s
-        self._progress = progress
+        self._new = self.files.satellite(self.mount)
+        self._copies = f"{OWNER}/{self.files.journal.identity}"
         self._lease = NO_MOVER
-        self._copies = f"{OWNER}/{files.journal.identity}"
         self._adopted: set[int] = set()
 
     def run(self) -> Moved:
@@ -232,13 +225,13 @@ class Move:
         Raises:
             LeaseHeldError: Another mover is at work.
         """
-        with _moving(self._files, self._new) as self._lease, step("move"):
-            self._files.finish_all(self._new, self._lease)
+        with _moving(self.files, self._new) as self._lease, step("move"):
+            self.files.finish_all(self._new, self._lease)
             self._remove_copies()  # of a mover that was killed
             self._new.files.make_directory(self._copies, parents=True)
-            for batch in in_pages(_walk(self._files, self._mount.prefix), BATCH):
+            for batch in in_pages(_walk(self.files, self.mount.prefix), BATCH):
                 self._move(batch)
-                if self._limit is not None and self.done.files >= self._limit:
+                if self.limit is not None and self.done.files >= self.limit:
                     break
             else:
                 self.done.is_whole = not self.done.skipped
@@ -247,23 +240,23 @@ class Move:
 
     def _move(self, batch: Sequence[_Old]) -> None:
         """Move a batch: names in order, a directory after what is in it."""
-        clock = self._files.journal.clock
+        clock = self.files.journal.clock
         began_s, before = clock.monotonic_s(), msgspec.structs.replace(self.done)
-        left = None if self._limit is None else self._limit - self.done.files
+        left = None if self.limit is None else self.limit - self.done.files
         files = [one for one in batch if not one.status.is_directory][:left]
         copied = []
-        for one, outcome in zip(files, in_order(self._copy, files, self._files.parallelism), strict=True):
+        for one, outcome in zip(files, in_order(self._copy, files, self.files.parallelism), strict=True):
             if isinstance(outcome, LockgateError):
                 self.done.skip(one.path, outcome)
             elif outcome:
                 copied.append(one)
         self._publish(copied)
         self._remove_directories([one for one in batch if one.status.is_directory])
-        self._files.finish_all(self._new, self._lease)
-        self._progress("move", self.done.files, 0)
+        self.files.finish_all(self._new, self._lease)
+        self.progress("move", self.done.files, 0)
         least_s = max(
-            (self.done.files - before.files) / (self._files_per_s or inf),
-            (self.done.size_bytes - before.size_bytes) / (self._bytes_per_s or inf),
+            (self.done.files - before.files) / (self.files_per_s or inf),
+            (self.done.size_bytes - before.size_bytes) / (self.bytes_per_s or inf),
         )
         clock.sleep(max(0.0, least_s - (clock.monotonic_s() - began_s)))
 
@@ -274,7 +267,7 @@ class Move:
         copied = 0
         try:
             with (
-                self._files.open_old(one.path) as reader,
+                Files.open(self.files, one.path) as reader,
                 self._new.files.create(self._copy_of(one)) as writer,
             ):
                 while data := reader.read(READ_BYTES):
@@ -288,7 +281,7 @@ class Move:
 
     def _publish(self, copied: Sequence[_Old]) -> None:
         """Make copies visible in place of the old files, and delete those."""
-        until_s, hard_s = self._until_s(), self._files.lease_hard_s
+        until_s, hard_s = self._until_s(), self.files.hard_s
         held: list[tuple[_Old, Stamp]] = []
         entries = [
             Mutation(
@@ -303,7 +296,7 @@ class Move:
             )
             for one in copied
         ]
-        for one, outcome in zip(copied, self._files.journal.write(entries), strict=True):
+        for one, outcome in zip(copied, self.files.journal.write(entries), strict=True):
             if isinstance(outcome, Refused):
                 self._note(one, outcome.error)
             else:
@@ -314,14 +307,14 @@ class Move:
         adopted = self._new.journal.write([self._adopt(one, self._copy_of(one), until_s) for one, _ in held])
         for (one, stamp), outcome in zip(held, adopted, strict=True):
             if isinstance(outcome, Refused):
-                give_back(Leases(self._files.journal), file_resource(one.status.inode), stamp)
+                give_back(Leases(self.files.journal), file_resource(one.status.inode), stamp)
                 self._note(one, outcome.error)
             else:
                 published.append(Whiteout(inode=one.status.inode, path=one.path))
                 self.done.files += 1
                 self.done.size_bytes += one.status.length_bytes
         FAILPOINTS.hit("satellite.adopt.after")
-        self._files.finish(self._new, published, self._lease)
+        self.files.finish(self._new, published, self._lease)
 
     def _remove_directories(self, directories: Sequence[_Old]) -> None:
         """Delete directories of the old side that are empty; the satellite has them then."""
@@ -332,11 +325,11 @@ class Move:
             for one in empty
             if one.status.inode in self._adopted
         ]
-        self._files.journal.write(entries)  # refused: another process has deleted it
+        self.files.journal.write(entries)  # refused: another process has deleted it
 
     def _is_empty(self, path: str) -> bool:
         try:
-            return not self._files.list_old(path)
+            return not Files.list(self.files, path)
         except PathNotFoundError:
             return False  # another process has deleted it
 
@@ -374,7 +367,7 @@ class Move:
     def _until_s(self) -> float:
         """Return the end of the time for which old files are surely held, by the satellite's clock."""
         with self._new.journal.reading() as reading:
-            return reading.now_s() + self._files.lease_hard_s / 2
+            return reading.now_s() + self.files.hard_s / 2
 
     def _remove_copies(self) -> None:
         with suppress(PathNotFoundError):
@@ -406,8 +399,8 @@ def _moving(files: Overlay, new: Side) -> Iterator[Stamp]:
         MOVE,
         renewer.holder,
         purpose="write" if view is None else "recover",
-        soft_s=files.lease_hard_s,
-        hard_s=files.lease_hard_s,
+        soft_s=files.hard_s,
+        hard_s=files.hard_s,
         seen=None if view is None else view.lease,
     )
     renewer.keep(MOVE, stamp, since_s=began_s)
@@ -422,7 +415,7 @@ def _walk(files: Overlay, path: str, above: tuple[_Old, ...] = ()) -> Iterator[_
     """Yield the names of the old side below a directory, a directory after what is in it."""
     after: str | None = None
     with suppress(PathNotFoundError):  # it was deleted meanwhile
-        while page := files.list_old(path, after):
+        while page := Files.list(files, path, after):
             for status in page:
                 one = _Old(f"{path}/{status.name}", status, above)
                 if status.is_directory:

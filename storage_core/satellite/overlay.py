@@ -21,7 +21,6 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from lockgate.storage_core.errors import (
-    DirectoryNotEmptyError,
     InvalidInputError,
     JournalUnavailableError,
     LeaseHeldError,
@@ -40,7 +39,7 @@ from lockgate.storage_core.files.namespace.mounts import NAME, NO_MOUNTS, Mount,
 from lockgate.storage_core.files.namespace.queries import PAGE, TREE, FileStatus, listing, status_of
 from lockgate.storage_core.files.namespace.queries import status as status_in
 from lockgate.storage_core.files.namespace.rows import File, Inode, InodeKind
-from lockgate.storage_core.files.namespace.tree import Delete, Rename
+from lockgate.storage_core.files.namespace.tree import Delete, Rename, not_empty
 from lockgate.storage_core.files.namespace.tree_paths import parse_path, shown
 from lockgate.storage_core.files.reader import Reader
 from lockgate.storage_core.files.removal import Removed
@@ -129,7 +128,10 @@ class Overlay(Files):
     """The files of the default journal, which is the old side of each mount, and of the satellites.
 
     Attributes:
+        journal: The default journal.
+        satellite: Returns the satellite of a mount.
         parallelism: Files that a move copies at once.
+        hard_s: Time without a renewal after which a lease lapses.
     """
 
     def __init__(
@@ -150,9 +152,11 @@ class Overlay(Files):
             options: Options of `Files`.
         """
         super().__init__(journal, volumes, settings, **options)
+        self.journal = journal
+        self.satellite = satellite
         self.parallelism = settings.near_calls
+        self.hard_s = settings.lease_hard_s
         self._fallback = settings.satellite_fallback
-        self._satellite = satellite
         self._table = NO_MOUNTS
         self._decided = threading.local()  # another thread may read a newer table between decision and entry
         self._warned: set[str] = set()
@@ -163,36 +167,14 @@ class Overlay(Files):
         """Version of the mount table by which this thread has chosen a side."""
         return int(getattr(self._decided, "version", self._table.version))
 
-    @property
-    def journal(self) -> Journal:
-        """The default journal."""
-        return self._journal
-
-    @property
-    def lease_hard_s(self) -> float:
-        """Time without a renewal after which a lease lapses."""
-        return self._hard_s
-
-    def satellite(self, mount: Mount) -> Side:
-        """Return the satellite of a mount."""
-        return self._satellite(mount)
-
-    def list_old(self, path: str, after: str | None = None) -> Sequence[FileStatus]:
-        """Return a page of a directory of the old side, whatever hides it."""
-        return super().list(path, after)
-
-    def open_old(self, path: str) -> Reader:
-        """Return a reader of a file of the old side, whatever hides it."""
-        return super().open(path)
-
     def journal_of(self, directory: str) -> Journal:
         """Return the journal in which new files in a directory are made, the default one if it is down."""
         self.all_mounts()
         mount = self._mount(f"{directory}/")
         try:
-            return self._journal if mount is None else self._satellite(mount).journal
+            return self.journal if mount is None else self.satellite(mount).journal
         except JournalUnavailableError:
-            return self._journal
+            return self.journal
 
     def all_mounts(self) -> tuple[Mount, ...]:
         """Return the mounts."""
@@ -206,49 +188,42 @@ class Overlay(Files):
             PathExistsError: One of the sides has the path.
             JournalUnavailableError: The satellite is down, and `satellite_fallback` is not set.
         """
-        parse_path(path)
 
         def made(mount: Mount | None) -> FileWriter:
-            if mount is None:
-                return super(Overlay, self).create(path, members=members)
-            try:
-                self._free(path, mount)
-                return self._satellite(mount).files.create(path, members=members)
-            except JournalUnavailableError as error:
-                if not self._fallback or mount.cut_s is not None:
-                    raise
-                LOG.warning("%s is made in the default journal: %s", path, error)
-                super(Overlay, self).make_directory(path.rpartition("/")[0], parents=True)
-                return super(Overlay, self).create(path, members=members)
+            if mount is not None:
+                try:
+                    self._free(path, mount)
+                    return self.satellite(mount).files.create(path, members=members)
+                except JournalUnavailableError as error:
+                    if not self._fallback or mount.cut_s is not None:
+                        raise
+                    LOG.warning("%s is made in the default journal: %s", path, error)
+                    Files.make_directory(self, path.rpartition("/")[0], parents=True)
+            return Files.create(self, path, members=members)
 
         return self._mounted(path, made)
 
     def append(self, path: str) -> FileWriter:
         """Open a file at its end, on the side that has it; see `Files.append`."""
-        return self._on_its_side(path, lambda files: files.append(path), super().append)
+        return self._on_its_side(path, lambda files: Files.append(files, path))
 
     def truncate(self, path: str, length_bytes: int) -> None:
         """Cut a file on the side that has it; see `Files.truncate`."""
-        self._on_its_side(
-            path,
-            lambda files: files.truncate(path, length_bytes),
-            lambda path: super(Overlay, self).truncate(path, length_bytes),
-        )
+        self._on_its_side(path, lambda files: Files.truncate(files, path, length_bytes))
 
     def open(self, path: str) -> Reader:
         """Return a reader of a file, of the side that has it; see `Files.open`.
 
         A reader of an old file that is moved reads on until the space of the old copy is freed.
         """
-        return self._on_its_side(path, lambda files: files.open(path), super().open, reads=True)
+        return self._on_its_side(path, lambda files: Files.open(files, path), reads=True)
 
     def make_directory(self, path: str, *, parents: bool = False) -> None:
         """Make a directory, in the satellite if it is below a mount; see `Files.make_directory`."""
-        parse_path(path)
 
         def made(mount: Mount | None) -> None:
             if mount is None:
-                super(Overlay, self).make_directory(path, parents=parents)
+                Files.make_directory(self, path, parents=parents)
                 return
             if parents:
                 for at, (row, _) in enumerate(self._find(path, mount, writes=True).old, start=1):
@@ -256,7 +231,7 @@ class Overlay(Files):
                         raise PathExistsError(f"{shown(parse_path(path)[:at])} is a file already", path)
             else:
                 self._free(path, mount)
-            self._satellite(mount).files.make_directory(path, parents=parents)
+            self.satellite(mount).files.make_directory(path, parents=parents)
 
         self._mounted(path, made)
 
@@ -269,16 +244,16 @@ class Overlay(Files):
             OtherJournalPathError: The path and the target are in two journals (EXDEV).
             MountPointError: A satellite is mounted at the path, or below it.
         """
-        parse_path(path), parse_path(target)
+        parse_path(target)
 
         def moved(mount: Mount | None) -> None:
             self._refuse_mount_point(path)
             if self._mount(target) != mount:
                 raise self._border(path, target)
             if mount is None:
-                super(Overlay, self).rename(path, target, replace=replace)
+                Files.rename(self, path, target, replace=replace)
                 return
-            new = self._satellite(mount)
+            new = self.satellite(mount)
             if (found := self._find(path, mount, writes=True)).in_old is not None:
                 raise self._border(path, target)
             found.status()
@@ -309,24 +284,19 @@ class Overlay(Files):
             MountPointError: A satellite is mounted at the path, or below it.
             JournalUnavailableError: The satellite is down; nothing was changed.
         """
-        parse_path(path)
 
         def deleted(mount: Mount | None) -> None:
             self._refuse_mount_point(path)
             if mount is None:
-                super(Overlay, self).delete(path, recursive=recursive)
+                Files.delete(self, path, recursive=recursive)
                 return
-            found, new = self._find(path, mount, writes=True), self._satellite(mount)
+            found, new = self._find(path, mount, writes=True), self.satellite(mount)
             found.status()
             if (old := found.in_old) is None:
                 new.files.delete(path, recursive=recursive)
                 return
             if old.kind is InodeKind.DIRECTORY and not recursive and self.list(path):
-                raise DirectoryNotEmptyError(
-                    f"the directory {path} is not empty; nothing was changed; delete it with "
-                    "recursive=True (-r)",
-                    path,
-                )
+                raise not_empty(path)
             written = new.journal.apply(WhiteOut(path=path, inode=old.inode, recursive=recursive))
             FAILPOINTS.hit("satellite.whiteout.after")
             if written.result is not None:
@@ -345,9 +315,7 @@ class Overlay(Files):
         for path, status in found:
             sides.setdefault(self._mount(path) if status.journal else None, []).append((path, status))
         return sum(
-            super(Overlay, self).delete_closed(of)
-            if mount is None
-            else self._satellite(mount).files.delete_closed(of)
+            Files.delete_closed(self.satellite(mount).files if mount else self, of)
             for mount, of in sides.items()
         )
 
@@ -360,7 +328,7 @@ class Overlay(Files):
             mover: See `DropWhiteouts`.
         """
         entries = [Mutation(op=Delete(path=one.path, inode=one.inode, recursive=True)) for one in whiteouts]
-        for outcome in self._journal.write(entries):
+        for outcome in self.journal.write(entries):
             if isinstance(outcome, Refused):
                 if not isinstance(outcome.error, PathNotFoundError):
                     raise outcome.error
@@ -409,15 +377,11 @@ class Overlay(Files):
     def is_open(self, found: FileStatus) -> bool:
         """Return whether a file has a writer, or one that ended; see `Files.is_open`."""
         of = next((one for one in self._table.all if one.journal == found.journal), None)
-        return super().is_open(found) if of is None else self._satellite(of).files.is_open(found)
+        return Files.is_open(self.satellite(of).files if of else self, found)
 
     def recover(self, path: str, *, accept_loss: bool = False) -> int | None:
         """Recover a file on the side that has it; see `Files.recover`."""
-        return self._on_its_side(
-            path,
-            lambda files: files.recover(path, accept_loss=accept_loss),
-            lambda path: super(Overlay, self).recover(path, accept_loss=accept_loss),
-        )
+        return self._on_its_side(path, lambda files: Files.recover(files, path, accept_loss=accept_loss))
 
     def recover_lapsed(
         self, *, note: Callable[[RecoveredFile], None] = lambda _: None
@@ -452,7 +416,7 @@ class Overlay(Files):
         return done
 
     def _satellites(self) -> Sequence[Side]:
-        return [self._satellite(one) for one in {one.journal: one for one in self.all_mounts()}.values()]
+        return [self.satellite(one) for one in {one.journal: one for one in self.all_mounts()}.values()]
 
     def _read(self, query: Callable[[Reading], T], reads: Reads | None = None) -> T:
         """Read the default journal, and its mount table in the same state."""
@@ -482,10 +446,10 @@ class Overlay(Files):
         or deleted, or lack what was moved.
         """
         is_cut = mount.cut_s is not None
-        old = NOTHING if is_cut else self._read(query, self._journal)
+        old = NOTHING if is_cut else self._read(query, self.journal)
         rows = [(row.inode,) for pairs in old for row, _ in pairs]
         try:
-            side = self._satellite(mount)
+            side = self.satellite(mount)
             if is_cut and mount not in self._cut:
                 side.journal.status()  # its observers are to have what was moved before the cut
                 self._cut.add(mount)
@@ -515,12 +479,9 @@ class Overlay(Files):
         self._decided.version = table.version
         return next((one for one in table.all if one.has(path)), None)
 
-    def _current_mount(self, path: str) -> Mount | None:
-        self._read(lambda _: None)
-        return self._decide(path)
-
     def _mounted(self, path: str, call: Callable[[Mount | None], T]) -> T:
         """Run a call that writes, again if the mounts were changed meanwhile."""
+        parse_path(path)
         for left in reversed(range(TRIES)):
             try:
                 return call(self._decide(path))
@@ -549,17 +510,15 @@ class Overlay(Files):
         if there is not None and not (replace and there.kind is InodeKind.FILE):
             raise PathExistsError(f"{path} is a {there.kind} already; nothing was changed", path)
         if len(found.new) < len(found.names) - 1:
-            self._satellite(mount).files.make_directory(shown(found.names[:-1]), parents=True)
+            self.satellite(mount).files.make_directory(shown(found.names[:-1]), parents=True)
         return found.in_old
 
-    def _on_its_side(
-        self, path: str, new: Callable[[Files], T], old: Callable[[str], T], *, reads: bool = False
-    ) -> T:
-        """Call a function with the side that has a file; again if the file is being moved."""
+    def _on_its_side(self, path: str, call: Callable[[Files], T], *, reads: bool = False) -> T:
+        """Call a function of `Files` with the side that has a file; again if the file is being moved."""
         for left in reversed(range(TRIES)):
-            # An entry of a writer that does not know the mounts is refused; a read would not be.
-            is_known = left == TRIES - 1 and not reads
-            mount, inode = self._decide(path) if is_known else self._current_mount(path), 0
+            if reads or left < TRIES - 1:  # an entry that does not know the mounts is refused; a read is not
+                self._read(lambda _: None)
+            mount, inode = self._decide(path), 0
             if mount is not None:
                 found = self._find(path, mount, writes=not reads)
                 status = found.status()
@@ -568,10 +527,10 @@ class Overlay(Files):
                         f"{path} is a directory, not a file; nothing was changed; name a file in it", path
                     )
                 if status.journal:
-                    return new(self._satellite(mount).files)
+                    return call(self.satellite(mount).files)
                 inode = status.inode
             try:
-                return old(path)
+                return call(self)
             except MountsChangedError:
                 if not left:
                     raise
@@ -579,11 +538,11 @@ class Overlay(Files):
                 is_held = isinstance(error, LeaseHeldError)
                 if not (left and inode) or (is_held and not self._is_moving(inode)):
                     raise
-                self._journal.clock.sleep(MOVED_S)
+                self.journal.clock.sleep(MOVED_S)
         raise AssertionError(path)
 
     def _is_moving(self, inode: int) -> bool:
-        view = Leases(self._journal).look(file_resource(inode))
+        view = Leases(self.journal).look(file_resource(inode))
         return view is None or view.lease.holder.startswith(MOVE)
 
     def _refuse_mount_point(self, path: str) -> None:

@@ -13,14 +13,13 @@ import msgspec
 
 from lockgate.storage_core.errors import (
     ConflictError,
-    DirectoryNotEmptyError,
     LeaseHeldError,
     ObjectNotFoundError,
     PathNotFoundError,
 )
 from lockgate.storage_core.files.namespace.mounts import AddMount, CutMount, MountTable
 from lockgate.storage_core.files.namespace.rows import File, FileState, Inode, InodeKind, id_of
-from lockgate.storage_core.files.namespace.tree import Deleted, detach, existing, refuse_existing
+from lockgate.storage_core.files.namespace.tree import Deleted, detach, existing, not_empty, refuse_existing
 from lockgate.storage_core.files.namespace.tree_paths import directory, parse_path, resolve
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal.entries.family import Family
@@ -79,9 +78,7 @@ class WhiteOut(Op, frozen=True, tag="white-out"):
             return None
         is_directory = found.kind is InodeKind.DIRECTORY
         if is_directory and not self.recursive and state.has(Inode, parent=found.inode):
-            raise DirectoryNotEmptyError(
-                f"the directory {self.path} is not empty; nothing was changed", self.path
-            )
+            raise not_empty(self.path)
         detach(state, found)
         return Deleted(found.inode, "directory" if is_directory else "file")
 

@@ -140,11 +140,7 @@ class Delete(Op, frozen=True, tag="delete"):
                 raise ConflictError(f"{self.path} was changed, or is being changed; it was not deleted")
         is_directory = found.kind is InodeKind.DIRECTORY
         if is_directory and not self.recursive and state.has(Inode, parent=found.inode):
-            raise DirectoryNotEmptyError(
-                f"the directory {self.path} is not empty; nothing was changed; delete it with "
-                "recursive=True (-r)",
-                self.path,
-            )
+            raise not_empty(self.path)
         detach(state, found)
         return Deleted(found.inode, "directory" if is_directory else "file")
 
@@ -157,6 +153,13 @@ def detach(state: State, inode: Inode) -> None:
         lease = state.get(Lease, file_resource(inode.inode))
         if lease is not None:
             state.delete(lease)
+
+
+def not_empty(path: str) -> DirectoryNotEmptyError:
+    """Return the error of a directory that cannot be deleted."""
+    return DirectoryNotEmptyError(
+        f"the directory {path} is not empty; nothing was changed; delete it with recursive=True (-r)", path
+    )
 
 
 def existing(found: Inode | None, names: tuple[str, ...]) -> Inode:

@@ -25,6 +25,7 @@ from lockgate.storage_core.errors import (
     ObjectNotFoundError,
     OtherJournalPathError,
 )
+from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.satellite.move import Move, cut_off
 from tests.support.commit.destination import Crash
 from tests.support.files.satellite_world import SatelliteWorld, at_each_step, tree
@@ -177,7 +178,7 @@ class Overlaid(RuleBasedStateMachine):
         (mount,) = self.world.files.all_mounts()
         self.changed(lambda: Move(self.world.files, mount, limit=limit).run(), dict(self.model), dies_at)
         if limit is None and dies_at is None:
-            assert not self.world.files.list_old("/m")
+            assert not Files.list(self.world.files, "/m")
             cut_off(self.world.files, mount)
 
     @rule()

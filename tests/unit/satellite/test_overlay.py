@@ -87,7 +87,7 @@ def test_a_process_from_before_the_mount_makes_no_second_file_at_a_path(world: S
     with pytest.raises(FileExistsError):
         early.create("/logs/second.log")
     put(early, "/logs/third.log")
-    assert [one.name for one in early.list_old("/logs")] == ["first.log", "old.log"]
+    assert [one.name for one in Files.list(early, "/logs")] == ["first.log", "old.log"]
     early.delete("/logs/first.log")
     assert list(tree(late)) == ["/logs", "/logs/old.log", "/logs/second.log", "/logs/third.log"]
 
@@ -103,7 +103,7 @@ def test_a_mount_that_another_thread_reads_between_choice_and_entry_is_followed(
 
     once_at("idle.journal-write.before", mount)
     put(early, "/logs/new.log")
-    assert [one.name for one in early.list_old("/logs")] == ["old.log"]
+    assert [one.name for one in Files.list(early, "/logs")] == ["old.log"]
     assert tree(world.files)["/logs/new.log"] == b"x"
 
 
@@ -262,7 +262,7 @@ def test_renames_stay_in_one_journal(mounted: SatelliteWorld) -> None:
         assert busy.value.errno == errno.EBUSY
     files.rename("/logs/newer.log", "/logs/old.log", replace=True)
     assert tree(files) == {"/logs": None, "/logs/old.log": b"new"}
-    assert not files.list_old("/logs")
+    assert not Files.list(files, "/logs")
 
 
 def test_pages_of_both_sides_are_in_one_order_and_whole(world: SatelliteWorld) -> None:
@@ -284,7 +284,7 @@ def test_pages_of_both_sides_are_in_one_order_and_whole(world: SatelliteWorld) -
     world.files.make_directory(f"/logs/{names[2]}")
     world.files.remove_deleted()
     assert world.files.status(f"/logs/{names[2]}").journal
-    assert f"/logs/{names[2]}" not in {f"/logs/{one.name}" for one in world.files.list_old("/logs")}
+    assert f"/logs/{names[2]}" not in {f"/logs/{one.name}" for one in Files.list(world.files, "/logs")}
 
 
 def test_a_directory_of_both_sides_is_deleted_only_if_both_are_empty(world: SatelliteWorld) -> None:
@@ -310,7 +310,7 @@ def test_old_files_are_read_while_the_satellite_is_down(
         raise JournalUnavailableError("no answer")
 
     with caplog.at_level(logging.WARNING, "lockgate.satellite"):
-        monkeypatch.setattr(files, "_satellite", down)
+        monkeypatch.setattr(files, "satellite", down)
         assert tree(files) == {"/logs": None, "/logs/old.log": b"old"}
         for call in (lambda: files.create("/logs/new.log"), lambda: files.delete("/logs/old.log")):
             with pytest.raises(JournalUnavailableError, match="no answer"):
@@ -337,7 +337,7 @@ def test_mounts_that_overlap_and_other_journals_are_refused(mounted: SatelliteWo
             )
     assert mounted.files.all_mounts() == (mount,)
     stranger = SatelliteWorld(tmp_path / "stranger")
-    stranger.files._satellite = mounted.files._satellite
+    stranger.files.satellite = mounted.files.satellite
     with pytest.raises(ConflictError, match="is a satellite of another journal"):
         stranger.mount("/logs")
     stranger.close()
