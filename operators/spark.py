@@ -155,13 +155,12 @@ class SparkWriteOperator(LockgateOperator):
             # A new directory, so that files of an earlier run that was killed are never included.
             staging = Path(job.staging_dir, job.job_attempt)
             with tempfile.TemporaryDirectory(prefix="lockgate-spark-") as folder:
-                found = self._write(job, staging, None if obstacles else Path(folder, "files"))
-                streamed = (
-                    None if isinstance(found, list) else self._adopted(job, Path(folder, "files"), found)
-                )
+                spool = Path(folder, "files")
+                found = self._write(job, staging, None if obstacles else spool)
+                streamed = self._adopted(job, spool, found) if isinstance(found, int) else []
             context["ti"].xcom_push("job", handle_of(job))
             self.log.info("its page: %s", job_address(job.destination, job.job_id))
-            if streamed is not None:
+            if isinstance(found, int):
                 job.expect(streamed)
                 self.log.info(
                     "job %s, attempt %s: Spark wrote its files into open uploads (via 'spark'), in %d tasks",
@@ -211,19 +210,19 @@ class SparkWriteOperator(LockgateOperator):
             for reason in unanswerable(suite, partition_by)
         ]
 
-    def _adopted(self, job: Job, spool: Path, uploads: Mapping[str, Any]) -> list[ExpectedTask]:
+    def _adopted(self, job: Job, spool: Path, part_bytes: int) -> list[ExpectedTask]:
         """Commit the tasks of the uploads; the input digest of an attempt is its id, so only these count."""
         from lockgate.storage_core.commit.records.expected_tasks import ExpectedTask
         from lockgate.storage_core.spark.adopted_files import AdoptedFiles
 
-        files = AdoptedFiles(job, spool, uploads["part_bytes"], progress=LoggedProgress(self.log))
+        files = AdoptedFiles(job, spool, part_bytes, progress=LoggedProgress(self.log))
         return [
             ExpectedTask(task_id=task, input_digest=attempt)
             for task, attempt in sorted(files.commit().items())
         ]
 
-    def _write(self, job: Job, staging: Path, spool: Path | None) -> list[Any] | dict[str, Any]:
-        """Run Spark; return the staged files, or with a file for their list the size of uploads' parts."""
+    def _write(self, job: Job, staging: Path, spool: Path | None) -> list[Any] | int:
+        """Run Spark; return the staged files, or bytes of the parts of uploads, which `spool` lists."""
         from lockgate.operators.connections import child_settings, spark_place
 
         artefacts = from_template(self.artefacts) or (
@@ -242,11 +241,11 @@ class SparkWriteOperator(LockgateOperator):
         }
         if spool is not None:
             names = {"job_id": job.job_id, "short_id": job.short_id, "job_attempt": job.job_attempt}
-            arguments |= {"destination": job.destination, "names": names, "spool": str(spool)}
+            arguments["uploads"] = {"destination": job.destination, "names": names, "spool": str(spool)}
             arguments["staging"] = str(staging) if self.via == "auto" else None
-        found: list[Any] | dict[str, Any] = self._child.run(
+        found: list[Any] | int = self._child.run(
             SparkWork(
-                run=f"lockgate.operators.spark_process.frames:{'stage' if spool is None else 'stream'}_frame",
+                run="lockgate.operators.spark_process.frames:write_frame",
                 arguments=arguments,
                 master=place.master,
                 remote=place.remote,
@@ -258,7 +257,7 @@ class SparkWriteOperator(LockgateOperator):
                 needs=needs,
             )
         )
-        return found["staged"] if isinstance(found, dict) and "staged" in found else found
+        return found
 
     def _config(self, of_connection: Mapping[str, str]) -> dict[str, str]:
         memory = {"spark.driver.memory": self.driver_memory} if self.driver_memory else {}

@@ -11,17 +11,15 @@ from datetime import date, datetime
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote
 
 from lockgate.operators.audits.suites import Suite, as_suite
 from lockgate.operators.audits.validation import Validation, validation
 from lockgate.storage_core.commit.uploads.parquet_footer import NAMED_COLUMNS
 from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.tables.partitions import partition_values
 
 if TYPE_CHECKING:
     from lockgate.storage_core.commit.records.pending_set import ColumnStatistics, PendingFile, PendingSet
-
-NO_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
 class _CannotAnswerError(Exception):
@@ -62,7 +60,7 @@ class JobStatistics:
             if len(file.statistics) >= NAMED_COLUMNS:
                 raise _CannotAnswerError(f"{file.path} has more than {NAMED_COLUMNS} columns")
             found.update(dict.fromkeys(file.statistics))
-        found.update(dict.fromkeys(name for file in self._files for name in _folders(file.path)))
+        found.update(dict.fromkeys(name for file in self._files for name in partition_values(file.path)))
         return list(found)
 
     def column(self, name: str) -> _Column:
@@ -272,20 +270,14 @@ def _like(value: Any, bound: Any) -> Any:
     return bound
 
 
-def _folders(path: str) -> dict[str, str]:
-    """Return the columns in a file's path, `day=2026-11-21/`, with their values."""
-    parts = [part.partition("=") for part in path.split("/")[:-1] if "=" in part]
-    return {unquote(name): unquote(value) for name, _, value in parts}
-
-
 def _added_up(name: str, files: Sequence[PendingFile]) -> _Column:
     total = _Column()
     for file in files:
-        folders = _folders(file.path)
+        folders = partition_values(file.path)
         if name in folders:
             # Their type is not recorded, and text does not order numbers.
             total.lows = total.highs = None
-            nulls = None if file.rows is None else file.rows * (folders[name] == NO_PARTITION)
+            nulls = None if file.rows is None else file.rows * (folders[name] is None)
         elif name not in file.statistics:
             nulls = file.rows  # another schema: the column reads as null
         else:

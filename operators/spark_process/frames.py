@@ -49,7 +49,6 @@ def read_files(
     """
     from pyspark.errors import AnalysisException
 
-    from lockgate.operators.spark_process.child import resolve
     from lockgate.storage_core.spark.form_values import check_options
 
     options = dict(source_options or {})
@@ -99,55 +98,32 @@ def chosen(
     return frame
 
 
-def stage_frame(
-    spark: SparkSession,
-    *,
-    python_callable: str | Callable[..., Any],
-    op_kwargs: Mapping[str, Any],
-    staging: str,
-    format: StageFormat,  # noqa: A002 - as Spark calls it
-    partition_by: Sequence[str],
-    options: Mapping[str, str],
-) -> list[tuple[str, int, int]]:
-    """Stage the DataFrame of the user's function by Spark's own writer; return each `StagedFile`'s fields.
-
-    Raises:
-        InvalidInputError: The function did not return a DataFrame.
-    """
-    frame = _frame(spark, python_callable, op_kwargs)
-    files = stage(frame, Path(staging), format=format, partition_by=list(partition_by), options=dict(options))
-    return [(file.path, file.size, file.modified_ns) for file in files]
-
-
-def stream_frame(
+def write_frame(
     spark: SparkSession,
     *,
     python_callable: str | Callable[..., Any],
     op_kwargs: Mapping[str, Any],
     staging: str | None,
-    destination: str,
-    names: Mapping[str, str],
-    spool: str,
     format: StageFormat,  # noqa: A002 - as Spark calls it
     partition_by: Sequence[str],
     options: Mapping[str, str],
-) -> dict[str, Any]:
-    """Write the DataFrame of the user's function into open uploads on S3, listed in the file `spool`.
+    uploads: Mapping[str, Any] | None = None,
+) -> list[tuple[str, int, int]] | int:
+    """Write the DataFrame of the user's function by Spark's own writer, to a stage or into uploads on S3.
 
     Args:
         spark: The session.
         python_callable: The function.
         op_kwargs: Its arguments.
-        staging: Directory to stage the files in if this Spark cannot write uploads; None: raise.
-        destination: URL of the destination.
-        names: Fields of the job's `JobNames`.
-        spool: New file for the list of the uploads.
+        staging: New directory for the stage; None: raise if this Spark cannot write uploads.
         format: Format of the files.
         partition_by: Columns that become folders.
         options: Options of Spark's writer.
+        uploads: To write uploads: `destination`, `names` (fields of the job's `JobNames`), and `spool`, a
+            new file for their list.
 
     Returns:
-        `part_bytes` of the uploads, or the `staged` files.
+        Fields of each `StagedFile`; or, of uploads, bytes of their parts.
 
     Raises:
         InvalidInputError: The function did not return a DataFrame, or this Spark cannot write uploads.
@@ -155,34 +131,21 @@ def stream_frame(
     from lockgate.storage_core.settings import load_settings
     from lockgate.storage_core.spark.pending_write import JobNames, obstacle, write_pending
 
-    if reason := obstacle(spark, s3=True):
-        if staging is None:
-            raise InvalidInputError(
-                f"via='spark' does not go with {reason}; nothing was written; use via='staged'"
-            )
-        sys.stdout.write(f"via='auto' stages the files: 'spark' does not go with {reason}\n")
-        staged = stage_frame(
-            spark,
-            python_callable=python_callable,
-            op_kwargs=op_kwargs,
-            staging=staging,
-            format=format,
-            partition_by=partition_by,
-            options=options,
+    reason = "" if uploads is None else obstacle(spark, s3=True)
+    if staging is None and reason:
+        raise InvalidInputError(
+            f"via='spark' does not go with {reason}; nothing was written; use via='staged'"
         )
-        return {"staged": staged}
-    frame, settings = _frame(spark, python_callable, op_kwargs), load_settings()
-    write_pending(
-        frame,
-        JobNames(**names),
-        destination,
-        Path(spool),
-        format=format,
-        partition_by=partition_by,
-        options=options,
-        settings=settings,
-    )
-    return {"part_bytes": settings.part_bytes}
+    if reason:
+        sys.stdout.write(f"via='auto' stages the files: 'spark' does not go with {reason}\n")
+    frame = _frame(spark, python_callable, op_kwargs)
+    written: dict[str, Any] = {"format": format, "partition_by": partition_by, "options": options}
+    if uploads is None or reason:
+        files = stage(frame, staging or "", **written)
+        return [(file.path, file.size, file.modified_ns) for file in files]
+    names, settings = JobNames(**uploads["names"]), load_settings()
+    write_pending(frame, names, uploads["destination"], Path(uploads["spool"]), **written, settings=settings)
+    return settings.part_bytes
 
 
 def _frame(

@@ -102,7 +102,7 @@ class Delta(TableProjection):
         newest = max(versions_from(store, hint), default=-1)
         if newest < 0 < hint:
             newest = max(versions_from(store, 0), default=-1)
-        return 0 if newest < 0 or self.header(store, tables, newest + 1) is None else newest + 1
+        return 0 if newest < 0 or self.version(store, tables, newest + 1) is None else newest + 1
 
     def files(self, store: Store, tables: TablesRecord, turn: int) -> Iterable[str]:
         """Return the keys of the files that a reader of a turn's version sees."""
@@ -119,16 +119,8 @@ class Delta(TableProjection):
         hint = [LAST_CHECKPOINT] if newest_checkpoint(store) >= good else []
         return [*sorted(bad, reverse=True), *hint]
 
-    def is_there(self, store: Store, tables: TablesRecord, turn: int) -> bool:
-        """Return whether there is a version of a turn; refuse one of another program."""
-        return self.header(store, tables, turn) is not None
-
-    def header(self, store: Store, tables: TablesRecord, turn: int) -> Header | None:
-        """Return the header of a version; None if there is no such version.
-
-        Raises:
-            ConflictError: Another program has written it.
-        """
+    def version(self, store: Store, tables: TablesRecord, turn: int) -> Header | None:
+        """Return the header of a turn's version; None if there is none."""
         key = version_key(turn - 1)
         try:
             data = store.get(key, length=HEAD_BYTES)
@@ -141,13 +133,8 @@ class Delta(TableProjection):
             raise foreign(store, key, writer_of(data))
         return found
 
-    def project(self, store: Store, tables: TablesRecord, change: TurnChange) -> bool:
-        """Write the version of a turn, unless it is there; False if the version before it is missing."""
-        before = None
-        if not change.is_first:
-            before = self.header(store, tables, change.turn - 1)
-            if before is None:
-                return False
+    def write(self, store: Store, tables: TablesRecord, before: Any, change: TurnChange) -> None:
+        """Write the version of a turn, unless it is there."""
         version = _version(DestinationLog(store), tables, before, change)
         is_base = change.is_first and change.turn > 1
         if is_base:  # a log that does not begin with version 0 begins with a checkpoint
@@ -163,7 +150,6 @@ class Delta(TableProjection):
         )
         if not is_base and change.turn % CHECKPOINT_TURNS == 0:
             _keep_checkpoint(store, change.turn - 1, tables.formats["delta"].first_turn - 1)
-        return True
 
 
 DELTA: Final = Delta()

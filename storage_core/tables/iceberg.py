@@ -81,15 +81,15 @@ class Iceberg(TableProjection):
     def last_turn(self, store: Store, tables: TablesRecord) -> int:
         """Return the turn of the newest metadata; refuse those of another program."""
         turn = read_hint(store)
-        if not turn or self.metadata(store, tables, turn) is None:
+        if not turn or self.version(store, tables, turn) is None:
             turn = max(_listed(store), default=0)
         while turn and _exists(store, metadata_key(turn + 1)):
             turn += 1
-        return 0 if not turn or self.metadata(store, tables, turn) is None else turn
+        return 0 if not turn or self.version(store, tables, turn) is None else turn
 
     def files(self, store: Store, tables: TablesRecord, turn: int) -> Iterable[str]:
         """Return the keys of the files that a reader of a turn's snapshot sees."""
-        metadata = self.metadata(store, tables, turn)
+        metadata = self.version(store, tables, turn)
         if metadata is None:
             raise ObjectNotFoundError(f"{store.url}/{metadata_key(turn)} is gone")
         for manifest in _manifests(store, metadata):
@@ -103,16 +103,8 @@ class Iceberg(TableProjection):
         bad = [metadata_key(turn) for turn in sorted(turns, reverse=True) if turn >= good]
         return [*bad, *([HINT] if bad or read_hint(store) >= good else [])]
 
-    def is_there(self, store: Store, tables: TablesRecord, turn: int) -> bool:
-        """Return whether there are metadata of a turn; refuse those of another program."""
-        return self.metadata(store, tables, turn) is not None
-
-    def metadata(self, store: Store, tables: TablesRecord, turn: int) -> Metadata | None:
-        """Return the metadata of a turn; None if there are none.
-
-        Raises:
-            ConflictError: Another program has written them.
-        """
+    def version(self, store: Store, tables: TablesRecord, turn: int) -> Metadata | None:
+        """Return the metadata of a turn; None if there are none."""
         try:
             data = store.get(metadata_key(turn))
         except ObjectNotFoundError:
@@ -127,13 +119,8 @@ class Iceberg(TableProjection):
             )
         return found
 
-    def project(self, store: Store, tables: TablesRecord, change: TurnChange) -> bool:
-        """Write the metadata of a turn, unless they are there; False if those before it are missing."""
-        before = None
-        if not change.is_first:
-            before = self.metadata(store, tables, change.turn - 1)
-            if before is None:
-                return False
+    def write(self, store: Store, tables: TablesRecord, before: Any, change: TurnChange) -> None:
+        """Write the metadata of a turn, unless they are there."""
         data = msgspec.json.encode(_metadata(store, tables, before, change))
         create_version(
             store,
@@ -144,7 +131,6 @@ class Iceberg(TableProjection):
         )
         if read_hint(store) < change.turn:
             store.put(HINT, str(change.turn).encode())  # behind for a moment if two do so, never ahead
-        return True
 
 
 ICEBERG: Final = Iceberg()

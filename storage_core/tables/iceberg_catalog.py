@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.destination.projection import read_tables
-from lockgate.storage_core.errors import ConflictError, InvalidInputError, StoreUnavailableError
+from lockgate.storage_core.errors import (
+    ConflictError,
+    InvalidInputError,
+    MissingPartError,
+    StoreUnavailableError,
+)
 from lockgate.storage_core.tables.iceberg import ICEBERG, metadata_key
 from lockgate.storage_core.tables.iceberg_manifests import root_of
 
@@ -27,8 +32,11 @@ def register(log: DestinationLog, catalog: str, table: str) -> int:
         ConflictError: The catalogue has another table of this name; nothing was changed.
         StoreUnavailableError: The catalogue could not be asked; try again.
     """
-    from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - of the extra `tables`
-    from pyiceberg.exceptions import NoSuchTableError  # noqa: PLC0415
+    try:
+        from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - of the extra `tables`
+        from pyiceberg.exceptions import NoSuchTableError  # noqa: PLC0415
+    except ImportError as error:
+        raise MissingPartError("a catalogue needs pyiceberg: install lockgate[tables] here") from error
 
     tables = read_tables(log.store)
     turn = 0 if tables is None or "iceberg" not in tables.formats else ICEBERG.last_turn(log.store, tables)

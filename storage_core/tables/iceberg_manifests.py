@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from lockgate.storage_core.commit.records.create_if_absent import create
-from lockgate.storage_core.errors import AlreadyExistsError, MalformedRecordError
+from lockgate.storage_core.errors import AlreadyExistsError, MalformedRecordError, MissingPartError
 from lockgate.storage_core.stores import Store
 from lockgate.storage_core.tables.column_types import ColumnType, parse_value
 
@@ -204,12 +204,10 @@ def read_avro(store: Store, location: str) -> list[dict[str, Any]]:
         MalformedRecordError: It cannot be read.
         ObjectNotFoundError: It is gone.
     """
-    from fastavro import reader  # noqa: PLC0415 - of the extra `tables`
-
     key = location.removeprefix(f"{root_of(store)}/")
     data = store.get(key)
     try:
-        records = [record for record in reader(BytesIO(data)) if isinstance(record, dict)]
+        records = [record for record in _fastavro().reader(BytesIO(data)) if isinstance(record, dict)]
     except (ValueError, KeyError, EOFError, TypeError, IndexError) as error:
         raise MalformedRecordError(f"{store.url}/{key}: {error}") from None
     for record in records:
@@ -230,12 +228,18 @@ def _write(store: Store, name: str, data: bytes) -> str:
     return f"{root_of(store)}/{key}"
 
 
-def _avro(schema: Any, records: Iterable[Mapping[str, Any]], metadata: Mapping[str, str]) -> bytes:
-    from fastavro import writer  # noqa: PLC0415 - of the extra `tables`
+def _fastavro() -> Any:
+    try:
+        import fastavro  # noqa: PLC0415 - of the extra `tables`
+    except ImportError as error:
+        raise MissingPartError("Iceberg tables need fastavro: install lockgate[tables] here") from error
+    return fastavro
 
+
+def _avro(schema: Any, records: Iterable[Mapping[str, Any]], metadata: Mapping[str, str]) -> bytes:
     file = BytesIO()
     marker = hashlib.sha256(repr(sorted(metadata.items())).encode()).digest()[:16]
-    writer(file, schema, records, codec="deflate", metadata=dict(metadata), sync_marker=marker)
+    _fastavro().writer(file, schema, records, codec="deflate", metadata=dict(metadata), sync_marker=marker)
     return file.getvalue()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from lockgate.storage_core.commit.destination.projection import TurnChange
 from lockgate.storage_core.commit.destination.schema_evolution import widens
@@ -61,13 +61,29 @@ class TableProjection:
             good -= 1
         return good
 
-    def is_there(self, store: Store, tables: TablesRecord, turn: int) -> bool:
-        """Return whether there is a version of a turn; raise `ConflictError` if it is of another program."""
+    def project(self, store: Store, tables: TablesRecord, change: TurnChange) -> bool:
+        """Write the version of a turn, unless it is there; False if the version before it is missing."""
+        before = None if change.is_first else self.version(store, tables, change.turn - 1)
+        if before is None and not change.is_first:
+            return False
+        self.write(store, tables, before, change)
+        return True
+
+    def version(self, store: Store, tables: TablesRecord, turn: int) -> Any:
+        """Return what the next version needs of a turn's version; None if there is none.
+
+        Raises:
+            ConflictError: Another program has written it.
+        """
+        raise NotImplementedError
+
+    def write(self, store: Store, tables: TablesRecord, before: Any, change: TurnChange) -> None:
+        """Write the version of a turn, unless it is there, after the one before it; see `project`."""
         raise NotImplementedError
 
     def _is_own(self, store: Store, tables: TablesRecord, turn: int) -> bool:
         with suppress(ConflictError):
-            return self.is_there(store, tables, turn)
+            return self.version(store, tables, turn) is not None
         return False
 
 

@@ -65,7 +65,7 @@ import json, logging, sys
 from lockgate.operators.spark_process.process import SparkChild, SparkWork
 
 work = SparkWork(
-    run="lockgate.operators.spark_process.frames:stage_frame",
+    run="lockgate.operators.spark_process.frames:write_frame",
     arguments={
         "python_callable": "operators.greet:greetings",
         "op_kwargs": {},

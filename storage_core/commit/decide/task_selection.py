@@ -87,31 +87,9 @@ class _Place(NamedTuple):
     attempt_id: AttemptId
 
 
-def choose(
-    folder: JobFolder,
-    job_attempt: JobAttemptId,
-    winners: Mapping[TaskId, AttemptId] | None = None,
-    *,
-    at_once: int = 1,
-) -> list[Chosen]:
-    """Choose one attempt of each task of a job attempt, sorted by task id.
-
-    A task commit of another job attempt counts only if its input digest equals the one in the expected list.
-
-    Args:
-        folder: Folder of the job.
-        job_attempt: Job attempt whose tasks to commit.
-        winners: Attempts that the driver has chosen (Spark); by default, of each task, the attempt that
-            committed last, of those with the greatest try number.
-        at_once: Pending sets that are read and kept at a time.
-
-    Raises:
-        MalformedRecordError: A pending set cannot be read.
-        ConflictError: A task of the expected list or of `winners` has no pending set; or a pending set has an
-            input digest, and neither the list nor `winners` is given.
-    """
-    expected = folder.expected(job_attempt)
-    return select(folder, job_attempt, expected, list_tasks(folder), winners=winners, at_once=at_once).chosen
+def choose(folder: JobFolder, job_attempt: JobAttemptId) -> list[Chosen]:
+    """Choose one attempt of each task of a job attempt, of which the driver has chosen none; see `select`."""
+    return select(folder, job_attempt, folder.expected(job_attempt), list_tasks(folder)).chosen
 
 
 def select(
@@ -124,16 +102,24 @@ def select(
     at_once: int = 1,
     keep_bytes: int = 0,
 ) -> Selection:
-    """Choose as `choose` does, from a listing.
+    """Choose one attempt of each task of a job attempt, sorted by task id.
+
+    A task commit of another job attempt counts only if its input digest equals the one in the expected list.
 
     Args:
         folder: Folder of the job.
         job_attempt: Job attempt whose tasks to commit.
         expected: Its task list, if it has one.
         listed: Records of the tasks.
-        winners: Attempts that the driver has chosen.
+        winners: Attempts that the driver has chosen (Spark); by default, of each task, the attempt that
+            committed last, of those with the greatest try number.
         at_once: Pending sets that are read and kept at a time.
         keep_bytes: The first chosen pending sets are kept in memory, as far as they are no longer than this.
+
+    Raises:
+        MalformedRecordError: A pending set cannot be read.
+        ConflictError: A task of the expected list or of `winners` has no pending set; or a pending set has an
+            input digest, and neither the list nor `winners` is given.
     """
     is_begun = expected is not None
     room = keep_bytes

@@ -152,12 +152,15 @@ class DestinationLog:
         Every turn has its outcome before the next one is claimed. A listing of several pages may miss an
         outcome that is written meanwhile, so outcomes missing before a later one are read by name.
         """
-        following = after + 1
-        for number, kind in self._entries(after):
-            if kind == "json":
-                for turn in range(following, number + 1):
-                    yield self._outcome(turn)
-                following = number + 1
+
+        def turns() -> Iterator[int]:
+            following = after + 1
+            for number, kind in self._entries(after):
+                if kind == "json":
+                    yield from range(following, number + 1)
+                    following = number + 1
+
+        yield from in_order(self._outcome, turns(), self.at_once)
 
     def has_published(self) -> bool:
         """Return whether a job has ever published here, even if its files are replaced by now.

@@ -310,11 +310,10 @@ def behind(store: Store, tables: TablesRecord | None, turn: int, failed: Mapping
         try:
             if tables is not None and table is not None:
                 newest = projection(name).last_turn(store, tables)
-                number = str(turn - max(newest, table.first_turn - 1))
+                number = str(max(0, turn - max(newest, table.first_turn - 1)))
         except Exception:  # noqa: BLE001, S110 - it is unknown, and the first error says why
             pass
         why = str(error) if isinstance(error, LockgateError) else f"{type(error).__name__}: {error}"
-        why += "; install lockgate[tables] here" if isinstance(error, ImportError) else ""
         texts.append(f"{name} is {number} turn{'' if number == '1' else 's'} behind: {why}")
     text = "; ".join(texts)
     if text:
@@ -324,7 +323,7 @@ def behind(store: Store, tables: TablesRecord | None, turn: int, failed: Mapping
 
 def may_pass(error: Exception) -> bool:
     """Return whether a projection that failed may succeed without a change of the destination or its data."""
-    return isinstance(error, (StoreUnavailableError, OutcomeUnknownError, ObjectNotFoundError))
+    return isinstance(error, (StoreUnavailableError, OutcomeUnknownError))
 
 
 def change_of(log: DestinationLog, table: TableFormat, turn: int) -> TurnChange:

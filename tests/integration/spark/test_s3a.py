@@ -59,7 +59,7 @@ def put_source(settings: Settings) -> str:
 
 def stage_work(source: str, staging: Path, **options: Any) -> SparkWork:
     return SparkWork(
-        run="lockgate.operators.spark_process.frames:stage_frame",
+        run="lockgate.operators.spark_process.frames:write_frame",
         arguments={
             "python_callable": "lockgate.operators.spark_process.frames:read_files",
             "op_kwargs": {"source": source, "source_format": "parquet", "where": "id >= 90"},

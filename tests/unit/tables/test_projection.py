@@ -366,3 +366,12 @@ def test_values_at_the_ends_of_their_types_are_bounds_that_hide_no_row(world: Wo
     assert receipt.tables_behind == ""
     table = StaticTable.from_metadata(f"{world.url}/{metadata_key(1)}")
     assert len(list(table.scan(row_filter=EqualTo("d", large)).plan_files())) == 1
+
+
+def test_a_job_does_not_wait_for_a_table_that_has_lost_a_file(world: World) -> None:
+    publish(world, "a", {"a.parquet": rows(1)}, **COLUMNS)
+    for file in Path(world.url, "_iceberg/metadata").glob("*.avro"):
+        file.unlink()
+    receipt = publish(world, "b", {"b.parquet": rows(2)})
+    assert receipt.tables_behind.startswith("iceberg is 1 turn behind: ")
+    assert not world.recover()
