@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
 import tempfile
 import threading
@@ -267,6 +268,7 @@ class Storm:
         self._machines = machines
         self._root = root
         self._random = Random(seed)
+        self._seed = seed
         self._running: dict[int, ForkServerProcess] = {}
 
     def run(self, kills: int) -> None:
@@ -301,6 +303,7 @@ class Storm:
         return {name: [Note(*json.loads(line)) for line in lines] for name, lines in found.items()}
 
     def _named(self, name: str) -> tuple[str, Path]:
+        name = f"{self._seed}-{name}"
         notes = self._root / f"{name}.notes"
         notes.touch()
         return name, notes
@@ -315,7 +318,7 @@ class Storm:
 
     def _wait_for_work(self, number: int) -> None:
         """Wait until a service has written, and a moment."""
-        _, notes = self._named(self._running[number].name)
+        notes = self._root / f"{self._running[number].name}.notes"
         before, ends_s = notes.stat().st_size, time.monotonic() + PATIENCE_S
         while notes.stat().st_size == before:
             assert time.monotonic() < ends_s, f"{notes.stem} does nothing"
@@ -387,15 +390,20 @@ def _ends(note: Note, cut: Note) -> bool:
     indirect=True,
 )
 def test_every_acknowledged_record_is_there_once_and_in_order_after_a_storm(
-    machines: list[Machine], root: Path, request: pytest.FixtureRequest, summarise: Summarise
+    machines: list[Machine], root: Path, tmp_path: Path, summarise: Summarise
 ) -> None:
-    storm = Storm(machines, root, request.node.name)
+    storm = Storm(machines, root, rounds("storm", secrets.token_hex(3)))
     try:
-        storm.run(rounds(12, 70))
-    finally:
-        storm.end()
-    for number in range(2):
-        storm.settle(number)
-    check(storm)
+        try:
+            storm.run(rounds(12, 70))
+        finally:
+            storm.end()
+        for number in range(2):
+            storm.settle(number)
+        check(storm)
+    except BaseException as error:
+        shutil.copytree(root, tmp_path / "storm")
+        error.add_note(f"notes, journal and volumes are kept in {tmp_path / 'storm'}")
+        raise
     assert storm.counts["append"] > 20
     summarise(str(dict(storm.counts)))
