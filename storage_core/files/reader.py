@@ -6,6 +6,7 @@ import io
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from itertools import accumulate
 from operator import index
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
@@ -243,18 +244,14 @@ class Reader(io.RawIOBase):
             return
 
     def _part(self, record: BlockRecord) -> _Part:
+        if not record.length_bytes:
+            return _Part(record, 0)  # its first flush is not committed: a fence may have found no replica
         replicas: dict[VolumeId, Replica] = {}
-        is_empty = not record.length_bytes
         for volume in () if record.is_settled else record.members:
-            try:
+            with suppress(NotAppliedError, OutcomeUnknownError):
                 replica = known_volume(self._volumes, volume).stat(record.block)
-            except (NotAppliedError, OutcomeUnknownError):
-                is_empty = False
-                continue
-            if replica is not None:
-                replicas[volume] = replica
-        if is_empty and not replicas:
-            return _Part(record, 0)  # no replica was created: nothing was flushed
+                if replica is not None:
+                    replicas[volume] = replica
         length = readable_length(record, replicas)
         if length is None:
             damaged = "".join(

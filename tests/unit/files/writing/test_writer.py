@@ -171,6 +171,23 @@ def test_a_writer_whose_block_was_taken_before_it_had_replicas_acknowledges_noth
     assert scene.read() == b"new"
 
 
+def test_a_reader_sees_no_byte_of_a_block_that_a_takeover_may_have_found_without_replicas(
+    scene: Scene,
+) -> None:
+    seen = []
+
+    def look(point: str) -> None:
+        if point == "pipeline.flush.after":  # before the commit of the first flush, which may be refused
+            seen.append(scene.reader().read())
+
+    FAILPOINTS.observer = look
+    with scene.writer() as writer:
+        for data in (b"one", b"two"):
+            writer.write(data)
+            writer.flush()
+    assert seen == [b"", b"onetwo"]
+
+
 def test_a_reader_follows_a_file_across_blocks_repairs_and_its_close(scene: Scene) -> None:
     writer = scene.writer(block_bytes=8)
     reader = scene.reader()
