@@ -13,7 +13,6 @@ import msgspec
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import PathNotFoundError, SafeModeError
 from lockgate.storage_core.files.file_recovery import RecoveredFile
-from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.home_files import open_journal_files
 from lockgate.storage_core.files.removal import Removed
 from lockgate.storage_core.files.replicas.comparison import Problem
@@ -110,7 +109,20 @@ def maintain_volumes(
     names = [one for one in settings.each_journal() if not path or _has(one, path)]
     for one in names or [settings]:
         with open_journal_files(one) as files:
-            _maintain(files, done, path, repair=repair, bytes_per_s=bytes_per_s, note=note, progress=progress)
+            check = files.upkeep.check(path, bytes_per_s=bytes_per_s, progress=progress)
+            problems: list[str] = []
+            for found in check.findings():
+                note(str(found))
+                if found.problem is not Problem.LEFT_OVER:
+                    problems.append(str(found))
+            if repair and not path:
+                repaired = files.upkeep.repair(bytes_per_s=bytes_per_s, note=note, progress=progress)
+                problems = repaired.problems
+                done.repaired = done.repaired or Repaired()
+                _add(done.repaired, repaired)
+        done.replicas += check.replicas
+        done.read_bytes += check.read_bytes
+        done.problems += problems
     return done
 
 
@@ -124,29 +136,3 @@ def _has(settings: Settings, path: str) -> bool:
     with open_journal_files(settings) as files, suppress(PathNotFoundError):
         return bool(files.status(path))
     return False
-
-
-def _maintain(
-    files: Files,
-    done: VolumesMaintained,
-    path: str,
-    *,
-    repair: bool,
-    bytes_per_s: float,
-    note: Note,
-    progress: Progress,
-) -> None:
-    check = files.upkeep.check(path, bytes_per_s=bytes_per_s, progress=progress)
-    problems: list[str] = []
-    for one in check.findings():
-        note(str(one))
-        if one.problem is not Problem.LEFT_OVER:
-            problems.append(str(one))
-    if repair and not path:
-        repaired = files.upkeep.repair(bytes_per_s=bytes_per_s, note=note, progress=progress)
-        problems = repaired.problems
-        done.repaired = done.repaired or Repaired()
-        _add(done.repaired, repaired)
-    done.replicas += check.replicas
-    done.read_bytes += check.read_bytes
-    done.problems += problems

@@ -356,7 +356,8 @@ class Move:
         if not copy:
             return Mutation(op=op)
         # A file is moved once, whichever mover does it; a restored journal has it again, to be changed.
-        return Mutation(op=op, request_id=f"move-{one.status.inode}-{one.status.changed_s}")
+        version = f"{one.status.inode}-{one.status.changed_s}-{one.status.length_bytes}"
+        return Mutation(op=op, request_id=f"move-{version}")
 
     def _note(self, one: _Old, error: LockgateError) -> None:
         if isinstance(error, FencedError):

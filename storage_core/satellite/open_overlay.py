@@ -34,27 +34,18 @@ def open_files(
     """
     settings = settings or load_settings()
     with ExitStack() as opened:
-        overlay = partial(Overlay, satellite=_Satellites(settings, clock, opened))
-        made = Files if settings.is_one_journal else overlay
+        sides: dict[str, Side] = {}
+
+        def satellite(mount: Mount) -> Side:
+            if mount.journal not in sides:
+                of = settings.for_journal(mount.journal)
+                journal = configured_journal(of, clock)
+                assert journal is not None  # noqa: S101 - it has a URL
+                refuse_other_identity(mount, journal.identity)
+                sides[mount.journal] = Side(
+                    opened.enter_context(open_journal_files(of, clock=clock)), journal
+                )
+            return sides[mount.journal]
+
+        made = Files if settings.is_one_journal else partial(Overlay, satellite=satellite)
         yield opened.enter_context(open_journal_files(settings, clock=clock, reads=reads, files=made))
-
-
-class _Satellites:
-    """The satellites of a process, opened when they are needed."""
-
-    def __init__(self, settings: Settings, clock: Clock | None, opened: ExitStack) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._opened = opened
-        self._sides: dict[str, Side] = {}
-
-    def __call__(self, mount: Mount) -> Side:
-        side = self._sides.get(mount.journal)
-        if side is None:
-            settings = self._settings.for_journal(mount.journal)
-            journal = configured_journal(settings, self._clock)
-            assert journal is not None  # noqa: S101 - it has a URL
-            refuse_other_identity(mount, journal.identity)
-            files = self._opened.enter_context(open_journal_files(settings, clock=self._clock))
-            side = self._sides[mount.journal] = Side(files, journal)
-        return side

@@ -387,10 +387,8 @@ class Overlay(Files):
         self, *, note: Callable[[RecoveredFile], None] = lambda _: None
     ) -> Sequence[RecoveredFile]:
         """Recover all files of all sides whose leases have lapsed; see `Files.recover_lapsed`."""
-        done = [*super().recover_lapsed(note=note)]
-        for side in self._satellites():
-            done += side.files.recover_lapsed(note=note)
-        return done
+        all_files = (self, *(side.files for side in self._satellites()))
+        return [one for files in all_files for one in Files.recover_lapsed(files, note=note)]
 
     def finish_all(self, new: Side, mover: Stamp = NO_MOVER) -> None:
         """Finish the deletions of processes that have ended in one; see `finish`."""
@@ -486,9 +484,9 @@ class Overlay(Files):
             try:
                 return call(self._decide(path))
             except MountsChangedError:
-                self._read(lambda _: None)
                 if not left:
                     raise
+                self._read(lambda _: None)
         raise AssertionError(path)
 
     def _find(self, path: str, mount: Mount, *, writes: bool = False) -> Found:
@@ -515,31 +513,30 @@ class Overlay(Files):
 
     def _on_its_side(self, path: str, call: Callable[[Files], T], *, reads: bool = False) -> T:
         """Call a function of `Files` with the side that has a file; again if the file is being moved."""
-        for left in reversed(range(TRIES)):
-            if reads or left < TRIES - 1:  # an entry that does not know the mounts is refused; a read is not
-                self._read(lambda _: None)
-            mount, inode = self._decide(path), 0
-            if mount is not None:
-                found = self._find(path, mount, writes=not reads)
-                status = found.status()
+        if reads:  # an entry that does not know the mounts is refused; a read is not
+            self._read(lambda _: None)
+
+        def called(mount: Mount | None) -> T:
+            if mount is None:
+                return call(self)
+            for left in reversed(range(TRIES)):
+                status = self._find(path, mount, writes=not reads).status()
                 if status.is_directory:
                     raise PathIsDirectoryError(
                         f"{path} is a directory, not a file; nothing was changed; name a file in it", path
                     )
                 if status.journal:
-                    return call(self.satellite(mount).files)
-                inode = status.inode
-            try:
-                return call(self)
-            except MountsChangedError:
-                if not left:
-                    raise
-            except (PathNotFoundError, LeaseHeldError) as error:
-                is_held = isinstance(error, LeaseHeldError)
-                if not (left and inode) or (is_held and not self._is_moving(inode)):
-                    raise
-                self.journal.clock.sleep(MOVED_S)
-        raise AssertionError(path)
+                    break
+                try:
+                    return call(self)
+                except (PathNotFoundError, LeaseHeldError) as error:
+                    is_held = isinstance(error, LeaseHeldError)
+                    if not left or (is_held and not self._is_moving(status.inode)):
+                        raise
+                    self.journal.clock.sleep(MOVED_S)
+            return call(self.satellite(mount).files)
+
+        return self._mounted(path, called)
 
     def _is_moving(self, inode: int) -> bool:
         view = Leases(self.journal).look(file_resource(inode))

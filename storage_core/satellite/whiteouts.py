@@ -23,7 +23,7 @@ from lockgate.storage_core.files.namespace.tree import Deleted, detach, existing
 from lockgate.storage_core.files.namespace.tree_paths import directory, parse_path, resolve
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal.entries.family import Family
-from lockgate.storage_core.journal.entries.lease_entries import FencedOp, Lease, Standing
+from lockgate.storage_core.journal.entries.lease_entries import FencedOp, Lease, Standing, TakeLease
 from lockgate.storage_core.journal.entries.op import Moment, Op
 from lockgate.storage_core.journal.entries.state import Key, Row, State
 from lockgate.storage_core.stamp import Stamp
@@ -140,26 +140,23 @@ class HoldOldFile(Op, frozen=True, tag="hold-old-file"):
         lease = state.get(Lease, file_resource(self.inode))
         if lease is not None and lease.standing is not Standing.FREE and lease.holder != self.mover:
             raise LeaseHeldError(f"{self.path}: {lease.holder} has it; it is not moved now")
-        is_same = found.inode == self.inode and file is not None and file.state is FileState.CLOSED
+        is_closed = found.inode == self.inode and file is not None and file.state is FileState.CLOSED
         if (
-            not is_same
+            not is_closed
             or file is None
             or (file.changed_s, file.length_bytes) != (self.changed_s, self.length_bytes)
         ):
             raise ConflictError(f"{self.path} was changed after it was copied; it is not moved now")
-        state.put(
-            Lease(
-                resource=file_resource(self.inode),
-                holder=self.mover,
-                epoch=moment.stamp.epoch,
-                sequence=moment.stamp.sequence,
-                standing=Standing.HELD,
-                renewed_s=moment.at_s,
-                soft_s=self.hard_s,
-                hard_s=self.hard_s,
-                detail=self.path,
-            )
-        )
+        if lease is not None:
+            state.delete(lease)
+        TakeLease(
+            resource=file_resource(self.inode),
+            holder=self.mover,
+            purpose="write",
+            soft_s=self.hard_s,
+            hard_s=self.hard_s,
+            detail=self.path,
+        ).fold(state, moment)
 
 
 class Adopt(FencedOp, frozen=True, tag="adopt"):
