@@ -34,10 +34,21 @@ from lockgate.storage_core.printable import printable
 LOG: Final = logging.getLogger("lockgate.ending")
 
 
-def remove_replaced(context: CommitContext, plan: Plan, keys: Container[str] | None = None) -> None:
+def remove_replaced(
+    context: CommitContext,
+    plan: Plan,
+    keys: Container[str] | None = None,
+    unneeded: Container[str] = (),
+) -> None:
     """Delete the files that a published plan replaces, or those of them with these keys.
 
     The report of the context gets the result of each; a warning says which ones stay.
+
+    Args:
+        context: Context of the job.
+        plan: Its plan.
+        keys: Files that the job's end has left. Those that a revert has made live again stay.
+        unneeded: Those of them that are known not to be live.
 
     Raises:
         OutcomeUnknownError: It is not known whether a file is deleted; the job stays published; try again.
@@ -47,7 +58,9 @@ def remove_replaced(context: CommitContext, plan: Plan, keys: Container[str] | N
     live = cache(lambda: DestinationLog(context.store).manifest().files)
     with step("remove"):
         for removed in in_parallel(
-            lambda file: _remove(context, file, live),
+            lambda file: _remove(
+                context, file, live, may_be_live=keys is not None and file.key not in unneeded
+            ),
             wanted,
             context.settings.near_calls,
             context.settings.far_calls,
@@ -84,7 +97,7 @@ def remove_rest(context: CommitContext, plan: str | None, retained: Container[st
         frozen = read_plan(folder, plan or "none")
     except ObjectNotFoundError:
         return  # another process has deleted the files, then the plan
-    remove_replaced(context, frozen, keys)
+    remove_replaced(context, frozen, keys, retained)
     for earlier in read_file_results(folder):
         context.report.add(earlier)  # the first result of a file counts
     context.report.write(report)
@@ -99,7 +112,9 @@ def not_deleted(report: FileReport, result: str = "undeleted") -> str:
     return f"{files} not deleted, the first is {printable(first.key)}: {printable(first.detail)}"
 
 
-def _remove(context: CommitContext, file: RemovedFile, live: Callable[[], Container[str]]) -> FileResult:
+def _remove(
+    context: CommitContext, file: RemovedFile, live: Callable[[], Container[str]], *, may_be_live: bool
+) -> FileResult:
     """Delete a replaced file if it still has the version in the plan, and no later job has published it."""
     result: Literal["removed", "kept", "undeleted"] = "removed"
     detail = ""
@@ -107,7 +122,7 @@ def _remove(context: CommitContext, file: RemovedFile, live: Callable[[], Contai
         if not file.version:
             detail = "it was gone already"
         # Versions that are ETags are those of the bytes: a later file with the same bytes has the same.
-        elif not file.managed and file.key in live():
+        elif (may_be_live or not file.managed) and file.key in live():
             detail = "a later job has published a file there"
         elif context.store.capabilities.conditional_delete:
             # Retry after a lost answer too: a delete by version cannot delete a later version.

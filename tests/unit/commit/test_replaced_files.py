@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from lockgate.storage_core.commit.destination.kept_files import set_history_rule
 from lockgate.storage_core.commit.publish.commit_context import read_file_results
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_listing import list_job_folders
+from lockgate.storage_core.commit.records.log_records import HistoryRule
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.expired_jobs import expired_jobs
 from lockgate.storage_core.commit.recovery.recover import recover_job
 from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
 from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
 from lockgate.storage_core.commit.registry.rows import Job as RegisteredJob
+from lockgate.storage_core.commit.revert_to_turn import revert_to_turn
 from lockgate.storage_core.errors import AccessDeniedError, InvalidInputError, LockgateError
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.stores.local.store import LocalStore
@@ -210,3 +213,18 @@ def test_the_registry_and_the_page_name_the_job_until_its_files_are_deleted(jour
     page = get(world, f"/jobs/{job.job_id}")
     assert (page["receipt"]["undeleted_files"], page["row"]["needs"]) == (0, "nothing")
     assert world.visible() == NEW
+
+
+@pytest.mark.parametrize("retry", [recover, sweep])
+def test_a_file_that_a_revert_has_made_live_again_is_not_deleted_late(
+    world: World, retry: Callable[[World, str], str]
+) -> None:
+    world.run("first", OLD)
+    with undeletable(*OLD):
+        receipt = world.run("second", NEW, mode="replace")
+    set_history_rule(world.store, HistoryRule(keep_s=0, keep_turns=10))
+    revert_to_turn(world.url, 1, settings=world.settings, clock=world.clock)
+    retry(world, receipt.job_id)
+    assert {plain(key) for key in world.live()} == set(OLD)
+    assert set(world.live()) <= set(world.keys())
+    assert set(results_of(world, receipt.job_id).values()) == {"removed", "published"}
