@@ -194,7 +194,7 @@ def closing(path: str, blocks: JournalBlocks, renewer: Renewer, leases: Leases) 
         give_back(leases, blocks.resource, blocks.lease)  # a volume that returns need not be waited for
         raise
     finally:
-        renewer.drop(blocks.resource)
+        renewer.drop(blocks.resource, blocks.lease)
 
 
 def give_back(leases: Leases, resource: str, stamp: Stamp) -> None:

@@ -433,7 +433,7 @@ class Files:
             with naming(path):
                 return FileWriter(path, blocks, self._volumes, self._renewer, self._block_bytes)
         except BaseException:
-            self._renewer.drop(file_resource(opened.inode))
+            self._renewer.drop(file_resource(opened.inode), opened.stamp)
             give_back(self._leases, file_resource(opened.inode), opened.stamp)
             raise
 

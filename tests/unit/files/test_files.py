@@ -86,3 +86,23 @@ def test_a_writer_that_is_paused_before_its_block_has_replicas_acknowledges_noth
             writer.flush()
     if not is_deleted:
         assert other.open("/a.log").read() == b"new"
+
+
+def test_a_truncate_that_ends_leaves_the_lease_of_the_next_writer_of_its_process(
+    world: FileWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = world.process()
+    world.write(files, "/a.log")
+    close, opened = JournalBlocks.close, []
+
+    def close_and_open(blocks: JournalBlocks, last: BlockRecord | None = None) -> None:
+        close(blocks, last)
+        monkeypatch.undo()
+        opened.append(files.append("/a.log"))
+
+    monkeypatch.setattr(JournalBlocks, "close", close_and_open)
+    files.truncate("/a.log", 5)
+    with opened[0] as writer:
+        writer.write(b"more")
+        writer.flush()
+    assert files.open("/a.log").read() == TEXT[:5] + b"more"
