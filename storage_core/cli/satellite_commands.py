@@ -52,10 +52,10 @@ def add(
         typer.Option("--match", metavar="PREFIX", help="Directory, /logs or /logs/**; default: /jobs."),
     ] = None,
 ) -> None:
-    """Make new files below a directory in another journal; both are read as one tree from now on.
+    """Make new files below a directory in another journal; both journals are read as one tree.
 
-    The default directory has the event logs of jobs and workers. Processes that run notice the satellite
-    before they make or delete a file there; all need LOCKGATE_JOURNALS.
+    The default directory has the event logs of jobs and workers. A running process reads the new mount before
+    its next change there. Every process needs LOCKGATE_JOURNALS.
     """
     from lockgate.storage_core.files.namespace.mounts import Mount
     from lockgate.storage_core.journal.process_journal import configured_journal
@@ -116,7 +116,10 @@ def status(
     for one in found:
         if one.why_down:
             new = "made on the old side" if fallback and not one.is_cut else "refused"
-            print_line(f"{one.satellite} is down: {one.why_down}; old files are read, new ones are {new}")
+            print_line(
+                f"satellite {one.satellite} is down: {one.why_down}; only old files can be read, "
+                f"and new files are {new}"
+            )
         if one.made_since:
             print_line(
                 f"{one.prefix}: {counted(one.made_since, 'file')} made on the old side while it was down"
@@ -140,8 +143,8 @@ def move(
 ) -> None:
     """Move closed files from the old side to the satellite, 100 at a time.
 
-    For files without a retention. It may be killed at any time, and another run goes on; one of two runs at
-    once is refused. Exits with 8 if files were left, because they have a writer or cannot be read.
+    For files that no retention deletes. It may be killed at any time; the next run goes on. A second run at
+    the same time is refused. Exits with 8 if files were left: they are open, or cannot be read.
     """
     from lockgate.storage_core.satellite.move import Move
 
@@ -180,7 +183,7 @@ def cut(
     ] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Read only the satellite from now on; refused unless the old side is empty. Without --yes a dry run."""
+    """Stop reading the old side, which must be empty. Without --yes only show whether it is."""
     from lockgate.storage_core.satellite.move import cut_off, status_of_mount
 
     with _overlay() as files:
@@ -192,8 +195,10 @@ def cut(
         print_json([{"prefix": one.prefix, "dry_run": not yes, "can_cut": one.can_cut} for one in found])
         return
     for one in found:
-        safe = "can be cut off" if one.can_cut else "is not empty: see `lockgate satellite status`"
-        print_line(f"{one.prefix}: the old side {'is cut off' if yes else safe + '; a dry run: add --yes'}")
+        safe = (
+            "can be cut off; a dry run: add --yes" if one.can_cut else "is not empty; see `satellite status`"
+        )
+        print_line(f"{one.prefix}: the old side {'is cut off' if yes else safe}")
     if not found:
         print_line(f"{name}: the old side is cut off already")
 

@@ -263,7 +263,9 @@ class Move:
     def _copy(self, one: _Old) -> bool | LockgateError:
         """Copy a closed file beside the tree of the satellite; return whether it is whole, or why not."""
         if one.status.is_open:
-            return ConflictError("it has a writer, or one that ended: recover it first")
+            return ConflictError(
+                "it is open; it can be moved when its writer has closed it, or after `lockgate files recover`"
+            )
         copied = 0
         try:
             with (

@@ -139,7 +139,7 @@ class HoldOldFile(Op, frozen=True, tag="hold-old-file"):
         found, file = existing(resolve(state, names), names), state.get(File, self.inode)
         lease = state.get(Lease, file_resource(self.inode))
         if lease is not None and lease.standing is not Standing.FREE and lease.holder != self.mover:
-            raise LeaseHeldError(f"{self.path}: {lease.holder} has it; it is not moved now")
+            raise LeaseHeldError(f"{self.path} is open for {lease.holder}; it was not moved")
         is_closed = found.inode == self.inode and file is not None and file.state is FileState.CLOSED
         if (
             not is_closed

@@ -153,8 +153,8 @@ def refuse_other_mounts(state: State, version: int) -> None:
     table = _table(state)
     if table.version != version:
         raise MountsChangedError(
-            f"the mounts of this tree are those of version {table.version}, and the writer knows version "
-            f"{version}; nothing was changed; open the files again, without --journal"
+            f"the mount table has version {table.version}, and this process has read version {version}; "
+            "nothing was changed; open the files again, without --journal"
         )
 
 
