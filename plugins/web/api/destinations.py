@@ -236,15 +236,13 @@ class _Live(NamedTuple):
 
 def _live(log: DestinationLog) -> _Live:
     """Return the totals of the live files, from the totals of the log's lists where these are exact."""
-    base, outcomes = log.since_checkpoint()
+    read = log.read()
+    base, outcomes, columns = read.base, read.outcomes, read.columns
     added = [*(base.live if base else ()), *(ref for outcome in outcomes for ref in outcome.added)]
     removed = [ref for outcome in outcomes for ref in outcome.removed]
     if removed and len(added) + len(removed) <= EXACT_SHARDS:
         manifest = log.manifest()
         return _Live(len(manifest.files), manifest.rows, manifest.size, manifest.columns)
-    columns = base.columns if base is not None else None
-    for outcome in outcomes:
-        columns = outcome.columns or columns
     if columns is not None:
         columns = tuple(column for column in columns if not column.dropped)
     files, size = (total(added, name) - total(removed, name) for name in ("files", "size"))

@@ -79,6 +79,14 @@ class LogRead:
     highest: int
     open: Turn | None
 
+    @property
+    def columns(self) -> tuple[Column, ...] | None:
+        """Columns after the last published job that knew its own, with those that only earlier data have."""
+        columns = None if self.base is None else self.base.columns
+        for outcome in self.outcomes:
+            columns = outcome.columns or columns
+        return columns
+
 
 @dataclass(frozen=True)
 class DestinationLog:
@@ -196,7 +204,6 @@ class DestinationLog:
             MalformedLogError: A list of files is invalid.
         """
         with step("manifest"), self._reading():
-            turn, columns = (0, None) if log.base is None else (log.base.turn, log.base.columns)
             files: dict[str, LiveFile] = {}
             for where, list_of_files in in_order(self._listed_files, _lists(log), self.at_once):
                 if isinstance(list_of_files, KeyShard):
@@ -204,10 +211,10 @@ class DestinationLog:
                         files.pop(key, None)
                 else:
                     files.update(_by_key(list_of_files, where))
-            for outcome in log.outcomes:
-                turn, columns = outcome.turn, outcome.columns or columns
+        columns, last = log.columns, log.outcomes[-1] if log.outcomes else log.base
         kept = None if columns is None else tuple(column for column in columns if not column.dropped)
         dropped = tuple(column for column in columns or () if column.dropped)
+        turn = 0 if last is None else last.turn
         return Manifest(turn=turn, files=files, columns=kept, dropped=dropped)
 
     def changes(self, outcome: Outcome) -> tuple[dict[str, LiveFile], set[str]]:
@@ -254,15 +261,6 @@ class DestinationLog:
                 turn = outcome.turn
             return turn
 
-    def since_checkpoint(self) -> tuple[LogCheckpoint | None, list[Outcome]]:
-        """Return the newest checkpoint and the outcomes after it, without their lists of files.
-
-        Raises:
-            MalformedLogError: An outcome or the checkpoint is invalid.
-        """
-        log = self.read()
-        return log.base, list(log.outcomes)
-
     def columns(self, up_to: int | None = None) -> tuple[Column, ...] | None:
         """Return the columns after the last published job that knew its own, without reading file lists.
 
@@ -271,11 +269,7 @@ class DestinationLog:
         Args:
             up_to: Last turn to include; all turns by default.
         """
-        log = self.read(up_to)
-        columns = None if log.base is None else log.base.columns
-        for outcome in log.outcomes:
-            columns = outcome.columns or columns
-        return columns
+        return self.read(up_to).columns
 
     def keep_checkpoint(self, turn: int) -> None:
         """Write the checkpoint of a turn if its number is a multiple of 100.

@@ -32,6 +32,7 @@ from lockgate.storage_core.errors import (
     InvalidInputError,
     LockgateError,
     MalformedRecordError,
+    NotAppliedError,
     ObjectNotFoundError,
     OutcomeUnknownError,
     StoreUnavailableError,
@@ -265,7 +266,14 @@ def write_statistics(store: Store, files: Iterable[Statistics], *, with_types: b
     return write_shard(store, layout.log_shard, StatisticsShard(files=tuple(kept)))
 
 
-def project(store: Store, tables: TablesRecord | None, turn: int, at_once: int = 1) -> dict[str, Exception]:
+def project(
+    store: Store,
+    tables: TablesRecord | None,
+    turn: int,
+    at_once: int = 1,
+    *,
+    most: int | None = None,
+) -> dict[str, Exception]:
     """Bring each enabled table up to a turn that is decided; return why not, by format.
 
     An error of any kind is returned: a projection never fails a commit.
@@ -275,6 +283,7 @@ def project(store: Store, tables: TablesRecord | None, turn: int, at_once: int =
         tables: Its table formats.
         turn: The turn.
         at_once: Maximum number of records that are read at a time.
+        most: Turns of a table that is behind which are projected at most; None: all.
     """
     failed: dict[str, Exception] = {}
     log = DestinationLog(store, at_once)
@@ -282,19 +291,27 @@ def project(store: Store, tables: TablesRecord | None, turn: int, at_once: int =
         for name, table in {} if tables is None else tables.enabled.items():
             try:
                 if table.first_turn <= turn and tables is not None:
-                    _catch_up(log, projection(name), tables, table, turn)
+                    _catch_up(log, projection(name), tables, table, turn, most=most)
             except Exception as error:  # noqa: BLE001 - see above
                 failed[name] = error
     return failed
 
 
 def _catch_up(
-    log: DestinationLog, made: Projection, tables: TablesRecord, table: TableFormat, turn: int
+    log: DestinationLog,
+    made: Projection,
+    tables: TablesRecord,
+    table: TableFormat,
+    turn: int,
+    *,
+    most: int | None,
 ) -> None:
     if made.project(log.store, tables, change_of(log, table, turn)):
         return
-    newest = made.last_turn(log.store, tables)
-    for number in range(max(newest + 1, table.first_turn), turn + 1):
+    first = max(made.last_turn(log.store, tables) + 1, table.first_turn)
+    for number in range(first, turn + 1):
+        if most is not None and number == first + most:
+            raise NotAppliedError(f"a commit makes up for {most} turns at most")
         if not made.project(log.store, tables, change_of(log, table, number)):
             raise ObjectNotFoundError(
                 f"{log.store.url}: the {made.title} version of turn {number - 1} was deleted meanwhile"

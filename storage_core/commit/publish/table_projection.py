@@ -8,6 +8,7 @@ Source: tables, "When it is written".
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
@@ -24,6 +25,9 @@ from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES
 from lockgate.storage_core.commit.records.table_records import TablesRecord
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.stores.protocol import in_pages
+
+CAUGHT_UP: Final = 100
+"""Turns of a table that a commit projects at most, so that its end does not wait for a long log."""
 
 
 def statistics_of(context: CommitContext, plan: Plan) -> Iterator[str]:
@@ -50,7 +54,7 @@ def project_turn(
         context.tables.text = f"it is not known whether tables are behind: {error}"
         context.tables.is_waiting = may_pass(error)
         return
-    failed = project(context.store, known, turn, context.settings.near_calls)
+    failed = project(context.store, known, turn, context.settings.near_calls, most=CAUGHT_UP)
     context.tables.text = behind(context.store, known, turn, failed)
     context.tables.is_waiting = any(map(may_pass, failed.values()))
 

@@ -20,11 +20,13 @@ from pyiceberg.table import StaticTable
 
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.destination.projection import (
+    disable_tables,
     enable_tables,
     project,
     projection,
     read_tables,
 )
+from lockgate.storage_core.commit.publish import table_projection
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.errors import OutcomeUnknownError, StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
@@ -366,6 +368,22 @@ def test_values_at_the_ends_of_their_types_are_bounds_that_hide_no_row(world: Wo
     assert receipt.tables_behind == ""
     table = StaticTable.from_metadata(f"{world.url}/{metadata_key(1)}")
     assert len(list(table.scan(row_filter=EqualTo("d", large)).plan_files())) == 1
+
+
+@every_format
+def test_a_commit_makes_up_for_few_turns_and_a_repair_for_all(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(table_projection, "CAUGHT_UP", 2)
+    publish(world, "a", {"a.parquet": rows(1)}, **{**COLUMNS, "tables": [name]})
+    disable_tables(world.store, [name], world.clock)
+    for number in range(3):
+        publish(world, f"b{number}", {f"{number}.parquet": rows(number)})
+    enable_tables(DestinationLog(world.store), [name], world.clock)
+    receipt = publish(world, "c", {"c.parquet": rows(2)})
+    assert receipt.tables_behind.startswith(f"{name} is 2 turns behind: ")
+    assert run("tables", "repair", world.url).exit_code == 0
+    assert_is_a_fold(world, name)
 
 
 def test_a_job_does_not_wait_for_a_table_that_has_lost_a_file(world: World) -> None:
