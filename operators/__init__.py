@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lockgate.operators.journal import JournalCheckpointOperator
     from lockgate.operators.notifier import JobNotifier
     from lockgate.operators.recovery import JobRecoveryOperator
+    from lockgate.operators.revert import RevertOperator
     from lockgate.operators.sensors import JobSensor, ManifestSensor
     from lockgate.operators.spark import SparkWriteOperator
     from lockgate.operators.tasks import TaskCommitOperator
@@ -44,6 +45,7 @@ __all__ = [
     "JournalCheckpointOperator",
     "LeaseRecoveryOperator",
     "ManifestSensor",
+    "RevertOperator",
     "SparkWriteOperator",
     "TaskCommitOperator",
     "UploadSweepOperator",
@@ -66,6 +68,7 @@ _MODULES: Final = {
     "JournalCheckpointOperator": "journal",
     "LeaseRecoveryOperator": "files",
     "ManifestSensor": "sensors",
+    "RevertOperator": "revert",
     "SparkWriteOperator": "spark",
     "TaskCommitOperator": "tasks",
     "UploadSweepOperator": "uploads",

@@ -31,6 +31,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         "JobAnnounceOperator",
         "UploadSweepOperator",
         "CompactOperator",
+        "RevertOperator",
         "BlobSweepOperator",
         "LeaseRecoveryOperator",
         "FileRetentionOperator",

@@ -18,6 +18,7 @@ from lockgate.storage_core.errors import ConflictError, InvalidInputError
 DAGS: Final[Mapping[ActionName, str]] = {
     "recover": "job_recovery",
     "abort": "job_recovery",
+    "revert": "turn_revert",
     "sweep-uploads": "upload_sweep",
     "sweep-blobs": "blob_sweep",
     "leave-safe-mode": "journal_checkpoint",
@@ -92,7 +93,7 @@ def warning(action: ActionName, request: ActionRequest) -> str:
 
     A recovery is of a job that the journal has, which no worker refuses.
     """
-    if action not in {"abort", "sweep-uploads"} or not request.destination:
+    if action not in {"abort", "revert", "sweep-uploads"} or not request.destination:
         return ""
     try:
         allow_lists().destination(request.destination)
@@ -107,6 +108,8 @@ def _conf(action: ActionName, request: ActionRequest) -> dict[str, Any]:
         case "recover" | "abort":
             job = {"destination": request.destination, "job_id": request.job_id}
             return {**job, "abort_reason": request.reason.strip() or "by hand"} if action == "abort" else job
+        case "revert":
+            return {"destination": request.destination, "turn": str(request.turn)}
         case "sweep-uploads":
             return {"destinations": request.destination} if request.destination else {}
         case "leave-safe-mode":

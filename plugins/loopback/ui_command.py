@@ -31,7 +31,8 @@ def serve(
     allow_actions: Annotated[
         bool,
         typer.Option(
-            "--allow-actions", help="Allow recover, abort, sweeps and leave-safe-mode from the pages."
+            "--allow-actions",
+            help="Allow recover, abort, revert, sweeps and leave-safe-mode from the pages.",
         ),
     ] = False,
     open_browser: Annotated[

@@ -12,7 +12,7 @@ from pydantic import Field
 from lockgate.plugins.web.answers import Model
 from lockgate.storage_core.settings import Settings
 
-ActionName = Literal["recover", "abort", "sweep-uploads", "sweep-blobs", "leave-safe-mode"]
+ActionName = Literal["recover", "abort", "revert", "sweep-uploads", "sweep-blobs", "leave-safe-mode"]
 
 Dependency = Callable[..., Any]
 """A FastAPI dependency that raises an `HTTPException` with 401 or 403."""
@@ -26,14 +26,16 @@ class ActionRequest(Model):
 
     Attributes:
         dry_run: Report what would be done, and change nothing; the default.
-        destination: For `recover`, `abort` and `sweep-uploads`.
+        destination: For `recover`, `abort`, `revert` and `sweep-uploads`.
         job_id: For `recover` and `abort`.
+        turn: For `revert`: the turn whose files are to be live again.
         reason: For `abort`: recorded with the decision. For `leave-safe-mode`: the reason to leave.
     """
 
     dry_run: bool = True
     destination: Annotated[str, Field(max_length=2_048)] | None = None
     job_id: Annotated[str, Field(max_length=512)] | None = None
+    turn: Annotated[int, Field(ge=1, le=10**8)] | None = None
     reason: Annotated[str, Field(max_length=1_000)] = ""
 
 

@@ -16,6 +16,7 @@ from lockgate.storage_core.commit.destination.kept_files import history_rule, ke
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.destination.turn_history import Difference, difference
 from lockgate.storage_core.commit.open_or_attach import open_job
+from lockgate.storage_core.commit.records.job_record import JobOrigin
 from lockgate.storage_core.commit.records.log_records import Receipt
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.settings import Settings, load_settings
@@ -40,6 +41,7 @@ def revert_to_turn(
     *,
     dry_run: bool = False,
     name: str | None = None,
+    origin: JobOrigin | None = None,
     settings: Settings | None = None,
     clock: Clock | None = None,
 ) -> Reverted:
@@ -52,7 +54,8 @@ def revert_to_turn(
         destination: `s3://bucket/prefix`, `file:///dir` or a path.
         to: A turn, a time or a tag: see `read_manifest`.
         dry_run: Only return what would change.
-        name: Name of the job; by default a new one.
+        name: Name of the job; by default a new one. A job of this name that has committed stays the only one.
+        origin: The Airflow task that reverts, for lists of jobs.
         settings: Settings; by default those of the environment.
         clock: Clock, for tests.
 
@@ -82,6 +85,8 @@ def revert_to_turn(
         name or f"revert-{uuid4()}",
         mode="revert",
         committer="magic",
+        rerun="once",
+        origin=origin,
         description=f"revert to turn {wanted.turn}",
         columns=None if wanted.all_columns is None else list(map(astuple, wanted.all_columns)),
         settings=settings,

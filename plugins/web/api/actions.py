@@ -21,6 +21,7 @@ DRY_RUN_LIMIT_S: Final = 20.0
 _SUMMARIES: Final[dict[ActionName, str]] = {
     "recover": "Recover a job whose driver is gone",
     "abort": "Abort an undecided job",
+    "revert": "Make the files of an earlier turn live again",
     "sweep-uploads": "Abort the orphaned uploads of a destination",
     "sweep-blobs": "Delete blobs that nothing keeps",
     "leave-safe-mode": "Drop a reason for the journal's safe mode",

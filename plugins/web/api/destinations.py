@@ -11,7 +11,8 @@ from fastapi import APIRouter
 from lockgate.plugins.web.answers import DEFAULT_LIMIT, After, Limit, Model, Page, key_after, page_of
 from lockgate.plugins.web.api.job import detail_of
 from lockgate.plugins.web.api.jobs import COUNTED_UNENDED
-from lockgate.plugins.web.api.turns import READS_AT_ONCE, KnownDestination, Turn, read_turn, total
+from lockgate.plugins.web.api.turn_readers import READS_AT_ONCE, TableState, table_states
+from lockgate.plugins.web.api.turns import KnownDestination, Turn, read_turn, total
 from lockgate.plugins.web.request_reads import Reads, ReadsOfRequest
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.destination.log import Turn as LogTurn
@@ -78,6 +79,7 @@ class DestinationDetail(Model):
         columns: None if no job has recorded them.
         hint: A hint at compaction, in one sentence; empty if there is no need.
         blocked: Why the newest turn blocks the destination, and the remedy; empty if it does not.
+        tables: Its tables of other formats.
         unknown: What could not be read, one sentence each.
     """
 
@@ -90,6 +92,7 @@ class DestinationDetail(Model):
     columns: tuple[ColumnType, ...] | None
     hint: str
     blocked: str
+    tables: tuple[TableState, ...] = ()
     unknown: tuple[str, ...] = ()
 
 
@@ -146,10 +149,11 @@ def destination_detail(reads: ReadsOfRequest, destination: KnownDestination) -> 
     place, unknown = reads.known(destination), list[str]()
     log = DestinationLog(open_store(place, reads.settings))
     newest: LogTurn | None = None
-    live = _Live()
+    live, tables = _Live(), tuple[TableState, ...]()
     try:
         newest = reads.store(place, log.highest)
         live = reads.store(place, partial(_live, log))
+        tables = reads.store(place, partial(table_states, log))
     except LockgateError as error:
         unknown.append(str(error))
     if live.note:
@@ -166,6 +170,7 @@ def destination_detail(reads: ReadsOfRequest, destination: KnownDestination) -> 
         columns=columns,
         hint="" if average is None else _hint(live.files or 0, average),
         blocked=_blocked(reads, place, newest),
+        tables=_explained(reads, place, newest, tables),
         unknown=tuple(unknown),
     )
 
@@ -261,6 +266,24 @@ def _hint(files: int, average: float) -> str:
         f"{files:,} live files have {average / 2**20:,.1f} MiB on average, which slows readers down: "
         "rewrite them as fewer files with a job in mode replace."
     )
+
+
+def _explained(
+    reads: Reads, place: str, newest: LogTurn | None, tables: tuple[TableState, ...]
+) -> tuple[TableState, ...]:
+    """Return the tables, each that is behind with what the job of the newest turn says of it."""
+    if newest is None or not any(table.enabled and table.behind and not table.detail for table in tables):
+        return tables
+    owner = newest.claim.job_id
+    try:
+        job = detail_of(reads, owner, place)
+        why = "" if job.receipt is None else job.receipt.tables_behind
+        if job.row.ended_s is None:
+            why = f"job {owner} of turn {newest.number} has not ended"
+    except LockgateError as error:
+        why = f"job {owner} of turn {newest.number} cannot be read: {error}"
+    known = {"detail": why}
+    return tuple(one.model_copy(update=known) if one.behind and not one.detail else one for one in tables)
 
 
 def _blocked(reads: Reads, place: str, newest: LogTurn | None) -> str:

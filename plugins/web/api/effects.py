@@ -18,6 +18,7 @@ from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import UNDECIDED, JobPhase
 from lockgate.storage_core.commit.recovery.recover import recover_job
 from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
+from lockgate.storage_core.commit.revert_to_turn import revert_to_turn
 from lockgate.storage_core.commit.setup.capabilities import with_recorded_capabilities
 from lockgate.storage_core.commit.uploads.upload_owner import SweepAction
 from lockgate.storage_core.concurrency import Progress, no_progress
@@ -35,6 +36,7 @@ MAX_LINES: Final = 200
 _NEEDS: Final[dict[ActionName, tuple[str, ...]]] = {
     "recover": ("destination", "job_id"),
     "abort": ("destination", "job_id"),
+    "revert": ("destination", "turn"),
     "sweep-uploads": ("destination",),
 }
 
@@ -79,6 +81,8 @@ def carry_out(
             return _recover(request, settings, dry_run, progress)
         case "abort":
             return (_would_abort if dry_run else _abort)(request, settings, progress)
+        case "revert":
+            return _revert(request, settings, dry_run)
         case "sweep-uploads":
             return _sweep_uploads(request, settings, dry_run, progress)
         case "sweep-blobs":
@@ -132,6 +136,20 @@ def _would_abort(request: ActionRequest, settings: Settings, _: Progress) -> Eff
 
 def _reason(request: ActionRequest) -> str:
     return request.reason.strip() or "by hand"
+
+
+def _revert(request: ActionRequest, settings: Settings, dry_run: bool) -> Effect:
+    done = revert_to_turn(request.destination or "", request.turn or 0, dry_run=dry_run, settings=settings)
+    change = done.difference
+    lines = [f"live again: {file.key}" for file in change.added]
+    lines += [f"live no more: {file.key}" for file in change.removed]
+    added, removed = (
+        f"{len(files):,} files with {'an unknown number of' if rows is None else format(rows, ',')} rows"
+        for files, rows in ((change.added, change.rows_added), (change.removed, change.rows_removed))
+    )
+    job = "A job would make" if done.receipt is None else f"Job {done.receipt.job_id} made"
+    text = f"{job} the files of turn {change.to_turn} live: {added} live again, {removed} live no more."
+    return Effect(text, _bounded(lines))
 
 
 def _sweep_uploads(request: ActionRequest, settings: Settings, dry_run: bool, progress: Progress) -> Effect:

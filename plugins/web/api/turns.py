@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from fastapi import APIRouter, Query
 
 from lockgate.plugins.web.access import HostOfRequest
 from lockgate.plugins.web.answers import DEFAULT_LIMIT, After, Limit, Model, Page, cursor, key_after
 from lockgate.plugins.web.api.jobs import Origin, origin_of, with_users
+from lockgate.plugins.web.api.turn_readers import READS_AT_ONCE, Above, with_readers
 from lockgate.plugins.web.request_reads import Reads, ReadsOfRequest
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.records import layout
@@ -33,8 +34,6 @@ router = APIRouter(prefix="/destinations/log", tags=["destinations"])
 
 KnownDestination = Annotated[str, Query(max_length=2_048, description="A known destination.")]
 
-READS_AT_ONCE: Final = 8
-
 
 class Turn(Model):
     """One entry of a destination's log.
@@ -43,7 +42,12 @@ class Turn(Model):
         verdict: `published`, `reverted`, `passed`; None while the turn has no outcome.
         origin: The Airflow task that set the job up; None without Airflow, or if it is not recorded.
         created_by: User, host and process that set the job up without Airflow; empty if it is not recorded.
+        mode: Mode of its job; empty if it published nothing.
         removed_rows: Rows of the removed files; None if they are not known for each of them.
+        tags: Its names.
+        delta_version: Version of the Delta table; None if the table has none of this turn.
+        iceberg_snapshot: Id of the snapshot of the Iceberg table; None if the table has none of this turn.
+        no_revert: Why the files of this turn cannot be made live again; empty if a revert may be tried.
     """
 
     turn: int
@@ -52,6 +56,7 @@ class Turn(Model):
     created_by: str = ""
     verdict: Literal["published", "reverted", "passed"] | None = None
     decided_s: float | None = None
+    mode: str = ""
     added_files: int = 0
     added_rows: int | None = None
     added_bytes: int = 0
@@ -59,6 +64,10 @@ class Turn(Model):
     removed_rows: int | None = None
     removed_bytes: int = 0
     reason: str = ""
+    tags: tuple[str, ...] = ()
+    delta_version: int | None = None
+    iceberg_snapshot: int | None = None
+    no_revert: str = ""
 
 
 class _Writer(NamedTuple):
@@ -83,33 +92,34 @@ def destination_log(
         DestinationNotFoundError: The destination is not known.
         StoreUnavailableError: The store does not answer.
     """
-    place, key = reads.known(destination), key_after("log", after, int)
+    place, key = reads.known(destination), key_after("log", after, int, int, bool, (int, float))
     log = DestinationLog(open_store(place, reads.settings))
 
-    def read_turns() -> tuple[list[Turn | str], list[_Writer], int]:
+    def read_turns() -> tuple[list[Turn], list[str], list[_Writer], int, Above]:
         newest = log.highest()
         begin = 0 if newest is None else newest.number
+        last = begin if newest is None or newest.outcome is not None else begin - 1
+        above = Above()
         if key is not None:
-            begin = min(begin, key[0])
+            begin, above = min(begin, key[0]), Above(*key[1:])
         numbers = range(begin, max(0, begin - limit), -1)
         found = list(in_order(partial(read_turn, log.store), numbers, READS_AT_ONCE))
+        unknown = [text for text in found if isinstance(text, str)]
         turns = [turn for turn in found if isinstance(turn, Turn)]
+        turns, above = with_readers(log, turns, last, above, now_s=reads.clock.now_s(), unknown=unknown)
         writer = partial(_writer, log.store, _registered(reads, place, turns))
-        return found, list(in_order(writer, turns, READS_AT_ONCE)), begin - len(numbers)
+        writers = list(in_order(writer, turns, READS_AT_ONCE))
+        return turns, unknown, writers, begin - len(numbers), above
 
-    found, writers, rest = reads.store(place, read_turns)
-    turns = [turn for turn in found if isinstance(turn, Turn)]
+    turns, unknown, writers, rest, above = reads.store(place, read_turns)
     origins = with_users(host, [writer.origin for writer in writers])
     return Page(
         items=tuple(
             turn.model_copy(update={"origin": origin, "created_by": writer.created_by})
             for turn, writer, origin in zip(turns, writers, origins, strict=True)
         ),
-        next_after=cursor("log", (rest,)) if rest > 0 else None,
-        unknown=(
-            *(text for text in found if isinstance(text, str)),
-            *(writer.unknown for writer in writers if writer.unknown),
-        ),
+        next_after=cursor("log", (rest, *above)) if rest > 0 else None,
+        unknown=(*unknown, *(writer.unknown for writer in writers if writer.unknown)),
     )
 
 
@@ -127,6 +137,7 @@ def read_turn(store: Store, number: int) -> Turn | str:
         job_id=outcome.job_id,
         verdict=outcome.verdict,
         decided_s=outcome.decided_s,
+        mode="" if outcome.receipt is None else outcome.receipt.mode,
         added_files=total(outcome.added, "files"),
         added_rows=total_rows(ref.rows for ref in outcome.added),
         added_bytes=total(outcome.added, "size"),

@@ -9,6 +9,7 @@ from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.create_if_absent import claim, find, read
 from lockgate.storage_core.commit.records.log_records import Tag
+from lockgate.storage_core.concurrency import in_order
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from lockgate.storage_core.stores import Store
 
@@ -26,11 +27,10 @@ def find_tag(store: Store, name: str) -> Tag:
     return found
 
 
-def tags(store: Store) -> Iterator[Tag]:
-    """Yield the tags of a destination by name."""
+def tags(store: Store, at_once: int = 1) -> Iterator[Tag]:
+    """Yield the tags of a destination by name; read so many of them at a time."""
     for page in store.pages(layout.TAGS):
-        for info in page:
-            yield read(store, Tag, info.key)
+        yield from in_order(lambda info: read(store, Tag, info.key), page, at_once)
 
 
 def create_tag(log: DestinationLog, name: str, turn: int, clock: Clock) -> Tag:

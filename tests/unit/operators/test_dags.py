@@ -64,7 +64,7 @@ def parsed() -> dict[str, Any]:
     }
 
 
-def test_there_are_eight_dags_named_like_their_files(parsed: dict[str, Any]) -> None:
+def test_there_are_nine_dags_named_like_their_files(parsed: dict[str, Any]) -> None:
     names = (
         *(
             "blob_sweep",
@@ -74,7 +74,7 @@ def test_there_are_eight_dags_named_like_their_files(parsed: dict[str, Any]) -> 
             "lease_recovery",
             "retention",
         ),
-        *("upload_sweep", "volume_upkeep"),
+        *("turn_revert", "upload_sweep", "volume_upkeep"),
     )
     assert {stem: dag["dag_id"] for stem, dag in parsed.items()} == {name: name for name in names}
 

@@ -67,13 +67,14 @@ ROUTES: Final[dict[str, dict[str | None, int | str]]] = {
     "POST /api/v1/actions/abort": ACT,
     "POST /api/v1/actions/leave-safe-mode": ACT,
     "POST /api/v1/actions/recover": ACT,
+    "POST /api/v1/actions/revert": ACT,
     "POST /api/v1/actions/sweep-blobs": ACT,
     "POST /api/v1/actions/sweep-uploads": ACT,
     "MOUNT /airflow": PUBLIC,
 }
 """Each route, and who may call it: `yes`, or the status of the refusal."""
 
-ACTION: Final = {"destination": "s3://nowhere/x", "job_id": "none-g1", "reason": "operator"}
+ACTION: Final = {"destination": "s3://nowhere/x", "job_id": "none-g1", "turn": 1, "reason": "operator"}
 PUBLIC_FILES: Final = {"/airflow": Path(airflow.__file__).parent / "static"}
 SAMPLES: Final = {"name": "rows"}
 """Values of parameters in paths; others are `x`."""
@@ -211,6 +212,12 @@ JOB = {"destination": "s3://lake/sales", "job_id": "sales-g1"}
         ("recover", JOB, "job_recovery", JOB),
         ("abort", {**JOB, "reason": "wrong day"}, "job_recovery", {**JOB, "abort_reason": "wrong day"}),
         ("abort", JOB, "job_recovery", {**JOB, "abort_reason": "by hand"}),
+        (
+            "revert",
+            {"destination": "s3://lake", "turn": 3},
+            "turn_revert",
+            {"destination": "s3://lake", "turn": "3"},
+        ),
         ("sweep-uploads", {"destination": "s3://lake"}, "upload_sweep", {"destinations": "s3://lake"}),
         ("sweep-blobs", {}, "blob_sweep", {}),
         (

@@ -139,7 +139,9 @@ ANSWERS: dict[str, Any] = {
     "job_log": filled(JobLog, files=(LogFile(name=HOSTILE, state="cut"),)),
     "destination_rows": filled(Page[DestinationRow]),
     "destination_detail": filled(DestinationDetail),
-    "destination_log": Page(items=(filled(Turn), filled(Turn, verdict=None, origin=None, removed_rows=None))),
+    "destination_log": Page(
+        items=(filled(Turn, no_revert=""), filled(Turn, verdict=None, origin=None, removed_rows=None))
+    ),
     "open_uploads": Page(items=(filled(UploadRow), filled(UploadRow, owner=None, size_bytes=None))),
     "upload_owners": filled(UploadOwners),
     "blob_jobs": Page(items=(filled(BlobJobRow), filled(BlobJobRow, job_id=None, destination=None))),

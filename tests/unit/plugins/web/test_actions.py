@@ -32,6 +32,10 @@ def job_of(destination: str, **more: object) -> dict[str, object]:
         ("recover", (lapsed_job, "recovery would: abort", "sales-g1: abort")),
         ("abort", (open_written_job, "would delete everything that it wrote", "delete what task part-0")),
         ("abort", (committed_job, "an abort would change nothing", "")),
+        (
+            "revert",
+            (committed_job, "files of turn 1 live: 0 files with 0 rows live again", ""),
+        ),
         ("sweep-uploads", (open_written_job, "would abort 0 uploads and keeps 1", "")),
         ("sweep-blobs", (committed_job, "would delete 0 blobs", "")),
         ("leave-safe-mode", (committed_job, "not in safe mode", "")),
@@ -44,7 +48,7 @@ def test_a_dry_run_says_what_would_be_done_and_changes_nothing(
     prepare(destination, settings)
     actions, before = Recorded(), files_of(destination)
 
-    answer = client(settings, host(actions)).post(f"{API}/actions/{action}", json=job_of(destination))
+    answer = client(settings, host(actions)).post(f"{API}/actions/{action}", json=job_of(destination, turn=1))
 
     assert answer.status_code == 200, answer.text
     assert answer.json()["dry_run"] is True
@@ -144,6 +148,8 @@ def test_read_only_pages_answer_dry_runs_and_start_nothing(destination: str, set
         ("recover", {}, 400),
         ("abort", {"destination": "s3://lake/sales"}, 400),
         ("sweep-uploads", {}, 400),
+        ("revert", {"destination": "/etc"}, 400),
+        ("revert", {"destination": "/etc", "turn": 1, "dry_run": False}, 404),
         ("sweep-uploads", {"destination": "/etc"}, 404),
         ("recover", {"destination": "/etc", "job_id": "sales-g1", "dry_run": False}, 404),
         ("recover", {"unknown": 1}, 422),

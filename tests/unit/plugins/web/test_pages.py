@@ -27,7 +27,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.settings import load_settings
 from tests.unit.plugins.web.hostile_answers import ANSWERS, HOSTILE, SHOWN, answer, filled, host, series
 
-ALL = ("recover", "abort", "sweep-uploads", "sweep-blobs", "leave-safe-mode")
+ALL = ("recover", "abort", "revert", "sweep-uploads", "sweep-blobs", "leave-safe-mode")
 PAGES = (
     "/jobs",
     "/jobs?needs=you&after=x",
@@ -155,6 +155,17 @@ def test_a_job_that_can_be_recovered_has_a_button_and_says_why_it_cannot_be_abor
     assert [button.text for button in page.find_all("button", attrs={"data-action": True})] == ["Recover"]
     assert "Abort is not possible: the commit is decided" in page.text
     assert '"job_id": "job-2"' in page.find("button", attrs={"data-action": True})["data-request"]
+
+
+def test_a_turn_whose_files_stay_has_a_button_and_others_say_why_not(client: TestClient) -> None:
+    page = soup_of(client, "/destination?destination=s3://lake/sales")
+
+    history = page.find("table", id="history")
+    (button,) = history.find_all("button")
+    assert (button["data-action"], '"turn": 7' in button["data-request"]) == ("revert", True)
+    headers = [header.text for header in history.find_all("th", scope="col")]
+    assert headers[-3:] == ["Delta version", "Iceberg snapshot", "Revert"]
+    assert "lockgate tables repair" in page.find("table", id="tables").text
 
 
 @pytest.mark.parametrize("path", PAGES)

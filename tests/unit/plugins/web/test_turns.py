@@ -7,11 +7,19 @@ import os
 from collections.abc import Collection
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lockgate.plugins.web.access import Run
+from lockgate.storage_core.commit.destination.kept_files import set_history_rule
+from lockgate.storage_core.commit.destination.log import DestinationLog
+from lockgate.storage_core.commit.destination.tags import create_tag
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.job_record import JobOrigin
+from lockgate.storage_core.commit.records.log_records import HistoryRule
+from lockgate.storage_core.commit.revert_to_turn import revert_to_turn
+from lockgate.storage_core.errors import LockgateError
 from tests.support.commit.crash_harness import die_at
 from tests.support.commit.destination import World
 from tests.support.web.jobs import client_of, get
@@ -128,3 +136,72 @@ def test_the_plan_of_a_decided_job_has_the_rows_that_it_removes(world: World) ->
     die_at("complete.complete.before", job.commit)
     found = get(world, f"/jobs/{job.job_id}/plan")
     assert (found["removed_files"], found["removed_rows"], found["removed_bytes"]) == (1, 5, 10)
+
+
+def revertible(world: World, limit: int = 50) -> list[int]:
+    """Return the turns for which the pages offer a revert; those that they do not say why."""
+    found, after = list[int](), None
+    while True:
+        page = get(world, "/destinations/log", limit=limit, **({"after": after} if after else {}))
+        assert page["unknown"] == []
+        found += [turn["turn"] for turn in page["items"] if not turn["no_revert"]]
+        after = page["next_after"]
+        if after is None:
+            return found
+
+
+def tried(world: World, last: int) -> list[int]:
+    """Return the turns that a revert takes."""
+
+    def is_taken(turn: int) -> bool:
+        try:
+            revert_to_turn(world.url, turn, dry_run=True, settings=world.settings, clock=world.clock)
+        except LockgateError:
+            return False
+        return True
+
+    return [turn for turn in range(last - 1, 0, -1) if is_taken(turn)]
+
+
+def test_a_revert_is_offered_for_turns_whose_files_stay_on_every_page(world: World) -> None:
+    run(world, "a", {"a.csv": 1})
+    run(world, "b", {"b.csv": 1})
+    assert revertible(world) == tried(world, 2) == [1]
+    run(world, "c", {"c.csv": 1}, mode="replace")
+    assert revertible(world) == tried(world, 3) == []
+    assert turns(world)[1]["no_revert"].startswith("files that turn 3 replaced are gone")
+
+    set_history_rule(world.store, HistoryRule(keep_s=1000.0, keep_turns=1))
+    run(world, "d", {"d.csv": 1}, mode="replace")
+    run(world, "e", {"e.csv": 1})
+    run(world, "f", {"f.csv": 1}, mode="replace")
+    for limit in (1, 2, 50):
+        assert revertible(world, limit) == tried(world, 6) == [5, 4, 3]
+    world.clock.now += 2000.0
+    assert revertible(world, 1) == tried(world, 6) == [5, 4]
+    create_tag(DestinationLog(world.store), "reported", 3, world.clock)
+    assert revertible(world, 2) == tried(world, 6) == [5, 4, 3]
+    assert [(turn["mode"], turn["tags"]) for turn in turns(world)[2:4]] == [
+        ("replace", []),
+        ("replace", ["reported"]),
+    ]
+
+
+def test_a_turn_has_its_versions_and_a_table_that_is_behind_says_why(world: World) -> None:
+    with world.open_job("a", tables=["delta", "iceberg"], columns=[("x", "long")]) as job:
+        with job.attempt("t") as attempt, attempt.open("a.parquet") as file:
+            pq.write_table(pa.table({"x": [1]}), file)
+        job.commit()
+    assert [table["detail"] for table in get(world, "/destinations/detail")["tables"]] == ["", ""]
+    run(world, "b", {"b.csv": 1})
+
+    found = get(world, "/destinations/detail")["tables"]
+    assert [(table["format"], table["turn"], table["behind"]) for table in found] == [
+        ("delta", 1, 1),
+        ("iceberg", 1, 1),
+    ]
+    assert all("is 1 turn behind: " in table["detail"] for table in found)
+    assert [(turn["delta_version"], turn["iceberg_snapshot"]) for turn in turns(world)] == [
+        (None, None),
+        (0, 1),
+    ]
