@@ -81,10 +81,10 @@ class JobState:
 
     @property
     def receipt(self) -> Receipt | None:
-        """Receipt of the publication."""
+        """Receipt of the publication; that of the ended job says which tables are behind, too."""
         if self.records is None:
             return None
-        markers = (self.records.outcome, self.records.ended)
+        markers = (self.records.ended, self.records.outcome)
         return next((marker.receipt for marker in markers if marker and marker.receipt), None)
 
     @property

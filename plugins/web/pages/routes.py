@@ -176,7 +176,7 @@ def _destination_pages(router: APIRouter, pages: Pages) -> None:
             parts.page(partial(destination_log, reads, host, destination, after)),
             parts.all(*_charts(reads, *names, destination=destination)),
         )
-        values = {"place": place, "turns": turns, "charts": charts}
+        values = {"place": place, "turns": turns, "charts": charts, "stopped": host.stopped("revert")}
         return pages.response(request, "destination", _common(request, parts, _LIST_REFRESH_S) | values)
 
 

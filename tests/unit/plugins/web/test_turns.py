@@ -200,7 +200,7 @@ def test_a_turn_has_its_versions_and_a_table_that_is_behind_says_why(world: Worl
         ("delta", 1, 1),
         ("iceberg", 1, 1),
     ]
-    assert all("is 1 turn behind: " in table["detail"] for table in found)
+    assert all(f"{table['format']} is 1 turn behind: " in table["detail"] for table in found)
     assert [(turn["delta_version"], turn["iceberg_snapshot"]) for turn in turns(world)] == [
         (None, None),
         (0, 1),
