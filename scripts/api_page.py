@@ -68,7 +68,7 @@ def _parameters(operation: Mapping[str, Any]) -> Iterator[str]:
         if one["in"] == "query" and one["name"] not in {"after", "limit", "at_least"}:
             yield f"`{one['name']}`" + ("" if one["required"] else "?")
     if "requestBody" in operation:
-        yield "`dry_run`?, `destination`?, `job_id`?, `reason`?"
+        yield "`dry_run`?, `destination`?, `job_id`?, `turn`?, `reason`?"
 
 
 if __name__ == "__main__":

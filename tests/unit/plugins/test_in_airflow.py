@@ -187,7 +187,7 @@ def test_public_files_are_scripts_styles_fonts_and_images_of_the_package() -> No
 
 @pytest.fixture(scope="module")
 def dags() -> None:
-    for name in ("job_recovery", "upload_sweep", "blob_sweep", "journal_checkpoint"):
+    for name in ("job_recovery", "turn_revert", "upload_sweep", "blob_sweep", "journal_checkpoint"):
         server.store_dag(name)
 
 
