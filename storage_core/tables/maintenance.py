@@ -100,19 +100,19 @@ def status_of(log: DestinationLog, failed: Mapping[str, Exception] | None = None
         failed: Errors of an attempt to bring them up, by format.
     """
     tables = read_tables(log.store)
+    if tables is None:
+        return []
     turn = last_decided(log)
     return [_status(log.store, tables, name, turn, (failed or {}).get(name)) for name in _names(tables)]
 
 
-def _names(tables: TablesRecord | None) -> list[str]:
-    return [] if tables is None else [name for name in tables.formats if name in PROJECTIONS]
+def _names(tables: TablesRecord) -> list[str]:
+    return [name for name in tables.formats if name in PROJECTIONS]
 
 
 def _status(
-    store: Store, tables: TablesRecord | None, name: str, turn: int, failed: Exception | None
+    store: Store, tables: TablesRecord, name: str, turn: int, failed: Exception | None
 ) -> TableStatus:
-    if tables is None:
-        raise AssertionError(name)
     table, newest, detail = tables.formats[name], None, "" if failed is None else str(failed)
     try:
         with step("tables"):
@@ -187,7 +187,7 @@ def set_aside_foreign(log: DestinationLog, *, dry_run: bool) -> dict[str, list[s
         return {}
     found: dict[str, list[str]] = {}
     with step("tables"):
-        for name in tables.enabled:
+        for name in filter(tables.enabled.__contains__, _names(tables)):
             found[name] = list(projection(name).foreign_keys(store, tables))
             for key in [] if dry_run else found[name]:
                 version, data = store.head(key).version, store.get(key)
