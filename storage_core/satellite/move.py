@@ -320,20 +320,13 @@ class Move:
 
     def _remove_directories(self, directories: Sequence[_Old]) -> None:
         """Delete directories of the old side that are empty; the satellite has them then."""
-        empty = [one for one in directories if self._is_empty(one.path)]
-        self._adopt_directories([each for one in empty for each in (*one.above, one)], self._until_s())
+        self._adopt_directories([each for one in directories for each in (*one.above, one)], self._until_s())
         entries = [
             Mutation(op=Delete(path=one.path, inode=one.status.inode))
-            for one in empty
+            for one in directories
             if one.status.inode in self._adopted
         ]
-        self.files.journal.write(entries)  # refused: another process has deleted it
-
-    def _is_empty(self, path: str) -> bool:
-        try:
-            return not Files.list(self.files, path)
-        except PathNotFoundError:
-            return False  # another process has deleted it
+        self.files.journal.write(entries)  # refused: it is not empty, or another process has deleted it
 
     def _adopt_directories(self, directories: Sequence[_Old], until_s: float) -> None:
         """Make directories in the satellite, those above first, unless they were deleted."""
@@ -369,8 +362,7 @@ class Move:
 
     def _until_s(self) -> float:
         """Return the end of the time for which old files are surely held, by the satellite's clock."""
-        with self._new.journal.reading() as reading:
-            return reading.now_s() + self.files.hard_s / 2
+        return self._new.journal.read(lambda reading: reading.now_s()) + self.files.hard_s / 2
 
     def _remove_copies(self) -> None:
         with suppress(PathNotFoundError):

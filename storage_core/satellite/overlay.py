@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from lockgate.storage_core.errors import (
@@ -350,9 +349,7 @@ class Overlay(Files):
         if not isinstance(mount, Mount):
             return mount
         while True:
-            query = partial(_below, names, after)
-            (old, old_page), (new, new_page), hidden = self._both(mount, query)
-            found = Found(names, mount.journal, _visible(old, hidden), new)
+            found, old_page, new_page, hidden = self._look(mount, names, after or "")
             if not found.status().is_directory:
                 raise PathNotDirectoryError(f"{path} is a file, not a directory; nothing was changed", path)
             if found.in_old is None:
@@ -435,24 +432,35 @@ class Overlay(Files):
                 return found
         return mount
 
-    def _both(
-        self, mount: Mount, query: Callable[[Reading], Pairs], *, writes: bool = False
-    ) -> tuple[Pairs, Pairs, set[int]]:
-        """Query the old side, then the satellite; also return the inodes of the old side that are hidden.
+    def _look(
+        self, mount: Mount, names: tuple[str, ...], after: str | None = None, *, writes: bool = False
+    ) -> tuple[Found, Sequence[Pair], Sequence[Pair], set[int]]:
+        """Look a path up on the old side, then in the satellite; return what is there.
 
-        Until the cut both are read at their primaries: an observer that is behind would show what was moved
-        or deleted, or lack what was moved.
+        Also return a page of each side below it, if `after` is a name, and the inodes that are hidden. Until
+        the cut both are read at their primaries: an observer that is behind would show what was moved or
+        deleted, or lack what was moved.
         """
+
+        def query(reading: Reading) -> Pairs:
+            page = () if after is None else reading.below(TREE, names, after=after, limit=PAGE)
+            return reading.on_path(TREE, names), page
+
         is_cut = mount.cut_s is not None
-        old = NOTHING if is_cut else self._read(query, self.journal)
-        rows = [(row.inode,) for pairs in old for row, _ in pairs]
+        old, old_page = NOTHING if is_cut else self._read(query, self.journal)
+        rows = [(row.inode,) for row, _ in (*old, *old_page)]
+        hidden: set[int] = set()
         try:
             side = self.satellite(mount)
             if is_cut and mount not in self._cut:
                 side.journal.status()  # its observers are to have what was moved before the cut
                 self._cut.add(mount)
             reads = side.files.reads if is_cut else side.journal
-            new, hidden = reads.read(lambda reading: (query(reading), _hidden(reading, rows)))
+            (new, new_page), whiteouts = reads.read(
+                lambda reading: (query(reading), reading.find(Whiteout, rows) if rows else ())
+            )
+            hidden = {one.inode for one in whiteouts}
+            self._warned.discard(mount.journal)
         except JournalUnavailableError as error:
             if writes or is_cut:
                 raise JournalUnavailableError(
@@ -463,9 +471,9 @@ class Overlay(Files):
             if mount.journal not in self._warned:
                 self._warned.add(mount.journal)
                 LOG.warning("satellite %s is down: only old files are read: %s", mount.satellite, error)
-            return old, NOTHING, set()
-        self._warned.discard(mount.journal)
-        return old, new, hidden
+            new, new_page = NOTHING
+        end = next((at for at, (row, _) in enumerate(old) if row.inode in hidden), len(old))
+        return Found(names, mount.journal, old[:end], new), old_page, new_page, hidden
 
     def _mount(self, path: str) -> Mount | None:
         """Return the mount that a path is below."""
@@ -490,12 +498,7 @@ class Overlay(Files):
         raise AssertionError(path)
 
     def _find(self, path: str, mount: Mount, *, writes: bool = False) -> Found:
-        """Look a path up on both sides, first on the old one."""
-        names = parse_path(path)
-        (old, _), (new, _), hidden = self._both(
-            mount, lambda reading: (reading.on_path(TREE, names), ()), writes=writes
-        )
-        return Found(names, mount.journal, _visible(old, hidden), new)
+        return self._look(mount, parse_path(path), writes=writes)[0]
 
     def _free(self, path: str, mount: Mount, *, replace: bool = False) -> Inode | None:
         """Refuse a path that one side has; make its directory in the satellite, if it is not there yet.
@@ -570,19 +573,3 @@ def refuse_other_identity(mount: Mount, identity: str) -> None:
             f"journal {mount.journal} of LOCKGATE_JOURNALS is another one ({identity}) than satellite "
             f"{mount.satellite} was made with ({mount.identity}); nothing was read; correct its URL"
         )
-
-
-def _hidden(reading: Reading, inodes: Sequence[tuple[int]]) -> set[int]:
-    return {one.inode for one in reading.find(Whiteout, inodes)} if inodes else set()
-
-
-def _visible(old: Sequence[Pair], hidden: set[int]) -> Sequence[Pair]:
-    """Return the path of the old side to the first name that is hidden."""
-    for at, (row, _) in enumerate(old):
-        if row.inode in hidden:
-            return old[:at]
-    return old
-
-
-def _below(names: tuple[str, ...], after: str | None, reading: Reading) -> Pairs:
-    return reading.on_path(TREE, names), reading.below(TREE, names, after=after or "", limit=PAGE)
