@@ -33,7 +33,7 @@ UNTEMPLATED: Final = frozenset({"deferrable"})
 """Airflow decides where a task waits before it renders templates."""
 JSON: Final = (
     *("artefacts", "columns", "destinations", "files", "job", "op_kwargs", "options", "packages"),
-    *("partition_by", "partitions", "spark_config", "suite", "task_ids"),
+    *("partition_by", "partitions", "spark_config", "suite", "tables", "task_ids"),
 )
 """Parameters that are lists or mappings, shown as JSON."""
 NOT_RETRYABLE: Final = (
