@@ -120,6 +120,26 @@ def test_a_lapsed_job_is_listed_first_and_the_dialog_recovers_it(
     assert attach_job(lake, JobId(lapsed.job_id), settings=settings).phase() is JobPhase.FAILED
 
 
+def test_a_destination_is_reverted_by_a_second_press_after_its_figures(
+    lake: str, settings: Settings, pages: Page
+) -> None:
+    committed_job(lake, settings, "kept")
+    destination = committed_job(lake, settings, "undone").destination
+    pages.goto(f"/lockgate/destination?destination={destination}")
+    history = pages.locator("#history")
+    expect(history.locator("tbody tr").first).to_contain_text("its files are live")
+    history.get_by_role("button", name="Revert").press("Enter")
+    expect(pages.locator("#ask-answer")).to_contain_text("1 files with")
+    expect(history.locator("tbody tr")).to_have_count(2)
+    pages.locator("#ask-confirm").press("Enter")
+
+    pages.wait_for_function(
+        """(address) => fetch(address).then((answer) => answer.json())
+        .then((page) => page.items.length === 3 && page.items[0].mode === "revert")""",
+        arg=f"/lockgate/api/v1/destinations/log?destination={destination}",
+    )
+
+
 @pytest.mark.parametrize(("theme", "size"), LOOKS)
 def test_every_page_is_accessible_fits_its_window_and_complains_of_nothing(
     theme: str, size: str, lake: str, settings: Settings, pages: Page
