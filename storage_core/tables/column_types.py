@@ -60,7 +60,7 @@ def parse_type(column: str, text: str) -> ColumnType:
     tokens = [found[1] for found in _TOKEN.finditer(text)]
     try:
         kind = _type(tokens)
-    except (IndexError, ValueError) as error:
+    except (IndexError, ValueError, RecursionError) as error:
         why = "it is not complete" if isinstance(error, IndexError) else error
         raise InvalidInputError(
             f"column {column!r} has the type {text[:200]!r}, which Delta and Iceberg tables cannot have "
