@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -41,10 +41,6 @@ class TableState(Model):
     turn: int | None
     behind: int | None
     detail: str = ""
-
-    def has(self, turn: int) -> bool:
-        """Return whether it has a version of a turn."""
-        return self.turn is not None and self.first_turn <= turn <= self.turn
 
 
 class Above(NamedTuple):
@@ -95,7 +91,7 @@ def with_readers(
         rule, tables = history_rule(log.store), table_states(log)
     except LockgateError as error:
         unknown.append(str(error))
-    versions = {table.format: table for table in tables}
+    versions = {table.format: range(table.first_turn, (table.turn or 0) + 1) for table in tables}
     next_s = [above.decided_s, *(inf if one.decided_s is None else one.decided_s for one in turns[:-1])]
     kept = {
         one.turn: rule is not None
@@ -108,13 +104,13 @@ def with_readers(
     found: list[Turn] = []
     replaced_by, are_gone = above.replaced_by, above.are_gone
     for one in turns:
-        are_gone = are_gone or not (replaced_by != one.turn + 1 or left.get(replaced_by, True))
+        are_gone = are_gone or (replaced_by == one.turn + 1 and not left.get(replaced_by, True))
         if kept[one.turn] and not are_gone:
             replaced_by = 0
         changes: dict[str, Any] = {
             "tags": tuple(names[one.turn]),
-            "delta_version": one.turn - 1 if _has(versions, "delta", one.turn) else None,
-            "iceberg_snapshot": one.turn if _has(versions, "iceberg", one.turn) else None,
+            "delta_version": one.turn - 1 if one.turn in versions.get("delta", ()) else None,
+            "iceberg_snapshot": one.turn if one.turn in versions.get("iceberg", ()) else None,
             "no_revert": _no_revert(one, last, replaced_by),
         }
         found.append(one.model_copy(update=changes))
@@ -136,10 +132,6 @@ def _left(log: DestinationLog, turn: int) -> bool:
     except MalformedRecordError:
         pass  # the dry run of a revert names it
     return True
-
-
-def _has(versions: Mapping[str, TableState], name: str, turn: int) -> bool:
-    return name in versions and versions[name].has(turn)
 
 
 def _no_revert(turn: Turn, last: int, replaced_by: int) -> str:
