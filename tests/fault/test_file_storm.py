@@ -1,5 +1,6 @@
 """Two services append to the same files, are killed and stopped, clocks jump, and each recovers the other's
-files: every acknowledged record is there once and in order, and readers never see other bytes.
+files: every acknowledged record is there once and in order, and readers never see other bytes. Threads
+pause at times at a step of a call, while others go on.
 
 A record has 32 bytes: its session, which is one opening of a file, and its number there. Each service notes
 in a file what was acknowledged to it and what it has cut, so that a kill takes none of these notes away.
@@ -35,6 +36,7 @@ from lockgate.storage_core.errors import (
     MalformedRecordError,
     PathNotFoundError,
 )
+from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files import home_files
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.volume_urls import register_url
@@ -56,6 +58,8 @@ GROWING: Final = ("/a.log", "/b.log", "/c.log", "/d.log")
 CUT: Final = ("/e.log", "/f.log")
 """Files that are truncated at times."""
 DAMAGE: Final = (AccessDeniedError, MalformedRecordError)
+PAUSES_S: Final = (0.01, 0.1, 0.6)
+"""Pauses of a thread at any step of a call; the longest ones outlive a lease."""
 PATIENCE_S: Final = 60.0
 
 
@@ -103,6 +107,8 @@ def run_service(machine: Machine, name: str, notes: Path, jump: Jump | None, is_
         os.setgroups([machine.group])
         os.setgid(machine.user)
         os.setuid(machine.user)
+    draw = Random(name)
+    FAILPOINTS.observer = lambda _: time.sleep(draw.choice(PAUSES_S) if draw.random() < 0.02 else 0)
     small, settings = partial(Files, block_bytes=40 * RECORD_BYTES), load_settings(**machine.settings)
     with (
         home_files.open_journal_files(settings, clock=clock_of(jump), files=small) as files,
