@@ -11,8 +11,8 @@ from fastapi import APIRouter
 from lockgate.plugins.web.answers import DEFAULT_LIMIT, After, Limit, Model, Page, key_after, page_of
 from lockgate.plugins.web.api.job import detail_of
 from lockgate.plugins.web.api.jobs import COUNTED_UNENDED
-from lockgate.plugins.web.api.turn_readers import READS_AT_ONCE, TableState, table_states
-from lockgate.plugins.web.api.turns import KnownDestination, Turn, read_turn, total
+from lockgate.plugins.web.api.turn import READS_AT_ONCE, TableState, Turn, table_states
+from lockgate.plugins.web.api.turns import KnownDestination, read_turn, total
 from lockgate.plugins.web.request_reads import Reads, ReadsOfRequest
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.destination.log import Turn as LogTurn

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Query
 
 from lockgate.plugins.web.access import HostOfRequest
-from lockgate.plugins.web.answers import DEFAULT_LIMIT, After, Limit, Model, Page, cursor, key_after
+from lockgate.plugins.web.answers import DEFAULT_LIMIT, After, Limit, Page, cursor, key_after
 from lockgate.plugins.web.api.jobs import Origin, origin_of, with_users
-from lockgate.plugins.web.api.turn_readers import READS_AT_ONCE, Above, with_readers
+from lockgate.plugins.web.api.turn import READS_AT_ONCE, Above, Turn, with_readers
 from lockgate.plugins.web.request_reads import Reads, ReadsOfRequest
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.records import layout
@@ -33,41 +33,6 @@ from lockgate.storage_core.stores import Store, open_store
 router = APIRouter(prefix="/destinations/log", tags=["destinations"])
 
 KnownDestination = Annotated[str, Query(max_length=2_048, description="A known destination.")]
-
-
-class Turn(Model):
-    """One entry of a destination's log.
-
-    Attributes:
-        verdict: `published`, `reverted`, `passed`; None while the turn has no outcome.
-        origin: The Airflow task that set the job up; None without Airflow, or if it is not recorded.
-        created_by: User, host and process that set the job up without Airflow; empty if it is not recorded.
-        mode: Mode of its job; empty if it published nothing.
-        removed_rows: Rows of the removed files; None if they are not known for each of them.
-        tags: Its names.
-        delta_version: Version of the Delta table; None if the table has none of this turn.
-        iceberg_snapshot: Id of the snapshot of the Iceberg table; None if the table has none of this turn.
-        no_revert: Why the files of this turn cannot be made live again; empty if a revert may be tried.
-    """
-
-    turn: int
-    job_id: str
-    origin: Origin | None = None
-    created_by: str = ""
-    verdict: Literal["published", "reverted", "passed"] | None = None
-    decided_s: float | None = None
-    mode: str = ""
-    added_files: int = 0
-    added_rows: int | None = None
-    added_bytes: int = 0
-    removed_files: int = 0
-    removed_rows: int | None = None
-    removed_bytes: int = 0
-    reason: str = ""
-    tags: tuple[str, ...] = ()
-    delta_version: int | None = None
-    iceberg_snapshot: int | None = None
-    no_revert: str = ""
 
 
 class _Writer(NamedTuple):

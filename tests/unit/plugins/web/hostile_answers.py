@@ -20,7 +20,7 @@ from lockgate.plugins.web.api.job_steps import Step
 from lockgate.plugins.web.api.job_summary import Possible
 from lockgate.plugins.web.api.jobs import JobCounts, JobRow, Origin
 from lockgate.plugins.web.api.journal import CheckpointRow, JournalDetail, ObserverRow
-from lockgate.plugins.web.api.turns import Turn
+from lockgate.plugins.web.api.turn import Turn
 from lockgate.plugins.web.api.uploads import UploadOwners, UploadRow
 from lockgate.plugins.web.pages import routes
 from lockgate.storage_core.errors import ObjectNotFoundError

@@ -1,4 +1,4 @@
-"""How a turn of a destination can be read later: its tags, versions of tables, and whether its files stay."""
+"""A turn of a destination, and how it can be read later: its tags, versions of tables, and whether its files stay."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from lockgate.plugins.web.answers import Model
+from lockgate.plugins.web.api.jobs import Origin
 from lockgate.storage_core.commit.destination.kept_files import history_rule
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.destination.tags import tags
@@ -19,10 +20,42 @@ from lockgate.storage_core.concurrency import in_order
 from lockgate.storage_core.errors import LockgateError, MalformedRecordError, ObjectNotFoundError
 from lockgate.storage_core.tables.maintenance import status_of
 
-if TYPE_CHECKING:
-    from lockgate.plugins.web.api.turns import Turn
-
 READS_AT_ONCE: Final = 8
+
+
+class Turn(Model):
+    """One entry of a destination's log.
+
+    Attributes:
+        verdict: `published`, `reverted`, `passed`; None while the turn has no outcome.
+        origin: The Airflow task that set the job up; None without Airflow, or if it is not recorded.
+        created_by: User, host and process that set the job up without Airflow; empty if it is not recorded.
+        mode: Mode of its job; empty if it published nothing.
+        removed_rows: Rows of the removed files; None if they are not known for each of them.
+        tags: Its names.
+        delta_version: Version of the Delta table; None if the table has none of this turn.
+        iceberg_snapshot: Id of the snapshot of the Iceberg table; None if the table has none of this turn.
+        no_revert: Why the files of this turn cannot be made live again; empty if a revert may be tried.
+    """
+
+    turn: int
+    job_id: str
+    origin: Origin | None = None
+    created_by: str = ""
+    verdict: Literal["published", "reverted", "passed"] | None = None
+    decided_s: float | None = None
+    mode: str = ""
+    added_files: int = 0
+    added_rows: int | None = None
+    added_bytes: int = 0
+    removed_files: int = 0
+    removed_rows: int | None = None
+    removed_bytes: int = 0
+    reason: str = ""
+    tags: tuple[str, ...] = ()
+    delta_version: int | None = None
+    iceberg_snapshot: int | None = None
+    no_revert: str = ""
 
 
 class TableState(Model):
