@@ -1,4 +1,4 @@
-"""A turn of a destination, and how it can be read later: its tags, versions of tables, and whether its files stay."""
+"""A turn of a destination, and how it can be read: tags, versions of tables, whether its files stay."""
 
 from __future__ import annotations
 
