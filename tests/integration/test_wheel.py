@@ -30,6 +30,8 @@ OURS = {
     "job_recovery",
     "journal_checkpoint",
     "lease_recovery",
+    "retention",
+    "turn_revert",
     "upload_sweep",
     "volume_upkeep",
 }
