@@ -238,7 +238,8 @@ def test_a_wheel_contains_plain_files_of_one_package_and_its_requirements(wheel:
     ours = [name for name in members if name.startswith("lockgate/")]
     others = {name for name in ours if Path(name).suffix not in {".py", ".typed"}}
     web = [*(ROOT / "plugins").rglob("templates/*"), *(ROOT / "plugins").rglob("static/*")]
-    assert others == {str(Path("lockgate", file.relative_to(ROOT))) for file in web}
+    jar = ROOT / "storage_core/spark/pending_files.jar"
+    assert others == {str(Path("lockgate", file.relative_to(ROOT))) for file in [*web, jar]}
     assert members.keys() >= {
         "lockgate/py.typed",
         "lockgate/plugins/airflow_plugin.py",
