@@ -77,15 +77,15 @@ def merge(job: Job, at_once: int, group: MergeGroup) -> Merged:
     return Merged(group.task_id)
 
 
-class UnreadableFileError(InvalidInputError):
-    """A file of a group cannot be read, or not without loss.
+class UnreadableFileError(Exception):
+    """A file of a group cannot be read, or not without loss; it does not leave `merge`.
 
     Attributes:
         left: The file and the reason.
     """
 
     def __init__(self, left: LeftFile) -> None:
-        super().__init__(f"{left.key}: {left.reason}")
+        super().__init__(left)
         self.left = left
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from examples.appendable.write_ahead_log import HEADER, WriteAheadLog, replay
 from lockgate import open_files
 from lockgate.storage_core.files.files import Files
+from lockgate.storage_core.journal.database.writer_lock import WriterLock
 
 pytestmark = pytest.mark.fault
 
@@ -91,10 +93,14 @@ def test_logged_lines_survive_a_kill_and_the_end_of_a_process(files: Files) -> N
     assert not files.status("/logs/a.log").is_open
 
 
-def test_a_handler_whose_file_was_taken_over_while_it_was_stopped_opens_it_again(files: Files) -> None:
+def test_a_handler_whose_file_was_taken_over_while_it_was_stopped_opens_it_again(
+    files: Files, tmp_path: Path
+) -> None:
     with started(LOG) as stopped:
         say(stopped, b"one")
-        stopped.send_signal(signal.SIGSTOP)
+        with WriterLock(tmp_path / "home" / "journal.db", "journal").locked():  # so it does not have it
+            stopped.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, stopped.pid, os.WSTOPPED)
         after_the_lease()
         with files.append("/logs/a.log") as other:
             other.write(b"taken over\n")

@@ -77,7 +77,7 @@ def test_a_commit_sends_few_requests_in_a_row(published: S3World) -> None:
     rounds = in_a_row(published, prepare, 13)
 
     assert len(rounds) == 13
-    assert requests(rounds) == TASKS * FILES + TASKS + 27
+    assert requests(rounds) == TASKS * FILES + TASKS + 28
 
 
 def test_the_first_commit_of_a_destination_also_looks_for_others_above_and_below(s3: S3World) -> None:
