@@ -134,11 +134,11 @@ class SparkWriteOperator(LockgateOperator):
     def _child(self) -> SparkChild:
         return SparkChild(self.log)
 
-    @task_entry
     def form_values(self) -> dict[str, Any]:
         """Return the parameters to check, with the suite that a template has made text."""
         return {**super().form_values(), "suite": from_template(self.suite)}
 
+    @task_entry
     def execute(self, context: Context) -> list[list[str]]:
         """Write the DataFrame, freeze its files as the job's task list, and return the task ids in chunks."""
         from lockgate.storage_core.commit.records.expected_tasks import StagedFile
