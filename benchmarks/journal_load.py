@@ -218,7 +218,7 @@ def read(load: Load, journal: Journal) -> Callable[[int], int]:
         own = told = task_of(name, number)
         if load.board:
             board = Path(load.board)
-            with suppress(FileNotFoundError):  # nobody has written yet
+            with suppress(FileNotFoundError):  # no other thread has written yet
                 other = decode_json(board.read_bytes(), Told)
                 client.see(SessionToken.parse(other.token))
                 told = other.key

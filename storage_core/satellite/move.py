@@ -2,7 +2,7 @@
 
 A move is bounded, resumable and throttled, for what has no retention. What is left to do is what the old side
 still has, so a mover that is killed is followed by another one. Each file is copied beside the tree of the
-satellite; then, if nobody has changed it meanwhile, it is held on the old side and made visible in the
+satellite; then, if it has not changed since, it is held on the old side and made visible in the
 satellite in one entry, which hides the old file, and the old file is deleted.
 """
 
@@ -66,7 +66,7 @@ class MountStatus(msgspec.Struct, kw_only=True):
         made_since: Files of these that were made there after the mount, while the satellite was down.
         has_more: Whether there are more than were counted.
         whiteouts: Deletions that are not finished.
-        mover: Who moves files now; empty: nobody.
+        mover: Process that moves files now; empty if none does.
         is_cut: Whether the old side is cut off.
     """
 

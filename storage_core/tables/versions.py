@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
@@ -27,7 +28,7 @@ PARTITION_TYPE: Final = "string"
 """Type of a partition column of which only the folders are known."""
 
 
-class TableProjection:
+class TableProjection(ABC):
     """What the projections of all formats share.
 
     Attributes:
@@ -69,17 +70,17 @@ class TableProjection:
         self.write(store, tables, before, change)
         return True
 
+    @abstractmethod
     def version(self, store: Store, tables: TablesRecord, turn: int) -> Any:
         """Return what the next version needs of a turn's version; None if there is none.
 
         Raises:
             ConflictError: Another program has written it.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def write(self, store: Store, tables: TablesRecord, before: Any, change: TurnChange) -> None:
         """Write the version of a turn, unless it is there, after the one before it; see `project`."""
-        raise NotImplementedError
 
     def _is_own(self, store: Store, tables: TablesRecord, turn: int) -> bool:
         with suppress(ConflictError):

@@ -1,4 +1,4 @@
-"""Slices of a report, so that nobody waits long for it: of its writes, and of a volume with many replicas.
+"""Slices of a report, which keep the waits of writers short: of its entries, and of a volume.
 
 A virtual volume is a slice of a volume's blocks. It has a row of its own among the volumes' last reports
 while the volume's report goes on, so that a report that was stopped leaves out what it has confirmed.

@@ -69,7 +69,7 @@ def test_a_reader_whose_blocks_have_gone_since_the_observers_state_asks_the_prim
     reader = world.reader.open("/a.log")
     world.writer.delete("/a.log")
     world.writer.remove_deleted()
-    assert world.reader.status("/a.log").length_bytes == 3  # nobody has told this process
+    assert world.reader.status("/a.log").length_bytes == 3  # this process has no newer token
     with pytest.raises(PathNotFoundError):
         reader.read()
     with pytest.raises(PathNotFoundError):
