@@ -11,7 +11,6 @@ import typer
 
 from lockgate.storage_core.cli import blob_reference_commands
 from lockgate.storage_core.cli.blob_reference_commands import NO_JOB, opened_blobs
-from lockgate.storage_core.cli.journal_option import JournalGroup
 from lockgate.storage_core.cli.render import (
     JsonFlag,
     age,
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from lockgate.storage_core.blobs.reports import BlobFinding, BlobSweepReport
 
 commands = typer.Typer(
-    cls=JournalGroup,
     help="Put, get, list, release, sweep and verify artefacts of jobs.",
     no_args_is_help=True,
 )

@@ -36,7 +36,6 @@ from lockgate.storage_core.cli.file_operands import (
     total,
     with_length,
 )
-from lockgate.storage_core.cli.journal_option import JournalGroup
 from lockgate.storage_core.cli.render import (
     JsonFlag,
     byte_size,
@@ -66,7 +65,6 @@ if TYPE_CHECKING:
     from lockgate.storage_core.files.reader import Reader
 
 commands = typer.Typer(
-    cls=JournalGroup,
     help="Appendable files: durable with each flush, readable while they are written.",
     no_args_is_help=True,
 )

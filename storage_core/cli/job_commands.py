@@ -10,7 +10,6 @@ import typer
 
 from lockgate.storage_core.cli import job_log_command, job_recovery_commands
 from lockgate.storage_core.cli.job_recovery_commands import drop_blobs
-from lockgate.storage_core.cli.journal_option import JournalGroup
 from lockgate.storage_core.cli.render import (
     DESTINATION_HELP,
     JOB_HELP,
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from lockgate.storage_core.commit.records.job_record import JobArtefacts
     from lockgate.storage_core.commit.records.log_records import Receipt
 
-commands = typer.Typer(cls=JournalGroup, help="List, commit, abort and recover jobs.", no_args_is_help=True)
+commands = typer.Typer(help="List, commit, abort and recover jobs.", no_args_is_help=True)
 
 SHOWN: Final = 1_000
 """Jobs in one table."""

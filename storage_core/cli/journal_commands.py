@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from lockgate.storage_core.cli.journal_option import JournalGroup
 from lockgate.storage_core.cli.render import (
     AtLeast,
     JsonFlag,
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from lockgate.storage_core.settings import Settings
 
 commands = typer.Typer(
-    cls=JournalGroup,
     help="Administer the journal: checkpoints, restore, safe mode, observers.",
     no_args_is_help=True,
 )

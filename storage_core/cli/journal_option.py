@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
@@ -11,15 +12,18 @@ from typer.main import get_command
 
 from lockgate.storage_core.settings import load_settings, settings_in_effect
 
+WITHOUT: Final = frozenset({"broker", "committers", "dags", "satellite", "spark-jars", "version", "worker"})
+"""Commands that use no journal, or all of them."""
 
-class JournalGroup(TyperGroup):
-    """A group of commands of which each has the option `--journal`."""
 
-    def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes)
-        for command in self.commands.values():
-            if not isinstance(command, TyperGroup):
-                command.params.append(_option())
+def add_journal_option(commands: Iterable[tuple[str, Any]]) -> None:
+    """Give each command the option `--journal`, also those of groups."""
+    for name, command in commands:
+        if isinstance(command, TyperGroup):
+            if name not in WITHOUT:
+                add_journal_option(command.commands.items())
+        elif name not in WITHOUT:
+            command.params.append(_option())
 
 
 def _use_journal(context: typer.Context, name: str) -> str:

@@ -26,6 +26,7 @@ from lockgate.storage_core.cli import (
     upload_commands,
     volume_commands,
 )
+from lockgate.storage_core.cli.journal_option import add_journal_option
 from lockgate.storage_core.cli.render import (
     JSON_FLAG,
     JsonFlag,
@@ -64,6 +65,10 @@ COMMITTER_COLUMNS: Final = (
 
 class ReportingGroup(TyperGroup):
     """Reports errors as one line or one JSON document and an exit code, without a traceback."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        add_journal_option(self.commands.items())
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands in sections."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from lockgate.storage_core.cli.journal_option import JournalGroup
 from lockgate.storage_core.cli.render import (
     Destination,
     JsonFlag,
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from lockgate.storage_core.commit.uploads.upload_owner import UploadFilter
 
 commands = typer.Typer(
-    cls=JournalGroup,
     help="List open uploads, and abort orphans.",
     no_args_is_help=True,
 )

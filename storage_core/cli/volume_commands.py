@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
-from lockgate.storage_core.cli.journal_option import JournalGroup
 from lockgate.storage_core.cli.render import (
     JsonFlag,
     byte_size,
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 WRONG_REPLICAS: Final = 16
 """Exit code of `fsck`, `check` and `repair`; documented in `docs/reference/command-line.md`."""
 
-commands = typer.Typer(cls=JournalGroup, help="Volumes of appendable files.", no_args_is_help=True)
+commands = typer.Typer(help="Volumes of appendable files.", no_args_is_help=True)
 
 Bandwidth = Annotated[
     float | None,

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 
+from lockgate.storage_core.cli.root_command import build
 from lockgate.storage_core.errors import ConflictError, InvalidInputError, ObjectNotFoundError
 from lockgate.storage_core.event_log.event_queue import close_event_logs
 from lockgate.storage_core.journal.process_journal import configured_journal, extract, inject
@@ -100,6 +105,30 @@ def test_a_mount_whose_journal_the_settings_lack_is_an_error_and_other_paths_are
         pytest.raises(InvalidInputError, match="no journal 'logs' in LOCKGATE_JOURNALS"),
     ):
         files.list("/logs")
+
+
+def test_each_command_takes_a_journal_but_those_of_none_or_of_all() -> None:
+    def without(name: str, command: Any) -> Iterator[str]:
+        if isinstance(command, TyperGroup):
+            for child, inside in command.commands.items():
+                yield from without(f"{name} {child}", inside)
+        elif "journal" not in {one.name for one in command.params}:
+            yield name
+
+    root = get_command(build())
+    assert isinstance(root, TyperGroup)
+    names = {one.split()[0] for name, command in root.commands.items() for one in without(name, command)}
+    assert names == {"broker", "committers", "dags", "satellite", "spark-jars", "version", "worker"}
+
+
+def test_a_revert_is_a_job_of_the_journal_that_is_named(run: Run, settings: Settings) -> None:
+    lake, logs = str(settings.home / "lake"), load_settings().for_journal("logs")
+    committed_job(lake, logs, "first")
+    committed_job(lake, logs, "second")
+    assert "turn 2: 2 files" in done(run, "manifest", lake, "--journal", "logs")
+    assert "turn 3" in done(run, "revert", lake, "--to", "1", "--yes", "--journal", "logs")
+    assert len(document(run("jobs", "list", "--json", "--journal", "logs"))["jobs"]) == 3
+    assert document(run("jobs", "list", "--json"))["jobs"] == []
 
 
 def test_retention_is_a_dry_run_first(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import signal
 import subprocess
@@ -201,23 +202,29 @@ def test_a_machine_without_the_packages_is_told_what_to_install(monkeypatch: pyt
     assert "pip install 'lockgate[pages]'" in answer.output
 
 
-def test_the_command_serves_until_ctrl_c(tmp_path: Path) -> None:
+def test_the_command_serves_the_journal_that_it_names_until_ctrl_c(tmp_path: Path) -> None:
     command = [sys.executable, "-c", f"from {__name__} import command_line; command_line()()"]
+    journals = {"LOCKGATE_HOME": str(tmp_path / "home"), "LOCKGATE_JOURNALS": '{"logs": {}}'}
     with subprocess.Popen(
-        [*command, "ui", "--port", "0", "--no-browser"],
+        [*command, "ui", "--port", "0", "--no-browser", "--journal", "logs"],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "LOCKGATE_HOME": str(tmp_path / "home")},
+        env={**os.environ, **journals},
     ) as process:
         try:
             assert process.stdout is not None
             address = urlsplit(process.stdout.readline().strip())
             connection = http.client.HTTPConnection(str(address.hostname), address.port or 0, timeout=30)
             connection.request("GET", f"{address.path}?{address.query}")
-            status = connection.getresponse().status
+            status = (answer := connection.getresponse()).status
+            answer.read()
+            bearer = {"authorization": f"Bearer {address.query.partition('=')[2]}"}
+            connection.request("GET", f"{API}/journal", headers=bearer)
+            journal = json.load(connection.getresponse())
             connection.close()
         finally:
             process.send_signal(signal.SIGINT)
             code = process.wait(30)
 
     assert (status, code) == (303, 0)
+    assert journal["journal"] == "logs"
