@@ -5,7 +5,7 @@ It is what empties the old side of a mount: new files are in the satellite, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -15,20 +15,18 @@ from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import (
     DirectoryNotEmptyError,
     InvalidInputError,
-    PathNotDirectoryError,
     PathNotFoundError,
 )
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.queries import FileStatus
 from lockgate.storage_core.files.namespace.tree_paths import parse_path
+from lockgate.storage_core.files.walk import walk
 from lockgate.storage_core.stores.protocol import in_pages
 
 BATCH: Final = 200
 """Files that are deleted in one transaction, so that no writer waits for more."""
 
 DAY_S: Final = 86_400.0
-
-Found = tuple[str, FileStatus]
 
 
 class Retained(msgspec.Struct, kw_only=True):
@@ -75,8 +73,11 @@ def apply_retention(
             raise InvalidInputError(f"retention of {pattern}: an age of {days:g} days is not above 0")
     now_s = files.now_s()
     for pattern, days in rules.items():
-        found = (one for one in _below(files, roots[pattern]) if _matches(one[0], pattern))
-        old = (one for one in found if now_s - _changed_s(one[1]) > days * DAY_S)
+        old = (
+            (path, status)
+            for path, status, _ in walk(files.list, roots[pattern])
+            if not status.is_open and _matches(path, pattern) and now_s - _changed_s(status) > days * DAY_S
+        )
         for batch in in_pages(old, BATCH):
             closed = [one for one in batch if not one[1].is_directory]
             for path, _ in closed:
@@ -100,22 +101,6 @@ def _is_removed(files: Files, path: str, dry_run: bool) -> bool:
     except (DirectoryNotEmptyError, PathNotFoundError):
         return False
     return True
-
-
-def _below(files: Files, path: str) -> Iterator[Found]:
-    """Yield what is below a directory, closed files and then the directory that they are in."""
-    after: str | None = None
-    try:
-        while page := files.list(path, after):
-            for status in page:
-                child = f"{path.rstrip('/')}/{status.name}"
-                if status.is_directory:
-                    yield from _below(files, child)
-                if not status.is_open:
-                    yield child, status
-            after = page[-1].name
-    except (PathNotFoundError, PathNotDirectoryError):
-        return  # it was deleted meanwhile, or there is nothing yet
 
 
 def _root(pattern: str) -> str:

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -33,11 +34,12 @@ from lockgate.storage_core.failpoints import FAILPOINTS, step
 from lockgate.storage_core.files.file_recovery import give_back
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.mounts import AddMount, CutMount, Mount, refuse_overlap
-from lockgate.storage_core.files.namespace.queries import FileStatus
 from lockgate.storage_core.files.namespace.tree import Delete
+from lockgate.storage_core.files.walk import Walked, walk
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Leases, Mutation, Refused
-from lockgate.storage_core.satellite.overlay import Overlay, Side
+from lockgate.storage_core.satellite.overlay import Overlay
+from lockgate.storage_core.satellite.union_reads import Side
 from lockgate.storage_core.satellite.whiteouts import MOVE, NO_MOVER, Adopt, HoldOldFile, Whiteout
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores.protocol import in_pages
@@ -147,7 +149,7 @@ def status_of_mount(files: Overlay, mount: Mount) -> MountStatus:
     found = MountStatus(
         satellite=mount.satellite, prefix=mount.prefix, journal=mount.journal, is_cut=mount.cut_s is not None
     )
-    for number, (_, one, _) in enumerate(_walk(files, mount.prefix)):
+    for number, (_, one, _) in enumerate(walk(partial(Files.list, files), mount.prefix)):
         if number == COUNTED:
             found.has_more = True
             break
@@ -181,14 +183,6 @@ def cut_off(files: Overlay, mount: Mount) -> None:
     with _moving(files, files.satellite(mount)) as lease:
         files.finish_all(files.satellite(mount), lease)
         files.journal.apply(CutMount(prefix=mount.prefix))
-
-
-class _Old(NamedTuple):
-    """A name on the old side, and the directories below the mount that it is in."""
-
-    path: str
-    status: FileStatus
-    above: tuple[_Old, ...]
 
 
 @dataclass
@@ -229,7 +223,7 @@ class Move:
             self.files.finish_all(self._new, self._lease)
             self._remove_copies()  # of a mover that was killed
             self._new.files.make_directory(self._copies, parents=True)
-            for batch in in_pages(_walk(self.files, self.mount.prefix), BATCH):
+            for batch in in_pages(walk(partial(Files.list, self.files), self.mount.prefix), BATCH):
                 self._move(batch)
                 if self.limit is not None and self.done.files >= self.limit:
                     break
@@ -238,7 +232,7 @@ class Move:
             self._remove_copies()
         return self.done
 
-    def _move(self, batch: Sequence[_Old]) -> None:
+    def _move(self, batch: Sequence[Walked]) -> None:
         """Move a batch: names in order, a directory after what is in it."""
         clock = self.files.journal.clock
         began_s, before = clock.monotonic_s(), msgspec.structs.replace(self.done)
@@ -260,7 +254,7 @@ class Move:
         )
         clock.sleep(max(0.0, least_s - (clock.monotonic_s() - began_s)))
 
-    def _copy(self, one: _Old) -> bool | LockgateError:
+    def _copy(self, one: Walked) -> bool | LockgateError:
         """Copy a closed file beside the tree of the satellite; return whether it is whole, or why not."""
         if one.status.is_open:
             return ConflictError(
@@ -281,10 +275,10 @@ class Move:
         FAILPOINTS.hit("satellite.copy.after")
         return copied == one.status.length_bytes  # else it was changed
 
-    def _publish(self, copied: Sequence[_Old]) -> None:
+    def _publish(self, copied: Sequence[Walked]) -> None:
         """Make copies visible in place of the old files, and delete those."""
         until_s, hard_s = self._until_s(), self.files.hard_s
-        held: list[tuple[_Old, Stamp]] = []
+        held: list[tuple[Walked, Stamp]] = []
         entries = [
             Mutation(
                 op=HoldOldFile(
@@ -318,7 +312,7 @@ class Move:
         FAILPOINTS.hit("satellite.adopt.after")
         self.files.finish(self._new, published, self._lease)
 
-    def _remove_directories(self, directories: Sequence[_Old]) -> None:
+    def _remove_directories(self, directories: Sequence[Walked]) -> None:
         """Delete directories of the old side that are empty; the satellite has them then."""
         self._adopt_directories([each for one in directories for each in (*one.above, one)], self._until_s())
         entries = [
@@ -328,7 +322,7 @@ class Move:
         ]
         self.files.journal.write(entries)  # refused: it is not empty, or another process has deleted it
 
-    def _adopt_directories(self, directories: Sequence[_Old], until_s: float) -> None:
+    def _adopt_directories(self, directories: Sequence[Walked], until_s: float) -> None:
         """Make directories in the satellite, those above first, unless they were deleted."""
         missing = [one for one in dict.fromkeys(directories) if one.status.inode not in self._adopted]
         adopted = self._new.journal.write([self._adopt(one, "", until_s) for one in missing])
@@ -336,7 +330,7 @@ class Move:
             if not isinstance(outcome, Refused):
                 self._adopted.add(one.status.inode)
 
-    def _adopt(self, one: _Old, copy: str, until_s: float) -> Mutation:
+    def _adopt(self, one: Walked, copy: str, until_s: float) -> Mutation:
         op = Adopt(
             resource=MOVE,
             stamp=self._lease,
@@ -354,7 +348,7 @@ class Move:
         version = f"{one.status.inode}-{one.status.changed_s}-{one.status.length_bytes}"
         return Mutation(op=op, request_id=f"move-{version}")
 
-    def _note(self, one: _Old, error: LockgateError) -> None:
+    def _note(self, one: Walked, error: LockgateError) -> None:
         if isinstance(error, FencedError):
             raise error
         if not isinstance(error, ObjectNotFoundError):  # else it was deleted
@@ -368,7 +362,7 @@ class Move:
         with suppress(PathNotFoundError):
             self._new.files.delete(self._copies, recursive=True)
 
-    def _copy_of(self, one: _Old) -> str:
+    def _copy_of(self, one: Walked) -> str:
         return f"{self._copies}/{self._lease}-{one.status.inode}"
 
 
@@ -404,16 +398,3 @@ def _moving(files: Overlay, new: Side) -> Iterator[Stamp]:
     finally:
         renewer.drop(MOVE)
         give_back(leases, MOVE, stamp)
-
-
-def _walk(files: Overlay, path: str, above: tuple[_Old, ...] = ()) -> Iterator[_Old]:
-    """Yield the names of the old side below a directory, a directory after what is in it."""
-    after: str | None = None
-    with suppress(PathNotFoundError):  # it was deleted meanwhile
-        while page := Files.list(files, path, after):
-            for status in page:
-                one = _Old(f"{path}/{status.name}", status, above)
-                if status.is_directory:
-                    yield from _walk(files, one.path, (*above, one))
-                yield one
-            after = page[-1].name

@@ -7,12 +7,14 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from lockgate.storage_core.clock import Clock
+from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.home_files import open_journal_files
 from lockgate.storage_core.files.namespace.mounts import Mount
 from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.journal.process_journal import configured_journal
-from lockgate.storage_core.satellite.overlay import Overlay, Side, refuse_other_identity
+from lockgate.storage_core.satellite.overlay import Overlay
+from lockgate.storage_core.satellite.union_reads import Side
 from lockgate.storage_core.settings import Settings, load_settings
 
 
@@ -49,3 +51,16 @@ def open_files(
 
         made = Files if settings.is_one_journal else partial(Overlay, satellite=satellite)
         yield opened.enter_context(open_journal_files(settings, clock=clock, reads=reads, files=made))
+
+
+def refuse_other_identity(mount: Mount, identity: str) -> None:
+    """Raise unless a journal is the one that was mounted.
+
+    Raises:
+        InvalidInputError: It has another identity.
+    """
+    if identity != mount.identity:
+        raise InvalidInputError(
+            f"journal {mount.journal} of LOCKGATE_JOURNALS is another one ({identity}) than satellite "
+            f"{mount.satellite} was made with ({mount.identity}); nothing was read; correct its URL"
+        )

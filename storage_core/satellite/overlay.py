@@ -1,12 +1,10 @@
 """Overlay: the files of the default journal and of its satellites as one tree.
 
-New files at a mounted directory are made in the satellite. What is there is the union of both sides, without
-what whiteouts hide; a path that both have is the satellite's. Three rules keep it right:
+New files at a mounted directory are made in the satellite. `union_reads` reads both sides; two rules of those
+who change them keep the tree right:
 
-- A reader reads the old side first and then the satellite. A file only moves from the old side to the
-  satellite, and is there before it is deleted here: so it is seen at least once, and once in a listing.
 - No name is made on the old side below a mount (`mounts.refuse_other_mounts`), so what was absent there stays
-  absent while a name is made in the satellite.
+  absent while a name is made in the satellite. Only `satellite_fallback` makes names there.
 - A deletion hides the old file first: whiteout in the satellite, deletion, end of the whiteout.
 
 Source: LinkedIn's FailoverFS; satellite, "Overlay".
@@ -14,13 +12,13 @@ Source: LinkedIn's FailoverFS; satellite, "Overlay".
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, Final
 
 from lockgate.storage_core.errors import (
-    InvalidInputError,
+    DirectoryNotEmptyError,
     JournalUnavailableError,
     LeaseHeldError,
     MountPointError,
@@ -28,107 +26,38 @@ from lockgate.storage_core.errors import (
     OtherJournalPathError,
     PathExistsError,
     PathIsDirectoryError,
-    PathNotDirectoryError,
     PathNotFoundError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.file_recovery import RecoveredFile
 from lockgate.storage_core.files.files import Files, FileWriter
-from lockgate.storage_core.files.namespace.mounts import NAME, NO_MOUNTS, Mount, MountTable
-from lockgate.storage_core.files.namespace.queries import PAGE, TREE, FileStatus, listing, status_of
-from lockgate.storage_core.files.namespace.queries import status as status_in
-from lockgate.storage_core.files.namespace.rows import File, Inode, InodeKind
+from lockgate.storage_core.files.namespace.mounts import Mount
+from lockgate.storage_core.files.namespace.queries import PAGE, FileStatus
+from lockgate.storage_core.files.namespace.rows import Inode, InodeKind
 from lockgate.storage_core.files.namespace.tree import Delete, Rename, not_empty
 from lockgate.storage_core.files.namespace.tree_paths import parse_path, shown
 from lockgate.storage_core.files.reader import Reader
 from lockgate.storage_core.files.removal import Removed
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.walk import walk
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Journal, Leases, Mutation, Refused
-from lockgate.storage_core.journal.read.snapshot_read import Reading, Reads
+from lockgate.storage_core.satellite.union_reads import LOG, Side, T, UnionReads
 from lockgate.storage_core.satellite.whiteouts import MOVE, NO_MOVER, DropWhiteouts, WhiteOut, Whiteout
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
-
-LOG: Final = logging.getLogger("lockgate.satellite")
-T = TypeVar("T")
+from lockgate.storage_core.stores.protocol import in_pages
 
 TRIES: Final = 5
 """Tries of a call that meets a move, or a change of the mounts."""
 MOVED_S: Final = 0.1
 """Pause before the next try while a mover holds a file: two transactions long."""
 
-Pair = tuple[Inode, File | None]
-Pairs = tuple[Sequence[Pair], Sequence[Pair]]
-"""The names on a path, and a page of those below it."""
-NOTHING: Final[Pairs] = ((), ())
 
-
-class Side(NamedTuple):
-    """A journal's files, and the journal."""
-
-    files: Files
-    journal: Journal
-
-
-class Found(NamedTuple):
-    """What is at a path.
-
-    Attributes:
-        old: The names on it of the old side that nothing hides, to the last one that exists.
-        new: The same of the satellite.
-    """
-
-    names: tuple[str, ...]
-    journal: str
-    old: Sequence[Pair]
-    new: Sequence[Pair]
-
-    @property
-    def in_new(self) -> Inode | None:
-        """The file or directory of the satellite."""
-        return self.new[-1][0] if len(self.new) == len(self.names) else None
-
-    @property
-    def in_old(self) -> Inode | None:
-        """The file or directory of the old side."""
-        return self.old[-1][0] if len(self.old) == len(self.names) else None
-
-    def status(self) -> FileStatus:
-        """Return the status of the path.
-
-        Raises:
-            PathNotFoundError: It does not exist.
-        """
-        if self.in_new is not None:
-            return status_of(*self.new[-1], journal=self.journal)
-        if self.in_old is not None:
-            return status_of(*self.old[-1])
-        self.refuse_missing(len(self.names))
-        path = shown(self.names)
-        raise PathNotFoundError(f"{path} does not exist; nothing was changed; check the path", path)
-
-    def refuse_missing(self, depth: int) -> None:
-        """Raise unless the first names, but the last of so many, are directories on one of the sides."""
-        longest = max(self.new, self.old, key=len)
-        for at, (row, _) in enumerate(longest[: depth - 1], start=1):
-            if row.kind is not InodeKind.DIRECTORY:
-                path = shown(self.names[:at])
-                raise PathNotDirectoryError(f"{path} is a file, not a directory; nothing was changed", path)
-        if len(longest) < depth - 1:
-            path = shown(self.names[: len(longest) + 1])
-            raise PathNotFoundError(
-                f"the directory {path} does not exist; nothing was changed; check the path, or make it first",
-                path,
-            )
-
-
-class Overlay(Files):
+class Overlay(UnionReads):
     """The files of the default journal, which is the old side of each mount, and of the satellites.
 
     Attributes:
-        journal: The default journal.
-        satellite: Returns the satellite of a mount.
         parallelism: Files that a move copies at once.
         hard_s: Time without a renewal after which a lease lapses.
     """
@@ -141,7 +70,7 @@ class Overlay(Files):
         satellite: Callable[[Mount], Side],
         **options: Any,
     ) -> None:
-        """Use the files of a journal and of its satellites.
+        """Use the files of a journal and of its satellites; see `UnionReads`.
 
         Args:
             journal: The default journal.
@@ -150,16 +79,11 @@ class Overlay(Files):
             satellite: Returns the satellite of a mount; it is opened by the first call.
             options: Options of `Files`.
         """
-        super().__init__(journal, volumes, settings, **options)
-        self.journal = journal
-        self.satellite = satellite
+        super().__init__(journal, volumes, settings, satellite, **options)
         self.parallelism = settings.near_calls
         self.hard_s = settings.lease_hard_s
         self._fallback = settings.satellite_fallback
-        self._table = NO_MOUNTS
         self._decided = threading.local()  # another thread may read a newer table between decision and entry
-        self._warned: set[str] = set()
-        self._cut: set[Mount] = set()
 
     @property
     def mounts(self) -> int:
@@ -174,11 +98,6 @@ class Overlay(Files):
             return self.journal if mount is None else self.satellite(mount).journal
         except JournalUnavailableError:
             return self.journal
-
-    def all_mounts(self) -> tuple[Mount, ...]:
-        """Return the mounts."""
-        self._read(lambda _: None)
-        return self._table.all
 
     def create(self, path: str, *, members: Sequence[VolumeId] | None = None) -> FileWriter:
         """Create a file, in the satellite if its directory is mounted; see `Files.create`.
@@ -296,7 +215,9 @@ class Overlay(Files):
                 return
             if old.kind is InodeKind.DIRECTORY and not recursive and self.list(path):
                 raise not_empty(path)
-            written = new.journal.apply(WhiteOut(path=path, inode=old.inode, recursive=recursive))
+            seen_s = self.journal.read(lambda reading: reading.now_s()) if recursive else 0.0
+            op = WhiteOut(path=path, inode=old.inode, recursive=recursive, seen_s=seen_s)
+            written = new.journal.apply(op)
             FAILPOINTS.hit("satellite.whiteout.after")
             if written.result is not None:
                 new.files.fence_deleted(written.result, written.stamp)
@@ -318,63 +239,27 @@ class Overlay(Files):
             for mount, of in sides.items()
         )
 
-    def finish(self, new: Side, whiteouts: Sequence[Whiteout], mover: Stamp = NO_MOVER) -> None:
+    def finish(
+        self,
+        new: Side,
+        whiteouts: Sequence[Whiteout],
+        mover: Stamp = NO_MOVER,
+        *,
+        recursive: bool = True,
+    ) -> None:
         """Delete what whiteouts hide on the old side, and drop them.
 
         Args:
             new: The satellite.
             whiteouts: At most some hundreds.
             mover: See `DropWhiteouts`.
+            recursive: Whether directories may have names in them; others stay, and are shown again.
         """
-        entries = [Mutation(op=Delete(path=one.path, inode=one.inode, recursive=True)) for one in whiteouts]
-        for outcome in self.journal.write(entries):
-            if isinstance(outcome, Refused):
-                if not isinstance(outcome.error, PathNotFoundError):
-                    raise outcome.error
-            else:
-                self.fence_deleted(outcome.result, outcome.stamp)
+        self._delete_old([(one.path, one.inode) for one in whiteouts], recursive=recursive)
         FAILPOINTS.hit("satellite.old.after")
         gone = tuple(one.inode for one in whiteouts)
         if gone:
             new.journal.apply(DropWhiteouts(inodes=gone, mover=mover))
-
-    def list(self, path: str = "/", after: str | None = None) -> list[FileStatus]:
-        """Return a page of the names in a directory of both sides, in order; see `Files.list`.
-
-        It is two snapshots, first of the old side. Both are in the order of code points, so the last name of
-        the page before is the cursor of both.
-        """
-        names = parse_path(path)
-        mount = self._unmounted(f"{path}/", lambda reading: listing(reading, path, after))
-        if not isinstance(mount, Mount):
-            return mount
-        while True:
-            found, old_page, new_page, hidden = self._look(mount, names, after or "")
-            if not found.status().is_directory:
-                raise PathNotDirectoryError(f"{path} is a file, not a directory; nothing was changed", path)
-            if found.in_old is None:
-                old_page = ()
-            ends = [page[-1][0].name for page in (old_page, new_page) if len(page) == PAGE]
-            shown_names = {
-                row.name: status_of(row, file) for row, file in old_page if row.inode not in hidden
-            }
-            shown_names |= {row.name: status_of(row, file, mount.journal) for row, file in new_page}
-            page = [one for name, one in sorted(shown_names.items()) if not ends or name <= min(ends)]
-            if page or not ends:
-                return page
-            after = min(ends)  # all of these names are hidden
-
-    def status(self, path: str) -> FileStatus:
-        """Return what a path names, of the satellite if both sides have it; see `Files.status`."""
-        mount = self._unmounted(path, lambda reading: status_in(reading, path))
-        if not isinstance(mount, Mount):
-            return mount
-        return self._find(path, mount).status()
-
-    def is_open(self, found: FileStatus) -> bool:
-        """Return whether a file has a writer, or one that ended; see `Files.is_open`."""
-        of = next((one for one in self._table.all if one.journal == found.journal), None)
-        return Files.is_open(self.satellite(of).files if of else self, found)
 
     def recover(self, path: str, *, accept_loss: bool = False) -> int | None:
         """Recover a file on the side that has it; see `Files.recover`."""
@@ -388,15 +273,32 @@ class Overlay(Files):
         return [one for files in all_files for one in Files.recover_lapsed(files, note=note)]
 
     def finish_all(self, new: Side, mover: Stamp = NO_MOVER) -> None:
-        """Finish the deletions of processes that have ended in one; see `finish`."""
+        """Finish the deletions of processes that have ended in one; see `finish`.
+
+        What the fallback has made in a directory after it was hidden stays.
+        """
         after: tuple[int, ...] | None = None
         while True:
             with new.journal.reading() as reading:
                 page = reading.where(Whiteout, {}, limit=PAGE, after=after)
             if not page:
                 return
-            self.finish(new, page, mover)
+            for hidden in page:
+                below = walk(partial(Files.list, self), hidden.path)
+                old = ((one.path, one.status.inode) for one in below if one.status.made_s <= hidden.seen_s)
+                for batch in in_pages(old, PAGE):
+                    self._delete_old(batch)
+            self.finish(new, page, mover, recursive=False)
             after = page[-1].key
+
+    def _delete_old(self, names: Sequence[tuple[str, int]], *, recursive: bool = False) -> None:
+        """Delete paths of the old side that still name these inodes, but directories that are not empty."""
+        entries = [Mutation(op=Delete(path=path, inode=one, recursive=recursive)) for path, one in names]
+        for outcome in self.journal.write(entries):
+            if not isinstance(outcome, Refused):
+                self.fence_deleted(outcome.result, outcome.stamp)
+            elif not isinstance(outcome.error, PathNotFoundError | DirectoryNotEmptyError):
+                raise outcome.error
 
     def remove_deleted(self, *, dry_run: bool = False) -> Removed:
         """Remove the blocks of what was deleted, of all sides; see `Files.remove_deleted`."""
@@ -409,75 +311,6 @@ class Overlay(Files):
             done.blocks += more.blocks
             done.kept_blocks += more.kept_blocks
         return done
-
-    def _satellites(self) -> Sequence[Side]:
-        return [self.satellite(one) for one in {one.journal: one for one in self.all_mounts()}.values()]
-
-    def _read(self, query: Callable[[Reading], T], reads: Reads | None = None) -> T:
-        """Read the default journal, and its mount table in the same state."""
-
-        def with_mounts(reading: Reading) -> T:
-            table = reading.get(MountTable, NAME) or NO_MOUNTS
-            if table.version > self._table.version:
-                self._table = table
-            return query(reading)
-
-        return (reads or self._reads).read(with_mounts)
-
-    def _unmounted(self, path: str, query: Callable[[Reading], T]) -> T | Mount:
-        """Return what a query finds, or the mount that the path is below."""
-        while (mount := self._mount(path)) is None:
-            found = self._read(lambda reading: None if self._mount(path) else query(reading))
-            if found is not None:
-                return found
-        return mount
-
-    def _look(
-        self, mount: Mount, names: tuple[str, ...], after: str | None = None, *, writes: bool = False
-    ) -> tuple[Found, Sequence[Pair], Sequence[Pair], set[int]]:
-        """Look a path up on the old side, then in the satellite; return what is there.
-
-        Also return a page of each side below it, if `after` is a name, and the inodes that are hidden. Until
-        the cut both are read at their primaries: an observer that is behind would show what was moved or
-        deleted, or lack what was moved.
-        """
-
-        def query(reading: Reading) -> Pairs:
-            page = () if after is None else reading.below(TREE, names, after=after, limit=PAGE)
-            return reading.on_path(TREE, names), page
-
-        is_cut = mount.cut_s is not None
-        old, old_page = NOTHING if is_cut else self._read(query, self.journal)
-        rows = [(row.inode,) for row, _ in (*old, *old_page)]
-        hidden: set[int] = set()
-        try:
-            side = self.satellite(mount)
-            if is_cut and mount not in self._cut:
-                side.journal.status()  # its observers are to have what was moved before the cut
-                self._cut.add(mount)
-            reads = side.files.reads if is_cut else side.journal
-            (new, new_page), whiteouts = reads.read(
-                lambda reading: (query(reading), reading.find(Whiteout, rows) if rows else ())
-            )
-            hidden = {one.inode for one in whiteouts}
-            self._warned.discard(mount.journal)
-        except JournalUnavailableError as error:
-            if writes or is_cut:
-                raise JournalUnavailableError(
-                    f"satellite {mount.satellite} of {mount.prefix} is down: {error}; nothing was changed; "
-                    f"start the database of journal {mount.journal}, or set LOCKGATE_SATELLITE_FALLBACK for "
-                    "new files"
-                ) from error
-            if mount.journal not in self._warned:
-                self._warned.add(mount.journal)
-                LOG.warning("satellite %s is down: only old files are read: %s", mount.satellite, error)
-            new, new_page = NOTHING
-        end = next((at for at, (row, _) in enumerate(old) if row.inode in hidden), len(old))
-        return Found(names, mount.journal, old[:end], new), old_page, new_page, hidden
-
-    def _mount(self, path: str) -> Mount | None:
-        """Return the mount that a path is below."""
-        return next((one for one in self._table.all if one.has(path)), None)
 
     def _decide(self, path: str) -> Mount | None:
         """Return the mount that a path is below; the entries of this thread carry the table's version."""
@@ -496,9 +329,6 @@ class Overlay(Files):
                     raise
                 self._read(lambda _: None)
         raise AssertionError(path)
-
-    def _find(self, path: str, mount: Mount, *, writes: bool = False) -> Found:
-        return self._look(mount, parse_path(path), writes=writes)[0]
 
     def _free(self, path: str, mount: Mount, *, replace: bool = False) -> Inode | None:
         """Refuse a path that one side has; make its directory in the satellite, if it is not there yet.
@@ -559,17 +389,4 @@ class Overlay(Files):
             f"{path} and {target} are in two journals; nothing was changed; copy it and delete it, or move "
             "an old file to the satellite first: `lockgate satellite move`",
             path,
-        )
-
-
-def refuse_other_identity(mount: Mount, identity: str) -> None:
-    """Raise unless a journal is the one that was mounted.
-
-    Raises:
-        InvalidInputError: It has another identity.
-    """
-    if identity != mount.identity:
-        raise InvalidInputError(
-            f"journal {mount.journal} of LOCKGATE_JOURNALS is another one ({identity}) than satellite "
-            f"{mount.satellite} was made with ({mount.identity}); nothing was read; correct its URL"
         )

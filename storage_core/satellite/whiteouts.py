@@ -39,6 +39,7 @@ class Whiteout(Row, frozen=True):
     Attributes:
         inode: The file or directory of the old side.
         path: Its path there.
+        seen_s: When a directory was hidden, by the clock of the old side: what is in it since then stays.
     """
 
     TABLE: ClassVar = "whiteout"
@@ -46,6 +47,7 @@ class Whiteout(Row, frozen=True):
 
     inode: int
     path: str
+    seen_s: float = 0.0
 
 
 class WhiteOut(Op, frozen=True, tag="white-out"):
@@ -56,6 +58,7 @@ class WhiteOut(Op, frozen=True, tag="white-out"):
         inode: The file or directory of the old side.
         recursive: Whether a directory of the satellite may have names in it.
         is_replaced: The satellite has another file there, which stays.
+        seen_s: See `Whiteout`.
     """
 
     RESULT: ClassVar = Deleted | None
@@ -64,6 +67,7 @@ class WhiteOut(Op, frozen=True, tag="white-out"):
     inode: int
     recursive: bool = False
     is_replaced: bool = False
+    seen_s: float = 0.0
 
     def fold(self, state: State, moment: Moment) -> Deleted | None:  # noqa: ARG002 - of the base
         """Insert the whiteout; detach the satellite's file or directory."""
@@ -73,7 +77,7 @@ class WhiteOut(Op, frozen=True, tag="white-out"):
             found = None  # its directory is on the old side only
         if self.is_replaced:
             existing(found, parse_path(self.path))
-        state.put(Whiteout(inode=self.inode, path=self.path))
+        state.put(Whiteout(inode=self.inode, path=self.path, seen_s=self.seen_s))
         if found is None or self.is_replaced:
             return None
         is_directory = found.kind is InodeKind.DIRECTORY

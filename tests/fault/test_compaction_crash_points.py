@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,32 @@ from tests.conftest import Summarise
 from tests.support.commit.destination import ManualClock, World
 from tests.support.commit.snapshots import one_by_one, snapshots_of
 from tests.support.compaction.tables import compacted, numbers, rows
-from tests.support.soak import rounds, sample
+from tests.support.soak import SOAK, rounds, sample
 
 pytestmark = pytest.mark.fault
 
-FILES = rounds(300, 5_000)
+FILES = rounds(300, max(300, round(5_000 * SOAK)))
+DECIDED = "decide.create.after=kill"
+POINTS = (
+    "task-write.get.after=kill@100",
+    "task-write.begin.after=kill",
+    "task-write.part.after=kill",
+    "task-write.seal.after=kill@2",
+    "task-commit.create.before=kill@3",
+    "task-commit.create.after=kill",
+    "turn.create.after=kill",
+    "plan.create.before=kill",
+    "decide.create.before=kill",
+    DECIDED,
+    "complete.complete.before=kill",
+    "complete.complete.after=kill@2",
+    "outcome.create.after=kill",
+    "remove.delete.after=kill",
+    f"remove.delete.after=kill@{FILES // 2}",
+    "end.put.after=kill",
+    "clean-up.delete_many.before=kill",
+)
+"""One in each step of a compaction, and some within long steps."""
 RUN = "from lockgate.storage_core.cli.root_command import main; main()"
 APPENDER = """
 import sys
@@ -87,31 +109,39 @@ def appending(world: World, environment: dict[str, str]) -> Iterator[subprocess.
 def test_a_compaction_that_is_killed_beside_a_writer_loses_and_doubles_no_row(
     tmp_path: Path, summarise: Summarise
 ) -> None:
-    world = World(tmp_path, str(tmp_path / "dest"), ManualClock(time.time()))
-    small_files(world, FILES)
-    environment = {**os.environ, "LOCKGATE_HOME": str(tmp_path / "home"), "LOCKGATE_JOURNAL_URL": "none"}
-    points = [
-        "task-write.part.after=kill",
-        "task-commit.create.after=kill",
-        "plan.create.before=kill",
-        "decide.create.before=kill",
-        "decide.create.after=kill",
-        "complete.complete.after=kill@2",
-        "outcome.create.after=kill",
-        "remove.delete.after=kill@20",
+    root, clock = tmp_path / "before", ManualClock(time.time())
+    small_files(World(root, str(root / "dest"), clock), FILES)
+    [before] = snapshots_of(World(root, str(root / "dest"), clock), lambda: None, tmp_path / "copies")
+    counts = [
+        killed_beside_a_writer(replace(before.copy_to(tmp_path / str(number)), clock=clock), point)
+        for number, point in enumerate(sample(POINTS, 7))
     ]
+    summarise(f"{FILES} files and (appended, live files) {counts} at {len(counts)} kills")
+
+
+def killed_beside_a_writer(world: World, point: str) -> tuple[int, int]:
+    """Kill a compaction at a point, end it by the next run; return the numbers of appends and live files."""
+    environment = {
+        **os.environ,
+        "LOCKGATE_HOME": str(world.root / "home"),
+        "LOCKGATE_JOURNAL_URL": "none",
+    }
+    command = [sys.executable, "-c", RUN, "compact", world.url, "--name", "compaction"]
+    # Once it is decided, a job of the writer may end the compaction before this run does.
+    killed = {-signal.SIGKILL} if POINTS.index(point) <= POINTS.index(DECIDED) else {0, -signal.SIGKILL}
     with appending(world, environment) as writer:
         assert writer.stdout is not None
         first = writer.stdout.readline()
-        for point in [*sample(points, 7), "none=kill"]:
-            command = [sys.executable, "-c", RUN, "compact", world.url, "--name", "compaction"]
-            failing = {**environment, "LOCKGATE_FAILPOINTS": point}
+        for failing, codes in ((point, killed), ("none=kill", {0})):
             done = subprocess.run(
-                command, env=failing, capture_output=True, text=True, timeout=600, check=False
+                command,
+                env={**environment, "LOCKGATE_FAILPOINTS": failing},
+                capture_output=True,
+                text=True,
+                timeout=600,
+                check=False,
             )
-            # After the decision, a job of the writer may end the compaction before this run does.
-            killed = {-signal.SIGKILL} if point in points[:5] else {0} if point == "none=kill" else {0, -9}
-            assert done.returncode in killed, (point, done.stderr)
+            assert done.returncode in codes, (point, done.stderr)
             found = [row[1] for row in rows(world)]
             assert len(found) == len(set(found)), point
             assert set(range(FILES)) <= set(found), point
@@ -124,4 +154,4 @@ def test_a_compaction_that_is_killed_beside_a_writer_loses_and_doubles_no_row(
     # The writer may have been killed between a commit and its line.
     assert len(set(found) - {*range(FILES), *appended}) <= 1
     assert world.live() == world.keys()
-    summarise(f"{FILES} files and {len(appended)} appends became {len(world.live())} files")
+    return len(appended), len(world.live())

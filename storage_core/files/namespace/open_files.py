@@ -72,8 +72,8 @@ class OpenFile(Op, frozen=True, tag="open-file"):
     def fold(self, state: State, moment: Moment) -> Opened:
         """Insert the file, or mark it as open; take its lease."""
         names = parse_path(self.path)
+        refuse_other_mounts(state, self.mounts)  # first: the directory may be in the satellite only
         found = resolve(state, names)
-        refuse_other_mounts(state, self.mounts)
         if self.mode == "create":
             refuse_existing(found, names)
             found = Inode(

@@ -16,7 +16,8 @@ from lockgate.storage_core.journal import Journal, open_journal
 from lockgate.storage_core.journal.observers.hot_standby import HotStandby
 from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.satellite.move import add_mount
-from lockgate.storage_core.satellite.overlay import Overlay, Side
+from lockgate.storage_core.satellite.overlay import Overlay
+from lockgate.storage_core.satellite.union_reads import Side
 from lockgate.storage_core.settings import load_settings
 from tests.support.commit.destination import ManualClock, dying
 from tests.support.files.memory_volume import MemoryVolume

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from lockgate.storage_core.errors import (
     ConflictError,
     DirectoryNotEmptyError,
+    FencedError,
     InvalidInputError,
     JournalUnavailableError,
     LeaseHeldError,
@@ -25,11 +28,13 @@ from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.mounts import Mount
 from lockgate.storage_core.files.namespace.queries import PAGE
 from lockgate.storage_core.files.namespace.tree import MakeDirectory
+from lockgate.storage_core.files.walk import walk
 from lockgate.storage_core.journal import Mutation
 from lockgate.storage_core.journal.checkpoint.verify import verify
 from lockgate.storage_core.satellite.expired_files import apply_retention
-from lockgate.storage_core.satellite.move import Move, _walk, add_mount, cut_off, status_of_mount
-from lockgate.storage_core.satellite.overlay import Overlay, refuse_other_identity
+from lockgate.storage_core.satellite.move import Move, add_mount, cut_off, status_of_mount
+from lockgate.storage_core.satellite.open_overlay import refuse_other_identity
+from lockgate.storage_core.satellite.overlay import Overlay
 from lockgate.storage_core.stores import open_store
 from tests.support.commit.destination import Crash
 from tests.support.files.satellite_world import SatelliteWorld, tree
@@ -90,6 +95,16 @@ def test_a_process_from_before_the_mount_makes_no_second_file_at_a_path(world: S
     assert [one.name for one in Files.list(early, "/logs")] == ["first.log", "old.log"]
     early.delete("/logs/first.log")
     assert list(tree(late)) == ["/logs", "/logs/old.log", "/logs/second.log", "/logs/third.log"]
+
+
+def test_a_process_from_before_the_mount_finds_what_only_the_satellite_has(world: SatelliteWorld) -> None:
+    making, appending = world.process(), world.process()
+    world.mount("/logs")
+    world.files.make_directory("/logs/a")
+    put(making, "/logs/a/new.log", b"new")
+    with appending.append("/logs/a/new.log") as writer:
+        writer.write(b"er")
+    assert tree(world.files)["/logs/a/new.log"] == b"newer"
 
 
 def test_a_mount_that_another_thread_reads_between_choice_and_entry_is_followed(
@@ -237,7 +252,7 @@ def test_a_copy_that_a_dead_mover_makes_late_does_not_stop_the_next_one(
         mounted.files.satellite(mount_of(mounted.files)).files,
         Move(mounted.files, mount_of(mounted.files)),
     )
-    (old,) = _walk(mounted.files, "/logs")
+    (old,) = walk(partial(Files.list, mounted.files), "/logs")
     make = files.make_directory
 
     def make_and_copy(path: str, *, parents: bool = False) -> None:
@@ -326,6 +341,64 @@ def test_old_files_are_read_while_the_satellite_is_down(
     assert tree(files)["/logs/new.log"] == b"new"
     assert status_of_mount(files, mount_of(files)).made_since == 1
     assert Move(files, mount_of(files)).run().files == 2
+
+
+def test_the_end_of_a_deletion_that_died_leaves_what_the_fallback_made_later(
+    world: SatelliteWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def down(_: object) -> None:
+        raise JournalUnavailableError("no answer")
+
+    def put_while_down(path: str) -> None:
+        world.clock.now += 1
+        with monkeypatch.context() as patch:
+            patch.setattr(world.files, "satellite", down)
+            patch.setattr(world.files, "_fallback", True)
+            put(world.files, path)
+        world.clock.now += 1
+
+    def die() -> None:
+        raise Crash
+
+    world.files.make_directory("/logs/a")
+    put(world.files, "/logs/a/old.log")
+    world.mount("/logs")
+    put_while_down("/logs/a/b/earlier.log")
+    put(world.files, "/logs/a/new.log")
+    once_at("satellite.whiteout.after", die)
+    with pytest.raises(Crash):
+        world.files.delete("/logs/a", recursive=True)
+    world.restart()
+    put_while_down("/logs/a/c/later.log")
+    assert list(tree(world.files)) == ["/logs", "/logs/old.log"]
+    world.files.remove_deleted()
+    assert list(tree(world.files)) == [
+        "/logs",
+        "/logs/a",
+        "/logs/old.log",
+        "/logs/a/c",
+        "/logs/a/c/later.log",
+    ]
+    assert Move(world.files, mount_of(world.files)).run().files == 2
+    assert status_of_mount(world.files, mount_of(world.files)).can_cut
+
+
+@pytest.mark.parametrize("point", ["idle.journal-read.after", "idle.journal-write.before"])
+@pytest.mark.parametrize("nth", [1, 2, 3, 4])
+def test_a_file_that_is_made_beside_a_recursive_deletion_is_refused_or_whole(
+    world: SatelliteWorld, point: str, nth: int
+) -> None:
+    world.files.make_directory("/logs/a")
+    put(world.files, "/logs/a/old.log")
+    world.mount("/logs")
+    other, found = world.process(), {"/logs": None, "/logs/old.log": b"old"}
+    once_at(point, lambda: other.delete("/logs/a", recursive=True), nth)
+    with suppress(PathNotFoundError, FencedError):
+        put(world.files, "/logs/a/new.log", b"new")
+        found |= {"/logs/a": None, "/logs/a/new.log": b"new"}
+    assert FAILPOINTS.observer is None
+    assert tree(other) == tree(world.files) == found
+    assert "a" not in {one.name for one in Files.list(world.files, "/logs")}
 
 
 def test_mounts_that_overlap_and_other_journals_are_refused(mounted: SatelliteWorld, tmp_path: Path) -> None:
