@@ -143,7 +143,7 @@ def reader(
     }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
-    bucket = {"start/install.md": "bucket", "guides/appendable-files.md": "logs"}.get(page, "lake")
+    bucket = {"start/first-job.md": "bucket", "guides/appendable-files.md": "logs"}.get(page, "lake")
     has_create = page != "guides/stores-without-conditional-create.md"
     with served(
         FakeS3(bucket=bucket, options=Options(conditional_create=has_create, upload_expiry_days=7))

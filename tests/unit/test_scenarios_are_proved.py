@@ -35,7 +35,7 @@ def test_the_page_of_promises_is_what_make_docs_writes() -> None:
 
 
 def test_the_page_about_the_scaling_of_hdfs_names_names_of_tests() -> None:
-    page = (REPOSITORY / "docs" / "internals" / "hdfs.md").read_text()
+    page = (REPOSITORY / "docs" / "internals" / "hdfs-append.md").read_text()
     named = set(re.findall(r"`(test_\w+)`", page))
     assert len(named) > 10
     assert named <= names_of_tests()
@@ -62,7 +62,7 @@ HDFS_SECTIONS = [
 
 
 def test_every_section_of_the_design_of_hdfs_has_a_file_of_tests_that_names_it() -> None:
-    text = (REPOSITORY / "docs" / "internals" / "hdfs.md").read_text()
+    text = (REPOSITORY / "docs" / "internals" / "hdfs-append.md").read_text()
     rows = re.findall(r"^\| ([^|]+) \| `(test_\w+\.py)` \| ([^|]+) \|$", text, flags=re.MULTILINE)
     assert [section for section, _, _ in rows] == HDFS_SECTIONS
     folder = REPOSITORY / "tests" / "unit" / "files" / "hdfs_append"
