@@ -1,9 +1,10 @@
 """Measure a satellite: small files made, listed, reported and moved, and the memory that it takes.
 
-    python -m benchmarks.satellite [--files 20000] [--threads 8]
+    python -m benchmarks.satellite [--files 20000] [--empty 0] [--threads 8]
 
-A tenth of the files is made on the old side before the mount, and moved at the end. Each phase runs in this
-process, whose peak of memory is printed after it: it must not grow with the number of files.
+A tenth of the files is made on the old side before the mount, and moved at the end. `--empty 1000000` makes
+so many more files without bytes in the satellite, 500 in a transaction. Each phase runs in this process,
+whose peak of memory is printed after it: it must not grow with the number of files.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from benchmarks.blobs import describe
 from lockgate.storage_core.cli.file_operands import directory_sizes
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.mounts import Mount
+from lockgate.storage_core.files.namespace.open_files import CloseFile, OpenFile
+from lockgate.storage_core.ids import file_resource
+from lockgate.storage_core.journal import Journal, Mutation, Written
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.satellite.move import Move, add_mount, status_of_mount
 from lockgate.storage_core.satellite.open_overlay import open_files
@@ -31,6 +35,8 @@ from lockgate.storage_core.settings import NamedJournal, load_settings
 
 FOLDER: Final = 1_000
 """Files of a directory."""
+GROUP: Final = 500
+"""Files without bytes that are made in one transaction."""
 
 
 def path(number: int) -> str:
@@ -50,6 +56,19 @@ def make(files: Files, numbers: range, threads: int) -> int:
     with ThreadPoolExecutor(threads) as pool:
         for first in range(numbers.start, numbers.stop, FOLDER):
             list(pool.map(one, range(first, min(first + FOLDER, numbers.stop))))
+    return len(numbers)
+
+
+def make_empty(files: Files, journal: Journal, numbers: range) -> int:
+    """Make closed files without bytes, with entries in groups."""
+    for folder in {path(number).rpartition("/")[0] for number in numbers}:
+        files.make_directory(folder, parents=True)
+    for first in range(numbers.start, numbers.stop, GROUP):
+        names = [path(number) for number in range(first, min(first + GROUP, numbers.stop))]
+        opens = [OpenFile(path=one, mode="create", holder="empty", soft_s=60, hard_s=60) for one in names]
+        made = [cast("Written", one).result for one in journal.write([Mutation(op=op) for op in opens])]
+        closes = [CloseFile(resource=file_resource(one.inode), stamp=one.stamp) for one in made]
+        journal.write([Mutation(op=op) for op in closes])
     return len(numbers)
 
 
@@ -73,6 +92,7 @@ def main() -> None:
     """Run the phases in a temporary home."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=20_000)
+    parser.add_argument("--empty", type=int, default=0)
     parser.add_argument("--threads", type=int, default=8)
     chosen = parser.parse_args()
     console, old = Console(), chosen.files // 10
@@ -94,6 +114,10 @@ def main() -> None:
                 "made in the satellite",
                 lambda: make(files, range(old, chosen.files), chosen.threads),
             )
+            if chosen.empty:
+                first = -(-chosen.files // FOLDER) * FOLDER
+                numbers = range(first, first + chosen.empty)
+                measure(console, "made empty, in groups", lambda: make_empty(files, journal, numbers))
             measure(console, "listed and reported", lambda: listed(files))
             measure(console, "counted by status", lambda: status_of_mount(files, mount).old_files)
             measure(console, "moved", lambda: Move(files, mount).run().files)

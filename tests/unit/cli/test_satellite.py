@@ -107,6 +107,18 @@ def test_a_mount_whose_journal_the_settings_lack_is_an_error_and_other_paths_are
         files.list("/logs")
 
 
+def test_another_database_at_the_place_of_a_satellite_is_refused_when_it_is_opened(
+    run: Run, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done(run, "satellite", "add", "logs", "--match", "/logs")
+    url = f"sqlite:///{settings.home}/other.db"
+    monkeypatch.setenv("LOCKGATE_JOURNALS", f'{{"logs": {{"url": "{url}"}}}}')
+    with open_files() as files:
+        for call in (lambda: files.list("/logs"), lambda: files.create("/logs/a.log")):
+            with pytest.raises(InvalidInputError, match="is another one"):
+                call()
+
+
 def test_each_command_takes_a_journal_but_those_of_none_or_of_all() -> None:
     def without(name: str, command: Any) -> Iterator[str]:
         if isinstance(command, TyperGroup):

@@ -1,18 +1,21 @@
-"""LeaseRecoveryOperator closes files of ended writers, and frees the space of deleted ones."""
+"""Files of ended writers are closed, the space of deleted ones is freed, and old files are deleted."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
-from lockgate.operators import LeaseRecoveryOperator
+from lockgate.operators import FileRetentionOperator, LeaseRecoveryOperator
+from lockgate.storage_core.files.namespace.mounts import Mount
 from lockgate.storage_core.journal import Leases
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.journal.safe_mode import add_operators_reason
+from lockgate.storage_core.satellite.move import add_mount, status_of_mount
 from lockgate.storage_core.satellite.open_overlay import open_files
+from lockgate.storage_core.satellite.overlay import Overlay
 from lockgate.storage_core.settings import Settings, load_settings
 from tests.support.airflow.task_run import TaskRun
 
@@ -76,3 +79,30 @@ def test_a_file_whose_volume_is_away_fails_the_task_which_names_it(ended: Settin
     assert journal is not None
     with open_files(ended) as files:
         assert Leases(journal).look(f"file:{files.status('/a.log').inode}") is None
+
+
+def test_files_of_both_sides_are_deleted_by_path_pattern_and_age(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def retained(**arguments: Any) -> Any:
+        return FileRetentionOperator(task_id="delete", **arguments).execute(TaskRun().context())
+
+    with pytest.raises(AirflowSkipException):
+        retained()
+    monkeypatch.setenv("LOCKGATE_JOURNALS", '{"logs": {}}')
+    monkeypatch.setenv("LOCKGATE_FILES_RETENTION", '{"/logs/*.log": 1e-9}')
+    logs = configured_journal(load_settings().for_journal("logs"))
+    assert logs is not None
+    with open_files() as files:
+        files.make_directory("/logs")
+        files.create("/logs/old.log").close()
+        mount = Mount(prefix="/logs", satellite="logs", journal="logs", identity=logs.identity, added_s=0.0)
+        add_mount(cast("Overlay", files), mount)
+        files.create("/logs/new.log").close()
+        files.create("/logs/kept.txt").close()
+    assert retained(report_only=True)["files"] == 2
+    assert "would delete /logs/old.log" in capsys.readouterr().out
+    assert retained()["files"] == 2
+    with open_files() as files:
+        assert [one.name for one in files.list("/logs")] == ["kept.txt"]
+        assert status_of_mount(cast("Overlay", files), mount).old_files == 0

@@ -188,6 +188,18 @@ def test_a_second_mover_is_refused_and_a_dead_one_followed(mounted: SatelliteWor
     assert tree(other) == {"/logs": None, "/logs/old.log": b"old"}
 
 
+def test_a_move_keeps_to_its_files_and_bytes_a_second(world: SatelliteWorld) -> None:
+    for number in range(20):
+        put(world.files, f"/logs/{number}.log", b"x" * 10)
+    world.mount("/logs")
+    began_s, moves = world.clock.now, []
+    for limits in ({"limit": 10, "files_per_s": 5.0}, {"bytes_per_s": 10.0}):
+        moves.append(Move(world.files, mount_of(world.files), **limits).run())
+        began_s, took_s = world.clock.now, world.clock.now - began_s
+        assert took_s == pytest.approx({10: 2.0, 11: 10.3}[moves[-1].files])
+    assert [one.is_whole for one in moves] == [False, True]
+
+
 @pytest.mark.parametrize("point", ["copy", "hold", "adopt", "old"])
 def test_a_move_that_dies_at_a_step_is_ended_by_the_next_one(mounted: SatelliteWorld, point: str) -> None:
     def die() -> None:
