@@ -3,14 +3,11 @@
 A child must not use, close or finalise an inherited connection: on PostgreSQL that would end the parent's
 session, on SQLite roll back its transaction. SQLite also keeps process-wide state about locked files, which
 is wrong in a child. All SQLite connections are therefore closed before a fork. An open transaction prevents
-that; the child of such a fork may not use SQLite.
-
-A fork waits briefly for transactions of other threads and blocks new ones meanwhile. Otherwise a child could
-not use SQLite at all if its parent's lease renewer happened to write at that moment, and threads that write
-continuously would leave no moment for a fork.
+that, so a fork waits briefly for those of other threads and blocks new ones meanwhile; the child of a fork
+during a transaction may not use SQLite.
 
 A child never collects the garbage that it inherits: a connection in it may be one that a thread of the parent
-was closing, with SQLite's mutex locked, and finalising that one crashes the child or lets it wait for ever.
+was closing, with SQLite's mutex locked.
 
 Source: "How To Corrupt An SQLite Database File", section 2.6.
 """

@@ -178,8 +178,7 @@ class ReportedVolume(Row, frozen=True):
     """The last whole report of a volume, and how far its bytes were read: soft state.
 
     It is outside entries, verification and checkpoints. A row confirms all members of the volume that have no
-    fault: a million rows for a million replicas would be written again by each report, and nothing reads them
-    one by one. A virtual volume has a row of its own until the report of its volume ends.
+    fault. A virtual volume has a row of its own until the report of its volume ends.
 
     Attributes:
         volume: The volume; of a virtual volume followed by `#`, the last block before it, `-` and its last.
