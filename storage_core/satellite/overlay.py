@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 from lockgate.storage_core.errors import (
@@ -32,7 +31,7 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.file_recovery import RecoveredFile
 from lockgate.storage_core.files.files import Files, FileWriter
 from lockgate.storage_core.files.namespace.mounts import Mount
-from lockgate.storage_core.files.namespace.queries import PAGE, FileStatus
+from lockgate.storage_core.files.namespace.queries import PAGE, FileStatus, listing
 from lockgate.storage_core.files.namespace.rows import Inode, InodeKind
 from lockgate.storage_core.files.namespace.tree import Delete, Rename, not_empty
 from lockgate.storage_core.files.namespace.tree_paths import parse_path, shown
@@ -284,12 +283,16 @@ class Overlay(UnionReads):
             if not page:
                 return
             for hidden in page:
-                below = walk(partial(Files.list, self), hidden.path)
+                below = walk(self._list_old, hidden.path)
                 old = ((one.path, one.status.inode) for one in below if one.status.made_s <= hidden.seen_s)
                 for batch in in_pages(old, PAGE):
                     self._delete_old(batch)
             self.finish(new, page, mover, recursive=False)
             after = page[-1].key
+
+    def _list_old(self, path: str, after: str | None) -> Sequence[FileStatus]:
+        """Return a page of the old side at its primary: an observer that is behind would leave names out."""
+        return self.journal.read(lambda reading: listing(reading, path, after))
 
     def _delete_old(self, names: Sequence[tuple[str, int]], *, recursive: bool = False) -> None:
         """Delete paths of the old side that still name these inodes, but directories that are not empty."""
