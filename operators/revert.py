@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @templated
 class RevertOperator(LockgateOperator):
-    """Makes exactly the files of an earlier turn live again, as a job of mode `revert` that copies none.
+    """Makes exactly the files of an earlier turn live again, as a job of mode `revert`.
 
     Fails, and changes nothing, if files of that turn are gone or nothing keeps them. A retry or a clear after
     the commit reverts nothing again: jobs that committed since stay.

@@ -70,7 +70,7 @@ class UploadSweepOperator(LockgateOperator):
                 "%s, upload %s: %s: %s %s",
                 *(swept.key, swept.upload_id, swept.action, swept.reason, swept.remedy),
             )
-        for ended in report.jobs:
-            self.log.info("%s: %s", ended.job_id, ended.action)
+        for line in report.lines():
+            self.log.info("%s", line)
         totals: dict[str, dict[str, float]] = msgspec.to_builtins(report.by_action)
         return totals

@@ -132,6 +132,16 @@ def short_id_in(path: str) -> ShortId | None:
     return ShortId(found) if "-" in stem and is_short_id(found) else None
 
 
+def without_short_id(path: str) -> str:
+    """Reverse `with_short_id`; a path without a short id is returned as it is."""
+    short = short_id_in(path)
+    if short is None:
+        return path
+    folder, slash, name = path.rpartition("/")
+    stem, dot, endings = name.partition(".")
+    return f"{folder}{slash}{stem.removesuffix(f'-{short}')}{dot}{endings}"
+
+
 def is_short_id(text: str) -> bool:
     """Return whether a text has the form of a short id."""
     return _SHORT_ID.fullmatch(text) is not None

@@ -317,10 +317,6 @@ class Settings(Struct, frozen=True, kw_only=True):
     committers: Annotated[dict[str, str], Meta(description='JSON, such as {"s3://lake/": "magic"}')] = {}
     """Committers by destination prefix: {"s3://lake/": "magic", "file:///data": "file-v1"}."""
 
-    read_by_log: Texts = ()
-    """Destinations, by prefix, whose readers all follow the log: ["s3://lake/"]; only there may a job retain
-    replaced files, because a program that lists files reads them with the new ones."""
-
     part_bytes: Annotated[
         int,
         Meta(ge=5 * MIB, le=5 * 1024 * MIB, description="bytes, from 5242880 (5 MiB) to 5368709120 (5 GiB)"),

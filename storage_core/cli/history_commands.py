@@ -20,7 +20,6 @@ from lockgate.storage_core.cli.render import (
 from lockgate.storage_core.cli.table_commands import opened
 from lockgate.storage_core.clock import SystemClock
 from lockgate.storage_core.errors import InvalidInputError
-from lockgate.storage_core.settings import load_settings
 
 DAY_S: Final = 24 * 3600
 AS_OF_HELP: Final = "A turn, a time such as 2026-11-29T12:00+01:00 (without a zone in UTC), or a tag."
@@ -37,12 +36,12 @@ def show(
 
     As of an earlier turn, files that a later job has replaced are marked if they no longer exist.
     """
-    from lockgate.storage_core.commit.destination.as_of import gone_files, turn_as_of
+    from lockgate.storage_core.commit.destination.as_of import places_of, turn_as_of
 
     log = opened(destination)
-    manifest, gone = log.manifest(turn_as_of(log, as_of) if as_of else None), set[str]()
-    if as_of:
-        gone = gone_files(log, manifest, log.manifest().files)
+    manifest = log.manifest(turn_as_of(log, as_of) if as_of else None)
+    places = places_of(log, manifest, log.manifest().files) if as_of else {}
+    gone = {key for key, place in places.items() if place is None}
     files = [manifest.files[key] for key in sorted(manifest.files)]
     if json:
         print_json(
@@ -51,7 +50,15 @@ def show(
                 "rows": manifest.rows,
                 "size": manifest.size,
                 "columns": manifest.columns,
-                "files": [{"key": file.key, "size": file.size, "rows": file.rows} for file in files],
+                "files": [
+                    {
+                        "key": file.key,
+                        "path": places.get(file.key, file.key),
+                        "size": file.size,
+                        "rows": file.rows,
+                    }
+                    for file in files
+                ],
                 "gone": sorted(gone),
             }
         )
@@ -185,7 +192,7 @@ def revert(
     yes: Annotated[bool, typer.Option("--yes", help="Revert; otherwise only say what changes.")] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Make exactly the files of an earlier turn live again, as a job that copies none.
+    """Make exactly the files of an earlier turn live again, as a job.
 
     The turns in between stay in the log. Without --yes nothing is changed.
     """
@@ -213,6 +220,15 @@ def keep(
         float | None, typer.Option(min=0, help="Keep turns that were the last one within so many days.")
     ] = None,
     turns: Annotated[int | None, typer.Option(min=0, help="Keep so many turns before the last one.")] = None,
+    in_place: Annotated[
+        bool | None,
+        typer.Option(
+            "--in-place/--hidden",
+            help="Leave kept files at their keys, where older versions of Delta and Iceberg name them; only "
+            "for a destination whose files no program lists.",
+            show_default="--hidden",
+        ),
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Keep replaced files for readers of earlier turns; without options, print for which.
@@ -225,17 +241,15 @@ def keep(
         history_rule,
         set_history_rule,
     )
-    from lockgate.storage_core.commit.open_or_attach import refuse_listing_readers
     from lockgate.storage_core.commit.records.log_records import HistoryRule
-    from lockgate.storage_core.stores.open_store import parse_destination
 
     log = opened(destination)
     rule = history_rule(log.store)
-    if days is not None or turns is not None:
-        refuse_listing_readers(parse_destination(destination), load_settings(), "a history rule")
+    if (days, turns, in_place) != (None, None, None):
         keep_s = (rule.keep_s if rule else 0.0) if days is None else days * DAY_S
         keep_turns = (rule.keep_turns if rule else 0) if turns is None else turns
-        rule = HistoryRule(keep_s=keep_s, keep_turns=keep_turns)
+        stays = rule is not None and rule.in_place if in_place is None else in_place
+        rule = HistoryRule(keep_s=keep_s, keep_turns=keep_turns, in_place=stays)
         set_history_rule(log.store, rule)
     if json:
         print_json(rule)
@@ -245,7 +259,8 @@ def keep(
         first = first_kept(log, rule, SystemClock().now_s())
         print_line(
             f"{destination} keeps {rule.keep_s / DAY_S:g} days, {counted(rule.keep_turns, 'earlier turn')}, "
-            f"and each tagged turn: now turn {first} and later"
+            f"and each tagged turn: now turn {first} and later; replaced files "
+            f"{'stay at their keys' if rule.in_place else 'lie where no program lists them'}"
         )
 
 

@@ -177,8 +177,8 @@ def _show(destination: str, report: SweepReport, *, json: bool) -> None:
     remedies = (f"{upload.reason}; {upload.remedy}" for upload in report.uploads if upload.remedy)
     for remedy in dict.fromkeys(remedies):
         print_line(remedy)
-    for job in report.jobs:
-        print_line(f"{job.job_id}: {job.action}")
+    for line in report.lines():
+        print_line(line)
 
 
 def _size(sums: UploadTotals) -> str:

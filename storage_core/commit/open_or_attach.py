@@ -57,7 +57,6 @@ def open_job(
     unique_filenames: bool = True,
     allow_irreversible: bool = False,
     allow_unsafe: bool = False,
-    replaced_retention_s: float = 0.0,
     artefacts: Mapping[str, Any] | None = None,
     tables: Sequence[str] = (),
     job_attempt: str | None = None,
@@ -92,8 +91,6 @@ def open_job(
         unique_filenames: False keeps file names as given; a file may then have the name of an existing one.
         allow_irreversible: With `unique_filenames=False`: overwrite existing files.
         allow_unsafe: Allow a committer whose files are visible before the job commit.
-        replaced_retention_s: How long to keep replaced files for readers of older log entries; only at a
-            destination whose readers all follow the log (`LOCKGATE_READ_BY_LOG`).
         artefacts: Handle of blobs that were uploaded for the job, `Artefacts.handle()`. The job owns them
             from its set-up to its end.
         tables: Table formats that the destination's turns are projected into from now on: `delta`, `iceberg`.
@@ -127,12 +124,9 @@ def open_job(
         unique_filenames=unique_filenames,
         allow_irreversible=allow_irreversible,
         allow_unsafe=allow_unsafe,
-        replaced_retention_s=replaced_retention_s,
         artefacts=None if artefacts is None else artefacts_of(artefacts),
     )
     check_spec(spec)
-    if replaced_retention_s:
-        refuse_listing_readers(parse_destination(destination), settings, "replaced_retention_s")
     if spec.artefacts is not None and not settings.has_journal:
         raise InvalidInputError(
             "artefacts of a job need a journal, which records the references to blobs, and "
@@ -183,26 +177,6 @@ def open_job(
             newest = together.start(look)
     _begin(job, is_shared=shared is not None)
     return job
-
-
-def refuse_listing_readers(destination: str, settings: Settings, option: str) -> None:
-    """Refuse to retain replaced files where readers may list files: they would read old and new rows.
-
-    Args:
-        destination: URL of the destination.
-        settings: Settings, of which `read_by_log` is used.
-        option: What would retain them.
-
-    Raises:
-        InvalidInputError: It is not declared that all readers follow the log; nothing was changed.
-    """
-    prefixes = (parse_destination(prefix).rstrip("/") for prefix in settings.read_by_log)
-    if not any(f"{destination}/".startswith(f"{prefix}/") for prefix in prefixes):
-        raise InvalidInputError(
-            f"{option}: programs that list the files of {destination}, as Spark's Parquet reader "
-            "does, would read replaced rows with the new ones; nothing was changed; leave it out, or, if all "
-            f'readers follow the log, set LOCKGATE_READ_BY_LOG to ["{destination}"]'
-        )
 
 
 def _begin(job: Job, *, is_shared: bool) -> None:

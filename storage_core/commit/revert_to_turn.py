@@ -1,11 +1,16 @@
-"""Make the files of an earlier turn live again, by a job that writes and copies none.
+"""Make the files of an earlier turn live again, by a job that takes those that are not as its own files.
+
+They get new names: no process that removes an earlier file, however late, can touch one that is live again.
+A file system links them, S3 copies them.
 
 Source: tables, "Reading as of a turn".
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
 from uuid import uuid4
 
 from msgspec.structs import astuple
@@ -15,12 +20,19 @@ from lockgate.storage_core.commit.destination.as_of import AsOf, manifest_as_of
 from lockgate.storage_core.commit.destination.kept_files import history_rule, kept_keys
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.destination.turn_history import Difference, difference
+from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.open_or_attach import open_job
 from lockgate.storage_core.commit.records.job_record import JobOrigin
-from lockgate.storage_core.commit.records.log_records import Receipt
+from lockgate.storage_core.commit.records.log_records import LiveFile, Receipt
+from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import ConflictError
+from lockgate.storage_core.ids import TaskId, without_short_id
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import open_store
+from lockgate.storage_core.stores.protocol import in_pages
+
+FILES_OF_A_TASK: Final = 200
+"""Files in one task of the job, which keeps its pending set small."""
 
 
 class Reverted(NamedTuple):
@@ -61,8 +73,8 @@ def revert_to_turn(
 
     Raises:
         InvalidInputError: There is no such turn, or files of it are gone.
-        ConflictError: Neither the history rule nor a tag keeps a file that must be live again; or one has
-            gone meanwhile. Nothing was changed.
+        ConflictError: Neither the history rule nor a tag keeps a file that must be live again; or another job
+            has removed or restored one meanwhile. Nothing was changed.
         OutcomeUnknownError: It is unknown whether the job is decided; recovery resolves it.
     """
     settings, clock = settings or load_settings(), clock or SystemClock()
@@ -92,4 +104,24 @@ def revert_to_turn(
         settings=settings,
         clock=clock,
     ) as job:
+        if job.receipt is None:
+            _take_again(job, {file.key: (file, wanted.path(file.key)) for file in change.added}, settings)
         return Reverted(change, job.commit(restores=wanted, allow_empty=True))
+
+
+def _take_again(job: Job, files: Mapping[str, tuple[LiveFile, str]], settings: Settings) -> None:
+    """Make files, by key and each with its place, those of tasks of the job."""
+    plain = Counter(map(without_short_id, files))
+    for number, page in enumerate(in_pages(files.items(), FILES_OF_A_TASK)):
+        with job.attempt(TaskId(f"files-{number:05d}")) as attempt:
+
+            def take(
+                item: tuple[str, tuple[LiveFile, str]], add: Callable[..., None] = attempt.add_again
+            ) -> None:
+                key, (file, place) = item
+                name = without_short_id(key)
+                # Those of several jobs may differ in these ids only.
+                add(key if plain[name] > 1 or name in files else name, file, place)
+
+            for _ in in_parallel(take, page, settings.near_calls, settings.far_calls):
+                pass

@@ -179,7 +179,7 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
     def modified(self, path: str) -> datetime:
         """Return when a live file was written, by the store's clock."""
         snapshot, file = self._published.live_file(self._strip_protocol(path))
-        return datetime.fromtimestamp(snapshot.store.head(file.key).modified_s, UTC)
+        return datetime.fromtimestamp(snapshot.store.head(snapshot.manifest.path(file.key)).modified_s, UTC)
 
     def invalidate_cache(self, path: str | None = None) -> None:
         """Forget everything read, including files of earlier listings."""

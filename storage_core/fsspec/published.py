@@ -19,6 +19,7 @@ from typing import Any, Final
 from fsspec.spec import AbstractBufferedFile  # type: ignore[import-untyped]  # fsspec has no types
 
 from lockgate.storage_core.commit.destination.as_of import AsOf, manifest_as_of
+from lockgate.storage_core.commit.destination.kept_files import get_published
 from lockgate.storage_core.commit.destination.log import DestinationLog, Manifest
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.log_records import LiveFile
@@ -209,15 +210,15 @@ class PublishedInput(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has 
     def __init__(self, fs: object, path: str, snapshot: Snapshot, file: LiveFile, **options: Any) -> None:
         super().__init__(fs, path, "rb", size=file.size, **options)
         self._snapshot = snapshot
-        self._key = file.key
+        self._path = snapshot.manifest.path(file.key)
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         try:
-            data = self._snapshot.store.get(self._key, start=start, length=end - start)
+            data = get_published(self._snapshot.store, self._path, start=start, length=end - start)
         except ObjectNotFoundError:
             raise FileNotFoundError(
                 f"{self.path}: live at turn {self._snapshot.manifest.turn}, and deleted since: a later job "
-                "replaced it; list again, and let jobs keep replaced files (replaced_retention_s)"
+                "replaced it; list again, and keep replaced files for a while (lockgate keep)"
             ) from None
         if len(data) != min(end, self.size) - start:
             raise OSError(f"{self.path}: not the file that turn {self._snapshot.manifest.turn} published")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import Final
 
+from lockgate.storage_core.commit.destination.kept_files import get_published
 from lockgate.storage_core.stores import Store
 
 READ_AHEAD_BYTES: Final = 256 * 1024
@@ -73,6 +74,6 @@ class StoreFile(io.RawIOBase):
             # Parquet is read from its end, so near the end the read-ahead extends backwards.
             first = max(0, min(start, self._size - READ_AHEAD_BYTES)) if length < READ_AHEAD_BYTES else start
             wanted = max(length + start - first, min(READ_AHEAD_BYTES, self._size - first))
-            self._window = self._store.get(self._key, start=first, length=wanted)
+            self._window = get_published(self._store, self._key, start=first, length=wanted)
             self._window_start, inside = first, start - first
         return self._window[inside : inside + length]

@@ -86,7 +86,6 @@ def write(
     description: str = "",
     evolve_schema: bool = False,
     tables: Sequence[str] = (),
-    replaced_retention_s: float = 0.0,
     compression: str = "snappy",
     options: Mapping[str, str | int] | None = None,
     settings: Settings | None = None,
@@ -124,8 +123,6 @@ def write(
         description: Description for people, also in `_SUCCESS`.
         evolve_schema: Allow new columns, missing columns and wider types.
         tables: Table formats that the destination's turns are projected into from now on: `delta`, `iceberg`.
-        replaced_retention_s: Seconds that replaced files are kept for readers of older log entries; see
-            `open_job`.
         compression: snappy, zstd, gzip, lz4 or none.
         options: More options of the data source: rowGroupRows, rowGroupBytes, maxOpenFiles,
             maxRecordsPerFile, partBytes. All but maxRecordsPerFile need `direct`; `spark` takes partBytes,
@@ -173,7 +170,6 @@ def write(
         tables=tables,
         staging=staging,
         description=description,
-        replaced_retention_s=replaced_retention_s,
         settings=settings,
         progress=progress,
     ) as job:

@@ -167,7 +167,8 @@ def test_each_library_reads_the_newest_turn_and_an_older_one(world: World) -> No
     newest = new_fs()
     for reader in READERS:
         assert rows(reader(newest, path_of(world))) == rows(second), reader.__name__
-    with world.open_job("three", replaced_retention_s=3600.0, mode="replace") as job:
+    world.keep(turns=1)
+    with world.open_job("three", mode="replace") as job:
         with job_filesystem(job, "part-0") as (fs, root):
             pq.write_table(first, f"{root}/a.parquet", filesystem=fs)
         job.commit()

@@ -159,7 +159,7 @@ def _sweep_uploads(request: ActionRequest, settings: Settings, dry_run: bool, pr
     verb = "would abort" if dry_run else "aborted"
     lines = (
         *(f"{upload.key}, upload {upload.upload_id}: {upload.action}: {upload.reason}" for upload in aborted),
-        *(f"{job.job_id}: {job.action}" for job in report.jobs),
+        *report.lines(),
     )
     kept = len(report.uploads) - len(aborted)
     return Effect(f"The sweep {verb} {len(aborted)} uploads and keeps {kept}.", _bounded(lines))

@@ -10,14 +10,14 @@ from typing import Any, Final, Literal, NamedTuple
 
 from lockgate.plugins.web.answers import Model
 from lockgate.plugins.web.api.jobs import Origin
-from lockgate.storage_core.commit.destination.kept_files import history_rule
+from lockgate.storage_core.commit.destination.kept_files import history_rule, sizes_at
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.destination.tags import tags
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.log_records import KeyShard
 from lockgate.storage_core.commit.records.shards import read_shard
 from lockgate.storage_core.concurrency import in_order
-from lockgate.storage_core.errors import LockgateError, MalformedRecordError, ObjectNotFoundError
+from lockgate.storage_core.errors import LockgateError, MalformedRecordError
 from lockgate.storage_core.tables.maintenance import status_of
 
 READS_AT_ONCE: Final = 8
@@ -159,9 +159,7 @@ def _left(log: DestinationLog, turn: int) -> bool:
         outcome = log.outcome(turn)
         if outcome is not None and outcome.removed:
             shard = read_shard(log.store, KeyShard, layout.log_shard, outcome.removed[0].digest)
-            log.store.head(shard.keys[0])
-    except ObjectNotFoundError:
-        return False
+            return bool(sizes_at(log.store, shard.keys[0]))
     except MalformedRecordError:
         pass  # the dry run of a revert names it
     return True

@@ -5,7 +5,7 @@ Source: commit protocol, steps 1 and 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -26,7 +26,6 @@ from lockgate.storage_core.commit.destination.conflict_mode import (
 from lockgate.storage_core.commit.destination.log import (
     DestinationLog,
     Manifest,
-    write_live_shards,
 )
 from lockgate.storage_core.commit.destination.named_files import (
     named_removals,
@@ -34,15 +33,13 @@ from lockgate.storage_core.commit.destination.named_files import (
 )
 from lockgate.storage_core.commit.destination.overlap import FilesAbove, refuse_overlap
 from lockgate.storage_core.commit.destination.path_conflicts import refuse_path_conflicts
-from lockgate.storage_core.commit.destination.restored_files import reverted_files
+from lockgate.storage_core.commit.destination.reverted_files import removed_by_revert
 from lockgate.storage_core.commit.destination.schema_evolution import (
     columns_after,
     refuse_overtaken_columns,
 )
-from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import JobRecord
-from lockgate.storage_core.commit.records.log_records import LiveFile, LiveShard
 from lockgate.storage_core.commit.records.pending_set import PendingFile
 from lockgate.storage_core.commit.records.plan_records import PlanHead, RemovalShard, RemovedFile
 from lockgate.storage_core.commit.records.shards import (
@@ -69,7 +66,7 @@ class Draft(NamedTuple):
         audit: Digest of the audit verdict for them, if there is one.
         additions: Their files.
         replaces: Files that a compaction has read, by key; None in a process that has not read them.
-        restores: What a revert makes live; None in a process that has not read it.
+        restores: What is to be live after a revert; None in a process that has not read it.
     """
 
     job_attempt: JobAttemptId
@@ -92,17 +89,17 @@ class Plan:
     @property
     def rows(self) -> int | None:
         """Rows of all added files; None if the rows of one are unknown."""
-        return total_rows(ref.rows for ref in (*self.head.additions, *self.head.restored))
+        return total_rows(ref.rows for ref in self.head.additions)
 
     @property
     def size(self) -> int:
         """Bytes of all added files."""
-        return sum(ref.size for ref in (*self.head.additions, *self.head.restored))
+        return sum(ref.size for ref in self.head.additions)
 
     @property
     def files(self) -> int:
         """Number of added files."""
-        return sum(ref.files for ref in (*self.head.additions, *self.head.restored))
+        return sum(ref.files for ref in self.head.additions)
 
     @property
     def is_small(self) -> bool:
@@ -116,11 +113,6 @@ class Plan:
     def all_additions(self) -> Iterator[PendingFile]:
         """Yield all added files, with few shards in memory at a time."""
         return read_additions(self.folder, self.head.additions, self._kept)
-
-    def all_restored(self) -> Iterator[LiveFile]:
-        """Yield all files of earlier jobs that are named again, with one shard in memory at a time."""
-        for ref in self.head.restored:
-            yield from read_shard(self.folder.store, LiveShard, layout.log_shard, ref.digest).files
 
     def removals(self, shard: int) -> tuple[RemovedFile, ...]:
         """Read one shard of the removed files."""
@@ -192,9 +184,11 @@ def freeze(
         refuse_path_conflicts(folder.store, keys, additions.writes)
         log = DestinationLog(folder.store, settings.near_calls)
         refuse_if_compacted(log, job, live, lambda key: job.spec.mode == "replace" and scope.covers(key))
-        restored: Iterable[LiveFile] = ()
         if job.spec.mode == "revert":
-            restored, replaced = reverted_files(log, job, live, draft.restores, settings)
+            again = (file.again for file in additions.files(folder))
+            replaced = removed_by_revert(
+                folder.store, job, live, draft.restores, again=again, settings=settings
+            )
         elif job.spec.mode == "compact":
             replaced = named_removals(folder.store, job, live, draft.replaces)
         else:
@@ -220,7 +214,6 @@ def freeze(
             additions=additions.refs,
             removals=removed,
             columns=columns_after(job.spec, live.all_columns),
-            restored=tuple(write_live_shards(folder.store, restored)),
         )
 
 

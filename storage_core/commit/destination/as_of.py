@@ -12,14 +12,15 @@ from functools import partial
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+import msgspec
+
+from lockgate.storage_core.commit.destination.kept_files import all_sizes, place_of, sizes_at
 from lockgate.storage_core.commit.destination.log import DestinationLog, Manifest
 from lockgate.storage_core.commit.destination.tags import find_tag
-from lockgate.storage_core.commit.destination.visible_files import visible_files
 from lockgate.storage_core.commit.records.log_records import LiveFile
 from lockgate.storage_core.concurrency import in_parallel
-from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError
+from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.failpoints import step
-from lockgate.storage_core.stores import Store
 
 AsOf = int | str | datetime
 """A turn; a time, as a `datetime` or in ISO 8601; or a tag. A time without a zone is in UTC."""
@@ -78,7 +79,7 @@ def turn_as_of(log: DestinationLog, as_of: AsOf) -> int:
 
 
 def manifest_as_of(log: DestinationLog, as_of: AsOf | None = None) -> Manifest:
-    """Return the live files after a turn; all of them existed a moment ago.
+    """Return the live files after a turn; all of them existed a moment ago, at `Manifest.path`.
 
     Args:
         log: Log of the destination.
@@ -95,9 +96,11 @@ def manifest_as_of(log: DestinationLog, as_of: AsOf | None = None) -> Manifest:
     with step("as of"):
         found = log.manifest(turn)
         live = log.manifest().files
-        gone = gone_files(log, found, live)
+        places = places_of(log, found, live)
+        gone = {key for key, place in places.items() if place is None}
         if not gone:
-            return found
+            kept = frozenset(key for key, place in places.items() if place != key)
+            return msgspec.structs.replace(found, kept=kept)
         raise InvalidInputError(
             f"as_of={as_of}: {len(gone)} of {len(found.files)} files of turn {turn} of {log.store.url} are "
             f"gone, such as {min(gone)}: later jobs replaced them; the first turn after it that can be read "
@@ -105,43 +108,33 @@ def manifest_as_of(log: DestinationLog, as_of: AsOf | None = None) -> Manifest:
         )
 
 
-def gone_files(log: DestinationLog, found: Manifest, live: Mapping[str, LiveFile]) -> set[str]:
-    """Return the keys of a manifest's files that were replaced since, and deleted or overwritten.
+def places_of(log: DestinationLog, found: Manifest, live: Mapping[str, LiveFile]) -> dict[str, str | None]:
+    """Return where a manifest's files are that were replaced since, by key; None for those that are gone.
 
     Args:
         log: Log of the destination.
         found: The manifest.
         live: Files that are live now.
     """
-    replaced = {key for key, file in found.files.items() if live.get(key) != file}
-    return (replaced & live.keys()) | _absent(log, replaced - live.keys())
-
-
-def _absent(log: DestinationLog, keys: Iterable[str]) -> set[str]:
-    """Return those of some keys that have no object."""
-    absent = set(keys)
-    if len(absent) > LOOKED_UP:
-        return absent.difference(info.key for info in visible_files(log.store))
-    found = in_parallel(partial(_existing, log.store), list(absent), log.at_once, log.at_once)
-    return absent.difference(filter(None, found))
-
-
-def _existing(store: Store, key: str) -> str | None:
-    try:
-        store.head(key)
-    except ObjectNotFoundError:
-        return None
-    return key
+    replaced = [file for key, file in found.files.items() if live.get(key) != file]
+    if len(replaced) > LOOKED_UP:
+        sizes = all_sizes(log.store)
+    else:
+        keys = [file.key for file in replaced]
+        looked_up = in_parallel(partial(sizes_at, log.store), keys, log.at_once, log.at_once)
+        sizes = {place: size for each in looked_up for place, size in each.items()}
+    return {file.key: None if file.key in live else place_of(file, sizes) for file in replaced}
 
 
 def _first_readable(log: DestinationLog, turn: int, gone: Iterable[str], live: Mapping[str, LiveFile]) -> int:
     """Return the first turn after one, with these files gone, of which all files are there."""
-    there = {info.key for info in visible_files(log.store)}
-    missing = set(gone)
+    sizes, missing = all_sizes(log.store), set(gone)
     for outcome in log.outcomes(turn):
         added, removed = log.changes(outcome)
         missing -= removed | added.keys()
-        missing.update(key for key, file in added.items() if key not in there or live.get(key, file) != file)
+        missing.update(
+            key for key, file in added.items() if live.get(key, file) != file or place_of(file, sizes) is None
+        )
         turn = outcome.turn
         if not missing:
             break

@@ -137,7 +137,7 @@ def removals(
 
     def is_ours(key: str) -> bool:
         # The file was written before its folder became a destination: remove it with the rest.
-        return key in gone and owners.owner(key) == gone[key].job_id
+        return key in gone and owners.owner(key) is not None
 
     for info in visible_files(store, scope.prefixes(gone), is_ours):
         live = gone.pop(info.key, None)
@@ -145,7 +145,7 @@ def removals(
             continue
         owner = owners.owner(info.key)
         if live is not None:
-            yield removed_file(info, managed=owner == live.job_id)
+            yield removed_file(info, managed=owner is not None)
         elif job.spec.mode == "replace" and owner is None and scope.covers(info.key):
             # A file that has an owner but is not live is kept: unpublished, or retained after replacement.
             refuse_if_live_elsewhere(info.key)

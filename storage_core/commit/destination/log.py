@@ -402,12 +402,18 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         files: Live files by key.
         columns: Columns that the last job with known columns wrote, as wide as those of earlier data.
         dropped: Columns that only earlier data have.
+        kept: Keys of files that a later job has replaced, and that are kept elsewhere: see `path`.
     """
 
     turn: int
     files: dict[str, LiveFile]
     columns: tuple[Column, ...] | None
     dropped: tuple[Column, ...] = ()
+    kept: frozenset[str] = frozenset()
+
+    def path(self, key: str) -> str:
+        """Return where a file lies below the destination."""
+        return layout.kept(key) if key in self.kept else key
 
     @property
     def all_columns(self) -> tuple[Column, ...] | None:

@@ -51,8 +51,7 @@ def read_live(
 
         table = read_live("/lake/sales", read_all)
 
-    The result belongs to one turn: whole jobs only. If jobs keep replaced files for longer than a read takes
-    (`replaced_retention_s`), a read never starts over.
+    The result belongs to one turn: whole jobs only.
 
     Args:
         destination: `s3://bucket/prefix`, `file:///dir` or a path.

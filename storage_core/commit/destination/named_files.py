@@ -44,9 +44,8 @@ def as_read(
         pass  # the owners are known from here on
     found = {}
     for info in _listed(store, wanted):
-        live = manifest.files[info.key]
-        file = removed_file(info, managed=owners.owner(info.key) == live.job_id)
-        found[info.key] = msgspec.structs.replace(file, token=live.token)
+        file = removed_file(info, managed=owners.owner(info.key) is not None)
+        found[info.key] = msgspec.structs.replace(file, token=manifest.files[info.key].token)
     return found
 
 
@@ -104,6 +103,7 @@ def refuse_if_compacted(
         ConflictError: There is such a file; nothing was published.
     """
     has_earlier = bool(earlier_generations(job.name, job.generation, job.spec))
+    live = {file.identity for file in manifest.files.values()} if has_earlier else set()
     for generation in reversed(range(1, job.generation if has_earlier else 1)):
         end = recorded_end(log.store, job_id(job.name, generation))
         receipt = None if end is None or end.ended is None else end.ended.receipt
@@ -112,7 +112,7 @@ def refuse_if_compacted(
             continue
         written, _ = log.changes(published)
         if published.receipt is not None and published.receipt.mode == "compact":
-            left = {key for key in written if key in manifest.files and not is_replaced(key)}
+            left = {key for key, file in written.items() if file.identity in live and not is_replaced(key)}
             if left:
                 raise ConflictError(
                     f"job {job.job_id} at {log.store.url}: generation {generation} was a compaction: this "
@@ -120,7 +120,7 @@ def refuse_if_compacted(
                     "published; run it under another name"
                 )
             continue
-        gone = {key for key in written if key not in manifest.files and not is_replaced(key)}
+        gone = {key for key, file in written.items() if file.identity not in live and not is_replaced(key)}
         for outcome in log.outcomes(published.turn) if gone else ():
             if outcome.receipt is None or outcome.receipt.mode != "compact":
                 continue

@@ -101,6 +101,8 @@ def turn_history(log: DestinationLog, *, before: int | None = None, limit: int =
 def difference(log: DestinationLog, from_turn: int, to_turn: int) -> Difference:
     """Compare the files after two turns, in either order; the files need not exist any more.
 
+    A file that a revert has made live again is the same file, although its key is another one.
+
     Raises:
         InvalidInputError: The log has no such turn.
         MalformedLogError: An outcome or a list of files is invalid.
@@ -118,7 +120,8 @@ def difference(log: DestinationLog, from_turn: int, to_turn: int) -> Difference:
 
 
 def _only_in(files: Mapping[str, LiveFile], others: Mapping[str, LiveFile]) -> tuple[LiveFile, ...]:
-    return tuple(files[key] for key in sorted(files) if others.get(key) != files[key])
+    known = {file.identity for file in others.values()}
+    return tuple(files[key] for key in sorted(files) if files[key].identity not in known)
 
 
 def _rows(files: Iterable[LiveFile]) -> int | None:

@@ -1,6 +1,6 @@
-"""Finalize a job: delete the files that it replaced, write its markers and report, clean up.
+"""Finalize a job: take away the files that it replaced, write its markers and report, clean up.
 
-Replaced files are deleted only after the new ones are published, so a crash never leaves a gap.
+Replaced files are taken away only after the new ones are published, so a crash never leaves a gap.
 Source: commit protocol, steps 8 and 9.
 """
 
@@ -16,7 +16,6 @@ import msgspec
 
 from lockgate.storage_core.commit.committers.early_visibility import delete_unpublished
 from lockgate.storage_core.commit.decide.plan import Plan
-from lockgate.storage_core.commit.destination.kept_files import keeps_history
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.publish.cleanup import (
     Marks,
@@ -63,13 +62,7 @@ def finish(context: CommitContext, decision: Decision, plan: Plan, publication: 
     if outcome.receipt is None:
         raise MalformedRecordError(f"{layout.turn_outcome(outcome.turn)}: published without a receipt")
     project_turn(context, outcome.turn, publication.tables)
-    retention_s = context.job.spec.replaced_retention_s
-    is_retained = retention_s > 0 or (len(plan.head.removals) > 0 and keeps_history(context.store))
-    if is_retained:
-        for replaced in plan.all_removals():
-            context.report.add(FileResult(key=replaced.key, result="retained"))
-    else:
-        remove_replaced(context, plan)
+    remove_replaced(context, plan)
     receipt = msgspec.structs.replace(
         outcome.receipt,
         undeleted_files=context.report.counts["undeleted"],
@@ -93,7 +86,6 @@ def finish(context: CommitContext, decision: Decision, plan: Plan, publication: 
             ended="committed",
             reason="",
             receipt=receipt,
-            retained_until_s=outcome.decided_s + retention_s if is_retained else 0.0,
             uploads=publication.uploads,
             before_marker=written.result,
         )

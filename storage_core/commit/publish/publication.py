@@ -176,6 +176,10 @@ def _write_added(context: CommitContext, plan: Plan) -> tuple[ShardRef, ...]:
 def live_files(plan: Plan) -> Iterator[LiveFile]:
     """Yield the files that a plan adds, as the destination log lists them."""
     for file in plan.all_additions():
+        if file.again is not msgspec.UNSET:
+            first_key, _ = file.again.identity
+            yield msgspec.structs.replace(file.again, key=file.key, first_key=first_key)
+            continue
         yield LiveFile(
             key=file.key,
             size=file.upload.size,
@@ -183,7 +187,6 @@ def live_files(plan: Plan) -> Iterator[LiveFile]:
             token=file.upload.token,
             job_id=plan.head.job_id,
         )
-    yield from plan.all_restored()
 
 
 def _removed_shards(context: CommitContext, plan: Plan) -> Iterator[ShardRef]:

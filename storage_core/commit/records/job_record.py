@@ -116,7 +116,6 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         unique_filenames: Put the job's short id into file names, so that a completion never overwrites.
         allow_irreversible: With `unique_filenames=False`, allow overwriting an object of another writer.
         allow_unsafe: Allow a committer whose files are visible before the job commits.
-        replaced_retention_s: Seconds that replaced files are kept for readers of older log entries.
         artefacts: Blobs that the job's tasks need.
     """
 
@@ -132,7 +131,6 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     unique_filenames: bool = True
     allow_irreversible: bool = False
     allow_unsafe: bool = False
-    replaced_retention_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     artefacts: JobArtefacts | None = None
 
 

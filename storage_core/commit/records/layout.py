@@ -4,7 +4,7 @@ DEST/_lockgate/
     log/00000007.turn  log/00000007.json  log/00000100.checkpoint
     shards/<digest>.json  checkpoint.json
     ids/<short id>  store.json  sweep.json  asset-events/<job id>.json
-    tables/<number>.json  tags/<name>.json  history.json  expired.json
+    tables/<number>.json  tags/<name>.json  history.json  expired.json  kept/<key>
     names/<name>/<10**9 - generation>.json
     jobs/<job id>/
         job.json  lease.json  COMMIT_STARTED  COMMIT_SUCCESS  COMMIT_FAIL  report.json
@@ -37,6 +37,7 @@ CHECKPOINT_HINT: Final = f"{ROOT}checkpoint.json"
 
 HISTORY_RULE: Final = f"{ROOT}history.json"
 EXPIRED: Final = f"{ROOT}expired.json"
+KEPT: Final = f"{ROOT}kept/"
 
 _GENERATIONS: Final = 10**9
 """Greater than every generation: the difference is in a key, so that the newest is the first in a listing."""
@@ -68,6 +69,11 @@ def parse_log_key(key: str) -> tuple[int, str] | None:
     """Return turn and kind (`turn`, `json`, `checkpoint`) of a key in the log; None for other keys."""
     match = _TURN.fullmatch(key.removeprefix(LOG))
     return None if match is None else (int(match["turn"]), match["kind"])
+
+
+def kept(key: str) -> str:
+    """Return the place of a replaced file that is kept for readers of earlier turns."""
+    return f"{KEPT}{key}"
 
 
 def tables(number: int) -> str:

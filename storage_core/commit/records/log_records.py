@@ -76,13 +76,23 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class LiveFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file that manifest readers see, and the job that wrote it."""
+    """A file that manifest readers see, and the job that wrote it.
+
+    Attributes:
+        first_key: Key at which its job wrote it, if a revert has made it live again at another one.
+    """
 
     key: str
     size: Count
     rows: Count | None
     token: Token
     job_id: JobId
+    first_key: str | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def identity(self) -> tuple[str, Token]:
+        """What stays the same when a revert makes the file live again."""
+        return self.key if self.first_key is msgspec.UNSET else self.first_key, self.token
 
 
 class LiveShard(Record, frozen=True, tag="live-files"):
@@ -115,10 +125,13 @@ class HistoryRule(Record, frozen=True, tag="history-rule"):
     Attributes:
         keep_s: Turns that were the last one at a moment of so many seconds ago until now.
         keep_turns: So many turns before the last one.
+        in_place: Kept files stay at their keys, for readers of older Delta versions and Iceberg snapshots;
+            programs that list files read them with the live ones.
     """
 
     keep_s: Annotated[float, msgspec.Meta(ge=0)]
     keep_turns: Count
+    in_place: bool = False
 
 
 class ExpiredFiles(Record, frozen=True, tag="expired-files"):

@@ -10,6 +10,7 @@ import msgspec
 
 from lockgate.storage_core.commit.records.codec import Record
 from lockgate.storage_core.commit.records.job_record import AttemptId, Count, JobAttemptId, JobId, TaskId
+from lockgate.storage_core.commit.records.log_records import LiveFile
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import PendingUpload
 
@@ -39,6 +40,7 @@ class PendingFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         rows: Number of rows, if the writer knows it.
         sha256: SHA-256 of the bytes as they were uploaded, of a file that was staged first; an audit compares
             what it read with it.
+        again: The file of an earlier turn that it is, if its job is a revert.
     """
 
     path: str
@@ -46,6 +48,7 @@ class PendingFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     rows: Count | None = None
     sha256: str | None = None
     statistics: dict[str, ColumnStatistics] = {}
+    again: LiveFile | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def key(self) -> str:

@@ -54,7 +54,6 @@ class PlanHead(Record, frozen=True, tag="plan"):
 
     Attributes:
         columns: Columns of the destination after the job; None if the writer does not know its own.
-        restored: References to `LiveShard` records of the log: earlier files that a revert names again.
     """
 
     job_id: JobId
@@ -66,7 +65,6 @@ class PlanHead(Record, frozen=True, tag="plan"):
     additions: tuple[ShardRef, ...]
     removals: tuple[ShardRef, ...]
     columns: tuple[Column, ...] | None = None
-    restored: tuple[ShardRef, ...] = ()
 
 
 class AdditionShard(Record, frozen=True, tag="plan-additions"):

@@ -21,8 +21,8 @@ class FileResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Result of one file of a job.
 
     Attributes:
-        result: Of a replaced file: `removed`; `kept`, because it is not the job's to delete; `retained` for
-            readers of older turns; or `undeleted`: the store refuses, and recovery and sweep try again.
+        result: Of a replaced file: `removed`; `kept`, because it is not the job's to delete; `retained` in
+            the destination's history; or `undeleted`: the store refuses, and recovery and sweep try again.
     """
 
     key: str
@@ -61,8 +61,8 @@ class Ended(Record, frozen=True, tag="ended"):
 
     Attributes:
         reason: Why the job failed, or why a published one has no `_SUCCESS`.
-        retained_until_s: Time until which the plan is kept, with the replaced files of a committed job. The
-            first sweep after it checks a reverted job once more. 0 if nothing is left to do.
+        retained_until_s: Time until which the plan of a reverted job is kept: the first sweep after it checks
+            the job once more. 0 if nothing is left to do.
     """
 
     job_id: JobId

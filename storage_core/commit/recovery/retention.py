@@ -1,11 +1,11 @@
-"""Sweep ended jobs: delete retained files, revert late completions, delete folders that nothing needs.
+"""Sweep ended jobs: finish their clean-up, revert late completions, delete folders that nothing needs.
 
 Source: commit protocol, steps 8 and 9, and "Revert".
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
@@ -13,13 +13,12 @@ import msgspec
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.decide.plan import read_plan
-from lockgate.storage_core.commit.destination.kept_files import RetainedFiles
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.job_summary import JobSummary
 from lockgate.storage_core.commit.leases.job_lease import JobLeaseState
 from lockgate.storage_core.commit.publish.cleanup import clean_up, delete_pages
-from lockgate.storage_core.commit.publish.commit_context import CommitContext, read_file_results
-from lockgate.storage_core.commit.publish.replaced_files import not_deleted, remove_rest
+from lockgate.storage_core.commit.publish.commit_context import CommitContext
+from lockgate.storage_core.commit.publish.replaced_files import not_deleted
 from lockgate.storage_core.commit.publish.roll_forward import roll_forward
 from lockgate.storage_core.commit.publish.rollback import revert_plan
 from lockgate.storage_core.commit.records import layout
@@ -72,19 +71,16 @@ def sweep_ended_jobs(
         dry_run: Yield what would be done, and change nothing.
     """
     with_temporary = jobs_with_temporary(store)
-    retained = RetainedFiles(DestinationLog(store, settings.near_calls), settings.orphan_age_s, clock.now_s())
     for job in listing.jobs:
         try:
             if job in summaries:
-                yield from _finish(store, summaries[job], retained, settings, clock, dry_run=dry_run)
+                yield from _finish(store, summaries[job], settings, clock, dry_run=dry_run)
             if job in listing.done and job in with_temporary:
                 if not dry_run:
                     drop_temporary(store, job)
                 yield SweptJob(job_id=job, action="delete what a killed attempt wrote after the job's end")
         except LockgateError as error:
             yield SweptJob(job_id=job, action=f"left as it is: {error}")
-    if not dry_run:
-        retained.store_expired()
     ages_s = _ages_of_old(store, listing, settings, clock.now_s())
     delete = partial(_delete_old, store, ages_s, clock, dry_run)
     yield from filter(None, in_parallel(delete, ages_s, settings.near_calls))
@@ -93,7 +89,6 @@ def sweep_ended_jobs(
 def _finish(
     store: Store,
     summary: JobSummary,
-    retained: RetainedFiles,
     settings: Settings,
     clock: Clock,
     *,
@@ -108,12 +103,7 @@ def _finish(
     ended = next((mark for mark in folder.ended() if mark is not None), None)
     if ended is None or clock.now_s() < ended.retained_until_s:
         return
-    expired = set[str]()
-    if ended.retained_until_s and ended.ended == "committed":
-        expired, action = _expired(folder, ended, retained)
-        if not action:
-            return
-    elif ended.retained_until_s:
+    if ended.retained_until_s:
         action = "revert files of a reverted job that were completed late"
     else:
         action = "finish the clean-up of an ended job"
@@ -122,39 +112,17 @@ def _finish(
         if not ended.retained_until_s:
             roll_forward(context)
         else:
-            _process_retained(context, ended, expired)
-            if not context.report.counts["undeleted"] and not context.report.counts["retained"]:
-                clean_up(context.folder, context.job, context.settings)
+            _revert_again(context)
+            clean_up(context.folder, context.job, context.settings)
         if left := not_deleted(context.report):
             action = f"{action}: {left}"
     yield SweptJob(job_id=summary.job_id, action=action)
 
 
-def _expired(folder: JobFolder, ended: Ended, retained: RetainedFiles) -> tuple[set[str], str]:
-    """Return the retained files of a job that may be deleted, and what to do; empty if nothing yet."""
-    report = folder.report()
-    counts = {} if report is None else report.counts
-    files = read_file_results(folder) if counts.get("retained") else ()
-    expired, needed = retained.expired(file.key for file in files if file.result == "retained")
-    if needed and not expired and not counts.get("undeleted"):
-        return expired, ""
-    action = "delete replaced files whose retention is over"
-    if expired and ended.receipt is not None:
-        action += (
-            f": {len(expired)}, such as {min(expired)}; turns before {ended.receipt.turn} that have them "
-            "cannot be read from then on"
-        )
-    return expired, action
-
-
-def _process_retained(context: CommitContext, ended: Ended, expired: Container[str]) -> None:
+def _revert_again(context: CommitContext) -> None:
     decision = context.folder.decision()
-    name = decision.plan if decision is not None else None
-    if ended.ended == "committed":
-        remove_rest(context, name, expired)
-        return
     try:
-        plan = read_plan(context.folder, name or "none")
+        plan = read_plan(context.folder, (decision.plan if decision is not None else None) or "none")
     except ObjectNotFoundError:
         return  # another sweep has done it
     # A later generation may have published the same file under the same name since.

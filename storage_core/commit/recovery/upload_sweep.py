@@ -8,7 +8,7 @@ Source: commit protocol, "Orphans", and architecture, rule 4.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from math import inf
 from typing import Final, NamedTuple
@@ -16,6 +16,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from lockgate.storage_core.clock import Clock, SystemClock
+from lockgate.storage_core.commit.destination.kept_files import SweptHistory, sweep_history
+from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.job_summary import summarise
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.codec import Record, encode
@@ -64,6 +66,7 @@ class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
         total: Totals of these uploads.
         by_action: The same totals by action.
         jobs: Ended jobs of which something was, or could not be, deleted.
+        history: Kept files that no kept turn has; None if the filter leaves them out.
     """
 
     destination: str
@@ -72,6 +75,13 @@ class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
     total: UploadTotals
     by_action: dict[SweepAction, UploadTotals]
     jobs: tuple[SweptJob, ...]
+    history: SweptHistory | None = None
+
+    def lines(self) -> Iterator[str]:
+        """Yield what is done beside the uploads as text for people."""
+        yield from (f"{job.job_id}: {job.action}" for job in self.jobs)
+        if self.history is not None:
+            yield from self.history.lines()
 
 
 def sweep_uploads(
@@ -119,16 +129,21 @@ def sweep_uploads(
             for upload in orphans:
                 ownership.ownerless.pop(upload.name, None)
             _store_ownerless(store, state, ownership.ownerless, folder)
-        jobs: Iterable[SweptJob] = ()
+        jobs: tuple[SweptJob, ...] = ()
+        history = None
         if wanted == EVERYTHING:
-            jobs = sweep_ended_jobs(store, listing, ownership.jobs, settings, clock, dry_run=dry_run)
+            swept = sweep_ended_jobs(store, listing, ownership.jobs, settings, clock, dry_run=dry_run)
+            jobs = tuple(swept)
+            log = DestinationLog(store, settings.near_calls)
+            history = sweep_history(log, settings.orphan_age_s, clock.now_s(), dry_run=dry_run)
         return SweepReport(
             destination=store.url,
             dry_run=dry_run,
             uploads=uploads,
             total=upload_totals(uploads, settings),
             by_action=totals_by_action(uploads, settings),
-            jobs=tuple(jobs),
+            jobs=jobs,
+            history=history,
         )
 
 

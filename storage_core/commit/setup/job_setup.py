@@ -177,8 +177,6 @@ def check_spec(spec: JobSpec, store: Store | None = None) -> None:
         raise InvalidInputError(
             "mode compact needs unique file names, so that it never overwrites what it reads"
         )
-    if spec.replaced_retention_s < 0:
-        raise InvalidInputError(f"replaced_retention_s={spec.replaced_retention_s} must not be negative")
     if spec.allow_irreversible and spec.unique_filenames:
         raise InvalidInputError(
             "allow_irreversible=True has no effect with unique file names, which never overwrite anything; "

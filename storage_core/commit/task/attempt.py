@@ -22,10 +22,12 @@ from lockgate.storage_core.commit.destination.visible_files import owner_of
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_record import JobRecord
 from lockgate.storage_core.commit.records.layout import is_hidden
+from lockgate.storage_core.commit.records.log_records import LiveFile
 from lockgate.storage_core.commit.records.pending_set import ColumnStatistics, PendingFile, PendingSet
 from lockgate.storage_core.commit.staged_files import make_attempt_dir, staging_dir
 from lockgate.storage_core.commit.task import local_file
 from lockgate.storage_core.commit.task.task_commit import create_pending_set, refuse_unclosed
+from lockgate.storage_core.commit.uploads.copied_upload import copied_upload
 from lockgate.storage_core.commit.uploads.pending_file_writer import PendingFileWriter
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import (
@@ -258,6 +260,23 @@ class Attempt:
         if (key := self._check_path(path)) != upload.key:
             raise InvalidInputError(f"path {path!r}: its upload has the key {upload.key!r}, not {key!r}")
         self._add(PendingFile(path=path, upload=upload, rows=rows, statistics=dict(statistics)))
+
+    def add_again(self, path: str, file: LiveFile, place: str) -> None:
+        """Take a file of an earlier turn again, under a new name and without a copy where that can be.
+
+        Args:
+            path: Path below the destination, as for `open`.
+            file: The file as the log has it.
+            place: Key at which it is now.
+
+        Raises:
+            InvalidInputError: See `open`.
+            ObjectNotFoundError: It is gone.
+        """
+        key = self._check_path(path)
+        with step("task-write"):
+            upload = copied_upload(self._folder.store, place, file.size, key)
+        self._add(PendingFile(path=path, upload=upload, rows=file.rows, again=file))
 
     def drop(self, path: str) -> None:
         """Drop one file, complete or not; idempotent. Its path may be written again.

@@ -13,7 +13,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from lockgate.storage_core.commit.destination.log import Manifest
-from lockgate.storage_core.commit.records.log_records import LiveFile
 from lockgate.storage_core.parquet.julian_dates import check_gregorian, has_julian_dates
 from lockgate.storage_core.parquet.store_file import StoreFile
 from lockgate.storage_core.parquet.widening import widened
@@ -27,7 +26,7 @@ BATCH_ROWS: Final = 16_384
 
 @dataclass(frozen=True)
 class FileGroup(InputPartition):
-    """Keys and sizes of the files that one Spark task reads."""
+    """Places and sizes of the files that one Spark task reads."""
 
     files: tuple[tuple[str, int], ...]
 
@@ -44,11 +43,11 @@ class LiveFilesReader(DataSourceReader):
         self._url = url
         self._time_zone = options.time_zone
         self._split_bytes = options.split_bytes
-        self._files = list(manifest.files.values())
+        self._files = [(manifest.path(key), file.size) for key, file in manifest.files.items()]
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the live files in groups of about `splitBytes`."""
-        return [FileGroup(tuple((file.key, file.size) for file in group)) for group in self._groups()]
+        return [FileGroup(tuple(group)) for group in self._groups()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a group of files as Arrow batches."""
@@ -58,15 +57,15 @@ class LiveFilesReader(DataSourceReader):
         for key, size in partition.files:
             yield from _read_file(store, key, size, self._kinds, self._time_zone)
 
-    def _groups(self) -> Iterator[list[LiveFile]]:
-        group: list[LiveFile] = []
+    def _groups(self) -> Iterator[list[tuple[str, int]]]:
+        group: list[tuple[str, int]] = []
         size = 0
-        for file in self._files:
-            if group and size + file.size > self._split_bytes:
+        for path, file_size in self._files:
+            if group and size + file_size > self._split_bytes:
                 yield group
                 group, size = [], 0
-            group.append(file)
-            size += file.size
+            group.append((path, file_size))
+            size += file_size
         if group:
             yield group
 

@@ -35,7 +35,7 @@ def published_schema(store: Store, manifest: Manifest) -> str:
             "read files of other writers with Spark's own reader"
         )
     folders = _folder_columns(manifest)
-    own = _footer_schema(store, newest, manifest.files[newest].size)
+    own = _footer_schema(store, manifest.path(newest), manifest.files[newest].size)
     written = {field.name: ddl_type(field.dataType) for field in own.fields if field.name not in folders}
     return _ddl({**written, **folders})
 
@@ -68,7 +68,7 @@ def recorded_schema(store: Store, manifest: Manifest) -> StructType | None:
     newest = max(manifest.files, default=None)
     if newest is None:
         return None
-    with _opened(store, newest, manifest.files[newest].size) as file:
+    with _opened(store, manifest.path(newest), manifest.files[newest].size) as file:
         return _by_spark(file)
 
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from py4j.protocol import Py4JError
 from pyspark.sql.functions import col
 from pyspark.sql.types import StructField, StructType
 
+from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.layout import is_hidden
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import load_settings
@@ -72,10 +74,15 @@ def spark_frame(spark: SparkSession, store: Store, manifest: Manifest, ddl: str)
     # Spark would want an id in every file. The names of files are no patterns, although some contain `{`.
     reader = spark.read.schema(schema if by_id else _without(schema, _FIELD_IDS))
     reader = reader.option("__globPaths__", "false")
-    reader = reader.option("basePath", root)
+    # Spark finds partition columns below one folder: kept files of an earlier turn lie below another.
+    bases = {f"{root}/": manifest.files.keys() - manifest.kept, f"{root}/{layout.KEPT}": manifest.kept}
     with _few_listing_tasks(spark):
-        frame = reader.parquet(*(f"{root}/{key}" for key in manifest.files))
-    return frame.select(
+        frames = [
+            reader.option("basePath", base).parquet(*(f"{base}{key}" for key in sorted(keys)))
+            for base, keys in bases.items()
+            if keys
+        ]
+    return reduce(lambda one, other: one.union(other), frames).select(
         *(col(quoted(field.name)).alias(field.name, metadata=field.metadata) for field in schema)
     )
 
@@ -156,7 +163,7 @@ def _reachable_root(spark: SparkSession, store: Store, manifest: Manifest) -> st
                 reason = "there are no files"
             else:
                 key, file = next(iter(manifest.files.items()))
-                path = jvm.org.apache.hadoop.fs.Path(f"{root}/{key}")
+                path = jvm.org.apache.hadoop.fs.Path(f"{root}/{manifest.path(key)}")
                 if path.getFileSystem(hadoop).getFileStatus(path).getLen() == file.size:
                     return root
                 reason = f"it finds another file as {key}"

@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.commit.destination import overlap
+from lockgate.storage_core.commit.destination.kept_files import set_history_rule
 from lockgate.storage_core.commit.destination.log import DestinationLog, Manifest
 from lockgate.storage_core.commit.destination.visible_files import visible_files
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.leases import heartbeat
 from lockgate.storage_core.commit.open_or_attach import attach_job, open_job
+from lockgate.storage_core.commit.records.log_records import HistoryRule
 from lockgate.storage_core.commit.recovery.recover import RecoveryResult, recover_all
 from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
@@ -89,7 +91,6 @@ class World:
             "part_bytes": 5 * 1024 * 1024,
             "parallelism": 4,
             "journal_url": "none",
-            "read_by_log": [self.url],
             **self.options,
         }
         return load_settings(**chosen)
@@ -132,6 +133,10 @@ class World:
                 write(job, f"task-{number}", {path: data})
             job.commit()
         return job
+
+    def keep(self, *, keep_s: float = 0.0, turns: int = 0, in_place: bool = False) -> None:
+        """Give the destination a history rule."""
+        set_history_rule(self.store, HistoryRule(keep_s=keep_s, keep_turns=turns, in_place=in_place))
 
     def recover(self) -> list[RecoveryResult]:
         """Recover all jobs after every lease has expired."""

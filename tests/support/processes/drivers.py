@@ -95,7 +95,6 @@ class JobOrder:
     mode: Mode
     files: Mapping[str, bytes]
     scope: ScopeName = "destination"
-    replaced_retention_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,6 @@ def _drive(place: Place, order: JobOrder, death: Death | None, jump: Jump | None
             mode=order.mode,
             scope=order.scope,
             rerun="once",
-            replaced_retention_s=order.replaced_retention_s,
             settings=settings,
             clock=clock_of(jump),
         ) as job:
@@ -171,7 +169,7 @@ def _begin(place: Place, death: Death | None) -> Settings:
         timer.start()
     point, _, passage = (death.at_point or "").partition("@")
     failpoints = f"{point}=kill@{passage or 1}" if point else ""
-    return load_settings(failpoints=failpoints, read_by_log=[place.url], **place.settings)  # type: ignore[arg-type]
+    return load_settings(failpoints=failpoints, **place.settings)  # type: ignore[arg-type]
 
 
 def _die_at_call(number: int) -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
-import pytest
-
 from lockgate import open_job
 from lockgate.storage_core.settings import Settings
 from tests.support.cli import Run, committed_job, document, lapsed_job, write
@@ -17,7 +13,8 @@ def test_manifest_lists_the_live_files_of_whole_jobs(run: Run, destination: str,
 
     manifest = document(run("manifest", destination, "--json"))
 
-    assert manifest["files"] == [{"key": f"day=1/a-{first.short_id}.csv", "size": 4, "rows": None}]
+    key = f"day=1/a-{first.short_id}.csv"
+    assert manifest["files"] == [{"key": key, "path": key, "size": 4, "rows": None}]
     assert (manifest["turn"], manifest["size"]) == (1, 4)
     assert document(run("manifest", destination, "--as-of", "0", "--json"))["files"] == []
     assert "turn 1: 1 file, 4 B, unknown rows" in run("manifest", destination).stdout
@@ -58,16 +55,22 @@ def test_turns_are_listed_compared_tagged_and_read_by_tag(
     assert "has no tags" in run("tag", destination).stdout
 
 
-def test_only_a_destination_that_is_read_by_its_log_keeps_replaced_files(
-    run: Run, destination: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+def test_a_history_rule_is_changed_one_option_at_a_time(
+    run: Run, destination: str, settings: Settings
 ) -> None:
     committed_job(destination, settings)
 
-    assert "LOCKGATE_READ_BY_LOG" in run("keep", destination, "--days", "7").stderr
     assert "replaced files are deleted at once" in run("keep", destination).stdout
-    monkeypatch.setenv("LOCKGATE_READ_BY_LOG", json.dumps([destination]))
     assert "keeps 7 days, 2 earlier turns" in run("keep", destination, "--days", "7", "--turns", "2").stdout
-    assert document(run("keep", destination, "--turns", "0", "--json"))["keep_s"] == 7 * 24 * 3600
+    assert "replaced files lie where no program lists them" in run("keep", destination).stdout
+    assert "replaced files stay at their keys" in run("keep", destination, "--in-place").stdout
+    assert document(run("keep", destination, "--turns", "0", "--json")) == {
+        "record": "history-rule",
+        "version": 1,
+        "keep_s": 7 * 24 * 3600,
+        "keep_turns": 0,
+        "in_place": True,
+    }
 
 
 def test_a_revert_is_a_dry_run_without_yes(run: Run, destination: str, settings: Settings) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,38 +93,6 @@ def test_an_object_that_changed_between_plan_and_deletion_is_kept_and_reported(w
     assert {(file.key, file.result) for file in report.files if file.key == "theirs.csv"} == {
         ("theirs.csv", "kept")
     }
-
-
-def test_replaced_files_are_kept_for_their_retention_and_older_turns_can_be_read(world: World) -> None:
-    from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
-
-    world.run("other", {"a.csv": b"1"})
-    world.run("sales", NEW, mode="replace", replaced_retention_s=3600.0)
-    assert world.visible() == {"a.csv": b"1", **NEW}
-    assert len(world.manifest(as_of=1).files) == len(world.live()) == 1
-    early = sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
-    assert early.jobs == ()
-    world.clock.now += 3601
-    sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
-    assert world.visible() == NEW
-    again = sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
-    assert again.jobs == ()
-
-
-def test_the_next_replace_keeps_files_that_an_earlier_one_retains(world: World) -> None:
-    from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
-
-    world.run("other", {"a.csv": b"1"})
-    world.run("sales", {"b.csv": b"2"}, mode="replace", replaced_retention_s=3600.0)
-    world.run("later", NEW, mode="replace")
-    assert world.visible() == {"a.csv": b"1", **NEW}
-    assert {key: world.store.head(key).size for key in world.manifest(as_of=1).files} == {
-        file.key: file.size for file in world.manifest(as_of=1).files.values()
-    }
-    assert {file.job_id for file in world.manifest().files.values()} == {"later-g1"}
-    world.clock.now += 3601
-    sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
-    assert world.visible() == NEW
 
 
 def test_append_refuses_incompatible_columns_and_evolves_on_request(world: World) -> None:
@@ -265,7 +232,6 @@ def test_a_turn_that_an_earlier_driver_of_a_live_job_claimed_is_passed(world: Wo
         ({"committer": "zzz"}, "committer 'zzz' is not known; use one of magic, staging"),
         ({"on_lapse": "panic"}, "on_lapse 'panic'"),
         ({"allow_irreversible": True}, "allow_irreversible=True has no effect"),
-        ({"replaced_retention_s": -1.0}, "must not be negative"),
     ],
 )
 def test_an_invalid_option_is_named_with_its_remedy_and_nothing_is_created(
@@ -303,12 +269,3 @@ def test_a_destination_that_is_a_file_is_refused(world: World) -> None:
 def test_the_files_that_spark_hides_are_hidden() -> None:
     hidden = ["_a", ".a", "x/_a/b", "x/.a", "_SUCCESS", ".a=1/b"]
     assert [key for key in [*hidden, "a", "_a=1/b", "x/a_b", "x.y"] if is_hidden(key)] == hidden
-
-
-def test_replaced_files_are_retained_only_where_the_readers_follow_the_log(world: World) -> None:
-    for read_by_log in ([], ["s3://lake", f"{world.url}-2"]):
-        elsewhere = replace(world, options={"read_by_log": read_by_log})
-        with pytest.raises(InvalidInputError, match="would read replaced rows with the new ones"):
-            elsewhere.open_job("sales", replaced_retention_s=60.0)
-    above = replace(world, options={"read_by_log": [f"{world.root}/"]})
-    assert above.open_job("sales", replaced_retention_s=60.0).phase() is JobPhase.OPEN

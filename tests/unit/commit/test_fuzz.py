@@ -140,7 +140,8 @@ def crashed(at: str, **options: object) -> Callable[[World], None]:
 
 def retaining(world: World) -> None:
     """Build a committed job whose replaced files are deleted by a later sweep."""
-    world.run("sales", {"day=1/new.csv": b"new"}, mode="replace", replaced_retention_s=DAY)
+    world.keep()
+    world.run("sales", {"day=1/new.csv": b"new"}, mode="replace")
     upload = world.store.begin_upload("no-job.csv", "0" * 32)  # type: ignore[arg-type]
     assert upload
     sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)

@@ -17,17 +17,16 @@ class Reader:
         turns: Turns of the manifests that were passed in.
     """
 
-    def __init__(self, world: World, *, replacements: int = 0, keep_s: float = 0.0) -> None:
+    def __init__(self, world: World, *, replacements: int = 0) -> None:
         self.turns: list[int] = []
         self._world = world
         self._replacements = replacements
-        self._keep_s = keep_s
 
     def __call__(self, manifest: Manifest) -> dict[str, bytes]:
         self.turns.append(manifest.turn)
         if len(self.turns) <= self._replacements:
             version = str(manifest.turn + 1)
-            self._world.run(f"v{version}", table(version), mode="replace", replaced_retention_s=self._keep_s)
+            self._world.run(f"v{version}", table(version), mode="replace")
         return {plain(key): self._world.store.get(key) for key in manifest.files}
 
 
@@ -55,8 +54,9 @@ def test_after_a_replacement_all_files_are_read_again_from_one_turn(
     assert reader.turns == list(range(1, replacements + 2))
 
 
-def test_replaced_files_that_are_retained_do_not_restart_a_reader(table_world: World) -> None:
-    reader = Reader(table_world, replacements=1, keep_s=3_600.0)
+def test_replaced_files_that_stay_at_their_keys_do_not_restart_a_reader(table_world: World) -> None:
+    table_world.keep(turns=1, in_place=True)
+    reader = Reader(table_world, replacements=1)
     assert read_live(table_world.url, reader, settings=table_world.settings) == table("1")
     assert reader.turns == [1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from lockgate.storage_core.commit.destination.as_of import manifest_as_of
 from lockgate.storage_core.commit.destination.kept_files import set_history_rule
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.destination.tags import create_tag
+from lockgate.storage_core.commit.destination.turn_history import difference
 from lockgate.storage_core.commit.records.log_records import HistoryRule
 from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
 from lockgate.storage_core.commit.revert_to_turn import revert_to_turn
@@ -23,7 +25,7 @@ State = dict[str, bytes]
 
 def read(world: World, turn: int | None = None) -> State:
     found = manifest_as_of(DestinationLog(world.store), turn)
-    return {plain(key): world.store.get(key) for key in found.files}
+    return {plain(key): world.store.get(found.path(key)) for key in found.files}
 
 
 def revert(world: World, turn: int, *, dry_run: bool = False) -> None:
@@ -38,29 +40,74 @@ def history_of_three(world: World) -> list[State]:
     return [{}, {"a.csv": b"1"}, {"b.csv": b"2"}, {"b.csv": b"2", "c.csv": b"3"}]
 
 
-def test_a_revert_is_a_turn_that_names_the_old_files_and_can_be_reverted(world: World) -> None:
+def inodes(world: World) -> set[int]:
+    return {path.stat().st_ino for path in Path(world.url).rglob("*.csv")}
+
+
+def test_a_revert_is_a_turn_that_has_the_old_files_and_can_be_reverted(world: World) -> None:
     states = history_of_three(world)
-    files = set(world.keys())
+    files = inodes(world)
 
     revert(world, 1, dry_run=True)
     assert read(world) == states[3]
     revert(world, 1)
-    assert read(world) == states[1]
+    assert read(world) == world.visible() == states[1]
     revert(world, 3)
-    assert read(world) == states[3]
+    assert read(world) == world.visible() == states[3]
     assert [read(world, turn) for turn in range(6)] == [*states, states[1], states[3]]
-    assert set(world.keys()) == files, "no byte is copied"
+    assert inodes(world) == files, "no byte is copied"
+    assert difference(DestinationLog(world.store), 3, 5).added == ()
 
 
 def test_a_revert_to_files_that_nothing_keeps_is_refused(world: World) -> None:
+    world.keep(turns=0)
     world.run("one", {"a.csv": b"1"})
-    world.run("two", {"b.csv": b"2"}, mode="replace", replaced_retention_s=3600.0)
+    world.run("two", {"b.csv": b"2"}, mode="replace")
     world.run("three", {"c.csv": b"3"})
 
     with pytest.raises(ConflictError, match="neither the history rule nor a tag keeps 1 files of turn 1"):
         revert(world, 1)
     revert(world, 2)
     assert read(world) == {"b.csv": b"2"}
+
+
+def test_files_of_the_same_name_by_several_jobs_are_live_again_side_by_side(world: World) -> None:
+    world.keep(turns=9)
+    for number in range(3):
+        world.run(f"job-{number}", {"part-0.csv": b"%d" % number})
+    world.run("all", {"part-0.csv": b"all"}, mode="replace")
+    revert(world, 3)
+    revert(world, 4)
+    revert(world, 3)
+    assert sorted(world.store.get(key) for key in world.live()) == [b"0", b"1", b"2"]
+    assert {len(key) for key in world.live()} == {len("part-0.csv") + 2 * 11}
+
+
+def test_a_recomputation_replaces_the_files_that_a_revert_has_made_live_again(world: World) -> None:
+    world.keep(turns=9)
+    world.run("sales", {"a.csv": b"1"})
+    world.run("all", {"b.csv": b"2"}, mode="replace")
+    revert(world, 1)
+    world.run("sales", {"a.csv": b"3"})
+    assert read(world) == world.visible() == {"a.csv": b"3"}
+
+
+def test_a_revert_that_another_revert_has_overtaken_is_refused(world: World) -> None:
+    states = history_of_three(world)
+    overtaken = [True]
+
+    def overtake(name: str) -> None:
+        if name == "task-commit.create.after" and overtaken:
+            overtaken.clear()
+            revert(world, 1)
+
+    FAILPOINTS.observer = overtake
+    try:
+        with pytest.raises(ConflictError, match="made them live again, since the revert began"):
+            revert(world, 1)
+    finally:
+        FAILPOINTS.observer = None
+    assert read(world) == world.visible() == states[1]
 
 
 def test_a_revert_that_dies_at_any_call_is_whole_or_nothing_after_recovery(world: World) -> None:
@@ -72,7 +119,7 @@ def test_a_revert_that_dies_at_any_call_is_whole_or_nothing_after_recovery(world
     finally:
         FAILPOINTS.observer = None
     assert len(calls) > 20
-    for number in range(0, len(calls), 5):
+    for number in range(0, len(calls), rounds(5, 1)):
         revert(world, 3)
         seen = iter(range(number + 1))
 
@@ -88,6 +135,7 @@ def test_a_revert_that_dies_at_any_call_is_whole_or_nothing_after_recovery(world
         finally:
             FAILPOINTS.observer = None
         world.recover()
+        assert read(world) == world.visible()
         assert read(world) in (states[1], states[3])
         assert read(world, 1) == states[1]
 
@@ -122,6 +170,7 @@ def run_history(world: World, seed: int) -> None:
             sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
             world.clock.sleep(world.settings.orphan_age_s)
         last = len(states) - 1
+        assert world.visible() == states[-1], (seed, number, action)
         for turn, state in enumerate(states):
             try:
                 assert read(world, turn) == state, (seed, number, action, turn)

@@ -166,7 +166,8 @@ def test_a_replaced_file_stays_readable_by_name_while_the_store_has_it(
 ) -> None:
     world.run("old", {"a.csv": b"old"})
     (old,) = fs.find(world.url)
-    world.run("new", {"a.csv": b"new"}, mode="replace", replaced_retention_s=3600.0)
+    world.keep(turns=1)
+    world.run("new", {"a.csv": b"new"}, mode="replace")
     assert contents(fs, world.url) == {"a.csv": b"new"}
     assert fs.cat_file(old) == b"old"
     assert not new_fs(world).exists(old)

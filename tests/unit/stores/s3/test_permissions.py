@@ -135,7 +135,8 @@ def leave_work_for_sweeps(s3: S3World) -> None:
     """Leave open uploads, folders of ended jobs, and replaced files that were kept for a while."""
     world = s3.driver
     whole_jobs(world)
-    world.run("retained", {"a.csv": b"6"}, mode="replace", replaced_retention_s=DAY_S)
+    world.keep()
+    world.run("retained", {"a.csv": b"6"}, mode="replace")
     with world.open_job("leaky") as leaky:
         write(leaky, "t", {"e.csv": b"1"})
         s3.fake.lookalike = no_abort
