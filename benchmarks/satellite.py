@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import argparse
 import resource
+import sqlite3
 import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Final, cast
 
@@ -27,6 +29,7 @@ from lockgate.storage_core.files.namespace.mounts import Mount
 from lockgate.storage_core.files.namespace.open_files import CloseFile, OpenFile
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Journal, Mutation, Written
+from lockgate.storage_core.journal.database.schema import ENTRY
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.satellite.move import Move, add_mount, status_of_mount
 from lockgate.storage_core.satellite.open_overlay import open_files
@@ -77,6 +80,19 @@ def listed(files: Files) -> int:
     return sum(row.files for row in directory_sizes(files, "/"))
 
 
+def journal_bytes(journal: Journal) -> int:
+    """Return the bytes of an SQLite journal without its entries, as after a prune."""
+    with (
+        closing(sqlite3.connect(journal.url.removeprefix("sqlite:///"))) as source,
+        closing(sqlite3.connect(":memory:", isolation_level=None)) as copy,
+    ):
+        source.backup(copy)
+        copy.execute(f"delete from {ENTRY.name}")
+        copy.execute("vacuum")
+        pages, size = (copy.execute(f"pragma page_{what}").fetchone()[0] for what in ("count", "size"))
+        return int(pages * size)
+
+
 def measure(console: Console, what: str, call: Callable[[], int]) -> None:
     """Print the rate of a phase, and the peak of memory until its end."""
     began_s = time.perf_counter()
@@ -122,6 +138,8 @@ def main() -> None:
             measure(console, "counted by status", lambda: status_of_mount(files, mount).old_files)
             measure(console, "moved", lambda: Move(files, mount).run().files)
             measure(console, "listed and reported", lambda: listed(files))
+            each = journal_bytes(journal) / (chosen.files + chosen.empty)
+            console.print(f"the satellite's journal without its entries: {each:,.0f} bytes a file")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from tests.support.soak import SOAK, rounds, sample
 
 pytestmark = pytest.mark.fault
 
-FILES = rounds(300, max(300, round(5_000 * SOAK)))
+FILES = rounds(120, max(120, round(5_000 * SOAK)))
 DECIDED = "decide.create.after=kill"
 POINTS = (
     "task-write.get.after=kill@100",
@@ -109,13 +109,13 @@ def appending(world: World, environment: dict[str, str]) -> Iterator[subprocess.
 def test_a_compaction_that_is_killed_beside_a_writer_loses_and_doubles_no_row(
     tmp_path: Path, summarise: Summarise
 ) -> None:
-    root, clock = tmp_path / "before", ManualClock(time.time())
-    small_files(World(root, str(root / "dest"), clock), FILES)
-    [before] = snapshots_of(World(root, str(root / "dest"), clock), lambda: None, tmp_path / "copies")
-    counts = [
-        killed_beside_a_writer(replace(before.copy_to(tmp_path / str(number)), clock=clock), point)
-        for number, point in enumerate(sample(POINTS, 7))
-    ]
+    made = World(tmp_path / "made", str(tmp_path / "made" / "dest"), ManualClock(time.time()))
+    small_files(made, FILES)
+    [before] = snapshots_of(made, lambda: None, tmp_path / "before")
+    counts = []
+    for number, point in enumerate(sample(POINTS, len(POINTS))):
+        world = replace(before.copy_to(tmp_path / str(number)), clock=ManualClock(time.time()))
+        counts.append(killed_beside_a_writer(world, point))
     summarise(f"{FILES} files and (appended, live files) {counts} at {len(counts)} kills")
 
 

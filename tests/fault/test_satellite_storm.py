@@ -2,7 +2,7 @@
 
 Writers create, append and delete; a retention deletes by age; a reader compares the tree, one directory after
 the other, with what they have done. Nothing is lost, doubled or shown again at any moment.
-`LOCKGATE_TEST_SOAK=1` has 100,000 old files and 20 kills, 0.02 has 2,000 and 20.
+`LOCKGATE_TEST_SOAK=1` has 100,000 old files and 20 kills, 0.02 has 2,000 and 3.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from tests.conftest import Summarise
 from tests.support.soak import SOAK, rounds
 
 OLD_FILES = rounds(300, round(100_000 * SOAK))
-KILLS = rounds(3, 20)
+KILLS = rounds(3, max(3, min(20, round(20 * SOAK))))
 FOLDERS = rounds(3, 50)
-WITH_BYTES = rounds(60, 1_000)
+WITH_BYTES = rounds(60, max(60, round(1_000 * SOAK)))
 AGE_S = 5.0
 RECORD = b"0123456789abcdef"
 POINTS = (
