@@ -22,6 +22,7 @@ from lockgate.storage_core.journal.entries.claim_entries import ClaimName
 from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.process_journal import close_journals
+from lockgate.storage_core.journal.write.head import EPOCH_STEP
 from lockgate.storage_core.stores import Store
 from tests.support.cli import Run, document
 from tests.support.journal.checkpoints import job, take, task
@@ -100,7 +101,7 @@ def test_a_journal_with_a_lost_database_is_restored_from_its_checkpoints(
     monkeypatch.setenv("LOCKGATE_JOURNAL_URL", spare)
     restored, again = json_output(operator, "restore"), json_output(operator, "restore")
 
-    assert (restored["stamp"], restored["is_repeat"]) == ({"epoch": 1000, "sequence": 6}, False)
+    assert (restored["stamp"], restored["is_repeat"]) == ({"epoch": EPOCH_STEP, "sequence": 6}, False)
     assert (again["stamp"], again["is_repeat"]) == (restored["stamp"], True)
     assert rows(spare) == before
     assert operator("prune", "--yes").exit_code == SafeModeError.exit_code
@@ -110,7 +111,7 @@ def test_a_journal_with_a_lost_database_is_restored_from_its_checkpoints(
         "remaining": [],
     }
     write(spare, take("c"))
-    assert json_output(operator, "checkpoint")["checkpoint"]["stamp"]["epoch"] == 1000
+    assert json_output(operator, "checkpoint")["checkpoint"]["stamp"]["epoch"] == EPOCH_STEP
     assert json_output(operator, "verify")["findings"] == []
     assert json_output(operator, "prune", "--yes")["entries"] > 0
     assert len(names(kept, "main/epochs/")) == 1
@@ -129,7 +130,7 @@ def test_two_restores_of_one_journal_never_begin_the_same_epoch(
         monkeypatch.setenv("LOCKGATE_JOURNAL_URL", url)
         epochs.append(json_output(operator, "restore")["stamp"]["epoch"])
 
-    assert epochs == [1000, 2000]
+    assert epochs == [EPOCH_STEP, 2 * EPOCH_STEP]
 
 
 def test_a_snapshot_of_several_parts_is_restored_whole(kept: Store, tmp_path: Path) -> None:
@@ -146,7 +147,7 @@ def test_a_snapshot_of_several_parts_is_restored_whole(kept: Store, tmp_path: Pa
 
     assert is_new
     assert taken.size > 5 * MIB
-    assert restored.stamp == Stamp(1000, 60)
+    assert restored.stamp == Stamp(EPOCH_STEP, 60)
     assert rows(spare) == rows(lost)
     assert [upload.key for page in kept.upload_pages() for upload in page] == []
 

@@ -19,6 +19,7 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import Stamp, open_journal
 from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode
+from lockgate.storage_core.journal.write.head import EPOCH_STEP
 from tests.conftest import Summarise
 from tests.support.journal.checkpoints import JournalWorld, dying_at, take
 from tests.support.postgres import Server
@@ -157,7 +158,7 @@ def test_the_next_restore_completes_one_that_died_at_any_call(
         points += 1
         restored = world.restore(with_entries=with_entries)
         assert (restored.stamp.sequence, restored.entries) == (last, last - 26), where
-        assert restored.stamp.epoch in {1000, 2000}, where
+        assert restored.stamp.epoch in {EPOCH_STEP, 2 * EPOCH_STEP}, where
         assert world.rows(world.spare_url) == rows, where
         assert world.verify(world.spare_url).findings == (), where
         with world.open(world.spare_url) as journal:
@@ -183,7 +184,7 @@ def test_no_two_restores_share_an_epoch_wherever_one_died(lost: Lost) -> None:
         assert restored.stamp.epoch > 1, where
         assert restored.is_repeat == (died_in == restored.stamp.epoch), where
         claims = sorted(path.name for path in (world.root / "checkpoints/main/epochs").iterdir())
-        assert len(claims) == restored.stamp.epoch // 1000, where
+        assert len(claims) == restored.stamp.epoch // EPOCH_STEP, where
 
 
 @pytest.mark.soak
@@ -198,7 +199,7 @@ def test_the_next_restore_in_place_completes_one_that_died_at_any_call(
     for world, where in lost.dead(restored):
         points += 1
         stamp = restored(world)
-        assert stamp.epoch % 1000 == 0, where
+        assert stamp.epoch % EPOCH_STEP == 0, where
         assert world.rows() == rows, where
         assert world.verify().findings == (), where
         assert world.apply(take("z")) == [Stamp(stamp.epoch, 40)], where

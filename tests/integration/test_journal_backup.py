@@ -11,6 +11,7 @@ import pytest
 from lockgate.storage_core.journal import Stamp
 from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode
+from lockgate.storage_core.journal.write.head import EPOCH_STEP
 from tests.support.journal.checkpoints import JournalWorld, take
 from tests.support.postgres import UNSYNCED, Server, free_port, primary
 
@@ -64,11 +65,11 @@ def test_a_journal_restored_from_base_backup_and_wal_issues_no_stamp_twice(
         came_back = JournalWorld(tmp_path, server.url, "", lost.clock)
         with came_back.open() as journal:
             stamp = restore_in_place(journal, came_back.checkpoints)
-        assert (checkpoint.stamp, stamp) == (Stamp(1, 26), Stamp(1000, 26))
+        assert (checkpoint.stamp, stamp) == (Stamp(1, 26), Stamp(EPOCH_STEP, 26))
         assert came_back.verify().findings == ()
         with came_back.open() as journal:
             assert leave_safe_mode(journal) == 4
-        assert came_back.apply(take("z")) == [Stamp(1000, 28)]
+        assert came_back.apply(take("z")) == [Stamp(EPOCH_STEP, 28)]
         assert came_back.verify().findings == ()
     finally:
         server.stop("immediate")

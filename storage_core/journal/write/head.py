@@ -42,8 +42,12 @@ from lockgate.storage_core.journal.read.same_journal import (
 )
 from lockgate.storage_core.stamp import Stamp
 
-EPOCH_STEP: Final = 1000
-"""Restores begin epochs that are multiples of this, and reserve them; no other epoch is one."""
+EPOCH_STEP: Final = 10**12
+"""Restores begin epochs that are multiples of this, and reserve them; no other epoch is one.
+
+A restore may not know of the epochs that began by themselves after its checkpoint. Its own is greater than a
+thousand of them together, because stamps never fall: a lease or a replica of theirs would be the newer one.
+"""
 
 _AUTHORS: Final = 10**9
 """An epoch that begins by itself has one of so many numbers; see `epoch_after`."""

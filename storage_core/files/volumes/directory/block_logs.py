@@ -11,7 +11,7 @@ from lockgate.storage_core.files.volumes.directory.log import FENCED
 from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.stamp import Stamp
 
-_NAME: Final = re.compile(r"([0-9]{10})-([0-9]{20})(\.log|\.fenced|\.[0-9a-f]+\.new)")
+_NAME: Final = re.compile(r"([0-9]{18})-([0-9]{20})(\.log|\.fenced|\.[0-9a-f]+\.new)")
 
 
 class BlockLogs(NamedTuple):

@@ -37,7 +37,7 @@ _HEADER_BYTES: Final = 64 * 1024
 
 def log_name(folder: str, stamp: Stamp) -> str:
     """Return the path of a log without its suffix."""
-    return f"{folder}/{stamp.epoch:010d}-{stamp.sequence:020d}"
+    return f"{folder}/{stamp.epoch:018d}-{stamp.sequence:020d}"
 
 
 def open_log(folder: str, stamp: Stamp) -> int:

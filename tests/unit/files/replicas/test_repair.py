@@ -287,7 +287,7 @@ def test_what_a_creation_that_died_has_left_is_deleted_once_its_block_was_remove
     left = [folder / "blocks" / f"{record.block:020d}" for folder in world.folders[:2]]
     for folder in left:
         folder.mkdir()
-    claim = left[1] / f"{record.stamp.epoch:010d}-{record.stamp.sequence:020d}.abcd.new"
+    claim = left[1] / f"{record.stamp.epoch:018d}-{record.stamp.sequence:020d}.abcd.new"
     claim.touch()
     os.utime(claim, (0, 0))
     files.close()

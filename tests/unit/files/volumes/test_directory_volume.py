@@ -88,7 +88,7 @@ def _written(folder: Path, disk: Disk | None = None) -> DirectoryVolume:
 
 
 def _log(folder: Path, stamp: Stamp = S1, suffix: str = "log") -> Path:
-    return folder / "blocks" / f"{B:020d}" / f"{stamp.epoch:010d}-{stamp.sequence:020d}.{suffix}"
+    return folder / "blocks" / f"{B:020d}" / f"{stamp.epoch:018d}-{stamp.sequence:020d}.{suffix}"
 
 
 def _whole(folder: Path, committed: Stamp = S0) -> tuple[Replica, bytes]:

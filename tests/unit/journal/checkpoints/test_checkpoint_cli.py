@@ -8,6 +8,7 @@ import pytest
 
 from lockgate.storage_core.errors import ConflictError, MalformedJournalError
 from lockgate.storage_core.journal import Stamp, open_journal
+from lockgate.storage_core.journal.write.head import EPOCH_STEP
 from lockgate.storage_core.settings import Settings
 from tests.support.cli import Run, document
 from tests.support.journal.checkpoints import take
@@ -94,7 +95,7 @@ def test_a_lost_database_is_restored_into_an_empty_one(
     )
     assert run("journal", "leave-safe-mode").stdout == "the journal is not in safe mode\n"
     with open_journal(spare) as journal:
-        assert journal.status().stamp == Stamp(1000, 3)
+        assert journal.status().stamp == Stamp(EPOCH_STEP, 3)
 
 
 def test_entries_of_the_old_database_are_replayed(run: Run, journal_url: str, spare: str) -> None:
@@ -102,11 +103,13 @@ def test_entries_of_the_old_database_are_replayed(run: Run, journal_url: str, sp
 
     assert (restored["entries"], restored["checkpoint"]) == (3, None)
     with open_journal(spare) as journal:
-        assert journal.status().stamp == Stamp(1000, 3)
+        assert journal.status().stamp == Stamp(EPOCH_STEP, 3)
 
 
 def test_a_recovered_database_can_be_restored_in_place(run: Run, journal_url: str) -> None:
-    assert run("journal", "restore", "--in-place").stdout.startswith("the journal is at 1000.3, in safe mode")
+    assert run("journal", "restore", "--in-place").stdout.startswith(
+        f"the journal is at {EPOCH_STEP}.3, in safe mode"
+    )
     assert run("journal", "restore", "--in-place", "--entries", "x").exit_code == 2
     assert document(run("journal", "leave-safe-mode", "--json")) == {
         "was_in_safe_mode": True,

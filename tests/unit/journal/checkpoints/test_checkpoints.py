@@ -12,6 +12,7 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import Mutation, Stamp, Written
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
 from lockgate.storage_core.journal.read.snapshot_read import Reading
+from lockgate.storage_core.journal.write.head import EPOCH_STEP
 from tests.support.journal.checkpoints import JournalWorld, file_of, take
 from tests.support.postgres import Server
 
@@ -32,7 +33,7 @@ def test_a_restored_journal_holds_every_row_and_every_lease(journals: JournalWor
 
     restored = journals.restore()
 
-    assert (restored.checkpoint, restored.entries, restored.stamp) == (Stamp(1, 13), 0, Stamp(1000, 13))
+    assert (restored.checkpoint, restored.entries, restored.stamp) == (Stamp(1, 13), 0, Stamp(EPOCH_STEP, 13))
     assert journals.rows(journals.spare_url) == journals.rows()
     assert len(journals.rows()["lease"]) == 3
 

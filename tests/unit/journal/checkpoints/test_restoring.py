@@ -7,6 +7,7 @@ import pytest
 from lockgate.storage_core.errors import ConflictError, MalformedJournalError, ObjectNotFoundError
 from lockgate.storage_core.journal import Leases, Stamp
 from lockgate.storage_core.journal.checkpoint.restore import restore, restore_in_place
+from lockgate.storage_core.journal.write.head import EPOCH_STEP, begin_epoch, lock_head
 from tests.support.journal.checkpoints import JournalWorld, file_of, flip_a_byte, take
 
 
@@ -17,7 +18,7 @@ def test_surviving_entries_are_replayed_on_the_checkpoint(journals: JournalWorld
 
     restored = journals.restore(with_entries=True)
 
-    assert (restored.entries, restored.stamp) == (13, Stamp(1000, 26))
+    assert (restored.entries, restored.stamp) == (13, Stamp(EPOCH_STEP, 26))
     assert journals.rows(journals.spare_url) == journals.rows()
     assert journals.verify(journals.spare_url).findings == ()
 
@@ -63,7 +64,20 @@ def test_two_restores_never_share_an_epoch(journals: JournalWorld) -> None:
     ):
         second = restore(third, journals.checkpoints)
 
-    assert (first.stamp, second.stamp) == (Stamp(1000, 13), Stamp(2000, 13))
+    assert (first.stamp, second.stamp) == (Stamp(EPOCH_STEP, 13), Stamp(2 * EPOCH_STEP, 13))
+
+
+def test_no_stamp_falls_when_a_restore_knows_nothing_of_ten_failovers(journals: JournalWorld) -> None:
+    journals.live(1)
+    journals.checkpoint()
+    with journals.open() as lost:
+        for _ in range(10):
+            with lost.database.write() as connection:
+                head = lock_head(connection, lost.database, lost.known)
+                begin_epoch(connection, "main", head.stamp, timeline=1, reason="test", now_s=head.now_s)
+        newest = lost.status().stamp
+
+    assert journals.restore().stamp > newest
 
 
 def test_a_restore_refuses_a_database_that_holds_newer_data(journals: JournalWorld) -> None:
@@ -72,7 +86,7 @@ def test_a_restore_refuses_a_database_that_holds_newer_data(journals: JournalWor
     journals.restore()
     journals.apply(take("z"), url=journals.spare_url)
 
-    with pytest.raises(ConflictError, match=r"not empty: it holds this journal at stamp 1000\.14"):
+    with pytest.raises(ConflictError, match=rf"not empty: it holds this journal at stamp {EPOCH_STEP}\.14"):
         journals.restore()
 
 
@@ -157,8 +171,8 @@ def test_a_database_restored_from_its_own_backup_continues_in_a_new_epoch(
     with journals.open() as journal:
         stamp = restore_in_place(journal, journals.checkpoints)
         assert journal.status().safe_since_s is not None
-    assert stamp == Stamp(1000, 13)
-    assert journals.apply(take("z")) == [Stamp(1000, 14)]
+    assert stamp == Stamp(EPOCH_STEP, 13)
+    assert journals.apply(take("z")) == [Stamp(EPOCH_STEP, 14)]
     assert journals.verify().findings == ()
 
 
@@ -182,4 +196,4 @@ def test_a_backup_is_accepted_although_a_checkpoint_holds_entries_dropped_by_an_
     journals.restore(checkpoint=chosen.stamp)
 
     with journals.open(journals.spare_url) as journal:
-        assert restore_in_place(journal, journals.checkpoints) == Stamp(2000, 13)
+        assert restore_in_place(journal, journals.checkpoints) == Stamp(2 * EPOCH_STEP, 13)

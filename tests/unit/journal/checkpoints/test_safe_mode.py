@@ -8,6 +8,7 @@ from lockgate.storage_core.errors import SafeModeError
 from lockgate.storage_core.journal import Leases, LeaseState, Stamp, safe_mode
 from lockgate.storage_core.journal.entries.lease_entries import Lease, SuspendLease
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode, refuse_in_safe_mode
+from lockgate.storage_core.journal.write.head import EPOCH_STEP
 from tests.support.journal.checkpoints import JournalWorld, take
 from tests.support.journal.lease_states import lease_states
 
@@ -24,7 +25,7 @@ def test_in_safe_mode_nothing_is_recovered_or_pruned_and_writes_continue(journal
             Leases(journal).take("job:1-a", "r", purpose="recover", soft_s=1, hard_s=2)
         with pytest.raises(SafeModeError, match=r"reaping.*leave-safe-mode"):
             refuse_in_safe_mode(journal, "reaping")
-        assert Leases(journal).take("new", "h", purpose="write", soft_s=1, hard_s=2) == Stamp(1000, 14)
+        assert Leases(journal).take("new", "h", purpose="write", soft_s=1, hard_s=2) == Stamp(EPOCH_STEP, 14)
     with pytest.raises(SafeModeError):
         journals.prune(journals.spare_url)
 

@@ -17,6 +17,7 @@ from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints, ta
 from lockgate.storage_core.journal.checkpoint.restore import restore, restore_in_place
 from lockgate.storage_core.journal.checkpoint.verify import verify
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode
+from lockgate.storage_core.journal.write.head import EPOCH_STEP
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores import open_store
 from tests.support.commit.destination import Crash
@@ -59,7 +60,7 @@ def put_back(copy: Path, path: Path) -> None:
 
 def is_new(stamp: Stamp, sequence: int) -> bool:
     """Return whether a stamp has this sequence in an epoch that began by itself: its number is random."""
-    return stamp.epoch > 1 and stamp.epoch % 1000 > 0 and stamp.sequence == sequence
+    return stamp.epoch > 1 and stamp.epoch % EPOCH_STEP > 0 and stamp.sequence == sequence
 
 
 def test_the_same_stamp_is_not_issued_to_two_holders(path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -224,7 +225,7 @@ def test_a_restore_in_place_still_refuses_a_backup_that_is_older_than_a_checkpoi
         restore_in_place(journal, checkpoints)
     spare = path.with_name("spare.db")
     with opened(spare) as journal:
-        assert restore(journal, checkpoints).stamp == Stamp(1000, 2)
+        assert restore(journal, checkpoints).stamp == Stamp(EPOCH_STEP, 2)
 
 
 def test_a_backup_that_was_put_back_can_be_restored_in_place_and_verified(
@@ -236,14 +237,18 @@ def test_a_backup_that_was_put_back_can_be_restored_in_place_and_verified(
     put_back(copy, path)
     with opened(path) as journal:
         first = restore_in_place(journal, checkpoints)
-        assert (first.epoch % 1000, first.sequence) == (0, 1)
-        assert restore_in_place(journal, checkpoints) == Stamp(first.epoch + 1000, 1)
+        assert (first.epoch % EPOCH_STEP, first.sequence) == (0, 1)
+        assert restore_in_place(journal, checkpoints) == Stamp(first.epoch + EPOCH_STEP, 1)
         with journal.reading() as reading:
             take_checkpoint(reading, checkpoints)
-        assert restore_in_place(journal, checkpoints) == Stamp(first.epoch + 2000, 1)
+        assert restore_in_place(journal, checkpoints) == Stamp(first.epoch + 2 * EPOCH_STEP, 1)
     put_back(copy, path)
     with opened(path) as journal:
         stamp = journal.apply(take("b")).stamp
-        assert (stamp.epoch > first.epoch + 2000, stamp.epoch % 1000 > 0, stamp.sequence) == (True, True, 2)
+        assert (stamp.epoch > first.epoch + 2 * EPOCH_STEP, stamp.epoch % EPOCH_STEP > 0, stamp.sequence) == (
+            True,
+            True,
+            2,
+        )
         with journal.reading() as reading:
             assert verify(reading, checkpoints).findings == ()
