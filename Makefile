@@ -1,6 +1,6 @@
 # Requires only Python 3.11+ and, for Spark, Java 17+; each target creates the virtual environment if necessary.
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak test-demo test-fast lint format docs docs-site mutants bench bench-quick jar lock lock-docs s3-server s3-server-stop s3a-jars clean
+.PHONY: help demo up down images-test test soak test-demo test-fast lint format docs docs-site mutants bench bench-quick jar lock lock-docs s3-server s3-server-stop s3a-jars clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,6 +10,8 @@ FAST_SPARK := .tools/spark/.ready
 # The documentation site has a virtual environment of its own.
 DOCS := .tools/docs
 DOCS_READY := $(DOCS)/.ready
+COMPILE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--no-annotate --no-header --quiet
 # Tests start hundreds of processes, each of which would compile all its imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -19,6 +21,19 @@ help:  ## Show this list
 demo: $(READY)  ## Run the main job on real flights, kill its driver, recover, compare
 	@scripts/need java
 	@$(BIN)/python -m examples.flights
+
+up:  ## Start all services in containers, and print their health: Airflow, workers, S3, Spark, Grafana
+	@scripts/need docker
+	@scripts/need python
+	@"$$(scripts/need python --print)" -m scripts.stack up
+
+down:  ## End them; their data stay in named volumes
+	@scripts/need docker
+	@"$$(scripts/need python --print)" -m scripts.stack down
+
+images-test: $(READY)  ## Build both images on stand-ins for their bases, start all services, run the demo's job
+	@scripts/need docker
+	@LOCKGATE_TEST_SOAK=1 $(BIN)/pytest -m soak tests/integration/stack $(PYTEST_ARGS)
 
 test: $(READY) $(FAST_SPARK)  ## Test every promise once, on real parts; with Go also on a real S3 server
 	@scripts/need java
@@ -94,13 +109,14 @@ s3-server: $(READY)  ## Build (with Go) and start a real S3 server for tests; pr
 s3-server-stop: $(READY)  ## Stop the S3 server and keep its data
 	@$(BIN)/python scripts/s3_server.py stop
 
-lock: $(READY)  ## Resolve the newest dependencies into requirements.lock
-	@$(BIN)/uv pip compile --upgrade --universal --python-version 3.11 --extra dev --generate-hashes \
-		--no-emit-index-url --no-annotate --no-header --quiet pyproject.toml --output-file requirements.lock
+lock: $(READY)  ## Resolve the newest dependencies into requirements.lock, and from it those of the images
+	@$(COMPILE) --upgrade --extra dev pyproject.toml --output-file requirements.lock
+	@$(COMPILE) --constraint requirements.lock --extra workers pyproject.toml --output-file docker/workers.lock
+	@$(COMPILE) --constraint requirements.lock --extra cluster pyproject.toml --output-file docker/airflow.lock
+	@echo hatchling | $(COMPILE) --constraint requirements.lock - --output-file docker/build.lock
 
 lock-docs: $(READY)  ## Resolve the newest dependencies of the documentation site
-	@$(BIN)/uv pip compile --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-		--no-annotate --no-header --quiet docs/requirements.in --output-file docs/requirements.lock
+	@$(COMPILE) --upgrade docs/requirements.in --output-file docs/requirements.lock
 
 clean:  ## Remove the virtual environment and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -6,6 +6,7 @@ import atexit
 import gc
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -53,6 +54,13 @@ if (_SPARK / "home").exists():
     os.environ.setdefault("SPARK_HOME", str(_SPARK / "home"))
 os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(_JVM_OPTIONS))
 
+
+def _has_engine() -> bool:
+    need = [Path(__file__).parents[1] / "scripts" / "need", "docker"]
+    answer = subprocess.run(need, check=False, capture_output=True)
+    return answer.returncode == 0 and shutil.which("debootstrap") is not None
+
+
 _PARTS: dict[str, tuple[Callable[[], object], str]] = {
     "s3-server": (
         lambda: os.environ.get("LOCKGATE_TEST_S3_URL"),
@@ -60,6 +68,7 @@ _PARTS: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "postgres": (postgres_bin, "no PostgreSQL server: apt install postgresql"),
     "pgbouncer": (pgbouncer_program, "no pgbouncer: apt install pgbouncer"),
+    "docker": (_has_engine, "no Docker engine with Compose, or no debootstrap"),
 }
 
 
