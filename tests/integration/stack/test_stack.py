@@ -74,7 +74,7 @@ class Stack:
         )
 
     def inside(self, service: str, *command: str) -> str:
-        return docker("compose", "exec", "--no-tty", service, *command)
+        return docker("compose", "exec", "-T", service, *command)
 
     def lockgate(self, *arguments: str) -> str:
         return self.inside("worker", "with-secrets", "lockgate", *arguments)
