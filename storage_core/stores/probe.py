@@ -41,6 +41,7 @@ _UNSAFE: Final = frozenset({_LISTS, _LISTS_UPLOADS, _ABORTS})
 _ATTEMPTS: Final = 3
 """Number of attempts of a promise whose call gets no answer."""
 _EXPIRES: Final = "a lifecycle rule aborts abandoned uploads, but none of running jobs"
+_KEEPS: Final = "no lifecycle rule deletes live or kept files, and noncurrent versions end"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +102,8 @@ class _DeletingMany(Protocol):
 class _Expiring(Protocol):
     def upload_expiry_problem(self) -> str: ...
 
+    def file_expiry_problem(self) -> str: ...
+
 
 def with_capabilities(store: Store, capabilities: Capabilities) -> Store:
     """Return a copy of the store with the capabilities that a probe found.
@@ -123,8 +126,8 @@ def probe(store: Store, *, at_once: int = 8, thorough: bool = False) -> ProbeRep
     Args:
         store: Store to test.
         at_once: Maximum number of promises that are tested at a time.
-        thorough: Also send large parts, which test what matters to very large files only, and look for what
-            was not deleted.
+        thorough: Also send large parts, which test what matters to very large files only, look for what was
+            not deleted, and read what the bucket does with files.
 
     Raises:
         AccessDeniedError: There are no credentials, or they lack a permission.
@@ -139,7 +142,7 @@ def probe(store: Store, *, at_once: int = 8, thorough: bool = False) -> ProbeRep
     with trial.cleaned_up():
         findings = trial.run(thorough=thorough)
     left = trial.left() if thorough else []
-    findings += [*_check_bulk_deletion(trial.store), *_check_upload_expiry(store)]
+    findings += [*_check_bulk_deletion(trial.store), *_check_expiry(store, thorough=thorough)]
     kept = {finding.name for finding in findings if finding.ok}
     capabilities = msgspec.structs.replace(
         store.capabilities,
@@ -365,14 +368,18 @@ def _check_bulk_deletion(store: Store) -> list[Finding]:
     return [Finding(name=_DELETES_MANY, ok=inner.deletes_many, detail=detail)]
 
 
-def _check_upload_expiry(store: Store) -> list[Finding]:
+def _check_expiry(store: Store, *, thorough: bool) -> Iterator[Finding]:
     inner = store.inner if isinstance(store, InstrumentedStore) else store
     if not isinstance(inner, _Expiring):
-        return []
-    try:
-        detail = inner.upload_expiry_problem()
-    except (NotAppliedError, OutcomeUnknownError) as error:
-        return [
-            Finding(name=_EXPIRES, ok=None, detail=f"not tested, because the rules cannot be read: {error}")
-        ]
-    return [Finding(name=_EXPIRES, ok=not detail, detail=detail)]
+        return
+    checks = {_EXPIRES: inner.upload_expiry_problem}
+    if thorough:
+        checks[_KEEPS] = inner.file_expiry_problem
+    for name, check in checks.items():
+        try:
+            detail = check()
+        except (NotAppliedError, OutcomeUnknownError) as error:
+            why = f"not tested, because the rules cannot be read: {error}"
+            yield Finding(name=name, ok=None, detail=why)
+        else:
+            yield Finding(name=name, ok=not detail, detail=detail)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -37,8 +38,9 @@ SHOWN: Final = 10
 """Maximum number of keys in a report."""
 
 
-class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One table of a destination.
+@dataclass(frozen=True, kw_only=True)
+class TableStatus:
+    """One table of a destination; no struct of msgspec, so that the API of the pages can have it too.
 
     Attributes:
         format: Name of the format.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final, Literal, NamedTuple
 
@@ -11,7 +12,7 @@ from fastapi import APIRouter
 from lockgate.plugins.web.answers import DEFAULT_LIMIT, After, Limit, Model, Page, key_after, page_of
 from lockgate.plugins.web.api.job import detail_of
 from lockgate.plugins.web.api.jobs import COUNTED_UNENDED
-from lockgate.plugins.web.api.turn import READS_AT_ONCE, TableState, Turn, table_states
+from lockgate.plugins.web.api.turn import READS_AT_ONCE, Turn
 from lockgate.plugins.web.api.turns import KnownDestination, read_turn, total
 from lockgate.plugins.web.request_reads import Reads, ReadsOfRequest
 from lockgate.storage_core.commit.destination.log import DestinationLog
@@ -29,6 +30,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.journal import Reading
 from lockgate.storage_core.stores import open_store
+from lockgate.storage_core.tables.maintenance import TableStatus, status_of
 
 router = APIRouter(prefix="/destinations", tags=["destinations"])
 
@@ -92,7 +94,7 @@ class DestinationDetail(Model):
     columns: tuple[ColumnType, ...] | None
     hint: str
     blocked: str
-    tables: tuple[TableState, ...] = ()
+    tables: tuple[TableStatus, ...] = ()
     unknown: tuple[str, ...] = ()
 
 
@@ -149,11 +151,11 @@ def destination_detail(reads: ReadsOfRequest, destination: KnownDestination) -> 
     place, unknown = reads.known(destination), list[str]()
     log = DestinationLog(open_store(place, reads.settings))
     newest: LogTurn | None = None
-    live, tables = _Live(), tuple[TableState, ...]()
+    live, tables = _Live(), list[TableStatus]()
     try:
         newest = reads.store(place, log.highest)
         live = reads.store(place, partial(_live, log))
-        tables = reads.store(place, partial(table_states, log))
+        tables = reads.store(place, partial(status_of, log))
     except LockgateError as error:
         unknown.append(str(error))
     if live.note:
@@ -269,11 +271,11 @@ def _hint(files: int, average: float) -> str:
 
 
 def _explained(
-    reads: Reads, place: str, newest: LogTurn | None, tables: tuple[TableState, ...]
-) -> tuple[TableState, ...]:
+    reads: Reads, place: str, newest: LogTurn | None, tables: list[TableStatus]
+) -> tuple[TableStatus, ...]:
     """Return the tables, each that is behind with what the job of the newest turn says of it."""
     if newest is None or not any(table.enabled and table.behind and not table.detail for table in tables):
-        return tables
+        return tuple(tables)
     owner = newest.claim.job_id
     try:
         job = detail_of(reads, owner, place)
@@ -282,8 +284,7 @@ def _explained(
             why = f"job {owner} of turn {newest.number} has not ended"
     except LockgateError as error:
         why = f"job {owner} of turn {newest.number} cannot be read: {error}"
-    known = {"detail": why}
-    return tuple(one.model_copy(update=known) if one.behind and not one.detail else one for one in tables)
+    return tuple(replace(one, detail=why) if one.behind and not one.detail else one for one in tables)
 
 
 def _blocked(reads: Reads, place: str, newest: LogTurn | None) -> str:

@@ -18,7 +18,7 @@ from lockgate.storage_core.commit.records.log_records import KeyShard
 from lockgate.storage_core.commit.records.shards import read_shard
 from lockgate.storage_core.concurrency import in_order
 from lockgate.storage_core.errors import LockgateError, MalformedRecordError
-from lockgate.storage_core.tables.maintenance import status_of
+from lockgate.storage_core.tables.maintenance import TableStatus, status_of
 
 READS_AT_ONCE: Final = 8
 
@@ -58,24 +58,6 @@ class Turn(Model):
     no_revert: str = ""
 
 
-class TableState(Model):
-    """How far a table of another format is.
-
-    Attributes:
-        first_turn: Turn of its first version.
-        turn: Turn of its newest version; None if that is unknown.
-        behind: Number of decided turns that it does not have; None if that is unknown.
-        detail: Why it is behind or cannot be read; empty if it is not behind.
-    """
-
-    format: str
-    enabled: bool
-    first_turn: int
-    turn: int | None
-    behind: int | None
-    detail: str = ""
-
-
 class Above(NamedTuple):
     """What is known of the turns after a turn.
 
@@ -88,11 +70,6 @@ class Above(NamedTuple):
     replaced_by: int = 0
     are_gone: bool = False
     decided_s: float = inf
-
-
-def table_states(log: DestinationLog) -> tuple[TableState, ...]:
-    """Return how far each table of a destination is."""
-    return tuple(map(TableState.model_validate, status_of(log)))
 
 
 def with_readers(
@@ -117,11 +94,11 @@ def with_readers(
         now_s: Time of now.
         unknown: Receives what cannot be read.
     """
-    names, rule, tables = defaultdict[int, list[str]](list), None, tuple[TableState, ...]()
+    names, rule, tables = defaultdict[int, list[str]](list), None, list[TableStatus]()
     try:
         for tag in tags(log.store, READS_AT_ONCE):
             names[tag.turn].append(tag.name)
-        rule, tables = history_rule(log.store), table_states(log)
+        rule, tables = history_rule(log.store), status_of(log)
     except LockgateError as error:
         unknown.append(str(error))
     versions = {table.format: range(table.first_turn, (table.turn or 0) + 1) for table in tables}

@@ -43,7 +43,7 @@ from lockgate.storage_core.stores.protocol import (
 from lockgate.storage_core.stores.s3.answers import CutAnswerError, check_range
 from lockgate.storage_core.stores.s3.clients import Clients, endpoint_of
 from lockgate.storage_core.stores.s3.errors import is_code, scrubbed
-from lockgate.storage_core.stores.s3.lifecycle import rule_problem
+from lockgate.storage_core.stores.s3.lifecycle import expiry_problem, rule_problem
 from lockgate.storage_core.stores.s3.listings import object_pages, upload_pages
 from lockgate.storage_core.stores.s3.request_policy import RequestPolicy
 
@@ -363,7 +363,24 @@ class S3Store:
         Raises:
             AccessDeniedError: The credentials may not read the rules.
         """
+        rules = self._lifecycle_rules()
+        return rule_problem(rules, self._requests.prefix, longest_job_s=self._settings.longest_job_s)
 
+    def file_expiry_problem(self) -> str:
+        """Return what the bucket's lifecycle rules and versions mean for files; empty if nothing.
+
+        Raises:
+            AccessDeniedError: The credentials may not read one of them.
+        """
+        answer = self._requests.read(
+            "GetBucketVersioning",
+            "",
+            lambda clients: clients.repeating.get_bucket_versioning(Bucket=self.bucket),
+        )
+        keeps_versions = answer.get("Status") == "Enabled"
+        return expiry_problem(self._lifecycle_rules(), self._requests.prefix, keeps_versions=keeps_versions)
+
+    def _lifecycle_rules(self) -> Sequence[Mapping[str, Any]]:
         def call(clients: Clients) -> Sequence[Mapping[str, Any]]:
             try:
                 answer = clients.repeating.get_bucket_lifecycle_configuration(Bucket=self.bucket)
@@ -373,8 +390,7 @@ class S3Store:
                     raise
             return []
 
-        rules = self._requests.read("GetBucketLifecycleConfiguration", "", call)
-        return rule_problem(rules, self._requests.prefix, longest_job_s=self._settings.longest_job_s)
+        return self._requests.read("GetBucketLifecycleConfiguration", "", call)
 
     def _delete_page(self, keys: Sequence[str]) -> list[DeleteFailure]:
         names: dict[str, str] = {}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import is_dataclass
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -33,8 +34,11 @@ M = TypeVar("M", bound=Model)
 
 
 def filled(kind: type[M], **changes: Any) -> M:
-    """Return an answer with a value in each field."""
-    values = {name: _value(field.annotation) for name, field in kind.model_fields.items()}
+    """Return an answer, or a dataclass in one, with a value in each field."""
+    if is_dataclass(kind):
+        values = {name: _value(part) for name, part in get_type_hints(kind).items()}
+    else:
+        values = {name: _value(field.annotation) for name, field in kind.model_fields.items()}
     return kind(**{**values, **changes})
 
 
@@ -48,7 +52,7 @@ def _value(kind: Any) -> Any:
         return (_value(parts[0]),)
     if get_origin(kind) is dict:
         return {HOSTILE: 7}
-    if issubclass(kind, Model):
+    if is_dataclass(kind) or issubclass(kind, Model):
         return filled(kind)
     return {str: HOSTILE, int: 7, float: AT_S, bool: True}[kind]
 

@@ -12,7 +12,7 @@ from lockgate.storage_core.errors import AccessDeniedError
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores import open_store
 from lockgate.storage_core.stores.probe import probe
-from lockgate.storage_core.stores.s3.lifecycle import rule_problem
+from lockgate.storage_core.stores.s3.lifecycle import expiry_problem, rule_problem
 from lockgate.storage_core.stores.s3.store import S3Store
 from tests.support.cli import Run
 from tests.support.s3.moto_server import mocked_aws
@@ -89,6 +89,20 @@ def test_every_rule_applies_to_a_destination_that_is_the_whole_bucket() -> None:
     assert "after 1 day," in rule_problem([rule(9), rule(1, Prefix="tmp/")], "", longest_job_s=DAY_S + 1)
 
 
+def test_a_rule_that_deletes_files_of_the_destination_is_reported() -> None:
+    def expiring(**where: Any) -> dict[str, Any]:
+        return {"Status": "Enabled", "Expiration": {"Days": 1}, **where}
+
+    for rule in (expiring(Prefix="lake/"), expiring(Filter={"Prefix": "lake/sales/_lockgate/kept/"})):
+        assert "deletes objects after 1 day: live" in expiry_problem(
+            [rule], "lake/sales/", keeps_versions=False
+        )
+    tagged = {"And": {"Prefix": "", "Tags": [{"Key": "old", "Value": "yes"}]}}
+    marker = {"Status": "Enabled", "Expiration": {"ExpiredObjectDeleteMarker": True}, "Filter": {}}
+    for rule in (expiring(Prefix="lake/sales0/"), expiring(Filter=tagged), marker):
+        assert expiry_problem([rule], "lake/sales/", keeps_versions=False) == ""
+
+
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Client]:
     """An empty bucket `lake`, without any rule."""
@@ -102,7 +116,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Client]:
         client = boto3.client("s3", region_name="us-east-1")
         client.create_bucket(Bucket="lake")
         yield client
-        boto3.resource("s3", region_name="us-east-1").Bucket("lake").objects.delete()
+        boto3.resource("s3", region_name="us-east-1").Bucket("lake").object_versions.delete()
         client.delete_bucket(Bucket="lake")
         client.close()
 
@@ -153,6 +167,29 @@ def test_store_check_shows_such_a_rule_and_still_reports_the_store_as_usable(
     assert "deleted all that was written there" in result.stdout
     assert "Contents" not in bucket.list_objects_v2(Bucket="lake")
     assert "Uploads" not in bucket.list_multipart_uploads(Bucket="lake")
+
+
+def test_store_check_tells_of_versions_that_no_rule_ends(bucket: S3Client) -> None:
+    store = open_store("s3://lake/sales", load_settings(s3_region="us-east-1"))
+
+    def problem() -> str:
+        (found,) = [found for found in probe(store, thorough=True).findings if "noncurrent" in found.name]
+        return found.detail
+
+    assert problem() == ""
+    bucket.put_bucket_versioning(Bucket="lake", VersioningConfiguration={"Status": "Enabled"})
+    assert problem().endswith("add NoncurrentVersionExpiration")
+    ended = {
+        "ID": "versions",
+        "Status": "Enabled",
+        "Filter": {"Prefix": ""},
+        "NoncurrentVersionExpiration": {"NoncurrentDays": 30},
+    }
+    bucket.put_bucket_lifecycle_configuration(
+        Bucket="lake",
+        LifecycleConfiguration={"Rules": [ended]},  # type: ignore[list-item] # the types want all actions
+    )
+    assert problem() == ""
 
 
 def test_rules_that_may_not_be_read_are_no_finding(
