@@ -111,11 +111,14 @@ class InstrumentedStore:
         *,
         content_type: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        of_copies: bool = False,
     ) -> str:
         """See `Store.begin_upload`."""
         return self._call(
             "begin",
-            lambda: self.inner.begin_upload(key, token, content_type=content_type, metadata=metadata),
+            lambda: self.inner.begin_upload(
+                key, token, content_type=content_type, metadata=metadata, of_copies=of_copies
+            ),
         )
 
     def put_part(self, key: str, upload_id: str, number: int, offset: int, data: bytes) -> Part:

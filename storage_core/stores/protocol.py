@@ -239,6 +239,7 @@ class Store(Protocol):
         *,
         content_type: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        of_copies: bool = False,
     ) -> str:
         """Open a pending upload that will be visible at `key`; return its id.
 
@@ -246,6 +247,7 @@ class Store(Protocol):
             token: Owner token, stored with the upload and its object (S3: metadata `lockgate-token`).
             content_type: MIME type, for stores that support it.
             metadata: Metadata valid for `check_metadata`, for stores that support it.
+            of_copies: `copy_part` writes all its parts.
         """
 
     def put_part(self, key: str, upload_id: str, number: int, offset: int, data: bytes) -> Part:

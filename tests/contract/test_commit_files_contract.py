@@ -9,9 +9,14 @@ from pathlib import Path
 import boto3
 import pytest
 
+from lockgate.storage_core.commit.destination.as_of import manifest_as_of
+from lockgate.storage_core.commit.destination.log import DestinationLog
+from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
+from lockgate.storage_core.commit.revert_to_turn import revert_to_turn
+from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import MIB
 from lockgate.storage_core.stores import Store
-from tests.support.commit.destination import World, write
+from tests.support.commit.destination import World, plain, write
 
 PART = 5 * MIB
 SIZES = {"empty": 0, "one": 1, "less": PART - 1, "part": PART, "more": PART + 1}
@@ -66,6 +71,32 @@ def test_names_are_committed_unchanged(world: World, committer: str) -> None:
         job.commit()
     assert world.visible() == files
     assert world.live() == world.keys()
+
+
+def test_replaced_files_are_kept_read_made_live_again_and_swept(world: World) -> None:
+    files = {name: name.encode() for name in NAMES} | {"empty.bin": b"", "parts.bin": bytes(SIZES["more"])}
+    world.keep(turns=1)
+    world.run("old", files)
+    world.run("new", {"new.bin": b"1"}, mode="replace")
+
+    def as_of(turn: int) -> dict[str, bytes]:
+        found = manifest_as_of(DestinationLog(world.store, 4), turn)
+        return {plain(key): world.store.get(found.path(key)) for key in found.files}
+
+    assert world.visible() == {"new.bin": b"1"}
+    assert as_of(1) == files
+    revert_to_turn(world.url, 1, settings=world.settings, clock=world.clock)
+    assert world.visible() == files
+    assert world.live() == world.keys()
+    world.run("newest", {"newest.bin": b"2"}, mode="replace")
+    for _ in range(2):
+        sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
+        world.clock.sleep(world.settings.orphan_age_s)
+    assert as_of(3) == files
+    with pytest.raises(InvalidInputError, match=r"files of turn 1 of .* are gone"):
+        as_of(1)
+    assert world.live() == world.keys()
+    assert world.open_uploads() == []
 
 
 def test_a_directory_written_by_a_task_is_committed_with_all_its_files(world: World) -> None:

@@ -6,6 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from lockgate.storage_core.errors import AccessDeniedError, NotAppliedError, UnsupportedStoreError
 from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.settings import MIB
@@ -37,7 +39,7 @@ def copied_upload(store: Store, source: str, size: int, key: str) -> PendingUplo
             local = Path(store.url.removeprefix("file://")) / source
             return store.adopt_file(local, key, new_token())
     step_bytes, token = _READ_BYTES if is_read else _COPIED_BYTES, new_token()
-    upload_id = store.begin_upload(key, token)
+    upload_id = store.begin_upload(key, token, of_copies=size > 0)
     try:
         parts = [
             store.copy_part(
@@ -51,6 +53,8 @@ def copied_upload(store: Store, source: str, size: int, key: str) -> PendingUplo
             )
             for number, start in enumerate(range(0, size, step_bytes), start=1)
         ]
+        # The upload has no checksums; some servers return that of the whole source for each part.
+        parts = [msgspec.structs.replace(part, checksum=None) for part in parts]
         parts = parts or [store.put_part(key, upload_id, 1, 0, b"")]
         return store.seal_upload(key, upload_id, token, parts)
     except NotAppliedError:

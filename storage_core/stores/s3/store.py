@@ -206,6 +206,7 @@ class S3Store:
         *,
         content_type: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        of_copies: bool = False,
     ) -> str:
         """Send CreateMultipartUpload with the token as metadata; see `Store.begin_upload`."""
         request: CreateMultipartUploadRequestTypeDef = {
@@ -219,7 +220,8 @@ class S3Store:
         if self._settings.s3_storage_class:
             request["StorageClass"] = self._settings.s3_storage_class  # type: ignore[typeddict-item] # S3 checks
         with self._requests.repeating("CreateMultipartUpload", key) as clients:
-            if clients.sends_checksums:
+            # A completion must have the checksum of each part, and not every server returns that of a copy.
+            if clients.sends_checksums and not of_copies:
                 request["ChecksumAlgorithm"] = "CRC32"
             return clients.repeating.create_multipart_upload(**request)["UploadId"]
 
