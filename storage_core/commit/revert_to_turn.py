@@ -19,6 +19,7 @@ from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.destination.as_of import AsOf, manifest_as_of
 from lockgate.storage_core.commit.destination.kept_files import history_rule, kept_keys
 from lockgate.storage_core.commit.destination.log import DestinationLog
+from lockgate.storage_core.commit.destination.projection import read_tables
 from lockgate.storage_core.commit.destination.turn_history import Difference, difference
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.open_or_attach import open_job
@@ -111,7 +112,7 @@ def revert_to_turn(
 
 def _take_again(job: Job, files: Mapping[str, tuple[LiveFile, str]], settings: Settings) -> None:
     """Make files, by key and each with its place, those of tasks of the job."""
-    plain = Counter(map(without_short_id, files))
+    plain, has_tables = Counter(map(without_short_id, files)), read_tables(job.store) is not None
     for number, page in enumerate(in_pages(files.items(), FILES_OF_A_TASK)):
         with job.attempt(TaskId(f"files-{number:05d}")) as attempt:
 
@@ -121,7 +122,8 @@ def _take_again(job: Job, files: Mapping[str, tuple[LiveFile, str]], settings: S
                 key, (file, place) = item
                 name = without_short_id(key)
                 # Those of several jobs may differ in these ids only.
-                add(key if plain[name] > 1 or name in files else name, file, place)
+                path = key if plain[name] > 1 or name in files else name
+                add(path, file, place, with_statistics=has_tables)
 
             for _ in in_parallel(take, page, settings.near_calls, settings.far_calls):
                 pass

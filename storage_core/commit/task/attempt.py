@@ -28,6 +28,7 @@ from lockgate.storage_core.commit.staged_files import make_attempt_dir, staging_
 from lockgate.storage_core.commit.task import local_file
 from lockgate.storage_core.commit.task.task_commit import create_pending_set, refuse_unclosed
 from lockgate.storage_core.commit.uploads.copied_upload import copied_upload
+from lockgate.storage_core.commit.uploads.parquet_footer import TAIL_BYTES, statistics_in_tail
 from lockgate.storage_core.commit.uploads.pending_file_writer import PendingFileWriter
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import (
@@ -261,22 +262,26 @@ class Attempt:
             raise InvalidInputError(f"path {path!r}: its upload has the key {upload.key!r}, not {key!r}")
         self._add(PendingFile(path=path, upload=upload, rows=rows, statistics=dict(statistics)))
 
-    def add_again(self, path: str, file: LiveFile, place: str) -> None:
+    def add_again(self, path: str, file: LiveFile, place: str, *, with_statistics: bool) -> None:
         """Take a file of an earlier turn again, under a new name and without a copy where that can be.
 
         Args:
             path: Path below the destination, as for `open`.
             file: The file as the log has it.
             place: Key at which it is now.
+            with_statistics: Read those of a Parquet file, for the destination's tables.
 
         Raises:
             InvalidInputError: See `open`.
             ObjectNotFoundError: It is gone.
         """
-        key = self._check_path(path)
+        key, store, found = self._check_path(path), self._folder.store, None
         with step("task-write"):
-            upload = copied_upload(self._folder.store, place, file.size, key)
-        self._add(PendingFile(path=path, upload=upload, rows=file.rows, again=file))
+            if with_statistics and path.endswith(".parquet"):
+                found = statistics_in_tail(store.get(place, start=max(0, file.size - TAIL_BYTES)), place)
+            upload = copied_upload(store, place, file.size, key)
+        statistics = {} if found is None else found[1]
+        self._add(PendingFile(path=path, upload=upload, rows=file.rows, statistics=statistics, again=file))
 
     def drop(self, path: str) -> None:
         """Drop one file, complete or not; idempotent. Its path may be written again.
