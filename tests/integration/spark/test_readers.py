@@ -11,9 +11,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lockgate import open_job
+from lockgate.storage_core.commit.destination.kept_files import set_history_rule
+from lockgate.storage_core.commit.records.log_records import HistoryRule
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.spark.data_source import read
 from lockgate.storage_core.spark.frame_write import write
+from lockgate.storage_core.stores import open_store
 
 pytestmark = pytest.mark.integration
 
@@ -142,6 +145,20 @@ def test_an_earlier_turn_can_be_read(spark: SparkSession, destination: str) -> N
         write(spark.range(start, start + 10), destination)
     assert read(spark, destination, as_of=2).count() == 20
     assert read(spark, destination, as_of=3).count() == 30
+
+
+@pytest.mark.parametrize("by_spark", [False, True])
+def test_an_earlier_turn_is_read_from_where_its_replaced_files_are_kept(
+    spark: SparkSession, destination: str, by_spark: bool
+) -> None:
+    frame = spark.range(9).selectExpr("id", "cast(id % 3 as int) AS day")
+    write(frame, destination, partition_by=["day"])
+    set_history_rule(open_store(destination), HistoryRule(keep_s=0, keep_turns=9))
+    write(
+        frame.where("day = 1").limit(1), destination, mode="replace", scope="partitions", partition_by=["day"]
+    )
+    assert read(spark, destination, as_of=2, by_spark=by_spark).count() == 7
+    assert _rows(read(spark, destination, as_of=1, by_spark=by_spark)) == _rows(frame)
 
 
 def test_a_turn_beyond_the_log_is_refused(spark: SparkSession, destination: str) -> None:
