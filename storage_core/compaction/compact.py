@@ -114,7 +114,10 @@ def compact(
         raise InvalidInputError(f"target_bytes={target_bytes} must be at least 1; nothing was changed")
     settings = settings or load_settings()
     store = open_store(destination, settings)
-    small = find_small_files(store, settings, progress, partitions=partitions, target_bytes=target_bytes)
+    find = partial(
+        find_small_files, store, settings, progress, partitions=partitions, target_bytes=target_bytes
+    )
+    small = find()
     if dry_run or not small.groups:
         return _compaction(store.url, small, None)
     run = partial(merge_here, settings) if spark is None else partial(merge_on_spark, spark)
@@ -130,7 +133,8 @@ def compact(
         progress=progress,
     ) as job:
         if job.receipt is not None:
-            small.groups.clear()  # an earlier try was decided, and is finished now: it may have merged these
+            small = find()  # an earlier try was decided, and is finished now: it may have merged all these
+            small.groups.clear()
             return _compaction(store.url, small, job.receipt)
         _merge_all(job, small, run, progress)
         return _compaction(store.url, small, _commit(job, small))

@@ -14,7 +14,8 @@ import pytest
 from lockgate.storage_core.compaction import compact as compact_module
 from lockgate.storage_core.compaction.merge import merge_here
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
-from tests.support.commit.destination import World, plain
+from lockgate.storage_core.failpoints import FAILPOINTS
+from tests.support.commit.destination import Crash, World, dying, plain
 from tests.support.compaction.tables import compacted, numbers, parquet, rows
 from tests.support.s3.destination import s3_world
 
@@ -242,6 +243,25 @@ def test_a_retry_takes_what_an_earlier_try_has_merged_if_no_file_has_changed(
     assert rows(world) == before
     assert done.receipt is not None
     assert done.receipt.job_id == "nightly-g1"
+
+
+def test_a_retry_of_a_decided_compaction_ends_it_and_counts_what_is_there_then(world: World) -> None:
+    def die(point: str) -> None:
+        if point == "decide.create.after":
+            raise Crash
+
+    add(world, "job", numbers(1), numbers(2), numbers(3))
+    before = rows(world)
+    FAILPOINTS.observer = dying(die)
+    try:
+        with pytest.raises(Crash):
+            compacted(world, name="nightly")
+    finally:
+        FAILPOINTS.observer = None
+    done = compacted(world, name="nightly")
+    assert done.receipt is not None
+    assert (done.files_before, done.files_after, done.merged) == (1, 1, ())
+    assert rows(world) == before
 
 
 def test_small_files_are_merged_in_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

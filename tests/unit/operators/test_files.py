@@ -52,6 +52,20 @@ def test_a_file_of_an_ended_writer_is_closed_and_deleted_blocks_are_removed(ende
         assert not files.status("/a.log").is_open
 
 
+def test_files_of_each_journal_are_closed(ended: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKGATE_JOURNALS", '{"logs": {}}')
+    logs = load_settings().for_journal("logs")
+    with open_files(logs) as files:
+        writer = files.create("/c.log")
+        writer.write(b"flushed")
+        writer.flush()
+    time.sleep(1)
+    assert run() == {"recovered": 2, "removed_blocks": 1}
+    with open_files(logs) as files:
+        assert files.open("/c.log").read() == b"flushed"
+        assert not files.status("/c.log").is_open
+
+
 def test_in_safe_mode_nothing_is_removed_and_the_log_says_why(
     ended: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:

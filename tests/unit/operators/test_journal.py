@@ -14,7 +14,7 @@ from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoint
 from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.journal.safe_mode import add_operators_reason
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings, load_settings
 from tests.support.airflow.task_run import TaskRun
 from tests.support.journal.checkpoints import take
 
@@ -51,6 +51,22 @@ def test_entries_in_a_verified_checkpoint_are_pruned(journal: Journal, settings:
 
     journal.apply(take("d"))
     assert look_after()["folded_entries"] == 1
+
+
+def test_each_journal_has_a_checkpoint_in_its_own_store(
+    journal: Journal, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup = settings.home / "backup"
+    monkeypatch.setenv("LOCKGATE_JOURNALS", f'{{"logs": {{"checkpoint_url": "file://{backup}"}}}}')
+    logs = load_settings().for_journal("logs")
+    other = configured_journal(logs)
+    assert other is not None
+    other.apply(take("x"))
+    done = look_after()
+    assert (done["checkpoint"], done["logs.checkpoint"]) == ("1.3", "1.1")
+    assert (kept(journal), kept(other)) == (0, 0)
+    assert open_checkpoints(logs).store.url == f"file://{backup}"
+    assert len(open_checkpoints(logs).verified()) == len(open_checkpoints(settings).verified()) == 1
 
 
 def test_a_reason_for_safe_mode_is_dropped_after_the_verification(journal: Journal) -> None:

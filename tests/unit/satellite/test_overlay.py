@@ -384,7 +384,7 @@ def test_the_end_of_a_deletion_that_died_leaves_what_the_fallback_made_later(
     world.restart()
     put_while_down("/logs/a/c/later.log")
     assert list(tree(world.files)) == ["/logs", "/logs/old.log"]
-    late.remove_deleted()
+    late.finish_all(late.satellite(mount_of(world.files)))
     assert list(tree(world.files)) == [
         "/logs",
         "/logs/a",
