@@ -171,12 +171,12 @@ class DirectoryVolume(VolumeFolder):
         """
         with _Call(self, "read", block, changes=False):
             for is_last in (False, True):
-                found = self._logs(block)
-                if stamp not in found.suffixes:
-                    break
                 try:
                     log = self._read.get((block, stamp))
-                    if log is None or found.newest != stamp or log.state is ReplicaState.WRITING:
+                    if log is None or log.state is ReplicaState.WRITING or not log.has_pen():
+                        found = self._logs(block)
+                        if stamp not in found.suffixes:
+                            break
                         log = self._loaded(block, stamp, found)
                     return log.read(offset, size)
                 except RecordVersionError:

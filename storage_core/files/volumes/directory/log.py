@@ -187,6 +187,10 @@ class Log:
         length = frame.offset
         return Replica(block, stamp, ReplicaState.SEALED, length, length, log.slot.acknowledged_bytes)
 
+    def has_pen(self) -> bool:
+        """Return whether no fence has come; a look at one name costs a fifth of a listing."""
+        return os.access(self.name + PEN, os.F_OK)
+
     def refresh(self) -> bool:
         """Read what was written since; return False if another file has the name now.
 
