@@ -33,7 +33,7 @@ from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.errors import JournalUnavailableError
 from lockgate.storage_core.files.blocks import Fault
 from lockgate.storage_core.files.files import Files
-from lockgate.storage_core.files.namespace.member_marks import MarkReplica
+from lockgate.storage_core.files.namespace.members import MarkReplica
 from lockgate.storage_core.files.namespace.rows import (
     ROOT,
     Block,
@@ -46,7 +46,7 @@ from lockgate.storage_core.files.namespace.rows import (
 )
 from lockgate.storage_core.files.namespace.tree import MakeDirectory
 from lockgate.storage_core.files.replicas.comparison import Comparison
-from lockgate.storage_core.files.replicas.report_slices import HeadSlices
+from lockgate.storage_core.files.replicas.replica_check import HeadSlices
 from lockgate.storage_core.files.replicas.upkeep import ReplicaUpkeep
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState

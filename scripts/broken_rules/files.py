@@ -72,7 +72,7 @@ MUTANTS: Final = (
         "nothing is removed in safe mode",
         [
             Edit(
-                "storage_core/files/namespace/removals.py",
+                "storage_core/files/namespace/tree.py",
                 "if moment.is_safe_mode:",
                 "if moment.is_safe_mode and not self.blocks:",
             )
@@ -106,7 +106,7 @@ MUTANTS: Final = (
     Mutant(
         "delete-a-replica-that-changed-between-the-passes",
         "a replica is deleted at the stamp that both passes saw",
-        [Edit("storage_core/files/replicas/left_over.py", " and now.stamp == before.stamp", "")],
+        [Edit("storage_core/files/replicas/repair.py", " and now.stamp == before.stamp", "")],
         f"{TESTS}replicas/test_repair.py::test_a_replica_that_changes_between_the_passes_is_kept",
     ),
     Mutant(
@@ -144,7 +144,7 @@ MUTANTS: Final = (
         "a replica is kept while a member of its block has no good one",
         [
             Edit(
-                "storage_core/files/replicas/left_over.py",
+                "storage_core/files/replicas/repair.py",
                 "return replica if record is None or _has_good_members(volumes, record, history) else None",
                 "return replica",
             )

@@ -18,7 +18,7 @@ from lockgate.storage_core.cli.render import (
     print_table,
     progress_bar,
 )
-from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableError
+from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def add(
 def register_volume(url: str, settings: Settings, journal: Journal) -> str:
     """Make a volume at a URL, if there is none, register it in a journal, and return its id."""
     from lockgate.storage_core.files.namespace.volume_urls import register_url
-    from lockgate.storage_core.files.volumes.open_volume import open_volume
+    from lockgate.storage_core.files.volumes.volume_map import open_volume
     from lockgate.storage_core.stores.open_store import parse_destination
 
     destination = parse_destination(url)
@@ -192,33 +192,20 @@ def remove(
         bool, typer.Option("--lost", help="It will not return: its blocks do without it.")
     ] = False,
     accept_loss: AcceptLoss = False,
-    limit: Bandwidth = None,
-    json: JsonFlag = False,
 ) -> None:
-    """Copy the blocks of a volume to the others, and remove it from the journal.
+    """Take a volume out of use: `lockgate volumes repair` copies its blocks to the others, and removes it.
 
-    With --lost nothing is copied from it; it is refused if it has the only replica of a block. Run it again
-    if blocks were being written. Exits with 6 if blocks stay on the volume.
+    With --lost nothing is copied from it; it is refused if it has the only replica of a block.
     """
     from lockgate.storage_core.files.home_files import open_journal_files
     from lockgate.storage_core.files.volumes.protocol import VolumeId
 
     with open_journal_files() as files:
-        done = files.upkeep.remove(
-            VolumeId(volume), is_lost=lost, accept_loss=accept_loss, bytes_per_s=_bytes(limit)
-        )
-    if json:
-        print_json(msgspec.to_builtins(done))
-    else:
-        rows = [(one.block, one.path, one.detail) for one in done.only]
-        print_table(("block", "file", "without another good replica"), rows, empty="")
-        print_table(("not copied",), [(one,) for one in done.problems], empty="")
-        print_line(
-            f"{done.copied} copied, {done.dropped} had other good replicas, {done.unsealed} being written; "
-            f"the volume {'is removed' if done.is_gone else 'stays until no block is on it: run this again'}"
-        )
-    if not done.is_gone:
-        raise typer.Exit(StoreUnavailableError.exit_code)
+        files.upkeep.remove(VolumeId(volume), is_lost=lost, accept_loss=accept_loss)
+    print_line(
+        f"volume {volume} gets no new blocks; `lockgate volumes repair`, or the DAG volume_upkeep, "
+        "removes it once no block is on it"
+    )
 
 
 def _bytes(mb_per_s: float | None) -> float | None:

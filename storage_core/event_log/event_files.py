@@ -23,8 +23,8 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.queries import FileStatus
-from lockgate.storage_core.files.volumes.open_volume import VOLUME_ID, open_volume
 from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.files.volumes.volume_map import VOLUME_ID, open_volume
 from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.process_journal import configured_journal

@@ -39,8 +39,8 @@ from lockgate.storage_core.files.file_recovery import (
     naming,
     settle,
 )
-from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
-from lockgate.storage_core.files.namespace.open_files import OpenFile
+from lockgate.storage_core.files.namespace.file_blocks import OpenFile
+from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks, WrittenLengths
 from lockgate.storage_core.files.namespace.queries import (
     FileStatus,
     blocks_of,
@@ -53,7 +53,6 @@ from lockgate.storage_core.files.namespace.queries import (
 from lockgate.storage_core.files.namespace.tree import Delete, Deleted, MakeDirectory, Rename
 from lockgate.storage_core.files.namespace.tree_paths import parse_path, shown
 from lockgate.storage_core.files.namespace.volume_urls import read_registered, register_members
-from lockgate.storage_core.files.namespace.written_lengths import WrittenLengths
 from lockgate.storage_core.files.reader import Reader
 from lockgate.storage_core.files.removal import Removed, remove_deleted
 from lockgate.storage_core.files.replicas.upkeep import ReplicaUpkeep

@@ -10,8 +10,7 @@ from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.volume_urls import read_places
-from lockgate.storage_core.files.volumes.open_volume import open_volume
-from lockgate.storage_core.files.volumes.volume_map import VolumeMap
+from lockgate.storage_core.files.volumes.volume_map import VolumeMap, open_volume
 from lockgate.storage_core.journal.observers.process_reader import configured_reads
 from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.journal.process_journal import configured_journal

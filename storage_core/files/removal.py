@@ -13,11 +13,11 @@ import msgspec
 from lockgate.storage_core.errors import NotAppliedError, ObjectNotFoundError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, known_volume
+from lockgate.storage_core.files.namespace.journal_blocks import remove_stale
 from lockgate.storage_core.files.namespace.queries import PAGE, names_in, records
-from lockgate.storage_core.files.namespace.removals import DetachNames, RemoveBlocks, RemoveInode
 from lockgate.storage_core.files.namespace.rows import DETACHED, Block, InodeKind, VolumeState
+from lockgate.storage_core.files.namespace.tree import DetachNames, RemoveBlocks, RemoveInode
 from lockgate.storage_core.files.namespace.volume_urls import read_registered
-from lockgate.storage_core.files.namespace.written_lengths import remove_stale
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId, is_url
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode

@@ -40,7 +40,7 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files import home_files
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.volume_urls import register_url
-from lockgate.storage_core.files.volumes.open_volume import open_volume
+from lockgate.storage_core.files.volumes.volume_map import open_volume
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.settings import load_settings
 from tests.support.processes.drivers import PROCESSES, Jump, clock_of

@@ -24,8 +24,8 @@ import pytest
 
 from lockgate.storage_core.errors import LeaseHeldError, PathNotFoundError
 from lockgate.storage_core.files.files import Files
+from lockgate.storage_core.files.namespace.file_blocks import CloseFile, OpenFile
 from lockgate.storage_core.files.namespace.mounts import Mount
-from lockgate.storage_core.files.namespace.open_files import CloseFile, OpenFile
 from lockgate.storage_core.files.namespace.queries import FileStatus
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Mutation, Written

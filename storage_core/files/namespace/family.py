@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from lockgate.storage_core.files.namespace.file_blocks import AddBlock, CommitBlock, StampBlock
-from lockgate.storage_core.files.namespace.member_marks import AddMember, DropMembers, MarkReplica
-from lockgate.storage_core.files.namespace.open_files import CloseFile, OpenFile
-from lockgate.storage_core.files.namespace.registered_volumes import ForgetVolume, LeaveVolume, RegisterVolume
-from lockgate.storage_core.files.namespace.removals import DetachNames, RemoveBlocks, RemoveInode
+from lockgate.storage_core.files.namespace.file_blocks import (
+    AddBlock,
+    CloseFile,
+    CommitBlock,
+    OpenFile,
+    StampBlock,
+)
+from lockgate.storage_core.files.namespace.members import (
+    AddMember,
+    ForgetVolume,
+    LeaveVolume,
+    MarkReplica,
+    RegisterVolume,
+)
 from lockgate.storage_core.files.namespace.rows import (
     Block,
     DamagedReplica,
@@ -19,7 +28,14 @@ from lockgate.storage_core.files.namespace.rows import (
     ReportedVolume,
     WrittenLength,
 )
-from lockgate.storage_core.files.namespace.tree import Delete, MakeDirectory, Rename
+from lockgate.storage_core.files.namespace.tree import (
+    Delete,
+    DetachNames,
+    MakeDirectory,
+    RemoveBlocks,
+    RemoveInode,
+    Rename,
+)
 from lockgate.storage_core.journal.entries.family import Family
 
 FILES: Final = Family(
@@ -37,7 +53,6 @@ FILES: Final = Family(
         CommitBlock,
         MarkReplica,
         AddMember,
-        DropMembers,
         DetachNames,
         RemoveBlocks,
         RemoveInode,

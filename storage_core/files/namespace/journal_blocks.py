@@ -1,24 +1,32 @@
-"""The blocks of one file in the journal, as the holder of its lease changes them."""
+"""The blocks of open files in the journal, and what all members have, as the holder of a lease has them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+from weakref import WeakValueDictionary
 
 import msgspec
 
+from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.files.blocks import BlockRecord, Opened
-from lockgate.storage_core.files.namespace.file_blocks import AddBlock, Commit, CommitBlock, StampBlock
-from lockgate.storage_core.files.namespace.open_files import CloseFile
+from lockgate.storage_core.files.namespace.file_blocks import (
+    AddBlock,
+    CloseFile,
+    Commit,
+    CommitBlock,
+    StampBlock,
+)
+from lockgate.storage_core.files.namespace.queries import acknowledged, blocks_of
 from lockgate.storage_core.files.namespace.queries import block as block_of
-from lockgate.storage_core.files.namespace.queries import blocks_of
-from lockgate.storage_core.files.namespace.rows import WrittenLength
-from lockgate.storage_core.files.namespace.written_lengths import acknowledged
+from lockgate.storage_core.files.namespace.rows import File, FileState, WrittenLength
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.ids import file_resource
-from lockgate.storage_core.journal import Journal, Mutation, Refused
+from lockgate.storage_core.journal import Journal, Leases, Mutation, Refused
+from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.entries.op import Op
+from lockgate.storage_core.journal.journal import maintenance
 from lockgate.storage_core.stamp import Stamp
 
 
@@ -130,3 +138,55 @@ class JournalBlocks:
         if isinstance(outcome, Refused):
             raise outcome.error
         return outcome.result
+
+
+_PAGE: Final = 500
+"""Rows that are looked at while the journal's head is held."""
+
+
+class _OpenFile(Protocol):
+    written: WrittenLength | None
+
+
+class WrittenLengths:
+    """The acknowledged lengths of one holder's files. Safe to use from several threads.
+
+    Args:
+        leases: Renews the leases of the holder.
+    """
+
+    def __init__(self, leases: Leases) -> None:
+        self._leases = leases
+        self._files = WeakValueDictionary[str, _OpenFile]()
+        self._stored: Mapping[str, WrittenLength] = {}
+
+    def watch(self, resource: str, file: _OpenFile) -> None:
+        """Store the length of an open file with each renewal in which it has changed."""
+        self._files[resource] = file
+
+    def renew(self, holder: str, held: Mapping[str, Stamp]) -> Mapping[str, str]:
+        """Renew leases as `Leases.renew` does, and store the lengths that have changed with them."""
+        files = {resource: self._files.get(resource) for resource in held}
+        known = {
+            at: file.written for at, file in files.items() if file is not None and file.written is not None
+        }
+        changed = {at: row for at, row in known.items() if self._stored.get(at) != row}
+        lost = self._leases.renew(holder, held, changed)
+        self._stored = known
+        return lost
+
+
+def remove_stale(journal: Journal) -> None:
+    """Remove the lengths of files that are closed or deleted."""
+    after: tuple[int, ...] | None = None
+    while True:
+        with journal.reading() as reading:
+            page = reading.where(WrittenLength, {}, limit=_PAGE, after=after)
+        if not page:
+            return
+        after = page[-1].key
+        with step("recover"), maintenance(journal, "soft") as (connection, _):
+            rows = SqlRows(connection, journal.name)  # none of these files is opened while the head is held
+            files = rows.find(File, [row.key for row in page])
+            opened = {row.inode for row in files if row.state is FileState.OPEN}
+            rows.write({(WrittenLength, row.key): None for row in page if row.inode not in opened})

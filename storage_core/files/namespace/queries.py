@@ -25,13 +25,15 @@ from lockgate.storage_core.files.namespace.rows import (
     InodeKind,
     Member,
     RegisteredVolume,
+    WrittenLength,
 )
 from lockgate.storage_core.files.namespace.tree import existing
 from lockgate.storage_core.files.namespace.tree_paths import directory, parse_path, resolve, shown
-from lockgate.storage_core.files.namespace.written_lengths import acknowledged
 from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.journal.read.row_paths import Tree
 from lockgate.storage_core.journal.read.snapshot_read import Reading
+from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores.protocol import in_pages
 
 TREE: Final = Tree(Inode, "inode", ROOT, File)
@@ -238,6 +240,14 @@ def current_records(reading: Reading, rows: Sequence[Block]) -> Iterable[BlockRe
     for row, record in zip(rows, records(reading, rows), strict=True):
         length = 0 if record.is_settled else acknowledged(reading, row.file, record.block, record.stamp)
         yield msgspec.structs.replace(record, acknowledged_bytes=length) if length else record
+
+
+def acknowledged(reading: Reading, file: int, block: BlockId, stamp: Stamp) -> int:
+    """Return how many bytes of a block all members had at this stamp, as far as the journal knows, or 0."""
+    row = reading.get(WrittenLength, file)
+    if row is None or row.block != block or row.stamp != stamp:
+        return 0
+    return row.length_bytes
 
 
 def status_of(row: Inode, file: File | None, journal: str = "") -> FileStatus:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
+from lockgate.storage_core.files.namespace.members import RegisterVolume
 from lockgate.storage_core.files.namespace.rows import RegisteredVolume, VolumeState
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.volume_map import Place

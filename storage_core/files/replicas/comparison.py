@@ -22,7 +22,7 @@ from lockgate.storage_core.errors import (
     RecordVersionError,
 )
 from lockgate.storage_core.files.blocks import BlockRecord, Fault, known_volume
-from lockgate.storage_core.files.namespace.member_marks import MarkReplica
+from lockgate.storage_core.files.namespace.members import MarkReplica
 from lockgate.storage_core.files.namespace.queries import (
     PAGE,
     current_records,

@@ -1,4 +1,4 @@
-"""Whole copies of sealed blocks that have too few good replicas, or whose volume is to be removed.
+"""Whole copies of sealed blocks that have too few good replicas, or whose volume is leaving.
 
 A copy is read from good members, whose checksums hold, sealed at the block's stamp, read back, and only then
 journaled by compare-and-swap. A process that dies before the entry leaves a replica that no block names: it
@@ -7,7 +7,7 @@ is left over. A block that is being written is never copied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
@@ -27,9 +27,9 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, Fault, known_volume
 from lockgate.storage_core.files.checksums import crc32c
-from lockgate.storage_core.files.namespace.member_marks import AddMember
+from lockgate.storage_core.files.namespace.members import AddMember
 from lockgate.storage_core.files.namespace.queries import PAGE, records, undeleted
-from lockgate.storage_core.files.namespace.rows import Block
+from lockgate.storage_core.files.namespace.rows import Block, RegisteredVolume, VolumeState
 from lockgate.storage_core.files.replicas.comparison import check_limit, pieces, read_block, stat_replica
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId, is_url
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
@@ -64,7 +64,8 @@ class Copies:
     Args:
         journal: The journal of the files.
         volumes: The volumes that can be reached.
-        targets: Those that may get copies.
+        registered: All that are registered. Those in use with a URL may get copies; those that are leaving or
+            lost do not count as good replicas.
         replicas: Number of good replicas that each block is to have, if there are as many targets.
         within_s: Limit for one copy: not longer than the time between the passes of `delete_replicas`.
         bytes_per_s: Limit of what is copied. A block that would take more than half of `within_s` is copied
@@ -78,7 +79,7 @@ class Copies:
         self,
         journal: Journal,
         volumes: Mapping[VolumeId, Volume],
-        targets: Collection[VolumeId],
+        registered: Mapping[VolumeId, RegisteredVolume],
         *,
         replicas: int,
         within_s: float,
@@ -87,6 +88,8 @@ class Copies:
         check_limit(bytes_per_s)
         self._journal = journal
         self._volumes = volumes
+        targets = [one for one, row in registered.items() if row.url and row.state is VolumeState.IN_USE]
+        self._out = {one: row.state for one, row in registered.items() if row.state is not VolumeState.IN_USE}
         self._replicas = min(replicas, len(targets))
         self._within_s = within_s
         self._bytes_per_s = bytes_per_s
@@ -113,16 +116,11 @@ class Copies:
                     break
                 now = read_block(self._journal, record.block)
 
-    def is_enough(self, record: BlockRecord, volume: VolumeId) -> bool:
-        """Return whether a block has enough good replicas without a volume."""
+    def may_leave(self, record: BlockRecord, volume: VolumeId) -> bool:
+        """Return whether a block does without a volume: it has enough others, or that one is lost."""
         others = set(record.members) - {volume}
-        return len(others) >= (1 if volume in record.faults else max(self._replicas, 1))
-
-    def move(self, record: BlockRecord, volume: VolumeId) -> Copied:
-        """Copy a sealed block to a volume without a replica, which takes the place of a member."""
-        known = {*record.members, *record.faults}
-        targets = [one for one in self._by_space(record.length_bytes) if one not in known]
-        return self._first(record, targets, instead_of=volume, most=len(record.members), is_move=True)
+        is_enough = self._out[volume] is VolumeState.LOST or len(self._good(record)) >= self._wanted(record)
+        return record.is_settled and bool(others) and is_enough
 
     def _lacking(self) -> Iterator[BlockRecord]:
         after: tuple[int] | None = None
@@ -136,41 +134,35 @@ class Copies:
                 return
             after = (rows[-1].block,)
 
+    def _good(self, record: BlockRecord) -> list[VolumeId]:
+        return [volume for volume in record.members if volume not in self._out]
+
     def _wanted(self, record: BlockRecord) -> int:
-        """Return how many good replicas a block is to have: a marked one is replaced."""
-        return max(self._replicas, len(record.members) + len(record.faults))
+        """Return how many good replicas a block is to have: one that is marked or leaving is replaced."""
+        known = {*record.members, *record.faults}
+        return max(self._replicas, len(known - self._out.keys()), 1)
 
     def _lacks(self, record: BlockRecord) -> bool:
         """Return whether a block has too few; that of a job's log has one, at the job's destination."""
         is_log = any(map(is_url, record.members))
-        return record.is_settled and not is_log and 0 < len(record.members) < self._wanted(record)
+        has_source = any(self._out.get(volume) is not VolumeState.LOST for volume in record.members)
+        lacks = len(self._good(record)) < self._wanted(record)
+        return record.is_settled and not is_log and has_source and lacks
 
     def _add(self, record: BlockRecord) -> Copied:
-        others = [one for one in self._by_space(record.length_bytes) if one not in record.members]
-        others.sort(key=lambda one: (one in record.faults, record.faults.get(one) is not Fault.LOST))
-        fault = next(iter(sorted(record.faults)), None)
-        return self._first(record, others, instead_of=fault, most=self._wanted(record), is_move=False)
-
-    def _first(
-        self,
-        record: BlockRecord,
-        targets: Collection[VolumeId],
-        *,
-        instead_of: VolumeId | None,
-        most: int,
-        is_move: bool,
-    ) -> Copied:
         """Copy a block to the first volume that takes a copy; see `AddMember`."""
         why = "no volume that has none of its replicas and enough space answers"
+        targets = [one for one in self._by_space(record.length_bytes) if one not in record.members]
+        targets.sort(key=lambda one: (one in record.faults, record.faults.get(one) is not Fault.LOST))
+        fault = next(iter(sorted(record.faults)), None)
         for volume in targets:
             entry = AddMember(
                 block=record.block,
                 volume=volume,
                 generation=record.stamp,
-                instead_of=volume if volume in record.faults else instead_of,
-                most=most,
+                instead_of=volume if volume in record.faults else fault,
+                most=self._wanted(record) + len(record.members) - len(self._good(record)),
                 until_s=0.0,
-                is_move=is_move,
             )
             try:
                 self._copy(record, entry)

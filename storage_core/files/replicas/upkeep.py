@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
 from lockgate.storage_core.concurrency import Progress, no_progress
-from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError
+from lockgate.storage_core.errors import ConflictError, NotAppliedError, OutcomeUnknownError
 from lockgate.storage_core.files.blocks import known_volume
+from lockgate.storage_core.files.namespace.members import LeaveVolume
 from lockgate.storage_core.files.namespace.queries import check_registered
-from lockgate.storage_core.files.namespace.volume_urls import read_places, read_registered
+from lockgate.storage_core.files.namespace.volume_urls import read_registered
+from lockgate.storage_core.files.replicas.comparison import only_replicas
 from lockgate.storage_core.files.replicas.copies import Copies
 from lockgate.storage_core.files.replicas.repair import Note, Repair, Repaired
-from lockgate.storage_core.files.replicas.replica_check import ReplicaCheck
-from lockgate.storage_core.files.replicas.report_slices import HeadSlices
+from lockgate.storage_core.files.replicas.replica_check import HeadSlices, ReplicaCheck
 from lockgate.storage_core.files.replicas.reporting import accept_missing, wait_for_reports
-from lockgate.storage_core.files.replicas.volume_removal import RemovedVolume, remove_volume
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.settings import Settings
+
+SHOWN: Final = 10
+"""Files in the message of a refusal."""
 
 
 class VolumeStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +105,7 @@ class ReplicaUpkeep:
     ) -> Repaired:
         """Mark what is wrong, copy blocks with too few good replicas, delete what is left over; see `Repair`.
 
-        Copies go to registered volumes with a URL.
+        Copies go to registered volumes with a URL. One that was taken out of use goes once no block is on it.
 
         Args:
             dry_run: Change nothing, only count.
@@ -129,30 +133,39 @@ class ReplicaUpkeep:
                 accept_missing(self._journal)
             self.wait_for_reports("copies and deletions of replicas")
         run.delete_left_over(self._settings.lease_hard_s)
-        run.copy(self._copies(bytes_per_s))
+        copies = Copies(
+            self._journal,
+            self._volumes,
+            read_registered(self._journal),
+            replicas=self._settings.files_replicas,
+            within_s=self._settings.lease_hard_s,
+            bytes_per_s=bytes_per_s,
+        )
+        run.copy(copies)
         return run.done
 
-    def remove(
-        self,
-        volume: VolumeId,
-        *,
-        is_lost: bool = False,
-        accept_loss: bool = False,
-        bytes_per_s: float | None = None,
-    ) -> RemovedVolume:
-        """Remove a volume: its blocks move to others, or it is lost; see `volume_removal`.
+    def remove(self, volume: VolumeId, *, is_lost: bool = False, accept_loss: bool = False) -> None:
+        """Take a volume out of use. The next repairs copy its blocks, and then remove it from the journal.
+
+        Args:
+            volume: The volume.
+            is_lost: It will not return: its blocks do without it.
+            accept_loss: Whether a lost one may have the only replicas of blocks.
 
         Raises:
             InvalidInputError: It is not registered.
             ConflictError: It is lost, and has the only replicas of blocks.
-            SafeModeError: The journal is in safe mode, or too few blocks have reported.
         """
         with self._journal.reading() as reading:
             check_registered(reading, [volume])
-        if not is_lost:
-            self.wait_for_reports("moves of blocks")
-        copies = None if is_lost else self._copies(bytes_per_s, without=volume)
-        return remove_volume(self._journal, volume, copies, accept_loss=accept_loss)
+        only = [one.path for one in only_replicas(self._journal, volume)] if is_lost else []
+        if only and not accept_loss:
+            raise ConflictError(
+                f"volume {volume} has the only good replicas of {len(only)} blocks, of the files "
+                f"{', '.join(sorted(set(only))[:SHOWN])}; nothing was changed; bring it back, or give these "
+                "blocks up: --accept-loss"
+            )
+        self._journal.apply(LeaveVolume(volume=volume, is_lost=is_lost))
 
     def wait_for_reports(self, doing: str) -> None:
         """Hold a deletion or a copy back while too few blocks have reported.
@@ -178,14 +191,3 @@ class ReplicaUpkeep:
                 used, free = usage.used_bytes, usage.free_bytes
                 found.append(replace(status, used_bytes=used, free_bytes=free))
         return tuple(found)
-
-    def _copies(self, bytes_per_s: float | None, *, without: VolumeId | None = None) -> Copies:
-        places = read_places(self._journal)
-        return Copies(
-            self._journal,
-            self._volumes,
-            [volume for volume, place in places.items() if place.is_in_use and volume != without],
-            replicas=self._settings.files_replicas,
-            within_s=self._settings.lease_hard_s,
-            bytes_per_s=bytes_per_s,
-        )

@@ -32,8 +32,8 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.files import Files, FileWriter
+from lockgate.storage_core.files.namespace.members import RegisterVolume
 from lockgate.storage_core.files.namespace.queries import blocks_of
-from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.ids import file_resource

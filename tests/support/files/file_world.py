@@ -13,8 +13,8 @@ from lockgate.storage_core.errors import JournalUnavailableError, OutcomeUnknown
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.files import Files
+from lockgate.storage_core.files.namespace.members import RegisterVolume
 from lockgate.storage_core.files.namespace.queries import blocks_of, file_at
-from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
 from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import ReplicaState

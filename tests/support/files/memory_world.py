@@ -7,7 +7,7 @@ from typing import Self
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import Fault
 from lockgate.storage_core.files.files import Files
-from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
+from lockgate.storage_core.files.namespace.members import RegisterVolume
 from lockgate.storage_core.files.namespace.rows import Block, Member
 from lockgate.storage_core.files.replicas.comparison import Problem
 from lockgate.storage_core.files.volumes.protocol import VolumeId

@@ -13,8 +13,8 @@ from lockgate.storage_core.errors import (
     SafeModeError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.files.namespace.removals import DetachNames, RemoveBlocks
 from lockgate.storage_core.files.namespace.rows import ROOT, Block, File, Inode, Member
+from lockgate.storage_core.files.namespace.tree import DetachNames, RemoveBlocks
 from lockgate.storage_core.files.removal import Removed
 from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.journal.entries.op import Op

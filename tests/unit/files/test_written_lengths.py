@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from lockgate.storage_core.files.blocks import BlockRecord, Opened
-from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
-from lockgate.storage_core.files.namespace.open_files import OpenFile
+from lockgate.storage_core.files.namespace.file_blocks import OpenFile
+from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks, WrittenLengths, remove_stale
 from lockgate.storage_core.files.namespace.queries import whole_file
 from lockgate.storage_core.files.namespace.rows import WrittenLength
-from lockgate.storage_core.files.namespace.written_lengths import WrittenLengths, remove_stale
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.ids import inode_of

@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from lockgate.operators import VolumeUpkeepOperator
 from lockgate.storage_core.files.namespace.volume_urls import register_url
-from lockgate.storage_core.files.volumes.open_volume import open_volume
+from lockgate.storage_core.files.volumes.volume_map import open_volume
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.satellite.open_overlay import open_files
 from lockgate.storage_core.settings import Settings

@@ -40,11 +40,15 @@ from lockgate.storage_core.errors import (
     StaleReplicaError,
     StoreUnavailableError,
 )
-from lockgate.storage_core.files.volumes.directory.block_logs import BlockLogs, blocks_in, logs_in
 from lockgate.storage_core.files.volumes.directory.log import FENCED, PEN, Log, log_name
 from lockgate.storage_core.files.volumes.directory.log_format import NEVER_CUT
 from lockgate.storage_core.files.volumes.directory.log_writer import LogWriter
-from lockgate.storage_core.files.volumes.directory.volume_folder import VolumeFolder
+from lockgate.storage_core.files.volumes.directory.volume_folder import (
+    BlockLogs,
+    VolumeFolder,
+    blocks_in,
+    logs_in,
+)
 from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.files.volumes.protocol import VolumeId, check_limit
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState

@@ -27,29 +27,26 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.files.volumes.protocol import UNLIMITED_BYTES, Usage, VolumeId, check_limit
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
-from lockgate.storage_core.files.volumes.s3.composition import compose
-from lockgate.storage_core.files.volumes.s3.segment_format import (
-    HEADER_BYTES,
-    Kind,
-    Segment,
-    pack,
-)
 from lockgate.storage_core.files.volumes.s3.segment_log import (
     COMPOSED,
+    HEADER_BYTES,
     SEGMENTS,
+    Kind,
+    Segment,
     SegmentLog,
     composed_folder,
     composed_key,
     listed_blocks,
     load,
     older_lengths,
+    pack,
     read_segment,
     refresh,
     salvage,
     segment_key,
     segments_after,
 )
-from lockgate.storage_core.files.volumes.s3.stored_pieces import StoredPieces
+from lockgate.storage_core.files.volumes.s3.stored_pieces import StoredPieces, compose
 from lockgate.storage_core.ids import Token, new_token
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import Store

@@ -11,7 +11,7 @@ import pytest
 
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.files.namespace.member_marks import AddMember
+from lockgate.storage_core.files.namespace.members import AddMember
 from lockgate.storage_core.files.namespace.rows import Block
 from tests.support.files.memory_world import NAMES, SPARE, MemoryWorld
 from tests.support.journal.checkpoints import JournalWorld
@@ -29,8 +29,8 @@ def test_a_block_that_is_written_is_left_out_and_its_move_refused(world: MemoryW
     writer.write(b"d")
     writer.flush()
     *_, last = world.blocks()
-    done = world.files.upkeep.remove(NAMES[0])
-    assert (done.copied, done.unsealed, done.is_gone) == (3, 1, False)
+    world.files.upkeep.remove(NAMES[0])
+    assert world.files.upkeep.repair().copied == 3
     assert world.members(last) == [*NAMES]
     with world.journal.reading() as reading:
         row, now_s = reading.get(Block, last), reading.now_s()
@@ -39,16 +39,16 @@ def test_a_block_that_is_written_is_left_out_and_its_move_refused(world: MemoryW
         block=last,
         volume=SPARE,
         generation=row.stamp,
-        instead_of=NAMES[0],
-        most=3,
+        instead_of=None,
+        most=4,
         until_s=now_s + 60,
-        is_move=True,
     )
     with pytest.raises(ConflictError, match="is being written"):
         world.journal.apply(move)
     writer.write(b"e")
     writer.close()
-    assert world.files.upkeep.remove(NAMES[0]).is_gone
+    world.files.upkeep.repair()
+    assert world.members(last) == [*NAMES[1:], SPARE]
     assert world.files.open("/b.log").read() == b"abcde"
 
 
@@ -64,9 +64,11 @@ def test_a_block_that_is_opened_between_the_copy_and_the_entry_stays_where_it_is
                 writer.write(b"d")
 
     FAILPOINTS.observer = append
-    done = world.files.upkeep.remove(NAMES[0])
+    world.files.upkeep.remove(NAMES[0])
+    done = world.files.upkeep.repair()
     others.close()
     assert "has changed since" in done.problems[0]
     assert world.members(last) == [*NAMES]
     assert world.files.upkeep.repair().deleted == 4  # three that moved, and the copy
+    assert world.members(last) == [*NAMES[1:], SPARE]
     assert world.files.open("/b.log").read() == b"abcd"

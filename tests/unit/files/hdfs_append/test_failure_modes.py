@@ -12,8 +12,7 @@ import pytest
 from lockgate.storage_core.errors import JournalUnavailableError, OutcomeUnknownError, StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.files import FileWriter
-from lockgate.storage_core.files.namespace.file_blocks import AddBlock, CommitBlock, StampBlock
-from lockgate.storage_core.files.namespace.open_files import CloseFile
+from lockgate.storage_core.files.namespace.file_blocks import AddBlock, CloseFile, CommitBlock, StampBlock
 from lockgate.storage_core.journal.entries.op import Op
 from tests.support.commit.destination import Crash, dying
 from tests.support.files.file_world import FileWorld

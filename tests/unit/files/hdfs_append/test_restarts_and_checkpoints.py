@@ -11,7 +11,7 @@ import itertools
 import pytest
 
 from lockgate.storage_core.errors import SafeModeError
-from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
+from lockgate.storage_core.files.namespace.members import RegisterVolume
 from lockgate.storage_core.journal.entries.state import Row
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode
 from tests.support.files.file_world import TEXT, FileWorld

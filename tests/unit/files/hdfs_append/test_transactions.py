@@ -11,9 +11,8 @@ from lockgate.storage_core.errors import (
     ObjectNotFoundError,
 )
 from lockgate.storage_core.files.blocks import BlockRecord, Opened
-from lockgate.storage_core.files.namespace.file_blocks import AddBlock
+from lockgate.storage_core.files.namespace.file_blocks import AddBlock, OpenFile
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
-from lockgate.storage_core.files.namespace.open_files import OpenFile
 from lockgate.storage_core.files.namespace.rows import Block
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.replica import ReplicaState

@@ -12,7 +12,7 @@ from lockgate.storage_core.errors import ConflictError, MalformedRecordError, Sa
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import Fault
 from lockgate.storage_core.files.files import Files
-from lockgate.storage_core.files.namespace.member_marks import AddMember, MarkReplica
+from lockgate.storage_core.files.namespace.members import AddMember, MarkReplica
 from lockgate.storage_core.files.namespace.rows import Block, DamagedReplica
 from lockgate.storage_core.files.replicas import comparison
 from lockgate.storage_core.files.replicas.comparison import Problem

@@ -12,8 +12,7 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.namespace.rows import DamagedReplica, Member, ReportedVolume
 from lockgate.storage_core.files.replicas import comparison
 from lockgate.storage_core.files.replicas.comparison import Problem
-from lockgate.storage_core.files.replicas.replica_check import CONFIRMED_S, store_report
-from lockgate.storage_core.files.replicas.report_slices import HeadSlices
+from lockgate.storage_core.files.replicas.replica_check import CONFIRMED_S, HeadSlices, store_report
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stamp import Stamp

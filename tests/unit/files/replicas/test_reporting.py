@@ -16,7 +16,6 @@ from tests.support.journal.checkpoints import JournalWorld
 
 ACTIONS: dict[str, Callable[[Files], object]] = {
     "copies and deletions of replicas": lambda files: files.upkeep.repair(),
-    "moves of blocks": lambda files: files.upkeep.remove(NAMES[1]),
     "removal of deleted files": lambda files: files.remove_deleted(),
 }
 

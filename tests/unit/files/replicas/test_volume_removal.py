@@ -14,13 +14,12 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.files.namespace.member_marks import DropMembers
-from lockgate.storage_core.files.namespace.registered_volumes import RegisterVolume
-from lockgate.storage_core.files.namespace.rows import Block, RegisteredVolume, VolumeState
+from lockgate.storage_core.files.namespace.members import RegisterVolume
+from lockgate.storage_core.files.namespace.rows import RegisteredVolume, VolumeState
 from lockgate.storage_core.files.replicas import comparison
 from lockgate.storage_core.files.replicas.comparison import Problem
-from lockgate.storage_core.files.volumes.protocol import VolumeId
-from lockgate.storage_core.journal.safe_mode import add_operators_reason
+from lockgate.storage_core.files.replicas.repair import Repaired
+from lockgate.storage_core.journal.safe_mode import add_operators_reason, leave_safe_mode
 from tests.support.commit.destination import Crash
 from tests.support.files.file_world import TEXT
 from tests.support.files.memory_world import NAMES, SPARE, MemoryWorld
@@ -43,17 +42,23 @@ def states(world: MemoryWorld) -> dict[str, VolumeState]:
         return {row.volume: row.state for row in reading.where(RegisteredVolume, {})}
 
 
+def remove(world: MemoryWorld, *, is_lost: bool = False, accept_loss: bool = False) -> Repaired:
+    """Take the volume out of use, and repair."""
+    world.files.upkeep.remove(GONE, is_lost=is_lost, accept_loss=accept_loss)
+    return world.files.upkeep.repair()
+
+
 @pytest.mark.parametrize("page", [1, 500])
 def test_the_blocks_of_a_volume_move_to_others_and_it_is_forgotten(
     world: MemoryWorld, page: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparison, "PAGE", page)
-    done = world.files.upkeep.remove(GONE)
-    assert (done.copied, done.dropped, done.only, done.is_gone) == (7, 0, [], True)
+    done = remove(world)
+    assert (done.copied, done.marked, done.problems) == (4 + 3 * 3, 7, [])
     assert GONE not in states(world)
     world.volumes[GONE].is_up = False
     assert world.files.open("/a.log").read() == world.files.open("/single.log").read() == TEXT
-    assert all(len(world.members(block)) == 3 for block in world.blocks()[:4])
+    assert all(len(world.members(block)) == 3 for block in world.blocks())
     with pytest.raises(InvalidInputError, match="knows no volume"):
         world.files.upkeep.remove(GONE)
     assert world.journals.verify().findings == ()
@@ -61,23 +66,27 @@ def test_the_blocks_of_a_volume_move_to_others_and_it_is_forgotten(
 
 def test_a_block_with_enough_other_replicas_is_not_copied(world: MemoryWorld) -> None:
     world.files.upkeep.remove(SPARE)
-    done = world.files.upkeep.remove(GONE)  # two volumes are left, and may have two replicas of each block
-    assert (done.dropped, done.copied, done.is_gone) == (4, 3, True)
+    planned = world.files.upkeep.repair(dry_run=True)
+    assert (planned.copied, planned.marked, SPARE in states(world)) == (3, 0, True)
+    done = remove(world)  # two volumes are left, and may have two replicas of each block
+    assert (done.marked, done.copied, [*states(world)]) == (7, 6, [*NAMES[1:]])
 
 
 def test_what_cannot_move_stays_and_its_volume_gets_nothing_new(world: MemoryWorld) -> None:
     for name in (*NAMES[1:], SPARE):
         world.volumes[name].capacity_bytes = 0
-    done = world.files.upkeep.remove(GONE)
-    assert (done.copied, len(done.problems), len(done.only), done.is_gone) == (0, 7, 3, False)
+    done = remove(world)
+    assert (done.copied, done.marked, len(done.problems)) == (0, 0, 7)
     assert states(world)[GONE] is VolumeState.LEAVING
     assert world.files.open("/single.log").read() == TEXT
     for name in (*NAMES[1:], SPARE):
         world.volumes[name].capacity_bytes = 1000
-    assert world.files.upkeep.remove(GONE).is_gone
     add_operators_reason(world.journal, "a test")
     with pytest.raises(SafeModeError):
-        world.files.upkeep.remove(NAMES[1])
+        world.files.upkeep.repair()
+    leave_safe_mode(world.journal)
+    world.files.upkeep.repair()
+    assert GONE not in states(world)
 
 
 @pytest.mark.parametrize("page", [1, 500])
@@ -93,13 +102,10 @@ def test_a_lost_volume_is_dropped_and_what_only_it_had_is_refused_or_named(
         world.files.upkeep.remove(GONE, is_lost=True)
     assert world.entries() == before
 
-    done = world.files.upkeep.remove(GONE, is_lost=True, accept_loss=True)
+    done = remove(world, is_lost=True, accept_loss=True)
 
-    assert (done.dropped, done.unsealed, done.is_gone) == (4, 0, False)
-    assert [one.path for one in done.only] == ["/single.log"] * 3
-    assert world.entries() == before + 1 + (2 if page == 500 else 7) - (page == 500)
-    repaired = world.files.upkeep.repair()
-    assert (repaired.copied, len(repaired.problems)) == (4, 3)
+    assert (done.copied, done.marked, len(done.problems)) == (4, 4, 3)
+    assert world.entries() == before + 1 + 4 + 4
     assert world.files.open("/a.log").read() == TEXT
     with pytest.raises(StoreUnavailableError):
         world.files.open("/single.log").read()
@@ -107,17 +113,19 @@ def test_a_lost_volume_is_dropped_and_what_only_it_had_is_refused_or_named(
     world.files.delete("/single.log")
     assert world.problems() == set()
     world.files.remove_deleted()
-    assert world.files.upkeep.remove(GONE, is_lost=True).is_gone
+    world.files.upkeep.repair()
+    assert GONE not in states(world)
     assert world.journals.verify().findings == ()
 
 
 def test_a_lost_volume_that_comes_back_is_served_once_it_is_added_again(world: MemoryWorld) -> None:
-    world.files.upkeep.remove(GONE, is_lost=True, accept_loss=True)
-    world.files.upkeep.repair()
+    world.volumes[GONE].is_up = False
+    remove(world, is_lost=True, accept_loss=True)
     assert world.findings("/single.log") != []
+    world.volumes[GONE].is_up = True
     world.journal.apply(RegisterVolume(volume=GONE, url="s3://volume-0/"))
     done = world.files.upkeep.repair()
-    assert (done.released, done.left_over, done.deleted) == (3, 4, 4)
+    assert (done.left_over, done.deleted) == (4, 4)
     assert world.files.open("/single.log").read() == TEXT
     assert world.problems() == set()
 
@@ -128,11 +136,13 @@ def test_a_file_that_is_being_written_drops_a_lost_volume_when_it_is_closed(worl
     writer.flush()
     world.volumes[GONE].is_up = False
     world.files.delete("/single.log")
-    assert world.files.upkeep.remove(GONE, is_lost=True).unsealed == 1
+    remove(world, is_lost=True)
+    assert GONE in states(world)
     writer.write(b"e")
     writer.close()
     world.files.remove_deleted()
-    assert world.files.upkeep.remove(GONE, is_lost=True).is_gone
+    world.files.upkeep.repair()
+    assert GONE not in states(world)
     assert world.files.open("/b.log").read() == b"abcde"
 
 
@@ -140,32 +150,23 @@ def test_a_file_that_is_being_written_drops_a_lost_volume_when_it_is_closed(worl
 def test_a_removal_that_dies_at_any_step_is_completed_by_the_next(world: MemoryWorld, is_lost: bool) -> None:
     world.files.delete("/single.log")
     world.files.remove_deleted()
+    world.files.upkeep.remove(GONE, is_lost=is_lost)
     for die_at in itertools.count():
         steps = itertools.count()
 
         def die(point: str, die_at: int = die_at, steps: Iterator[int] = steps) -> None:
-            if point.startswith(("copy.", "remove.")) and next(steps) == die_at:
+            if point.startswith(("copy.", "repair.")) and next(steps) == die_at:
                 raise Crash(point)
 
         FAILPOINTS.observer = die
         try:
-            done = world.files.upkeep.remove(GONE, is_lost=is_lost)
+            world.files.upkeep.repair()
         except Crash:
             FAILPOINTS.observer = None
             assert world.files.open("/a.log").read() == TEXT
-            world.files.upkeep.repair()  # deletes a copy that was not entered
             continue
         FAILPOINTS.observer = None
-        assert done.is_gone
         world.files.upkeep.repair()
+        assert GONE not in states(world)
         assert all(len(world.members(block)) == 3 for block in world.blocks())
         return
-
-
-def test_members_of_a_volume_in_use_are_not_dropped(world: MemoryWorld) -> None:
-    first, *_ = world.blocks()
-    with world.journal.reading() as reading:
-        row = reading.get(Block, first)
-    assert row is not None
-    with pytest.raises(ConflictError, match="is in use"):
-        world.journal.apply(DropMembers(volume=VolumeId(GONE), blocks=((first, row.stamp),)))

@@ -15,10 +15,16 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.files.namespace.volume_urls import read_places, register_members, register_url
 from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
-from lockgate.storage_core.files.volumes.open_volume import open_volume
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId
-from lockgate.storage_core.files.volumes.volume_map import AWAY_S, MISSED_S, REFRESH_S, Place, VolumeMap
+from lockgate.storage_core.files.volumes.volume_map import (
+    AWAY_S,
+    MISSED_S,
+    REFRESH_S,
+    Place,
+    VolumeMap,
+    open_volume,
+)
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.satellite.open_overlay import open_files
 from lockgate.storage_core.settings import load_settings

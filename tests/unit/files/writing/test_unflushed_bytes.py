@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockgate.storage_core.files.writing.unflushed_bytes import UnflushedBytes
+from lockgate.storage_core.files.writing.pipeline import UnflushedBytes
 from lockgate.storage_core.stores.gathered_bytes import SMALL_BYTES
 
 

@@ -1,13 +1,12 @@
-"""Entries about the members of sealed blocks: what a report or a verification found to differ."""
+"""Entries about the members of sealed blocks, and about the volumes that may be members."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
 
 import msgspec
 
-from lockgate.storage_core.errors import ConflictError, SafeModeError
+from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError, SafeModeError
 from lockgate.storage_core.files.blocks import Fault
 from lockgate.storage_core.files.namespace.rows import DETACHED, Block, Member, RegisteredVolume, VolumeState
 from lockgate.storage_core.files.volumes.replica import ReplicaState
@@ -55,16 +54,22 @@ class MarkReplica(_MemberOp, frozen=True, tag="mark-replica"):
     """Keep readers and reseals from a member's replica, or let them use it again.
 
     Attributes:
-        fault: What is wrong with the replica; None if nothing is any more.
+        fault: What is wrong with the replica; None if nothing is any more. With a fault, a volume that is
+            leaving or lost is no member any more.
     """
 
     fault: Fault | None
 
+    def touches(self) -> Iterable[Key]:
+        """Return the block and the volume."""
+        return [*super().touches(), (RegisteredVolume, (self.volume,))]
+
     def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
         """Store the fault. The last member without one keeps none: its bytes may be the only ones."""
         members = self.members(state)
-        member = members.get(self.volume)
-        if member is None or member.fault is self.fault:
+        member, volume = members.get(self.volume), state.get(RegisteredVolume, self.volume)
+        leaves = self.fault is not None and volume is not None and volume.state is not VolumeState.IN_USE
+        if member is None or (member.fault is self.fault and not leaves):
             raise ConflictError(
                 f"block {self.block}: volume {self.volume} is no member, or is marked so already; "
                 "nothing was changed"
@@ -75,15 +80,17 @@ class MarkReplica(_MemberOp, frozen=True, tag="mark-replica"):
                 f"block {self.block}: no other member than volume {self.volume} is without a fault; it was "
                 "not marked"
             )
-        state.put(msgspec.structs.replace(member, fault=self.fault))
+        if leaves:
+            state.delete(member)
+        else:
+            state.put(msgspec.structs.replace(member, fault=self.fault))
 
 
 class AddMember(_MemberOp, frozen=True, tag="add-member"):
     """Add the volume of a whole copy to a sealed block's members. The copy is sealed before this entry.
 
     Attributes:
-        instead_of: Member that it replaces. One with a fault may be the same volume, which lost its own.
-        is_move: Whether the replaced member has no fault; its replica is then left over.
+        instead_of: Member with a fault that it replaces. It may be the same volume, which lost its own.
         most: Number of members without a fault after it, at most, so that two processes do not both add one.
         until_s: The copy was begun so recently before this that no deletion of what is left over can have
             seen it in both of its passes.
@@ -92,7 +99,6 @@ class AddMember(_MemberOp, frozen=True, tag="add-member"):
     instead_of: str | None
     most: int
     until_s: float
-    is_move: bool = False
 
     def touches(self) -> Iterable[Key]:
         """Return the block and the volume."""
@@ -115,11 +121,10 @@ class AddMember(_MemberOp, frozen=True, tag="add-member"):
                 f"the copy of block {self.block} took too long; nothing was changed; try again"
             )
         replaced = None if self.instead_of is None else members.pop(self.instead_of, None)
-        is_other = replaced is None or (replaced.fault is None) is not self.is_move
+        is_other = replaced is None or replaced.fault is None
         if (self.instead_of is not None and is_other) or self.volume in members:
-            kind = "without" if self.is_move else "with"
             raise ConflictError(
-                f"block {self.block}: volume {self.instead_of} is no member {kind} a fault any more, or "
+                f"block {self.block}: volume {self.instead_of} is no member with a fault any more, or "
                 f"{self.volume} is one already; nothing was changed"
             )
         if sum(one.fault is None for one in members.values()) >= self.most:
@@ -129,48 +134,57 @@ class AddMember(_MemberOp, frozen=True, tag="add-member"):
         state.put(Member(block=self.block, volume=self.volume))
 
 
-class DropMembers(Op, frozen=True, tag="drop-members"):
-    """Drop a volume that is leaving, or lost, from the members of blocks that have another good one.
-
-    A block that has none keeps a lost volume, marked as lost. A block that has changed since it was judged,
-    or is being written, is left out.
-
-    Attributes:
-        volume: The volume.
-        blocks: The blocks, each with its generation stamp in the state that the caller has judged.
-    """
-
-    RESULT: ClassVar = int
+class _VolumeOp(Op, frozen=True):
+    """A change of one volume."""
 
     volume: str
-    blocks: tuple[tuple[int, Stamp], ...]
 
     def touches(self) -> Iterable[Key]:
-        """Return the volume and the blocks."""
-        blocks = ((Block, (block,)) for block, _ in self.blocks)
-        return [(RegisteredVolume, (self.volume,)), *blocks]
+        return [(RegisteredVolume, (self.volume,))]
 
-    def spans(self) -> Iterable[Span]:
-        """Return the members of the blocks."""
-        return [prefix(Member, block) for block, _ in self.blocks]
 
-    def fold(self, state: State, moment: Moment) -> int:  # noqa: ARG002 - of the base
-        """Delete or mark the members; return the number of blocks that the volume was dropped from."""
-        volume = state.get(RegisteredVolume, self.volume)
-        if volume is None or volume.state is VolumeState.IN_USE:
-            raise ConflictError(f"volume {self.volume} is in use; it was dropped from no block")
-        dropped = 0
-        for block, generation in self.blocks:
-            row = state.get(Block, block)
-            if row is None or row.stamp != generation or row.pending or row.state is not ReplicaState.SEALED:
-                continue
-            members = {member.volume: member for member in state.where(Member, block=block)}
-            member = members.pop(self.volume, None)
-            if member is None:
-                continue
-            if any(one.fault is None for one in members.values()):
-                state.delete(member)
-                dropped += 1
-            elif volume.state is VolumeState.LOST:
-                state.put(msgspec.structs.replace(member, fault=Fault.LOST))
-        return dropped
+class RegisterVolume(_VolumeOp, frozen=True, tag="register-volume"):
+    """Add a volume, or change where it is reached."""
+
+    url: str
+
+    def fold(self, state: State, moment: Moment) -> None:
+        """Store the volume, in use; its time stays that of its first entry."""
+        known = state.get(RegisteredVolume, self.volume)
+        if known is None:
+            state.put(RegisteredVolume(volume=self.volume, url=self.url, added_s=moment.at_s))
+        else:
+            state.put(msgspec.structs.replace(known, url=self.url, state=VolumeState.IN_USE))
+
+
+class LeaveVolume(_VolumeOp, frozen=True, tag="leave-volume"):
+    """Take a volume out of use: it gets no new blocks and no copies, and its blocks leave it.
+
+    Attributes:
+        is_lost: Whether its replicas are gone, and nothing waits for them.
+    """
+
+    is_lost: bool
+
+    def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
+        """Store its state; a lost one stays lost."""
+        known = state.get(RegisteredVolume, self.volume)
+        if known is None:
+            raise ObjectNotFoundError(
+                f"volume {self.volume} is not registered; nothing was changed; see `lockgate volumes list`"
+            )
+        if known.state is not VolumeState.LOST:
+            left = VolumeState.LOST if self.is_lost else VolumeState.LEAVING
+            state.put(msgspec.structs.replace(known, state=left))
+
+
+class ForgetVolume(_VolumeOp, frozen=True, tag="forget-volume"):
+    """Remove a volume that is a member of no block."""
+
+    def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
+        """Delete the volume."""
+        known = state.get(RegisteredVolume, self.volume)
+        if state.has(Member, volume=self.volume):
+            raise ConflictError(f"volume {self.volume} is a member of blocks; it stays registered")
+        if known is not None:
+            state.delete(known)
