@@ -216,7 +216,7 @@ MUTANTS: Final = (
                 "        there = os.dup(file)\n",
             ),
         ],
-        f"{TESTS}volumes/test_directory_volume.py::test_a_fence_at_each_step_of_a_flush_has_its_bytes_or_refuses_it",
+        f"{TESTS}volumes/test_directory_races.py::test_a_fence_at_each_step_of_a_flush_has_its_bytes_or_refuses_it",
     ),
     Mutant(
         "choose-the-shortest-replica",
@@ -295,6 +295,6 @@ MUTANTS: Final = (
                 "        _ = newest, limit\n        return early\n",
             ),
         ],
-        f"{TESTS}volumes/test_directory_volume.py::test_a_flush_at_each_step_of_a_fence_is_in_it_or_refused",
+        f"{TESTS}volumes/test_directory_races.py::test_a_flush_at_each_step_of_a_fence_is_in_it_or_refused",
     ),
 )

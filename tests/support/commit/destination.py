@@ -187,8 +187,13 @@ def write(job: Job, task: str, files: Mapping[str, bytes]) -> None:
                 file.write(data)
 
 
-def crash_at(number: int, run: Callable[[], object]) -> str | None:
+def crash_at(number: int, run: Callable[[], object], *points: str) -> str | None:
     """Run until the storage call point with this number, from 0, and die there.
+
+    Args:
+        number: The number.
+        run: What is run.
+        points: Beginnings of the names of points that count; by default all.
 
     Returns:
         The point's name; None if the run ended before it.
@@ -198,9 +203,9 @@ def crash_at(number: int, run: Callable[[], object]) -> str | None:
 
     def observe(name: str) -> None:
         nonlocal passed, died_at
-        if died_at is None and passed == number:
-            died_at = name
-        passed += 1
+        if died_at is None and (not points or name.startswith(points)):
+            died_at = name if passed == number else None
+            passed += 1
         if died_at is not None:
             raise Crash(died_at)
 

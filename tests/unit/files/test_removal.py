@@ -12,14 +12,13 @@ from lockgate.storage_core.errors import (
     ObjectNotFoundError,
     SafeModeError,
 )
-from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.namespace.rows import ROOT, Block, File, Inode, Member
 from lockgate.storage_core.files.namespace.tree import DetachNames, RemoveBlocks
 from lockgate.storage_core.files.removal import Removed
 from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.safe_mode import add_operators_reason
-from tests.support.commit.destination import Crash
+from tests.support.commit.destination import crash_at
 from tests.support.files.file_world import FileWorld
 
 
@@ -66,24 +65,10 @@ def test_a_removal_that_dies_at_any_step_is_continued(world: FileWorld) -> None:
         files.make_directory("/logs")
         world.write(files, "/logs/a.log")
         files.delete("/logs", recursive=True)
-        steps = itertools.count()
-
-        def die(point: str, die_at: int = die_at, steps: Iterator[int] = steps) -> None:
-            if next(steps) == die_at:
-                raise Crash(point)
-
-        FAILPOINTS.observer = die
-        died = True
-        try:
-            files.remove_deleted()
-            died = False
-        except Crash:
-            pass
-        finally:
-            FAILPOINTS.observer = None
+        died = crash_at(die_at, files.remove_deleted)
         files.remove_deleted()
         assert world.rows(Inode) == world.rows(Block) == world.rows(Member) == []
-        if not died:
+        if died is None:
             assert die_at > 8
             return
 

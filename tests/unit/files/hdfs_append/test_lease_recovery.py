@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,7 @@ from lockgate.storage_core.errors import (
     FencedError,
     LeaseHeldError,
 )
-from lockgate.storage_core.failpoints import FAILPOINTS
-from tests.support.commit.destination import Crash, dying
+from tests.support.commit.destination import crash_at
 from tests.support.files.file_world import TEXT, FileWorld
 from tests.support.soak import rounds
 
@@ -83,17 +81,9 @@ def test_a_replica_with_a_greater_stamp_is_good(world: FileWorld) -> None:
     """HDFS: it has the data of the last write. Here an earlier recovery died after its first fence."""
     world.leave_open("/a.log", b"one")
     (before,) = world.records("/a.log")
-    files, fences = world.process(), itertools.count()
-
-    def die(point: str) -> None:
-        if point == "reseal.fence.after" and not next(fences):
-            raise Crash
-
+    files = world.process()
     world.lapse()
-    FAILPOINTS.observer = dying(die)
-    with pytest.raises(Crash):
-        files.recovery.recover_lapsed()
-    FAILPOINTS.observer = None
+    assert crash_at(0, files.recovery.recover_lapsed, "reseal.fence.after")
     files.close()
     found = [volume.stat(before.block) for volume in world.volumes.values()]
     assert sum(one is not None and one.stamp > before.stamp for one in found) == 1
@@ -167,26 +157,14 @@ def test_a_recovery_that_dies_at_any_step_is_taken_up_by_the_next(world: FileWor
     for die_at in itertools.count(step=rounds(3, 1)):
         path = f"/{die_at}.log"
         world.leave_open(path, b"one")
-        dying_one, steps = world.process(), itertools.count()
+        dying = world.process()
         world.lapse()
-
-        def die(point: str, die_at: int = die_at, steps: Iterator[int] = steps) -> None:
-            if next(steps) == die_at:
-                raise Crash(point)
-
-        FAILPOINTS.observer = dying(die)
-        try:
-            dying_one.recovery.recover_lapsed()
-            died = False
-        except Crash:
-            died = True
-        finally:
-            FAILPOINTS.observer = None
-            dying_one.close()
-        assert not died or world.recover() == []
+        died = crash_at(die_at, dying.recovery.recover_lapsed)
+        dying.close()
+        assert died is None or world.recover() == []
         assert world.process().open(path).read() == b"one"
         assert not world.process().status(path).is_open
         assert [len(record.members) for record in world.records(path)] == [3]
-        if not died:
+        if died is None:
             assert die_at > 15
             return

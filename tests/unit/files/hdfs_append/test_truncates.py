@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import threading
-from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -12,7 +11,7 @@ from lockgate.storage_core.errors import FencedError, InvalidInputError, StoreUn
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.stamp import Stamp
-from tests.support.commit.destination import Crash
+from tests.support.commit.destination import crash_at
 from tests.support.files.file_world import TEXT, FileWorld
 from tests.support.soak import soak_only
 
@@ -41,25 +40,12 @@ def test_a_truncate_that_dies_at_any_step_leaves_the_old_length_or_the_new(
     for die_at in itertools.count():
         path = f"/{die_at}.log"
         world.write(world.process(), path)
-        dying, steps = world.process(), itertools.count()
-
-        def die(point: str, die_at: int = die_at, steps: Iterator[int] = steps) -> None:
-            is_own = threading.current_thread() is threading.main_thread()  # not the renewer of a lease
-            if is_own and next(steps) == die_at:
-                raise Crash(point)
-
-        FAILPOINTS.observer = die
-        try:
-            dying.truncate(path, length)
-        except Crash:
-            FAILPOINTS.observer = None
-        else:
-            FAILPOINTS.observer = None
+        dying = world.process()
+        died = crash_at(die_at, partial(dying.truncate, path, length))
+        dying.close()
+        if died is None:
             assert die_at > 8
             return
-        finally:
-            FAILPOINTS.observer = None
-            dying.close()
         files = world.process()
         if files.status(path).is_open:
             world.lapse()

@@ -22,7 +22,7 @@ from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.journal.safe_mode import add_operators_reason
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stamp import Stamp
-from tests.support.commit.destination import Crash
+from tests.support.commit.destination import crash_at
 from tests.support.files.file_world import TEXT, FileWorld
 from tests.support.files.memory_volume import Stored
 from tests.support.files.memory_world import NAMES, SPARE, MemoryWorld
@@ -228,26 +228,14 @@ def test_a_repair_that_dies_at_any_step_leaves_the_block_whole(memory: MemoryWor
     for die_at in itertools.count():
         victim = memory.volumes[VolumeId(memory.members(first)[1])]
         victim.stored[first].data.pop()
-        steps = itertools.count()
-
-        def die(point: str, die_at: int = die_at, steps: Iterator[int] = steps) -> None:
-            if point.startswith(("copy.", "repair.", "left-over.")) and next(steps) == die_at:
-                raise Crash(point)
-
-        FAILPOINTS.observer = die
-        try:
-            repair(memory)
-            is_over = True
-        except Crash:
-            is_over = False
-        FAILPOINTS.observer = None
+        died = crash_at(die_at, lambda: repair(memory), "copy.", "repair.", "left-over.")
         assert memory.files.open("/a.log").read() == TEXT
         repair(memory)
         repair(memory)
         assert len(memory.members(first)) == 3
         assert memory.problems() == ({Problem.UNREACHABLE} if in_place else set())
         assert all(not volume.aside for volume in memory.volumes.values())
-        if is_over:
+        if died is None:
             assert die_at > 9
             return
 

@@ -13,14 +13,13 @@ from lockgate.storage_core.errors import (
     SafeModeError,
     StoreUnavailableError,
 )
-from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.namespace.members import RegisterVolume
 from lockgate.storage_core.files.namespace.rows import RegisteredVolume, VolumeState
 from lockgate.storage_core.files.replicas import comparison
 from lockgate.storage_core.files.replicas.comparison import Problem
 from lockgate.storage_core.files.replicas.repair import Repaired
 from lockgate.storage_core.journal.safe_mode import add_operators_reason, leave_safe_mode
-from tests.support.commit.destination import Crash
+from tests.support.commit.destination import crash_at
 from tests.support.files.file_world import TEXT
 from tests.support.files.memory_world import NAMES, SPARE, MemoryWorld
 from tests.support.journal.checkpoints import JournalWorld
@@ -152,21 +151,11 @@ def test_a_removal_that_dies_at_any_step_is_completed_by_the_next(world: MemoryW
     world.files.remove_deleted()
     world.files.upkeep.remove(GONE, is_lost=is_lost)
     for die_at in itertools.count():
-        steps = itertools.count()
-
-        def die(point: str, die_at: int = die_at, steps: Iterator[int] = steps) -> None:
-            if point.startswith(("copy.", "repair.")) and next(steps) == die_at:
-                raise Crash(point)
-
-        FAILPOINTS.observer = die
-        try:
-            world.files.upkeep.repair()
-        except Crash:
-            FAILPOINTS.observer = None
-            assert world.files.open("/a.log").read() == TEXT
-            continue
-        FAILPOINTS.observer = None
-        world.files.upkeep.repair()
-        assert GONE not in states(world)
-        assert all(len(world.members(block)) == 3 for block in world.blocks())
-        return
+        died = crash_at(die_at, world.files.upkeep.repair, "copy.", "repair.")
+        assert world.files.open("/a.log").read() == TEXT
+        if died is None:
+            assert die_at > 9
+            break
+    world.files.upkeep.repair()
+    assert GONE not in states(world)
+    assert all(len(world.members(block)) == 3 for block in world.blocks())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
 import json
 import logging
 import threading
@@ -25,7 +24,7 @@ from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.files.writing.writer import Writer
-from tests.support.commit.destination import Crash, ManualClock
+from tests.support.commit.destination import ManualClock, crash_at
 from tests.support.files.memory_blocks import MemoryBlocks, MemoryJournal
 from tests.support.files.memory_volume import MemoryVolume
 
@@ -326,18 +325,13 @@ POINTS = (
 
 
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("hit", [1, 2, 3])
+@pytest.mark.parametrize("hit", range(3))
 def test_a_writer_that_dies_at_any_step_loses_no_flushed_byte(scene: Scene, point: str, hit: int) -> None:
     """A member fails in between, so the steps of a repair are passed too."""
-    hits = itertools.count(1)
-
-    def observe(name: str) -> None:
-        if name == point and next(hits) == hit:
-            raise Crash(name)
-
     written, flushed = b"", b""
-    FAILPOINTS.observer = observe
-    try:
+
+    def write() -> None:
+        nonlocal written, flushed
         writer = scene.writer(block_bytes=10)
         for number in range(12):
             if number == 4:
@@ -348,11 +342,8 @@ def test_a_writer_that_dies_at_any_step_loses_no_flushed_byte(scene: Scene, poin
             writer.flush()
             flushed += line
         writer.close()
-    except Crash:
-        pass
-    finally:
-        FAILPOINTS.observer = None
 
+    crash_at(hit, write, point)
     scene.recover()
 
     found = scene.read()
