@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from io import FileIO
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -27,14 +24,21 @@ from lockgate.storage_core.cli.file_operands import (
     each,
     each_named,
     expand,
-    find,
-    join,
     names_in,
     place_in,
     plain,
     reported,
     total,
     with_length,
+)
+from lockgate.storage_core.cli.file_transfers import (
+    READ_BYTES,
+    appending,
+    get_file,
+    open_source,
+    print_bytes,
+    print_rest,
+    put_file,
 )
 from lockgate.storage_core.cli.render import (
     JsonFlag,
@@ -46,13 +50,10 @@ from lockgate.storage_core.cli.render import (
     print_line,
     print_table,
     progress_bar,
-    standard_output,
 )
 from lockgate.storage_core.cli.volume_commands import show_check
 from lockgate.storage_core.errors import (
     InvalidInputError,
-    LockgateError,
-    PathExistsError,
     PathIsDirectoryError,
     PathNotFoundError,
     StoreUnavailableError,
@@ -60,9 +61,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
-    from lockgate.storage_core.concurrency import Progress
-    from lockgate.storage_core.files.files import Files, FileWriter
-    from lockgate.storage_core.files.reader import Reader
+    from lockgate.storage_core.files.files import Files
 
 commands = typer.Typer(
     help="Appendable files: durable with each flush, readable while they are written.",
@@ -70,9 +69,6 @@ commands = typer.Typer(
 )
 
 FOLLOW_S: Final = 0.3
-READ_BYTES: Final = 1024 * 1024
-COPYING: Final = "._COPYING_"
-"""End of the name of a file that is being copied, as in HDFS."""
 
 FilePath = Annotated[str, typer.Argument(metavar="PATH", help="Absolute path such as /logs/a.log.")]
 FilePaths = Annotated[
@@ -193,7 +189,7 @@ def report(
 def cat(paths: FilePaths) -> None:
     """Write the flushed bytes of files to standard output."""
     with _open("cat") as files:
-        each_named("cat", files, paths, lambda named: _print_bytes(files, named))
+        each_named("cat", files, paths, lambda named: print_bytes(files, named))
 
 
 @commands.command("tail")
@@ -209,11 +205,11 @@ def tail(
     with _open("tail") as files, files.open(path) as reader:
         status = files.status(path)
         reader.seek(max(0, reader.seek(0, 2) - size))
-        _copy(reader)
+        print_rest(reader)
         while follow:
             is_open = files.is_open(status)  # before the read: what was flushed before the close is read
             try:
-                _copy(reader)
+                print_rest(reader)
             except StoreUnavailableError:  # between the end of a writer and the recovery of its file
                 if not is_open:
                     raise
@@ -228,7 +224,7 @@ def put(operands: Put, *, force: Force = False) -> None:
     sources, target = _split(operands)
     with _open("put") as files, progress_bar() as progress:
         place = place_in(files, target, several=len(sources) > 1)
-        each("put", sources, lambda one: _put(files, one, place(Path(one).name), force, progress))
+        each("put", sources, lambda one: put_file(files, one, place(Path(one).name), force, progress))
 
 
 @commands.command("get")
@@ -239,9 +235,9 @@ def get(operands: Get, *, force: Force = False) -> None:
 
     def copy(named: Named) -> None:
         if target == "-":
-            _print_bytes(files, named)
+            print_bytes(files, named)
         else:
-            _get(files, named, local / named.status.name if local.is_dir() else local, force, progress)
+            get_file(files, named, local / named.status.name if local.is_dir() else local, force, progress)
 
     with _open("get") as files, progress_bar() as progress:
         if target != "-" and (_are_several(sources) or target.endswith("/")):
@@ -254,8 +250,8 @@ def append(operands: Append, *, json: JsonFlag = False) -> None:
     """Append to a file, or to a new one. Each piece that is read is durable before the next is read."""
     *sources, path = operands
     with _open("" if json else "append") as files, ExitStack() as opened:
-        inputs = [opened.enter_context(_source(one)) for one in sources or ["-"]]
-        writer = opened.enter_context(_writer(files, path))
+        inputs = [opened.enter_context(open_source(one)) for one in sources or ["-"]]
+        writer = opened.enter_context(appending(files, path))
         for file in inputs:
             while piece := file.read(READ_BYTES):
                 writer.write(piece)
@@ -497,87 +493,6 @@ def _split(operands: list[str]) -> tuple[list[str], str]:
 
 def _are_several(sources: list[str]) -> bool:
     return len(sources) > 1 or MAGIC.search(sources[0]) is not None
-
-
-def _writer(files: Files, path: str) -> FileWriter:
-    from lockgate.storage_core.files.namespace.tree_paths import parse_path
-
-    try:
-        return files.append(path)
-    except PathNotFoundError:
-        parse_path(path)  # before its directories are made
-        files.make_directory(path.rpartition("/")[0] or "/", parents=True)
-        return files.create(path)
-
-
-def _source(source: str) -> FileIO:
-    """Open a local file or standard input; a read returns what is there now."""
-    return FileIO(sys.stdin.fileno(), closefd=False) if source == "-" else FileIO(source)
-
-
-def _put(files: Files, source: str, target: str, force: bool, progress: Progress) -> None:
-    found = find(files, target)
-    if source != "-" and Path(source).is_dir():
-        if found is None or not found.status.is_directory:
-            files.make_directory(target)
-        for child in sorted(Path(source).iterdir()):
-            _put(files, str(child), join(target, child.name), force, progress)
-        return
-    if found and found.status.is_directory:
-        raise PathIsDirectoryError(f"{target}: nothing was changed; name a file", target)
-    if found and not force:
-        raise PathExistsError(f"{target}: nothing was changed; add -f", target)
-    copying = target + COPYING
-    with _source(source) as file:
-        if find(files, copying):
-            files.delete(copying)  # of a command that was killed
-        try:
-            with files.create(copying) as writer:
-                _transfer(file.read, writer.write, source, os.fstat(file.fileno()).st_size, progress)
-            files.rename(copying, target, replace=force)
-        except BaseException:
-            with suppress(LockgateError):
-                files.delete(copying)
-            raise
-
-
-def _get(files: Files, named: Named, target: Path, force: bool, progress: Progress) -> None:
-    if named.status.is_directory:
-        target.mkdir(exist_ok=True)
-        for child in names_in(files, named.path):
-            _get(files, child, target / child.status.name, force, progress)
-        return
-    if target.exists() and not force:
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-    copying = target.with_name(target.name + COPYING)
-    try:
-        with files.open(named.path) as reader, copying.open("wb") as file:
-            _transfer(reader.read, file.write, named.path, named.status.length_bytes, progress)
-        copying.replace(target)
-    except BaseException:
-        copying.unlink(missing_ok=True)
-        raise
-
-
-def _transfer(
-    read: Callable[[int], bytes], write: Callable[[bytes], int], name: str, size: int, progress: Progress
-) -> None:
-    done = 0
-    while data := read(READ_BYTES):
-        write(data)
-        progress(name, done := done + len(data), size)
-
-
-def _print_bytes(files: Files, named: Named) -> None:
-    with files.open(named.path) as reader:
-        _copy(reader)
-
-
-def _copy(reader: Reader) -> None:
-    while data := reader.read(READ_BYTES):
-        with standard_output():
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
 
 
 def _size(size: int, human: bool) -> str:
