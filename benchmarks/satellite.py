@@ -25,8 +25,8 @@ from rich.console import Console
 from benchmarks.blobs import describe
 from lockgate.storage_core.cli.file_operands import directory_sizes
 from lockgate.storage_core.files.files import Files
+from lockgate.storage_core.files.namespace.file_blocks import CloseFile, OpenFile
 from lockgate.storage_core.files.namespace.mounts import Mount
-from lockgate.storage_core.files.namespace.open_files import CloseFile, OpenFile
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Journal, Mutation, Written
 from lockgate.storage_core.journal.database.schema import ENTRY
