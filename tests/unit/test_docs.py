@@ -19,7 +19,6 @@ REPOSITORY = Path(__file__).parents[2]
 PAGES = sorted(
     [
         *(REPOSITORY / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
-        REPOSITORY / "docker" / "README.md",
         *(REPOSITORY / "docs").rglob("*.md"),
     ]
 )
