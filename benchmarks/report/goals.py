@@ -32,7 +32,7 @@ class Goal(NamedTuple):
 
 
 GOALS: Final = (
-    Goal("write", "lockgate-staged-local", "wall time", {"spark-v1": 1.03}),
+    Goal("write", "lockgate-spark-local", "wall time", {"spark-v1": 1.03}),
     Goal("write", "lockgate-direct-local", "wall time", {"spark-v1": 1.25, "dropped": 1.1}),
     Goal("write", "lockgate-spark-s3", "wall time", {"s3a-magic": 0.82, "s3a-magic-tuned": 0.9}),
     Goal("write", "lockgate-spark-s3", "client's CPU time", {"s3a-magic-tuned": 0.88}),
@@ -42,7 +42,7 @@ GOALS: Final = (
     Goal("write", "lockgate-direct-s3", "wall time", {"s3a-magic": 0.95, "dropped": 1.1}),
     Goal("write", "lockgate-staged-s3", "requests", {"s3a-magic": 1.0}),
     Goal("write", "lockgate-direct-s3", "requests", {"s3a-magic": 1.0}),
-    Goal("write of many files", "lockgate-staged-local", "wall time", {"spark-v2": 1.0}),
+    Goal("write of many files", "lockgate-spark-local", "wall time", {"spark-v2": 1.0}),
     Goal("commit", "lockgate", "wall time", {"bare-crt": 1.1}),
     Goal("commit", "lockgate", "requests", {"s3a-magic": 1.0}),
     Goal("commit with latency", "lockgate", "wall time", {"s3a-magic": 0.6}),

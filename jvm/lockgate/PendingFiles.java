@@ -13,6 +13,8 @@ import org.apache.hadoop.fs.*;
 import org.apache.hadoop.mapreduce.*;
 import org.apache.spark.internal.io.*;
 import org.apache.spark.sql.classic.*;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.util.QueryExecutionListener;
 import scala.Option;
 import scala.collection.immutable.Seq;
 
@@ -27,7 +29,7 @@ public final class PendingFiles extends FileCommitProtocol implements Serializab
   private static final long serialVersionUID = 1;
   private static final String TOKEN = UUID.randomUUID().toString().replace("-", "");
   private static final String TRACKER = "org.apache.hadoop.fs.s3a.commit.magic.InMemoryMagicCommitTracker";
-  private static final String HEADERS = "fs.s3a.client.s3.custom.headers";
+  private static final String HEADERS = "client.s3.custom.headers";
   private static final String TOKEN_HEADER = "x-amz-meta-lockgate-token";
   private final String destination;
   private transient List<String> names;
@@ -61,6 +63,7 @@ public final class PendingFiles extends FileCommitProtocol implements Serializab
       thread.setContextClassLoader(getClass().getClassLoader());
       try {
         SparkSession session = rows.sparkSession().cloneSession();
+        session.listenerManager().register(new Observed(rows.sparkSession().observationManager()));
         settings.forEach((name, value) -> session.conf().set(name, value));
         session.conf().set("spark.sql.sources.commitProtocolClass", PendingFiles.class.getName());
         String place = root.startsWith("s3:") ? ownFileSystem(session, root) : root;
@@ -73,13 +76,18 @@ public final class PendingFiles extends FileCommitProtocol implements Serializab
 
     /** Make a file system of the session's settings with the token; return a URL of S3 as its own. */
     private static String ownFileSystem(SparkSession session, String url) throws Exception {
+      Configuration given = session.sessionState().newHadoopConf();
+      String ofBucket = "fs.s3a.bucket." + url.split("/")[2] + ".";
+      String kept = given.get(ofBucket + HEADERS) == null ? "fs.s3a." : ofBucket;
       List<String> headers = new ArrayList<>(List.of(TOKEN_HEADER + "=" + TOKEN));
-      for (String header : session.sessionState().newHadoopConf().getTrimmedStrings(HEADERS)) {
+      for (String header : given.getTrimmedStrings(kept + HEADERS)) {
         if (!header.toLowerCase(Locale.ROOT).startsWith(TOKEN_HEADER)) headers.add(header);
       }
-      session.conf().set(HEADERS, String.join(",", headers));
-      session.conf().set("fs.s3a.committer.magic.enabled", "true");
-      session.conf().set("fs.s3a.committer.magic.track.commits.in.memory.enabled", "true");
+      for (String start : List.of("fs.s3a.", ofBucket)) { // S3A takes what is set for a bucket before the rest
+        session.conf().set(start + HEADERS, String.join(",", headers));
+        session.conf().set(start + "committer.magic.enabled", "true");
+        session.conf().set(start + "committer.magic.track.commits.in.memory.enabled", "true");
+      }
       TreeMap<String, String> of = new TreeMap<>();
       session.sessionState().newHadoopConf().iterator().forEachRemaining(entry -> {
         if (entry.getKey().startsWith("fs.s3a.")) of.put(entry.getKey(), entry.getValue());
@@ -92,6 +100,17 @@ public final class PendingFiles extends FileCommitProtocol implements Serializab
       conf.setClassLoader(PendingFiles.class.getClassLoader()); // that of the driver's configuration may not know it
       new Path(scheme + url.substring(2)).getFileSystem(conf);
       return scheme + url.substring(2);
+    }
+  }
+
+  /** Gives the metrics that a user observes to their session: Spark knows only that of the write. */
+  private record Observed(ObservationManager manager) implements QueryExecutionListener {
+    @Override public void onSuccess(String name, QueryExecution execution, long nanoseconds) {
+      manager.tryComplete(execution);
+    }
+
+    @Override public void onFailure(String name, QueryExecution execution, Exception error) {
+      manager.tryComplete(execution);
     }
   }
 

@@ -67,6 +67,27 @@ def make_attempt_dir(
     return made
 
 
+def make_stage_dir(staging_dir: Path) -> None:
+    """Create a directory that must not exist, so that stages of two runs are never mixed.
+
+    Raises:
+        ConflictError: It exists.
+        InvalidInputError: It cannot be created.
+    """
+    try:
+        staging_dir.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        staging_dir.mkdir(mode=0o700)
+    except FileExistsError:
+        raise ConflictError(
+            f"staging directory {staging_dir} already exists; every run of Spark needs a new one; "
+            "nothing was written"
+        ) from None
+    except OSError as error:
+        raise InvalidInputError(
+            f"staging directory {staging_dir} cannot be created: {error.strerror}"
+        ) from None
+
+
 def drop_temporary(store: Store, job: JobId) -> None:
     """Remove a job's files in `_temporary`; files that cannot be removed stay hidden."""
     top = _top(store)

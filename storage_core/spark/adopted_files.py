@@ -1,7 +1,7 @@
 """Make the pending files that Spark's own writer left files of a job's tasks, and commit these.
 
-Spark lists them in a file, a line for each. Lines are read in pages, so memory does not depend on their
-number.
+Spark lists them in a file, a line for each: uploads that stay open, or files in a directory, which are linked
+to the destination or uploaded. Lines are read in pages, so memory does not depend on their number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from lockgate.storage_core.commit.job import Job
-from lockgate.storage_core.commit.staged_files import make_attempt_dir
+from lockgate.storage_core.commit.staged_files import make_attempt_dir, make_stage_dir
 from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.commit.uploads.parquet_footer import statistics_in_tail
 from lockgate.storage_core.concurrency import Progress, in_parallel, no_progress
@@ -56,13 +56,14 @@ class AdoptedFiles:
             job: The job, with the job attempt of this run.
             spool: List of the files, which may not exist yet; its first line is the token of the uploads.
             part_bytes: Size of all parts of an upload but the last one.
-            directory: On a file system, the hidden directory with the files.
+            directory: Directory with the files; None: they are uploads that stay open.
             progress: Called with the number of files so far.
         """
         self._job = job
         self._spool = spool
         self._part_bytes = part_bytes
         self._directory = directory
+        self._moves = directory is not None and not isinstance(job.store, FileTree)
         self._progress = progress
         self._token = Token("")
         self._written = Event()
@@ -105,7 +106,12 @@ class AdoptedFiles:
         lines = self._lines()
         self._token = Token(next(lines, ""))
         for number in count():
-            page = list(islice(lines, FILES_OF_A_TASK))
+            page, size = list[str](), 0
+            for line in islice(lines, FILES_OF_A_TASK):
+                page.append(line)
+                size += int(_File(*line.split("\t")).size) if self._moves else 0
+                if size >= self._part_bytes:
+                    break  # its uploads take their time: they begin now, beside those of other pages
             if not page or not self._is_wanted:
                 return
             yield number, page
@@ -180,9 +186,17 @@ class _File(NamedTuple):
     footer: str = ""
 
 
-def hidden_directory(job: Job) -> Path | None:
-    """Return a new directory in a destination on a file system, which goes with the job; None on S3."""
-    if not isinstance(job.store, FileTree):
-        return None
-    task, attempt = TaskId("spark"), new_attempt_id()
-    return make_attempt_dir(job.store, job.job_id, job.job_attempt, task, attempt)
+def new_directory(job: Job) -> Path:
+    """Return a new directory for Spark's files, which goes with the job.
+
+    It is hidden in a destination on a file system, unless the job names a staging directory.
+
+    Raises:
+        InvalidInputError: It cannot be created.
+    """
+    if job.spec.staging is None and isinstance(job.store, FileTree):
+        task, attempt = TaskId("spark"), new_attempt_id()
+        return make_attempt_dir(job.store, job.job_id, job.job_attempt, task, attempt)
+    new = Path(job.staging_dir, job.job_attempt).absolute()
+    make_stage_dir(new)
+    return new

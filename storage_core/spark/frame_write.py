@@ -1,8 +1,8 @@
 """Write a data frame as one job, including the modes that Spark does not pass to a Python source.
 
-Rows go one of three ways. Spark: Spark's own writer, in the JVM, into pending files: uploads that stay open,
-or hidden files. Staged: Spark's own writer to a directory, whose files are then uploaded, or linked where the
-destination is on a file system. Direct: by Arrow to Python, and from there into open uploads.
+Rows go one of two ways. Spark: Spark's own writer, in the JVM, into pending files: uploads that stay open, or
+files in a directory, which are uploaded while Spark writes others, or linked where the destination is on a
+file system. Direct: by Arrow to Python, and from there into open uploads.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Final, Literal, get_args
 from uuid import uuid4
 
@@ -26,28 +25,23 @@ from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.open_or_attach import open_job
 from lockgate.storage_core.commit.records.job_record import ScopeName
 from lockgate.storage_core.commit.records.log_records import Receipt
-from lockgate.storage_core.commit.staged_files import make_attempt_dir
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import InvalidInputError
-from lockgate.storage_core.ids import AttemptId, JobId, TaskId
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.spark.data_source import register
 from lockgate.storage_core.spark.pending_write import obstacle, write_and_adopt
 from lockgate.storage_core.spark.schema.columns import check_columns, quoted, recorded_columns
 from lockgate.storage_core.spark.source_options import Mode, write_options
-from lockgate.storage_core.spark.stage import write_stage
-from lockgate.storage_core.spark.stage_uploads import StageUploads
 from lockgate.storage_core.spark.writer.batch import settings_for
 from lockgate.storage_core.stores import open_store
-from lockgate.storage_core.stores.file_tree import FileTree
 from lockgate.storage_core.stores.open_store import parse_destination
 
-Via = Literal["spark", "staged", "direct"]
+Via = Literal["spark", "direct"]
 WriteMode = Literal["append", "overwrite", "replace", "fail", "error", "errorifexists", "ignore"]
 
 LOG: Final = logging.getLogger("lockgate.spark")
 
-_OF_THE_DIRECT_WAY: Final = frozenset({"rowgrouprows", "rowgroupbytes", "maxopenfiles", "partbytes"})
+_OF_THE_DIRECT_WAY: Final = frozenset({"rowgrouprows", "rowgroupbytes", "maxopenfiles"})
 _SPARKS_CODECS: Final[Mapping[str, str]] = {"lz4": "lz4_raw", "none": "uncompressed"}
 
 _MODES: Final[Mapping[str, Mode]] = {
@@ -95,13 +89,13 @@ def write(
 
     Rows are not repartitioned: every Spark task writes a file for each partition of its rows.
 
-    On S3, Spark's own writer streams into uploads that stay open (`spark`) if the session has hadoop-aws.
-    Otherwise it stages files (`staged`) if the driver and the executors share a directory: with a local
-    master, or if `staging` names one. Uploads of a Spark task's files begin when the task commits. The stage
-    needs as much disk space as the data; no second copy is made where it is on the destination's file
-    system. Otherwise, and with options that only the data source has, each task sends its rows to Python and
-    streams them into uploads (`direct`). `auto` takes the first of these ways that is possible; on a file
-    system it takes `spark` only if asked to.
+    Spark's own writer (`spark`) streams into uploads that stay open if the destination is on S3 and the
+    session has hadoop-aws. Otherwise it writes to a directory that driver and executors share: with a local
+    master, or if `staging` names one. Uploads of a Spark task's files begin when the task commits; the
+    directory needs as much disk space as the data. On a file system it is hidden in the destination, and its
+    files become the published ones without a copy. Where neither is possible, and with options that only the
+    data source has, each task sends its rows to Python and streams them into uploads (`direct`). `auto` takes
+    `spark` where it is possible.
 
     Args:
         df: Data frame to write.
@@ -112,9 +106,10 @@ def write(
             dynamic partition overwrite). The default for `replace` is the session's
             `spark.sql.sources.partitionOverwriteMode`, otherwise that of the committer.
         committer: Name of the committer; by default that of the settings, or `magic`.
-        via: `auto`, `spark`, `staged` or `direct`; the receipt has the way that was taken.
-        staging: Directory that the driver and all executors share, for the stage. By default a hidden one in
-            the destination if that is on a file system, else one below `LOCKGATE_HOME`.
+        via: `auto`, `spark` or `direct`; the receipt has the way that was taken.
+        staging: Directory that the driver and all executors share, for files of `spark` until they are
+            uploaded, also where it could stream. By default a hidden one in the destination if that is on a
+            file system, else one below `LOCKGATE_HOME`.
         partition_by: Columns that become folders, in this order; they are not stored in the files.
         sort_within_partitions: Sort each task's rows by the partition columns, so that few files are open.
             Pass False to keep the order of the rows, which needs `direct` if there are partitions.
@@ -125,9 +120,8 @@ def write(
         tables: Table formats that the destination's turns are projected into from now on: `delta`, `iceberg`.
         compression: snappy, zstd, gzip, lz4 or none.
         options: More options of the data source: rowGroupRows, rowGroupBytes, maxOpenFiles,
-            maxRecordsPerFile, partBytes. All but maxRecordsPerFile need `direct`; `spark` takes partBytes,
-            too. Those with a dot, such as `parquet.bloom.filter.enabled#id`, are of Spark's own writer, which
-            `spark` and `staged` use.
+            maxRecordsPerFile, partBytes. The first three need `direct`. Those with a dot, such as
+            `parquet.bloom.filter.enabled#id`, are of Spark's own writer, and need `spark`.
         settings: Settings of this process, by default from its environment. Tasks read their environment.
         progress: Function that is called with step, done and total while the job uploads and commits.
 
@@ -156,7 +150,7 @@ def write(
     elif checked.part_bytes is not None:
         settings = msgspec.structs.replace(settings, part_bytes=checked.part_bytes)
     request = _Request(df, destination, given, of_spark, staging, sort_within_partitions or not partition_by)
-    chosen = request.way(via)
+    chosen, streams = request.way(via)
     if mode == "ignore" and _has_data(destination, settings):
         return None
     with open_job(
@@ -184,21 +178,16 @@ def write(
             "maxRecordsPerFile": checked.files.max_records_per_file,
             **of_spark,
         }
-        if chosen == "spark":
-            winners = write_and_adopt(
-                df,
-                job,
-                partition_by=partition_by,
-                options=writer_options,
-                settings=settings,
-                progress=progress,
-            )
-            return _with_via(job.commit(winners=winners), "spark")
-        stage_dir = _new_stage(job, staging)
-        with StageUploads(job, stage_dir) as uploads:
-            files = write_stage(df, stage_dir, partition_by=partition_by, options=writer_options)
-            winners = uploads.commit(files, progress)
-        return _with_via(job.commit(winners=winners), "staged")
+        winners = write_and_adopt(
+            df,
+            job,
+            streams=streams,
+            partition_by=partition_by,
+            options=writer_options,
+            settings=settings,
+            progress=progress,
+        )
+        return _with_via(job.commit(winners=winners), "spark")
 
 
 @dataclass(frozen=True)
@@ -212,8 +201,8 @@ class _Request:
     staging: str | None
     sort: bool
 
-    def way(self, via: str) -> Via:
-        """Return the way that was asked for, or the first that is possible.
+    def way(self, via: str) -> tuple[Via, bool]:
+        """Return the way that was asked for, or the first that is possible, and whether it streams.
 
         Raises:
             InvalidInputError: The way is not known, or not possible for this session or these options.
@@ -222,66 +211,56 @@ class _Request:
             raise InvalidInputError(
                 f"write: via {via!r} is not known; use one of auto, {', '.join(get_args(Via))}"
             )
-        if via in {"spark", "direct"} and self.staging is not None:
-            raise InvalidInputError(
-                f"write: via={via!r} stages nothing; leave out `staging`, or use another way"
-            )
-        if via != "auto":
-            if obstacles := list(self._obstacles(via)):
+        if via == "direct":
+            if self.staging is not None or self.of_spark:
+                options = ", ".join(sorted(self.of_spark)) or "staging"
                 raise InvalidInputError(
-                    f"write: via={via!r} does not go with {', nor with '.join(obstacles)}; nothing was "
-                    f"written; {_REMEDIES[via]}"
+                    f"write: via='direct' does not go with {options}, which is of Spark's own writer; "
+                    "nothing was written; use via='spark'"
                 )
-            return via  # type: ignore[return-value]
+            return "direct", True
+        obstacles: list[str] = []
         if self._is_on_s3 and self.staging is None:
-            obstacles = list(self._obstacles("spark"))
+            obstacles = [*self._options_of_direct(), *self._obstacles(streams=True)]
             if not obstacles:
-                return "spark"
-            _say_once(", nor with ".join(obstacles))
-        return "direct" if any(self._obstacles("staged", is_asked=False)) else "staged"
+                return "spark", True
+        found = [*self._options_of_direct(), *self._obstacles(streams=False, is_asked=via != "auto")]
+        if not found:
+            return "spark", False
+        reasons = ", nor with ".join(dict.fromkeys([*obstacles, *found]))
+        if via == "spark":
+            raise InvalidInputError(
+                f"write: via='spark' does not go with {reasons}; nothing was written; use via='direct', or "
+                "name a directory that all executors see: staging='/mnt/shared'"
+            )
+        _say_once(reasons)
+        return "direct", True
 
     @property
     def _is_on_s3(self) -> bool:
         return parse_destination(self.destination).startswith("s3://")
 
-    def _obstacles(self, via: str, *, is_asked: bool = True) -> Iterator[str]:
-        """Yield what a way does not go with."""
-        if via == "direct":
-            if self.of_spark:
-                yield f"the options {', '.join(sorted(self.of_spark))} of Spark's own writer"
-            return
-        of_direct = _OF_THE_DIRECT_WAY - ({"partbytes"} if via == "spark" else set())
-        if given := sorted(name for name in self.options if name.lower() in of_direct):
+    def _options_of_direct(self) -> Iterator[str]:
+        if given := sorted(name for name in self.options if name.lower() in _OF_THE_DIRECT_WAY):
             yield f"the options {', '.join(given)}"
         if not self.sort:
             yield "sort_within_partitions=False"
-        if via == "spark" and (reason := obstacle(self.df.sparkSession, s3=self._is_on_s3)):
+
+    def _obstacles(self, *, streams: bool, is_asked: bool = True) -> Iterator[str]:
+        """Yield why this session's own writer cannot write uploads, or files in a directory."""
+        session = self.df.sparkSession
+        if reason := obstacle(session, s3=streams):
             yield reason
-        context = getattr(self.df.sparkSession, "sparkContext", None)  # Spark Connect has none
+        context = getattr(session, "sparkContext", None)  # Spark Connect has none
         is_local = context is not None and context.master.startswith("local")
         shares = is_local or self.staging is not None or (is_asked and not self._is_on_s3)
-        if via == "staged" and not shares:
+        if not streams and not shares:
             yield "a session whose executors may not see the driver's disk"
-
-
-_REMEDIES: Final[Mapping[str, str]] = {
-    "spark": "use via='auto', which takes another way where it must",
-    "staged": "use via='direct', or name a directory that all executors see: staging='/mnt/shared'",
-    "direct": "use via='spark' or via='staged'",
-}
 
 
 @lru_cache
 def _say_once(reason: str) -> None:
     LOG.info("write: via='auto' does not take 'spark', which does not go with %s", reason)
-
-
-def _new_stage(job: Job, staging: str | None) -> Path:
-    """Return a directory for the stage that does not exist yet; it is deleted when the job ends."""
-    if staging is None and isinstance(job.store, FileTree):
-        stage, attempt = TaskId("stage"), AttemptId("spark")
-        return make_attempt_dir(job.store, JobId(job.job_id), job.job_attempt, stage, attempt) / "files"
-    return Path(job.staging_dir, job.job_attempt).absolute()
 
 
 def _with_via(receipt: Receipt, via: Via | None) -> WriteReceipt:

@@ -20,7 +20,7 @@ from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.ids import AttemptId, TaskId
 from lockgate.storage_core.settings import Settings
-from lockgate.storage_core.spark.adopted_files import AdoptedFiles, hidden_directory
+from lockgate.storage_core.spark.adopted_files import AdoptedFiles, new_directory
 from lockgate.storage_core.spark.s3a import s3a_config
 from lockgate.storage_core.spark.schema.columns import partition_columns
 
@@ -145,6 +145,7 @@ def write_and_adopt(
     df: DataFrame,
     job: Job,
     *,
+    streams: bool,
     partition_by: Sequence[str] = (),
     options: Mapping[str, str | int | bool] | None = None,
     settings: Settings,
@@ -152,11 +153,20 @@ def write_and_adopt(
 ) -> dict[TaskId, AttemptId]:
     """Write a data frame as Parquet with Spark's own writer, and return the attempts to commit the job with.
 
+    Args:
+        df: The data frame.
+        job: The job.
+        streams: Whether Spark streams into uploads on S3; otherwise its files lie in a directory first.
+        partition_by: Columns that become folders.
+        options: Options of Spark's writer.
+        settings: Settings, with S3's endpoint, credentials and the size of parts.
+        progress: Called with the number of files so far.
+
     Raises:
         PySparkException: Spark or a task failed; what it left is removed at the job's end.
-        LockgateError: As `AdoptedFiles.commit`.
+        LockgateError: As `AdoptedFiles.commit` and `new_directory`.
     """
-    directory = hidden_directory(job)
+    directory = None if streams else new_directory(job)
     with tempfile.TemporaryDirectory(prefix="lockgate-spark-") as folder:
         spool = Path(folder, "files")
         root = (

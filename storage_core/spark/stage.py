@@ -14,8 +14,8 @@ from typing import Final, Literal, get_args
 from pyspark.sql import DataFrame
 
 from lockgate.storage_core.commit.records.expected_tasks import StagedFile
-from lockgate.storage_core.commit.staged_files import list_staged
-from lockgate.storage_core.errors import ConflictError, InvalidInputError
+from lockgate.storage_core.commit.staged_files import list_staged, make_stage_dir
+from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.spark.schema.columns import partition_columns
 
 StageFormat = Literal["parquet", "orc", "json", "csv"]
@@ -56,40 +56,12 @@ def stage(
             f"stage: format {format!r} is not known; use one of {', '.join(get_args(StageFormat))}"
         )
     new_dir = Path(staging_dir).absolute()
-    files = write_stage(df, new_dir, format=format, partition_by=partition_by, options=options)
+    folders = partition_columns(df.schema, partition_by)
+    make_stage_dir(new_dir)
+    writer = df.write.format(format).mode("append").options(**{**_COMMIT_SETTINGS, **(options or {})})
+    (writer.partitionBy(*folders) if folders else writer).save(f"file://{new_dir}")
+    files = list_staged(new_dir)
     for file in files:
         with suppress(PermissionError):  # an executor's user owns it; the directory is private
             (new_dir / file.path).chmod(0o600)
     return files
-
-
-def write_stage(
-    df: DataFrame,
-    new_dir: Path,
-    *,
-    format: StageFormat = "parquet",  # noqa: A002 - as above
-    partition_by: Sequence[str] = (),
-    options: Mapping[str, str | int | bool] | None = None,
-) -> list[StagedFile]:
-    """Write a stage as `stage`, and leave the files the mode that Spark gave them."""
-    folders = partition_columns(df.schema, partition_by)
-    _make_new(new_dir)
-    writer = df.write.format(format).mode("append").options(**{**_COMMIT_SETTINGS, **(options or {})})
-    (writer.partitionBy(*folders) if folders else writer).save(f"file://{new_dir}")
-    return list_staged(new_dir)
-
-
-def _make_new(staging_dir: Path) -> None:
-    """Create the directory; it must not exist, so that stages of two runs are never mixed."""
-    try:
-        staging_dir.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        staging_dir.mkdir(mode=0o700)
-    except FileExistsError:
-        raise ConflictError(
-            f"staging directory {staging_dir} already exists; every run of Spark needs a new one; "
-            "nothing was written"
-        ) from None
-    except OSError as error:
-        raise InvalidInputError(
-            f"staging directory {staging_dir} cannot be created: {error.strerror}"
-        ) from None

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import product
 from pathlib import Path
 from typing import get_args
 
@@ -20,9 +21,11 @@ import pytest
 
 from tests.conftest import Summarise
 from tests.support.airflow.pipeline import (
+    JARS,
     ROWS,
     Executor,
     Pipeline,
+    Way,
     parent,
     processes,
     running_pipeline,
@@ -47,9 +50,18 @@ UPLOAD = r"PUT [^ ]*{data}[^ ]*[?&]partNumber="
 COMPLETE = r"POST [^ ]*{data}[^ ]*[?&]uploadId="
 
 
-@pytest.fixture(scope="module", params=get_args(Executor))
+with_jars = pytest.mark.skipif(
+    not JARS.exists(), reason="no hadoop-aws: `make s3a-jars` fetches 690 MB, once"
+)
+PLACES = [
+    pytest.param((executor, via), id=f"{executor}-{via}", marks=[with_jars] if via == "spark" else [])
+    for executor, via in product(get_args(Executor), get_args(Way))
+]
+
+
+@pytest.fixture(scope="module", params=PLACES)
 def pipeline(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
-    """Yield all services on one executor; the S3 server is behind a proxy for every process."""
+    """Yield all services on one executor, for one way of the rows; S3 is behind a proxy for every process."""
     database_root = tempfile.mkdtemp(prefix="lockgate-postgres-", dir="/var/tmp")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in real_server.environment().items():
@@ -61,7 +73,7 @@ def pipeline(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             ):
                 patch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
                 root = tmp_path_factory.mktemp("kills")
-                with running_pipeline(root, request.param, database, s3) as running:
+                with running_pipeline(root, *request.param, database, s3) as running:
                     yield running
         finally:
             shutil.rmtree(database_root, ignore_errors=True)
@@ -110,7 +122,10 @@ def test_the_spark_child_the_lockgate_worker_and_the_task_runner_are_killed(pipe
     assert parent(child) == pipeline.runner(run_id, "write")
     pipeline.kill_process(child)
     with held(pipeline, UPLOAD, destination):
-        pipeline.restart("lockgate-worker", tasks=True)
+        if pipeline.via == "spark":  # Spark's own writer uploads
+            pipeline.kill_process(pipeline.runner(run_id, "write"))
+        else:
+            pipeline.restart("lockgate-worker", tasks=True)
     with held(pipeline, COMPLETE, destination):
         pipeline.kill_process(pipeline.runner(run_id, "commit"))
     assert pipeline.ended_as(run_id) == "success"
@@ -179,7 +194,9 @@ def test_a_sweep_then_leaves_no_upload_of_these_runs(pipeline: Pipeline, summari
     run_id = pipeline.services.trigger("upload_sweep", {"destinations": ",".join(pipeline.destinations)})
     assert pipeline.services.ended_as("upload_sweep", run_id) == "success"
     assert pipeline.open_uploads() == []
-    summarise(f"{pipeline.executor}: {pipeline.kills} kills in {len(pipeline.destinations)} runs")
+    summarise(
+        f"{pipeline.executor}, {pipeline.via}: {pipeline.kills} kills in {len(pipeline.destinations)} runs"
+    )
 
 
 def jvm_of(child: int) -> int:

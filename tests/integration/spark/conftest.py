@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.s3 import real_server
-from tests.support.soak import soak_only
 from tests.support.spark.python_daemon import DAEMON
 
 if TYPE_CHECKING:
@@ -42,9 +40,3 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
-
-
-@pytest.fixture(params=["staged", soak_only("spark")])
-def by_each_writer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the tests of a module, whose `write` chooses no way, write by each way of Spark's own writer."""
-    monkeypatch.setattr(request.module, "write", partial(request.module.write, via=request.param))

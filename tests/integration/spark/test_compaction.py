@@ -29,7 +29,7 @@ def test_spark_merges_small_files_of_both_its_ways_and_reads_the_same_rows(
     url = str(tmp_path / "dest")
     for number in range(4):
         frame = spark.range(5 * number, 5 * number + 5, 1, 2).selectExpr(*COLUMNS)
-        write(frame, url, partition_by=["day"], via="staged" if number % 2 else "direct")
+        write(frame, url, partition_by=["day"], via="spark" if number % 2 else "direct")
     read = spark.read.format("lockgate")
     before, schema = read.load(url).orderBy("id").collect(), read.load(url).schema
     done = compact(url, spark=spark)

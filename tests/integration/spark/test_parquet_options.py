@@ -2,69 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructField, StructType
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.spark.data_source import read
 from lockgate.storage_core.spark.frame_write import write
+from tests.support.spark.frames import PARQUET_SETTINGS, of_all_ages, texts
 from tests.support.spark.settings import session_settings
 
-pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("by_each_writer")]
-
-PARQUET = "spark.sql.parquet"
-LEGACY = {f"{PARQUET}.datetimeRebaseModeInWrite": "LEGACY", f"{PARQUET}.int96RebaseModeInWrite": "LEGACY"}
-OPTIONS: Mapping[str, Mapping[str, str]] = {
-    "int96": {f"{PARQUET}.outputTimestampType": "INT96"},
-    "milliseconds": {f"{PARQUET}.outputTimestampType": "TIMESTAMP_MILLIS"},
-    "microseconds": {f"{PARQUET}.outputTimestampType": "TIMESTAMP_MICROS"},
-    "julian int96": {f"{PARQUET}.outputTimestampType": "INT96", **LEGACY},
-    "julian microseconds": {f"{PARQUET}.outputTimestampType": "TIMESTAMP_MICROS", **LEGACY},
-    "hive's layout": {f"{PARQUET}.writeLegacyFormat": "true"},
-    "no field ids": {f"{PARQUET}.fieldId.write.enabled": "false"},
-}
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
 def frame(spark: SparkSession) -> DataFrame:
-    """Return rows of all ages, with a comment, metadata and field ids."""
-    rows = spark.sql(
-        """
-        SELECT * FROM VALUES
-          (1, TIMESTAMP'0001-01-02 03:04:05', DATE'0001-01-01', 1.25BD, array(1)),
-          (2, TIMESTAMP'1582-10-04 00:00:00', DATE'1582-10-04', 2.25BD, array(1, 2)),
-          (3, TIMESTAMP'1899-12-31 23:00:00', DATE'1582-10-15', null, null),
-          (4, TIMESTAMP'2026-11-29 00:00:00', DATE'2026-11-29', 3BD, array(null)),
-          (5, TIMESTAMP'9999-12-31 23:59:59', DATE'9999-12-31', 4BD, array())
-        AS t(id, moment, day, price, list)
-        """
-    )
-    fields = [
-        StructField(
-            field.name,
-            field.dataType,
-            metadata={"comment": f"the {field.name}", "parquet.field.id": number, "unit": "none"},
-        )
-        for number, field in enumerate(rows.schema.fields, start=1)
-    ]
-    return rows.to(StructType(fields))
+    return of_all_ages(spark)
 
 
-def texts(frame: DataFrame) -> list[tuple[str | None, ...]]:
-    """Return all values as Spark writes them, in order."""
-    casts = frame.selectExpr(*(f"string({name}) AS {name}" for name in frame.columns))
-    return sorted(map(tuple, casts.collect()))
-
-
-@pytest.mark.parametrize("chosen", OPTIONS)
+@pytest.mark.parametrize("chosen", PARQUET_SETTINGS)
 def test_rows_comments_and_metadata_are_those_that_spark_reads(
     spark: SparkSession, frame: DataFrame, destination: str, chosen: str
 ) -> None:
-    with session_settings(spark, OPTIONS[chosen]):
+    with session_settings(spark, PARQUET_SETTINGS[chosen]):
         write(frame, destination)
     found, listed = read(spark, destination, by_spark=True), spark.read.parquet(destination)
     assert texts(found) == texts(frame)
@@ -77,10 +37,10 @@ def test_rows_comments_and_metadata_are_those_that_spark_reads(
 def test_lockgates_reader_reads_int96_and_refuses_the_julian_calendar(
     spark: SparkSession, frame: DataFrame, destination: str
 ) -> None:
-    with session_settings(spark, OPTIONS["int96"]):
+    with session_settings(spark, PARQUET_SETTINGS["int96"]):
         write(frame, destination)
     assert texts(spark.read.format("lockgate").load(destination)) == texts(frame)
-    with session_settings(spark, OPTIONS["julian microseconds"]):
+    with session_settings(spark, PARQUET_SETTINGS["julian microseconds"]):
         write(frame, destination, mode="replace")
     with pytest.raises(PySparkException, match=r"column 'moment' has a value before 1900.* by_spark=True"):
         spark.read.format("lockgate").load(destination).collect()
@@ -93,7 +53,7 @@ def test_a_partition_column_with_a_collation_is_refused_as_spark_does(
         cities = spark.range(3).selectExpr("id", f"collate(string(id), '{collation}') AS city")
         with pytest.raises(PySparkException, match="INVALID_PARTITION_COLUMN_DATA_TYPE"):
             cities.write.partitionBy("city").parquet(f"{destination}-by-spark-{collation}")
-        for via in ("staged", "direct"):
+        for via in ("spark", "direct"):
             with pytest.raises(InvalidInputError, match=f"has the collation {collation}"):
                 write(cities, destination, partition_by=["city"], via=via)  # type: ignore[arg-type]
 

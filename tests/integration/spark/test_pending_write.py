@@ -8,10 +8,12 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
 import boto3
+import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -20,8 +22,9 @@ from lockgate.operators.audit import AuditOperator
 from lockgate.operators.dag_run.job_handle import handle_of
 from lockgate.operators.spark import SparkWriteOperator
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.ids import JobId
+from lockgate.storage_core.spark import pending_write
 from lockgate.storage_core.spark.data_source import read
 from lockgate.storage_core.spark.frame_write import write
 from lockgate.storage_core.spark.pending_write import JAR, obstacle
@@ -29,18 +32,23 @@ from lockgate.storage_core.stores import open_store
 from scripts.commit_protocol_jar import JAVA, build
 from tests.support.s3.real_server import environment, new_url
 from tests.support.soak import soak_only
+from tests.support.spark import frames
 from tests.support.spark.accidents import FIRST_TRY
 from tests.support.spark.cluster import CLUSTER_CONFIG, HOSTS, standalone_cluster
 from tests.support.spark.driver import DAYS, Driver, DriverDiedError, spark_driver
 
 JARS = Path(__file__).parents[3] / ".tools" / "ivy" / "jars"
+PYSPARK_JARS = Path(pyspark.__file__).parent / "jars"
+KMS = Path(frames.__file__).with_name("KmsOfTests.java")
 
 pytestmark = pytest.mark.integration
 COMMIT_PROTOCOL = "spark.sql.sources.commitProtocolClass"
 SPARKS_PROTOCOL = "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
 HEADERS = "fs.s3a.client.s3.custom.headers"
-CONFIG = {"spark.driver.extraClassPath": f"{JARS}/*", f"spark.hadoop.{HEADERS}": "x-amz-meta-team=blue"}
-
+CONFIG = {
+    "spark.driver.extraClassPath": f"{JARS}/*",
+    f"spark.hadoop.{HEADERS}": "x-amz-meta-lockgate-token=of-the-user,x-amz-meta-team=blue",
+}
 
 with_jars = pytest.mark.skipif(
     not JARS.exists(), reason="no hadoop-aws: `make s3a-jars` fetches 690 MB, once"
@@ -56,8 +64,12 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     """Yield a driver that reaches S3, and tries a failed task again."""
-    log = tmp_path_factory.mktemp("driver") / "driver.log"
-    with spark_driver(log, master="local[2,3]", config=CONFIG, environment=environment()) as started:
+    folder = tmp_path_factory.mktemp("driver")
+    if is_jdk():
+        subprocess.run(["javac", "-cp", f"{PYSPARK_JARS}/*", "-d", folder, KMS], check=True)
+    config = {**CONFIG, "spark.driver.extraClassPath": f"{JARS}/*:{folder}"}
+    log = folder / "driver.log"
+    with spark_driver(log, master="local[2,3]", config=config, environment=environment()) as started:
         yield started
 
 
@@ -71,21 +83,52 @@ def leftovers(destination: str) -> list[str]:
     return uploads + strange
 
 
-def javac_version() -> str:
+def is_jdk() -> bool:
     javac = shutil.which("javac")
-    return "" if javac is None else subprocess.check_output([javac, "-version"], text=True).split()[1]
+    found = "" if javac is None else subprocess.check_output([javac, "-version"], text=True).split()[1]
+    return found.startswith(f"{JAVA}.")
 
 
-@pytest.mark.skipif(not javac_version().startswith(f"{JAVA}."), reason=f"no JDK {JAVA}: apt install")
+with_jdk = pytest.mark.skipif(not is_jdk(), reason=f"no JDK {JAVA}: apt install")
+
+
+@with_jdk
 def test_the_jar_of_the_package_is_that_of_its_sources(tmp_path: Path) -> None:
     build(tmp_path / "new.jar")
     assert (tmp_path / "new.jar").read_bytes() == JAR.read_bytes(), "run `make jar`"
 
 
-def test_a_session_without_hadoop_aws_writes_to_s3_in_another_way(spark: SparkSession) -> None:
+@pytest.mark.requires("s3-server")
+@pytest.mark.usefixtures("s3")
+def test_without_hadoop_aws_files_are_uploaded_while_spark_writes_others(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "without hadoop-aws" in obstacle(spark, s3=True)
-    with pytest.raises(InvalidInputError, match="via='spark' does not go with a session without hadoop-aws"):
-        write(spark.range(1), "s3://bucket/a", via="spark")
+    begun, ended = list[bool](), Event()
+    add_file, by_spark = Attempt.add_file, pending_write.write_pending
+
+    def noted(attempt: Attempt, *rest: object, **more: object) -> object:
+        begun.append(ended.is_set())
+        return add_file(attempt, *rest, **more)  # type: ignore[arg-type]
+
+    def written(*rest: Any, **more: Any) -> None:
+        by_spark(*rest, **more)
+        ended.set()
+
+    monkeypatch.setattr(Attempt, "add_file", noted)
+    monkeypatch.setattr(pending_write, "write_pending", written)
+    destination, part_bytes = new_url(), 5 * 1024 * 1024
+    texts = f"repeat('x', {part_bytes + 1})", "java_method('java.lang.Thread', 'sleep', 5000L)"
+    frame = spark.range(2, numPartitions=2).selectExpr("id", f"if(id = 0, {texts[0]}, {texts[1]}) AS text")
+    receipt = write(frame, destination, compression="none", options={"partBytes": part_bytes})
+    assert receipt is not None
+    assert (receipt.via, receipt.rows) == ("spark", 2)
+    assert begun == [False, True]
+    assert sorted(file.size > part_bytes for file in read_manifest(destination).files.values()) == [
+        False,
+        True,
+    ]
+    assert leftovers(destination) == []
 
 
 def test_options_and_a_cached_frame_are_those_of_sparks_own_write(
@@ -118,6 +161,43 @@ def test_two_jobs_at_once_stream_to_s3_with_a_task_that_fails(driver: Driver) ->
     bucket, _, prefix = destinations[0].removeprefix("s3://").partition("/")
     metadata = boto3.client("s3").head_object(Bucket=bucket, Key=f"{prefix}/{key}")["Metadata"]
     assert metadata == {"team": "blue", "lockgate-token": file.token}
+
+
+@pytest.mark.requires("s3-server")
+@with_jars
+@pytest.mark.usefixtures("s3")
+def test_rows_columns_folders_and_sizes_on_s3_are_those_of_sparks_own_writer(
+    driver: Driver, tmp_path: Path
+) -> None:
+    found = driver.ask("write_matrix", destination=new_url(), reference=str(tmp_path))
+    assert len(found) == 16
+    assert {case: differs for case, differs in found.items() if differs} == {}
+
+
+@pytest.mark.requires("s3-server")
+@with_jars
+@pytest.mark.usefixtures("s3")
+def test_s3a_reads_the_success_file_as_that_of_its_own_committer(driver: Driver) -> None:
+    destination = new_url()
+    driver.ask("write", destination=destination, how="write", rows=20, via="spark")
+    found = driver.ask("success", destination=destination)
+    assert found == {"committer": "magic", "filenames": sorted(read_manifest(destination).files)}
+
+
+@pytest.mark.requires("s3-server")
+@with_jars
+@with_jdk
+@pytest.mark.usefixtures("s3")
+@pytest.mark.parametrize("on_s3", [True, False])
+def test_columns_are_encrypted_and_their_bounds_are_not_recorded(
+    driver: Driver, destination: str, *, on_s3: bool
+) -> None:
+    place = new_url() if on_s3 else destination
+    seen = {"read": True, "is secret": True}
+    found = driver.ask("write_encrypted", destination=f"{place}/a", has_plain_footer=False)
+    assert found == {**seen, "mark": "PARE", "rows": None, "minima": {}}
+    found = driver.ask("write_encrypted", destination=f"{place}/b", has_plain_footer=True)
+    assert found == {**seen, "mark": "PAR1", "rows": 3, "minima": {"id": "0", "text": None}}
 
 
 @pytest.mark.requires("s3-server")
@@ -228,4 +308,31 @@ def test_on_a_cluster_a_loser_and_a_killed_executor_leave_nothing(
     assert rows == 20_000
     assert len(json.loads((tmp_path / FIRST_TRY).read_text())["uploads"]) >= 3
     assert cluster_driver.ask("ids", destination=destination) == [20_000, 20_000, 0, 19_999]
+    assert leftovers(destination) == []
+
+
+@pytest.mark.soak
+@pytest.mark.requires("s3-server")
+@with_jars
+@pytest.mark.usefixtures("s3")
+def test_uploads_of_an_executor_that_dynamic_allocation_ends_are_published(tmp_path: Path) -> None:
+    destination = new_url()
+    config = {
+        **CLUSTER_CONFIG,
+        **CONFIG,
+        "spark.executor.extraClassPath": f"{JARS}/*",
+        "spark.speculation": "false",
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.dynamicAllocation.initialExecutors": str(len(HOSTS)),
+        "spark.dynamicAllocation.executorIdleTimeout": "2s",
+    }
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as started:
+        for name, value in environment().items():
+            patch.setenv(name, value)
+        master = started.enter_context(standalone_cluster(tmp_path))
+        driver = started.enter_context(spark_driver(tmp_path / "driver.log", master=master, config=config))
+        rows, fewest = driver.ask("write_while_executors_leave", destination=destination)
+        assert (rows, fewest) == (8, 2), "the driver, and the executor whose task was not done"
+        assert driver.ask("ids", destination=destination) == [8, 8, 0, 7]
     assert leftovers(destination) == []

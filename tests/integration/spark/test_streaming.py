@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Final
 import psutil
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from lockgate import read_manifest
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.spark.data_source import read
+from lockgate.storage_core.spark.frame_write import write
 from tests.support.soak import sample
 from tests.support.spark.stream_deaths import DEATHS, ENTERED, RETURNED, Death
 from tests.support.spark.stream_driver import READY
@@ -72,6 +73,28 @@ def test_a_replayed_batch_is_published_once(spark: SparkSession, place: Place) -
     after = read_manifest(place.destination)
     assert before.files.items() <= after.files.items()
     assert after.turn == before.turn + 1
+    assert place.open_uploads() == []
+
+
+def test_sparks_own_writer_publishes_each_batch_once_in_foreach_batch(
+    spark: SparkSession, place: Place
+) -> None:
+    ways: list[object] = []
+
+    def save(batch: DataFrame, number: int) -> None:
+        receipt = write(batch, place.destination, job_name=f"sales-batch-{number}", partition_by=["day"])
+        ways.append(receipt and receipt.via)
+
+    def run() -> None:
+        writer = place.rows(spark).writeStream.foreachBatch(save).trigger(availableNow=True)
+        writer.option("checkpointLocation", str(place.checkpoint)).start().awaitTermination()
+
+    run()
+    place.forget_last_commit()
+    place.feed(2)
+    run()
+    assert place.ids(spark) == place.listed_ids(spark) == THREE_BATCHES
+    assert ways == ["spark"] * 4  # the second batch twice
     assert place.open_uploads() == []
 
 

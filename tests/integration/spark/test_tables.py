@@ -30,7 +30,7 @@ def rows(spark: SparkSession, first: int) -> DataFrame:
     )
 
 
-@pytest.mark.parametrize("via", ["staged", "direct"])
+@pytest.mark.parametrize("via", ["spark", "direct"])
 def test_tables_of_what_spark_wrote_are_what_spark_reads(
     spark: SparkSession, tmp_path: Path, via: str
 ) -> None:

@@ -18,8 +18,9 @@ from lockgate.storage_core.spark.data_source import read
 from lockgate.storage_core.spark.frame_write import write
 from lockgate.storage_core.stores import UploadInfo
 from tests.support.soak import rounds
+from tests.support.spark.frames import nested
 
-pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("by_each_writer")]
+pytestmark = pytest.mark.integration
 
 Listing = Callable[[], list[str]]
 Uploads = Callable[[], list[UploadInfo]]
@@ -39,11 +40,7 @@ def test_a_frame_of_many_columns_is_written_completely(spark: SparkSession, dest
 
 
 def test_a_value_nested_ten_levels_deep_is_written_completely(spark: SparkSession, destination: str) -> None:
-    expression = "id"
-    for depth in range(10):
-        kind = ("array({0})", "named_struct('level {1}', {0})", "map('key', {0})")[depth % 3]
-        expression = kind.format(expression, depth)
-    deep = spark.range(5).selectExpr("id", f"{expression} AS deep", f"IF(id = 2, NULL, {expression}) AS gaps")
+    deep = nested(spark)
     write(deep, destination)
     for found in (read(spark, destination), spark.read.parquet(destination)):
         assert found.schema["deep"].dataType.simpleString() == deep.schema["deep"].dataType.simpleString()

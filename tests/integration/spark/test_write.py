@@ -1,4 +1,4 @@
-"""Tests of direct writes in real Spark: modes, layouts, the commit, and refused options."""
+"""Tests of writes in real Spark: modes, layouts, the commit, and refused options."""
 
 from __future__ import annotations
 
@@ -327,7 +327,7 @@ def test_a_partition_value_that_is_no_valid_folder_name_fails_the_job_and_leaves
     with pytest.raises(PySparkException, match="partition column 'city'"):
         write(odd, destination, partition_by=["city"], via="direct")
     with pytest.raises(InvalidInputError, match="must be in Unicode's NFC form"):
-        write(odd, destination, partition_by=["city"], via="staged")
+        write(odd, destination, partition_by=["city"], via="spark")
     assert seen() == []
     assert open_uploads() == []
     assert [job.phase for job in list_jobs(destination)] == [JobPhase.FAILED, JobPhase.FAILED]

@@ -31,6 +31,7 @@ from tests.support.s3 import real_server
 from tests.support.s3.holding_proxy import HoldingProxy
 
 Executor = Literal["LocalExecutor", "CeleryExecutor"]
+Way = Literal["staged", "spark"]
 Service = Literal["api-server", "scheduler", "triggerer", "airflow-worker", "lockgate-worker"]
 
 DAG = "dataset_commit"
@@ -47,6 +48,7 @@ class Pipeline:
     Attributes:
         services: Airflow's REST API and commands.
         executor: Executor of all tasks.
+        via: Way of the rows.
         root: Folder of everything that is on this machine.
         settings: Settings of every process.
         database: PostgreSQL server of Airflow's database and of the journal.
@@ -58,6 +60,7 @@ class Pipeline:
 
     services: Services
     executor: Executor
+    via: Way
     root: Path
     settings: Settings
     database: Server
@@ -129,7 +132,7 @@ class Pipeline:
         open_store(source, self.settings).put("rows.json", rows.encode())
         destination = f"{real_server.new_url()}/{name}"
         self.destinations.append(destination)
-        fixed = {"source": source, "source_format": "json", "destination": destination}
+        fixed = {"source": source, "source_format": "json", "destination": destination, "via": self.via}
         return destination, self.services.trigger(DAG, {**fixed, "partition_by": ["part"], **conf})
 
     def runner(self, run_id: str, task_id: str) -> int:
@@ -204,12 +207,12 @@ class Pipeline:
 
 @contextmanager
 def running_pipeline(
-    root: Path, executor: Executor, database: Server, s3: HoldingProxy
+    root: Path, executor: Executor, via: Way, database: Server, s3: HoldingProxy
 ) -> Iterator[Pipeline]:
     """Run all services until the block ends. The environment names the S3 server."""
     url = f"http://127.0.0.1:{(port := free_port())}"
-    journal = database.new_database(f"journal_{executor.lower()}")
-    metadata = database.new_database(f"airflow_{executor.lower()}").replace("://", "+psycopg://")
+    journal = database.new_database(f"journal_{executor.lower()}_{via}")
+    metadata = database.new_database(f"airflow_{executor.lower()}_{via}").replace("://", "+psycopg://")
     home = AirflowHome(root / "airflow")
     embedded = load_settings(home=root / "home")
     with running_broker(embedded), ExitStack() as ends:
@@ -249,6 +252,7 @@ def running_pipeline(
         pipeline = Pipeline(
             services=services,
             executor=executor,
+            via=via,
             root=root,
             settings=settings,
             database=database,

@@ -37,11 +37,10 @@ def job(world: World, mode: str, committer: str = "magic") -> None:
 
 def adopted_job(world: World, mode: str) -> None:
     """Run a job whose files Spark's own writer has left in a hidden directory, with one of a losing try."""
-    from lockgate.storage_core.spark.adopted_files import AdoptedFiles, hidden_directory
+    from lockgate.storage_core.spark.adopted_files import AdoptedFiles, new_directory
 
     with world.open_job("new", mode=mode) as opened:
-        directory = hidden_directory(opened)
-        assert directory is not None
+        directory = new_directory(opened)
         for path, data in {**NEW, "day=1/loser.csv": LOSER}.items():
             (directory / path).parent.mkdir(parents=True, exist_ok=True)
             (directory / path).write_bytes(data)

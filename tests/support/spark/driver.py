@@ -23,6 +23,7 @@ from lockgate.storage_core.spark.adopted_files import AdoptedFiles
 from lockgate.storage_core.spark.data_source import read
 from lockgate.storage_core.spark.frame_write import Via, WriteMode, write
 from lockgate.storage_core.spark.session import spark_session
+from tests.support.spark import beside_spark
 from tests.support.spark.accidents import accident as step_with_accident
 from tests.support.spark.accidents import await_that
 from tests.support.spark.python_daemon import DAEMON
@@ -224,6 +225,10 @@ CALLS: Final = {
     "days": count_days,
     "ids": count_ids,
     "settings": settings_of,
+    "write_matrix": beside_spark.write_matrix,
+    "write_encrypted": beside_spark.write_encrypted,
+    "write_while_executors_leave": beside_spark.write_while_executors_leave,
+    "success": beside_spark.success_for_hadoop,
     "await_executors": _await_executors,
 }
 
