@@ -125,12 +125,12 @@ def _remove(
             detail = "a later job has published a file there"
         elif not (file.managed or store.capabilities.conditional_delete):
             result, detail = "kept", "the job does not own it, and the store cannot delete by version"
-        elif rule is None or not file.managed:
-            _delete(store, file)
         else:
-            retry_while_busy(OutcomeUnknownError).call(partial(_keep, store, file, in_place=rule.in_place))
-            result = "retained"
-            if not rule.in_place:
+            # The history has no other files: no turn has them, or their names may be used again.
+            if rule is not None and file.managed:
+                keep = partial(_keep, store, file, in_place=rule.in_place)
+                result, detail = retry_while_busy(OutcomeUnknownError).call(keep)
+            if rule is None or not rule.in_place or result == "removed":
                 _delete(store, file)
     except PreconditionFailedError:
         result, detail = "kept", "it changed after the plan was made"
@@ -154,11 +154,15 @@ def _delete(store: Store, file: RemovedFile) -> None:
         store.delete(file.listed_key)  # the job owns it: its name is never used for another file
 
 
-def _keep(store: Store, file: RemovedFile, *, in_place: bool) -> None:
+def _keep(store: Store, file: RemovedFile, *, in_place: bool) -> tuple[Literal["removed", "retained"], str]:
     """Make a file, or a note of it, where no program lists it; repeating it is harmless."""
     place = layout.kept(file.key)
-    if in_place:
-        store.put(place, b"")
-        return
-    with suppress(ObjectNotFoundError):  # an earlier try has moved it
-        store.complete_upload(copied_upload(store, file.key, file.size, place))
+    try:
+        if in_place:
+            store.put(place, b"")
+        else:
+            with suppress(ObjectNotFoundError):  # an earlier try has moved it
+                store.complete_upload(copied_upload(store, file.key, file.size, place))
+    except InvalidInputError as error:
+        return "removed", f"it is not kept for readers of earlier turns: {error}"
+    return "retained", ""

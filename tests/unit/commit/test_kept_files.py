@@ -128,6 +128,15 @@ def test_only_files_that_a_turn_has_and_whose_names_are_unique_are_kept(world: W
     assert readable(world) == [2]
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_file_whose_name_is_too_long_to_be_kept_is_deleted(world: World, in_place: bool) -> None:
+    world.keep(turns=5, in_place=in_place)
+    world.run("one", {f"{'/'.join(['d' * 250] * 4)}/a.csv": b"1"})
+    world.run("two", {"b.csv": b"2"}, mode="replace")
+    assert world.visible() == {"b.csv": b"2"}
+    assert (kept(world), readable(world)) == ([], [2])
+
+
 OLD, NEW = {"day=1/a.csv": b"1", "day=1/z.csv": b"9"}, {"day=2/b.csv": b"2", "day=2/c.csv": b"3"}
 
 
