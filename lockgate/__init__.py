@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from lockgate.storage_core.commit.destination.log import Manifest
-    from lockgate.storage_core.commit.destination.manifest import read_live, read_manifest
+    from lockgate.storage_core.commit.destination.manifest import read_changes, read_live, read_manifest
     from lockgate.storage_core.commit.job import Job
     from lockgate.storage_core.commit.job_summary import list_jobs
     from lockgate.storage_core.commit.open_or_attach import attach_job, open_job
@@ -48,6 +48,7 @@ __all__ = [
     "load_settings",
     "open_files",
     "open_job",
+    "read_changes",
     "read_live",
     "read_manifest",
     "recover_job",
@@ -56,7 +57,7 @@ __all__ = [
 
 _MODULES: Final = {
     "commit.destination.log": ("Manifest",),
-    "commit.destination.manifest": ("read_live", "read_manifest"),
+    "commit.destination.manifest": ("read_changes", "read_live", "read_manifest"),
     "commit.job": ("Job",),
     "commit.job_summary": ("list_jobs",),
     "commit.open_or_attach": ("attach_job", "open_job"),

@@ -99,13 +99,52 @@ def manifest_as_of(log: DestinationLog, as_of: AsOf | None = None) -> Manifest:
         places = places_of(log, found, live)
         gone = {key for key, place in places.items() if place is None}
         if not gone:
-            kept = frozenset(key for key, place in places.items() if place != key)
-            return msgspec.structs.replace(found, kept=kept)
+            return msgspec.structs.replace(found, kept=_kept(places))
         raise InvalidInputError(
             f"as_of={as_of}: {len(gone)} of {len(found.files)} files of turn {turn} of {log.store.url} are "
             f"gone, such as {min(gone)}: later jobs replaced them; the first turn after it that can be read "
             f"is {_first_readable(log, turn, gone, live)}"
         )
+
+
+def changes_between(log: DestinationLog, after: AsOf, until: AsOf | None) -> Manifest:
+    """Return the files that jobs have added after one turn, up to another, none of which removed any rows.
+
+    Raises:
+        InvalidInputError: See `turn_as_of`; or a job has removed rows in between, or a file is gone.
+        MalformedLogError: An outcome or a list of files is invalid.
+    """
+    first, last = turn_as_of(log, after), log.manifest(None if until is None else turn_as_of(log, until))
+    if first > last.turn:
+        raise InvalidInputError(f"turn {first} of {log.store.url} is after turn {last.turn}")
+    files: dict[str, LiveFile] = {}
+    for outcome in log.outcomes(first):
+        if outcome.turn > last.turn:
+            break
+        if outcome.receipt is not None and outcome.receipt.mode == "compact":
+            continue  # the same rows in other files
+        added, removed = log.changes(outcome)
+        if removed:
+            raise InvalidInputError(
+                f"turn {outcome.turn} of {log.store.url}, job {outcome.job_id}, has removed {len(removed)} "
+                f"files: what changed after turn {first} is more than new rows; read the whole destination, "
+                f"and begin again after turn {last.turn}"
+            )
+        files.update(added)
+    found = msgspec.structs.replace(last, files=files)
+    places = places_of(log, found, log.manifest().files)
+    gone = {key for key, place in places.items() if place is None}
+    if gone:
+        raise InvalidInputError(
+            f"{len(gone)} of {len(files)} files that were added to {log.store.url} after turn {first} are "
+            f"gone, such as {min(gone)}: later jobs replaced them; read the whole destination, and begin "
+            f"again after turn {last.turn}"
+        )
+    return msgspec.structs.replace(found, kept=_kept(places))
+
+
+def _kept(places: Mapping[str, str | None]) -> frozenset[str]:
+    return frozenset(key for key, place in places.items() if place != key)
 
 
 def places_of(log: DestinationLog, found: Manifest, live: Mapping[str, LiveFile]) -> dict[str, str | None]:

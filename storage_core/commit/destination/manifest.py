@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from lockgate.storage_core.commit.destination.as_of import AsOf, manifest_as_of
+from lockgate.storage_core.commit.destination.as_of import AsOf, changes_between, manifest_as_of
 from lockgate.storage_core.commit.destination.log import DestinationLog, Manifest
 from lockgate.storage_core.errors import ObjectNotFoundError
 from lockgate.storage_core.settings import Settings, load_settings
@@ -35,6 +35,33 @@ def read_manifest(
     """
     settings = settings or load_settings()
     return manifest_as_of(DestinationLog(open_store(destination, settings), settings.near_calls), as_of)
+
+
+def read_changes(
+    destination: str, after: AsOf, until: AsOf | None = None, *, settings: Settings | None = None
+) -> Manifest:
+    """Return the files with the rows that were added after a turn, each at `Manifest.path`, in no order.
+
+    A program that keeps the `turn` of what it has read last reads each row once. Compactions, which move rows
+    into other files, are left out.
+
+        found = read_changes("lake/sales", after=41)
+        tables = [pq.read_table(f"lake/sales/{found.path(key)}") for key in found.files]
+
+    Args:
+        destination: `s3://bucket/prefix`, `file:///dir` or a path.
+        after: Turn, time or tag that has been read; 0 for all.
+        until: The last turn to read, in the same forms; by default the last one.
+        settings: Settings; read from the environment by default.
+
+    Raises:
+        InvalidInputError: The destination or a turn is invalid; a job has removed rows in between; or files
+            are gone that a compaction has merged: keep them with `lockgate keep`.
+        LockgateError: The store refused or failed.
+    """
+    settings = settings or load_settings()
+    log = DestinationLog(open_store(destination, settings), settings.near_calls)
+    return changes_between(log, after, until)
 
 
 def read_live(

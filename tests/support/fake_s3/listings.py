@@ -109,6 +109,11 @@ def get_lifecycle(bucket: Bucket, request: Request) -> Answer:
     return Answer(body=xml("LifecycleConfiguration", rule))
 
 
+def get_versioning(bucket: Bucket, request: Request) -> Answer:
+    """Answer as for a bucket that never had versioning."""
+    return Answer(body=xml("VersioningConfiguration", ""))
+
+
 def _page_size(request: Request, parameter: str, bucket: Bucket) -> int:
     wanted = int(request.query.get(parameter, 1000))
     if wanted < 1:

@@ -101,6 +101,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         query="prefix start-after continuation-token max-keys encoding-type",
     ),
     "GetBucketLifecycleConfiguration": _of("GET", key=False, needs="lifecycle"),
+    "GetBucketVersioning": _of("GET", key=False, needs="versioning"),
 }
 """In order of how much they need: the first that fits is meant."""
 

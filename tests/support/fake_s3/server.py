@@ -29,6 +29,7 @@ _ANSWERS: Final[Mapping[str, Callable[[Bucket, Request], Answer]]] = {
     "DeleteObject": objects.delete_object,
     "DeleteObjects": objects.delete_objects,
     "GetBucketLifecycleConfiguration": listings.get_lifecycle,
+    "GetBucketVersioning": listings.get_versioning,
     "GetObject": objects.get_object,
     "HeadObject": objects.head_object,
     "ListMultipartUploads": listings.list_multipart_uploads,

@@ -8,6 +8,8 @@ import pytest
 
 from lockgate.storage_core.commit.destination.as_of import AsOf, manifest_as_of
 from lockgate.storage_core.commit.destination.log import CHECKPOINT_TURNS, DestinationLog
+from lockgate.storage_core.commit.destination.manifest import read_changes
+from lockgate.storage_core.commit.destination.named_files import as_read
 from lockgate.storage_core.commit.destination.tags import create_tag, delete_tag, tags
 from lockgate.storage_core.commit.destination.turn_history import difference, turn_history
 from lockgate.storage_core.commit.records import layout
@@ -15,7 +17,7 @@ from lockgate.storage_core.commit.records.create_if_absent import claim
 from lockgate.storage_core.commit.records.log_records import Outcome
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from lockgate.storage_core.ids import JobId
-from tests.support.commit.destination import World, plain
+from tests.support.commit.destination import World, plain, write
 
 
 def read(world: World, as_of: AsOf | None) -> tuple[int, list[str]]:
@@ -81,6 +83,42 @@ def test_a_turn_whose_files_are_gone_is_refused_with_the_first_that_can_be_read(
         with pytest.raises(InvalidInputError, match=rf"1 of {turn + 1} files of turn {turn} .* read is 3$"):
             read(world, turn)
     assert read(world, 3) == (3, ["day=1/a.csv", "day=2/a.csv", "day=3/a.csv"])
+
+
+def test_what_was_added_after_a_turn_is_read_once_also_if_it_was_compacted(world: World) -> None:
+    world.keep(turns=9)
+    log = DestinationLog(world.store, 4)
+    for number in range(1, 5):
+        world.run(f"job-{number}", {f"{number}.csv": b"%d" % number})
+    with world.open_job("merge", mode="compact") as job:
+        read = as_read(world.store, log.manifest(), list(log.manifest(3).files), world.settings)
+        write(job, "t", {"merged.csv": b"123"})
+        job.commit(replaces=read)
+    world.run("job-5", {"5.csv": b"5"})
+
+    def added(after: int, until: int | None = None) -> tuple[int, list[bytes]]:
+        found = read_changes(world.url, after, until, settings=world.settings)
+        return found.turn, sorted(world.store.get(found.path(key)) for key in found.files)
+
+    assert added(0, 2) == (2, [b"1", b"2"])
+    assert added(2) == (6, [b"3", b"4", b"5"])
+    assert added(6) == (6, [])
+    with pytest.raises(InvalidInputError, match=r"turn 7 of .* is after turn 6"):
+        added(7)
+
+
+def test_what_was_added_is_refused_if_rows_were_removed_or_a_file_is_gone(world: World) -> None:
+    log = DestinationLog(world.store, 4)
+    world.run("one", {"a.csv": b"1"})
+    with world.open_job("merge", mode="compact") as job:
+        read = as_read(world.store, log.manifest(), list(log.manifest().files), world.settings)
+        write(job, "t", {"merged.csv": b"1"})
+        job.commit(replaces=read)
+    with pytest.raises(InvalidInputError, match=r"1 of 1 files that were added .* are gone"):
+        read_changes(world.url, 0, settings=world.settings)
+    world.run("two", {"b.csv": b"2"}, mode="replace")
+    with pytest.raises(InvalidInputError, match=r"turn 3 of .*, job two-g1, has removed 1 files"):
+        read_changes(world.url, 1, settings=world.settings)
 
 
 def test_history_and_diff_count_what_turns_add_and_remove(world: World) -> None:
