@@ -33,7 +33,7 @@ def revert(world: World, turn: int, *, dry_run: bool = False) -> None:
 
 
 def history_of_three(world: World) -> list[State]:
-    set_history_rule(world.store, HistoryRule(keep_s=0, keep_turns=10))
+    set_history_rule(world.store, HistoryRule(keep_s=0, keep_turns=1_000))
     world.run("one", {"a.csv": b"1"})
     world.run("two", {"b.csv": b"2"}, mode="replace")
     world.run("three", {"c.csv": b"3"})
