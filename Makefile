@@ -1,6 +1,6 @@
 # Requires only Python 3.11+ and, for Spark, Java 17+; each target creates the virtual environment if necessary.
 .DEFAULT_GOAL := help
-.PHONY: help demo up down images-test test soak test-demo test-fast lint format docs docs-site mutants bench bench-quick jar lock lock-docs s3-server s3-server-stop s3a-jars clean
+.PHONY: help demo up down images-test test soak test-demo test-fast lint format docs docs-site mutants bench bench-quick jar lock lock-docs s3-server s3-server-stop s3a-jars table-engines clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -80,6 +80,7 @@ bench: $(READY)  ## Measure, also peers; prints tables, writes docs/benchmarks.m
 	@$(BIN)/python -m benchmarks.files
 	@$(BIN)/python -m benchmarks.files_journal
 	@$(BIN)/python -m benchmarks.satellite
+	@$(BIN)/python -m benchmarks.tables
 	@$(BIN)/python -m benchmarks.pages_files
 	@$(BIN)/python -m benchmarks.pages
 	@$(BIN)/python -m scripts.with_servers --s3 $(BIN)/python -m benchmarks.blobs --rounds 1 --swept 100000
@@ -99,6 +100,10 @@ bench-quick: $(READY)  ## Fail if a ratio to a peer is far above its usual value
 s3a-jars: $(READY)  ## Fetch Spark's jars for S3 (690 MB, once): for a test, and for peers in benchmarks
 	@scripts/need java
 	@$(BIN)/python -m scripts.s3a_jars .tools/ivy
+
+table-engines: $(READY)  ## Fetch a Spark with Delta's and Iceberg's jars (780 MB, once): for tests of tables
+	@scripts/need java
+	@$(BIN)/python -m scripts.table_engines .tools/table-engines
 
 jar: $(READY)  ## Compile Spark's commit protocol, jvm/, into the package (with a JDK 17)
 	@$(BIN)/python -m scripts.commit_protocol_jar

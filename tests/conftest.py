@@ -26,6 +26,7 @@ from lockgate.storage_core.journal.process_journal import close_journals
 from tests.support.pgbouncer import pgbouncer_program
 from tests.support.postgres import UNSYNCED, Server, postgres_bin, primary
 from tests.support.soak import IS_SOAK
+from tests.support.table_engines import are_made
 
 Summarise = Callable[[str], None]
 
@@ -69,6 +70,10 @@ _PARTS: dict[str, tuple[Callable[[], object], str]] = {
     "postgres": (postgres_bin, "no PostgreSQL server: apt install postgresql"),
     "pgbouncer": (pgbouncer_program, "no pgbouncer: apt install pgbouncer"),
     "docker": (_has_engine, "no Docker engine with Compose, or no debootstrap"),
+    "table-engines": (
+        are_made,
+        "no Spark with Delta and Iceberg: `make table-engines` fetches 780 MB, once",
+    ),
 }
 
 

@@ -58,6 +58,8 @@ HINT: Final = f"{FOLDER}version-hint.text"
 KEPT_SNAPSHOTS: Final = 20
 """Snapshots in a metadata file. An older one is the current snapshot of its turn's own metadata file."""
 MERGED_MANIFESTS: Final = 10
+NO_EXPIRY: Final = "gc.enabled"
+"""Property by which engines that expire snapshots or delete orphans refuse it: the history rule decides."""
 LARGE_MANIFEST: Final = 10_000
 """Files of a manifest that is merged no more."""
 
@@ -364,8 +366,9 @@ def _metadata(store: Store, tables: TablesRecord, before: Metadata | None, chang
     columns = columns_after(_columns_of(base), change)
     made = base if columns is None or columns == _columns_of(base) else _with_columns(base, columns)
     own = {"lockgate.turn": str(change.turn), "lockgate.job": change.job_id}
+    properties = {**made["properties"], **own, NO_EXPIRY: "false"}
     time_ms = max(int(change.decided_s * 1000), base["last-updated-ms"])
-    made = {**made, "last-updated-ms": time_ms, "properties": {**made["properties"], **own}}
+    made = {**made, "last-updated-ms": time_ms, "properties": properties}
     if not change.added and not change.removed:
         return made
     manifests, removed = _SnapshotFiles(store, made, columns, change).manifests(_manifests(store, base))

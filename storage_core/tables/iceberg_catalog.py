@@ -29,7 +29,8 @@ def register(log: DestinationLog, catalog: str, table: str) -> int:
 
     Raises:
         InvalidInputError: The destination has no Iceberg table, or the names are not valid.
-        ConflictError: The catalogue has another table of this name; nothing was changed.
+        ConflictError: The catalogue has another table of this name, or a commit of another program; nothing
+            was changed.
         StoreUnavailableError: The catalogue could not be asked; try again.
     """
     try:
@@ -52,17 +53,24 @@ def register(log: DestinationLog, catalog: str, table: str) -> int:
     try:
         opened = load_catalog(catalog)
         try:
-            known = opened.load_table(table).metadata
+            found = opened.load_table(table)
         except NoSuchTableError:
             opened.create_namespace_if_not_exists(namespace)
             opened.register_table(table, location)
             return turn
+        known = found.metadata
         if str(known.table_uuid) != tables.table_id:
             raise ConflictError(
                 f"catalogue {catalog} has another table {table}, at {known.location}; nothing was changed; "
                 "choose another name, or drop that table there"
             )
         registered = int(known.properties.get("lockgate.turn", 0))
+        if not found.metadata_location.endswith(f"/{metadata_key(registered)}"):
+            raise ConflictError(
+                f"catalogue {catalog}: another program has committed to {table}, its newest metadata are "
+                f"{found.metadata_location}; nothing was changed: stop that program, write its rows by a "
+                "job, drop the table from the catalogue without its files, and register it again"
+            )
         if registered < turn:
             try:
                 opened.register_table(table, location, overwrite=True)

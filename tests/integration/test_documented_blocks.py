@@ -11,11 +11,9 @@ import re
 import shlex
 import tomllib
 from collections.abc import Callable, Iterator
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -36,6 +34,8 @@ BLOCK = re.compile(
 SHELL = {"bash", "sh", "console"}
 DATA = {"text", "mermaid", "sql"}
 ENGINES = {"guides/airflow.md": "airflow", "guides/libraries.md": "airflow", "guides/spark.md": "spark"}
+PRINTED = {"guides/tables.md"}
+"""Pages on which a block of text is what the block above it prints."""
 CHANGING = re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ|(?<=-)[a-z2-7]{10}(?=\.)")
 
 pytestmark = pytest.mark.integration
@@ -64,13 +64,17 @@ class Reader:
         self.namespace: dict[str, Any] = {"__name__": "documented"}
         self.stack = contextlib.ExitStack()
         self.ask: dict[str, Callable[[], str]] = {}
+        self.printed = io.StringIO()
 
     def run(self, block: Block) -> None:
+        if block.language == "text" and block.page in PRINTED:
+            assert alike(self.printed.getvalue().splitlines()) == alike(block.source.splitlines())
         if block.mark == "not run" or block.language in DATA:
             return
         if block.language == "python":
             raises = getattr(builtins, block.why) if block.mark == "raises" else ()
-            with contextlib.suppress(raises), contextlib.redirect_stdout(io.StringIO()):
+            self.printed = io.StringIO()
+            with contextlib.suppress(raises), contextlib.redirect_stdout(self.printed):
                 exec(compile(self._named(block.source), block.page, "exec"), self.namespace)
                 assert block.mark != "raises"
         elif block.language in SHELL:
@@ -210,9 +214,12 @@ def inside_a_dag(reader: Reader) -> None:
 
 
 def with_a_lake(reader: Reader) -> None:
+    import duckdb
+
+    from tests.support.tables import load_extensions
+
     reader.names["/lake/sales"] = str(reader.folder / "lake" / "sales")
-    amounts = pa.array([Decimal("9.99"), Decimal("20.00")], pa.decimal128(9, 2))
-    reader.namespace["table"] = pa.table({"id": pa.array([1, 2], pa.int64()), "amount": amounts})
+    load_extensions(duckdb.default_connection())
 
 
 def with_spark_places(reader: Reader) -> None:

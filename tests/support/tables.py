@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import importlib.util
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import duckdb
 import polars as pl
@@ -23,22 +23,37 @@ from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.records.log_records import Receipt
 from lockgate.storage_core.tables.partitions import partition_values
 from tests.support.commit.destination import World
+from tests.support.table_engines import ask
+
+if TYPE_CHECKING:
+    from _pytest.mark import ParameterSet
 
 Rows = list[tuple[Any, ...]]
+
+
+class Reader(Protocol):
+    """Returns the rows of a table's newest version, or that of a turn."""
+
+    def __call__(self, world: World, columns: Iterable[str], turn: int | None = None) -> Rows: ...
 
 
 @cache
 def duck() -> duckdb.DuckDBPyConnection:
     """Return a connection with the extensions for tables."""
     connection = duckdb.connect()
+    load_extensions(connection)
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+def load_extensions(connection: duckdb.DuckDBPyConnection) -> None:
+    """Load the extensions that a connection would fetch."""
     for name in ("httpfs", "avro", "delta", "iceberg"):
         spec = importlib.util.find_spec(f"duckdb_extension_{name}")
         if spec is None or spec.origin is None:
             raise AssertionError(name)
         (file,) = Path(spec.origin).parent.rglob("*.duckdb_extension")
         connection.execute(f"LOAD '{file}'")
-    connection.execute("SET TimeZone = 'UTC'")
-    return connection
 
 
 def publish(world: World, name: str, files: Mapping[str, pa.Table], **options: Any) -> Receipt:
@@ -54,10 +69,10 @@ def write(job: Job, task: str, path: str, table: pa.Table) -> None:
         pq.write_table(table, file)
 
 
-def by_log(world: World, columns: Iterable[str]) -> Rows:
+def by_log(world: World, columns: Iterable[str], turn: int | None = None) -> Rows:
     """Return the rows of the live files, with the values of the folders as text."""
     found: Rows = []
-    for key in world.manifest().files:
+    for key in world.manifest(turn).files:
         rows = pq.ParquetFile(f"{world.url}/{key}").read().to_pylist()
         found += _rows(({**row, **partition_values(key)} for row in rows), columns)
     return found
@@ -70,17 +85,28 @@ def by_listing(world: World, columns: Iterable[str], folders: Iterable[str]) -> 
     return _rows(found.to_table().to_pylist(), columns)
 
 
-def by_delta_rs(world: World, columns: Iterable[str]) -> Rows:
-    return _rows(DeltaTable(world.url).to_pyarrow_table().to_pylist(), columns)
+def by_delta_rs(world: World, columns: Iterable[str], turn: int | None = None) -> Rows:
+    found = DeltaTable(world.url, version=_version(turn)).to_pyarrow_table()
+    return _rows(found.to_pylist(), columns)
 
 
-def by_duckdb_delta(world: World, columns: Iterable[str]) -> Rows:
-    table = duck().execute(f"FROM delta_scan('{world.url}')").to_arrow_table()
+def by_duckdb_delta(world: World, columns: Iterable[str], turn: int | None = None) -> Rows:
+    at = "" if turn is None else f", version => {turn - 1}"
+    table = duck().execute(f"FROM delta_scan('{world.url}'{at})").to_arrow_table()
     return _rows(table.to_pylist(), columns)
 
 
-def by_polars_delta(world: World, columns: Iterable[str]) -> Rows:
-    return _rows(pl.read_delta(world.url).to_arrow().to_pylist(), columns)
+def by_polars_delta(world: World, columns: Iterable[str], turn: int | None = None) -> Rows:
+    return _rows(pl.read_delta(world.url, version=_version(turn)).to_arrow().to_pylist(), columns)
+
+
+def by_spark_delta(world: World, columns: Iterable[str], turn: int | None = None) -> Rows:
+    at = {} if turn is None else {"versionAsOf": str(turn - 1)}
+    return _rows(ask("read", "delta", world.url, at), columns)
+
+
+def _version(turn: int | None) -> int | None:
+    return None if turn is None else turn - 1
 
 
 def _rows(rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> Rows:
@@ -110,21 +136,27 @@ def _plain(value: Any) -> Any:
             return value
 
 
-def by_pyiceberg(world: World, columns: Iterable[str]) -> Rows:
+def by_pyiceberg(world: World, columns: Iterable[str], turn: int | None = None) -> Rows:
     table = StaticTable.from_metadata(f"{world.url}/_iceberg/metadata/{newest(world)}")
-    return _rows(table.scan().to_arrow().to_pylist(), columns)
+    return _rows(table.scan(snapshot_id=turn).to_arrow().to_pylist(), columns)
 
 
-def by_duckdb_iceberg(world: World, columns: Iterable[str]) -> Rows:
-    table = duck().execute(f"FROM iceberg_scan('{world.url}/_iceberg')").to_arrow_table()
+def by_duckdb_iceberg(world: World, columns: Iterable[str], turn: int | None = None) -> Rows:
+    at = "" if turn is None else f", snapshot_from_id => {turn}"
+    table = duck().execute(f"FROM iceberg_scan('{world.url}/_iceberg'{at})").to_arrow_table()
     return _rows(table.to_pylist(), columns)
 
 
-def by_polars_iceberg(world: World, columns: Iterable[str]) -> Rows:
+def by_polars_iceberg(world: World, columns: Iterable[str], turn: int | None = None) -> Rows:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")  # the other one is a package of its own
-        found = pl.scan_iceberg(f"{world.url}/_iceberg/metadata/{newest(world)}").collect()
+        found = pl.scan_iceberg(f"{world.url}/_iceberg/metadata/{newest(world)}", snapshot_id=turn).collect()
     return _rows(found.to_arrow().to_pylist(), columns)
+
+
+def by_spark_iceberg(world: World, columns: Iterable[str], turn: int | None = None) -> Rows:
+    at = {} if turn is None else {"versionAsOf": str(turn)}
+    return _rows(ask("read", "iceberg", f"{world.url}/_iceberg", at), columns)
 
 
 def newest(world: World) -> str:
@@ -133,14 +165,19 @@ def newest(world: World) -> str:
     return f"v{hint}.metadata.json"
 
 
-DELTA_READERS: dict[str, Callable[[World, Iterable[str]], Rows]] = {
+def _named(readers: Mapping[str, Reader], *marks: pytest.MarkDecorator) -> list[ParameterSet]:
+    return [pytest.param(read, id=name, marks=marks) for name, read in readers.items()]
+
+
+READERS: dict[str, Reader] = {
     "delta-rs": by_delta_rs,
     "DuckDB": by_duckdb_delta,
     "Polars": by_polars_delta,
-}
-ICEBERG_READERS: dict[str, Callable[[World, Iterable[str]], Rows]] = {
     "pyiceberg": by_pyiceberg,
     "DuckDB iceberg": by_duckdb_iceberg,
     "Polars iceberg": by_polars_iceberg,
 }
-READERS = {**DELTA_READERS, **ICEBERG_READERS}
+ENGINES: dict[str, Reader] = {"Spark delta": by_spark_delta, "Spark iceberg": by_spark_iceberg}
+"""Spark with Delta's and Iceberg's own jars."""
+of_engines = (pytest.mark.soak, pytest.mark.requires("table-engines"))
+every_reader = pytest.mark.parametrize("read", [*_named(READERS), *_named(ENGINES, *of_engines)])

@@ -9,7 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lockgate.spark import write
 from tests.support.commit.destination import World
-from tests.support.tables import READERS, in_order
+from tests.support.soak import IS_SOAK
+from tests.support.table_engines import are_made
+from tests.support.tables import ENGINES, READERS, in_order
 
 pytestmark = pytest.mark.integration
 
@@ -42,5 +44,6 @@ def test_tables_of_what_spark_wrote_are_what_spark_reads(
     found = spark.read.parquet(world.url).select(*(f"`{name}`" for name in COLUMNS)).toArrow().to_pylist()
     expected = in_order([tuple(row.values()) for row in found])
     assert len(expected) == 9
-    for name, read in READERS.items():
+    with_engines = IS_SOAK and are_made()
+    for name, read in {**READERS, **(ENGINES if with_engines else {})}.items():
         assert in_order(read(world, COLUMNS)) == expected, name

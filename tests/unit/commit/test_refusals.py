@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,35 +27,13 @@ from lockgate.storage_core.errors import (
     UnsupportedStoreError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.stores import PendingUpload
-from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.cli import Run
 from tests.support.commit.destination import World, plain, write
+from tests.support.commit.refusals import OF_A_FILE, refused
 
 FILES = {"a.csv": b"1", "long.csv": b"2"}
 TOO_LONG = NotAppliedError("S3 answered KeyTooLong")
 DENIED = AccessDeniedError("S3 answered AccessDenied")
-OF_A_FILE = ("complete_upload", "holds", "get", "upload_bytes", "abort_upload", "head")
-
-
-@contextmanager
-def refused(name: str, error: LockgateError, *calls: str) -> Iterator[None]:
-    """Let the store refuse calls for the file of this name, whatever its short id."""
-
-    def refusing(call: str) -> Any:
-        real = getattr(LocalStore, call)
-
-        def refuse(store: LocalStore, first: str | PendingUpload, *rest: Any, **options: Any) -> Any:
-            if plain(first if isinstance(first, str) else first.key) == name:
-                raise error
-            return real(store, first, *rest, **options)
-
-        return refuse
-
-    with pytest.MonkeyPatch.context() as patched:
-        for call in calls:
-            patched.setattr(LocalStore, call, refusing(call))
-        yield
 
 
 def written(world: World, name: str = "sales") -> Job:

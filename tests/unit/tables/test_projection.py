@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from random import Random
@@ -18,6 +18,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import StaticTable
 
+from lockgate.storage_core.commit.destination.kept_files import set_history_rule
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.destination.projection import (
     disable_tables,
@@ -27,16 +28,24 @@ from lockgate.storage_core.commit.destination.projection import (
     read_tables,
 )
 from lockgate.storage_core.commit.publish import table_projection
+from lockgate.storage_core.commit.records.log_records import HistoryRule
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
-from lockgate.storage_core.errors import OutcomeUnknownError, StoreUnavailableError
+from lockgate.storage_core.commit.revert_to_turn import revert_to_turn
+from lockgate.storage_core.errors import (
+    JobFailedError,
+    NotAppliedError,
+    OutcomeUnknownError,
+    StoreUnavailableError,
+)
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.stores.instrumented import InstrumentedStore
 from lockgate.storage_core.tables.delta_log import version_key
-from lockgate.storage_core.tables.iceberg import metadata_key
+from lockgate.storage_core.tables.iceberg import metadata_key, read_hint
 from tests.support.cli import Run, document
-from tests.support.commit.destination import Crash, World
+from tests.support.commit.destination import Crash, ManualClock, World
+from tests.support.commit.refusals import OF_A_FILE, refused
 from tests.support.commit.snapshots import one_by_one, snapshots_of
-from tests.support.soak import rounds
+from tests.support.soak import rounds, soak_only
 from tests.support.tables import READERS, duck, in_order, publish, write
 
 COLUMNS: dict[str, Any] = {"columns": [("x", "bigint")], "tables": ["delta", "iceberg"]}
@@ -77,11 +86,52 @@ def key_of(name: str, turn: int) -> str:
     return version_key(turn - 1) if name == "delta" else metadata_key(turn)
 
 
+KINDS = ("append", "replace", "passed", "reverted", "revert")
+"""Kinds of turns: those that publish, those that publish nothing, and the revert to an earlier turn."""
+
+
+def add_turn(world: World, number: int, kind: str) -> None:
+    """Add a turn to a log; tables are behind if it publishes nothing, until the next commit."""
+    name, files = f"turn-{number}", {f"b{number}.parquet": rows(number)}
+    if kind == "revert":
+        earlier = max(1, world.manifest().turn - 2)
+        revert_to_turn(world.url, earlier, dry_run=False, settings=world.settings, clock=world.clock)
+    elif kind == "reverted":
+        lost = NotAppliedError("S3 answered KeyTooLong")
+        with refused(f"b{number}.parquet", lost, *OF_A_FILE), pytest.raises(JobFailedError, match="reverted"):
+            publish(world, name, files)
+    elif kind == "passed":
+        job = one_by_one(world).open_job(name)
+        write(job, "t", f"b{number}.parquet", rows(number))
+        FAILPOINTS.observer = die_at("decide.create.before")
+        with pytest.raises(Crash):
+            job.commit()
+        FAILPOINTS.observer = None
+        assert JobPhase.FAILED in [result.ended for result in world.recover()]
+    else:
+        publish(world, name, files, mode=kind)
+
+
+def add_turns(world: World, kinds: Iterable[str]) -> None:
+    """Add turns to a log that keeps all files."""
+    set_history_rule(world.store, HistoryRule(keep_s=0, keep_turns=100))
+    for number, kind in enumerate(kinds, world.manifest().turn + 1):
+        add_turn(world, number, kind)
+
+
+def verdicts(world: World) -> set[str]:
+    log = DestinationLog(world.store)
+    outcomes = (log.outcome(turn) for turn in range(1, world.manifest().turn + 1))
+    return {outcome.verdict for outcome in outcomes if outcome is not None}
+
+
 def assert_is_a_fold(world: World, name: str = "delta", where: str = "", *, up_to_date: bool = True) -> None:
     """Every version has the files of the log after its turn; there is one for each turn at the end."""
+    hint = read_hint(world.store) if name == "iceberg" else 0
     found, tables = versions(world, name), read_tables(world.store)
     assert tables is not None
     turns = world.manifest().turn
+    assert hint <= len(found), where
     assert found == list(range(1, (turns if up_to_date else len(found)) + 1)), where
     for turn in found:
         files = set(projection(name).files(world.store, tables, turn))
@@ -89,18 +139,15 @@ def assert_is_a_fold(world: World, name: str = "delta", where: str = "", *, up_t
 
 
 @every_format
+@pytest.mark.parametrize("kind", ["replace", soak_only("reverted"), soak_only("revert")])
 def test_a_crash_at_any_call_leaves_a_prefix_of_the_log_and_recovery_brings_it_up(
-    world: World, tmp_path: Path, name: str
+    world: World, tmp_path: Path, name: str, kind: str
 ) -> None:
     watched = one_by_one(World(tmp_path / "first", str(tmp_path / "first" / "dest")))
-    publish(watched, "old", {"a=1/a.parquet": rows(1)}, **{**COLUMNS, "tables": [name]})
-    replace = {"mode": "replace", "columns": COLUMNS["columns"]}
+    publish(watched, "a", {"a.parquet": rows(1)}, **{**COLUMNS, "tables": [name]})
+    add_turns(watched, ["passed", "reverted", "append"])
     seen = set()
-    for snapshot in snapshots_of(
-        watched,
-        lambda: publish(watched, "new", {"a=1/b.parquet": rows(2)}, **replace),
-        tmp_path / "snapshots",
-    ):
+    for snapshot in snapshots_of(watched, lambda: add_turn(watched, 9, kind), tmp_path / "snapshots"):
         crashed = snapshot.move_to(watched)  # an Iceberg table names whole paths
         decided = DestinationLog(crashed.store).manifest().turn
         written = len(versions(crashed, name))
@@ -109,7 +156,7 @@ def test_a_crash_at_any_call_leaves_a_prefix_of_the_log_and_recovery_brings_it_u
         results = crashed.recover()
         assert all(result.ended in TERMINAL for result in results)
         # A turn that its job did not decide is projected with the next commit.
-        publish(crashed, "next", {"a=1/c.parquet": rows(3)}, columns=COLUMNS["columns"])
+        publish(crashed, "next", {"c.parquet": rows(3)}, columns=COLUMNS["columns"])
         assert_is_a_fold(crashed, name, snapshot.points[0])
     assert seen == {0, -1}
 
@@ -138,41 +185,54 @@ def test_a_projection_that_fails_fails_no_commit_and_recovery_catches_up(
 
 def test_turns_that_published_nothing_are_versions_without_files(world: World) -> None:
     publish(world, "a", {"a.parquet": rows(1)}, **COLUMNS)
-    driver = one_by_one(world)
-    job = driver.open_job("lost")
-    write(job, "t", "b.parquet", rows(2))
-    FAILPOINTS.observer = die_at("decide.create.before")
-    with pytest.raises(Crash):
-        job.commit()
-    FAILPOINTS.observer = None
-    assert [result.ended for result in world.recover()] == [JobPhase.FAILED]
-    publish(world, "c", {"c.parquet": rows(3)})
-    assert DestinationLog(world.store).outcome(2).verdict == "passed"  # type: ignore[union-attr]
+    add_turns(world, ["passed", "append", "reverted", "append"])
+    assert verdicts(world) == {"published", "passed", "reverted"}
     assert_is_a_fold(world)
     assert_is_a_fold(world, "iceberg")
-    assert sorted(DeltaTable(world.url).to_pyarrow_table()["x"].to_pylist()) == [1, 3]
+    assert sorted(DeltaTable(world.url).to_pyarrow_table()["x"].to_pylist()) == [1, 3, 5]
 
 
-def test_two_projectors_at_once_write_one_version_each(world: World) -> None:
+@every_format
+@pytest.mark.parametrize("seed", range(rounds(1, 20)))
+def test_projectors_at_once_that_die_and_lose_answers_show_a_prefix_of_the_log_at_every_moment(
+    world: World, name: str, seed: int
+) -> None:
+    random = Random(seed)
     publish(world, "a", {"a.parquet": rows(1)}, columns=COLUMNS["columns"])
-    for number in range(8):
-        publish(world, f"b{number}", {f"b{number}.parquet": rows(number)})
-    enable_tables(DestinationLog(world.store), COLUMNS["tables"], world.clock, from_turn=1)
-    tables = read_tables(world.store)
-    barrier, failed = threading.Barrier(4), []
+    add_turns(world, [*random.sample([*KINDS, *KINDS], 10), "append"])
+    last = world.manifest().turn
+    assert verdicts(world) == {"published", "passed", "reverted"}
+    enable_tables(DestinationLog(world.store), [name], world.clock, from_turn=1)
+    tables, barrier, deaths = read_tables(world.store), threading.Barrier(3), []
 
-    def catch_up() -> None:
+    def disturb(point: str) -> None:
+        drawn = random.random()
+        if threading.current_thread() not in threads:
+            return
+        if drawn < 0.12:
+            raise (OutcomeUnknownError if point.endswith("after") else StoreUnavailableError)(point)
+        if drawn < 0.17:
+            raise Crash(point)
+
+    def project_all() -> None:
         barrier.wait()
-        failed.append(project(world.elsewhere().store, tables, 9))
+        is_behind = True
+        while is_behind:
+            try:
+                is_behind = bool(project(world.elsewhere().store, tables, last))
+            except Crash as crash:
+                deaths.append(crash)
 
-    threads = [threading.Thread(target=catch_up) for _ in range(4)]
+    threads = [threading.Thread(target=project_all) for _ in range(2)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == [{}] * 4
-    assert_is_a_fold(world)
-    assert_is_a_fold(world, "iceberg")
+    FAILPOINTS.observer = disturb
+    barrier.wait()
+    while any(thread.is_alive() for thread in threads):
+        assert_is_a_fold(world, name, up_to_date=False)
+    FAILPOINTS.observer = None
+    assert deaths
+    assert_is_a_fold(world, name)
 
 
 @every_format
@@ -193,18 +253,42 @@ def test_answers_that_are_cut_leave_a_fold_of_the_log(world: World, name: str) -
         )
         FAILPOINTS.observer = None
         assert_is_a_fold(world, name, up_to_date=False)
+        if number % 3 == 0:
+            add_turns(world, [KINDS[2 + number % 9 // 3]])
     assert any(was_behind)
     world.recover()
+    publish(world, "c", {"c.parquet": rows(3)})
     assert_is_a_fold(world, name)
 
 
-def test_other_programs_refuse_to_write_the_table(world: World) -> None:
-    publish(world, "a", {"a.parquet": rows(1, 2)}, **COLUMNS)
+WRITERS: dict[str, Callable[[DeltaTable], Any]] = {
+    "append": lambda table: write_deltalake(table, rows(3), mode="append"),
+    "delete": lambda table: table.delete(),
+    "OPTIMIZE": lambda table: table.optimize.compact(),
+    "VACUUM": lambda table: table.vacuum(0, enforce_retention_duration=False, dry_run=False),
+    "VACUUM FULL": lambda table: table.vacuum(0, enforce_retention_duration=False, dry_run=False, full=True),
+    "restore": lambda table: table.restore(0),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_other_programs_refuse_to_write_the_table(world: World, writer: str) -> None:
+    world = World(world.root, world.url, ManualClock(1_700_000_000.0))
+    set_history_rule(world.store, HistoryRule(keep_s=0, keep_turns=9))
+    for number, mode in enumerate(("append", "replace", "append")):
+        publish(world, f"a{number}", {"a.parquet": rows(number)}, mode=mode, **COLUMNS)
+    Path(world.url, "of nobody.parquet").write_bytes(b"")
+    files = sorted(Path(world.url).rglob("*.parquet"))
     with pytest.raises(CommitFailedError, match="lockgate"):
-        write_deltalake(world.url, rows(3), mode="append")
-    with pytest.raises(CommitFailedError, match="lockgate"):
-        DeltaTable(world.url).delete()
-    assert versions(world) == [1]
+        WRITERS[writer](DeltaTable(world.url))
+    assert versions(world) == [1, 2, 3]
+    assert sorted(Path(world.url).rglob("*.parquet")) == files
+
+
+def test_engines_that_expire_snapshots_are_asked_not_to(world: World) -> None:
+    publish(world, "a", {"a.parquet": rows(1)}, **COLUMNS)
+    table = StaticTable.from_metadata(f"{world.url}/{metadata_key(1)}")
+    assert table.properties["gc.enabled"] == "false"
 
 
 FOREIGN: dict[str, tuple[Any, str]] = {
@@ -325,13 +409,19 @@ def test_a_catalogue_gets_the_newest_turn_once(
     for turn in (1, 2):
         for _ in range(2):
             assert run(*register).stdout == f"lake.sales in test is turn {turn}\n"
-        found = load_catalog("test").load_table("lake.sales").scan().to_arrow()["x"].to_pylist()
-        assert sorted(found) == list(range(1, turn + 1))
+        values = load_catalog("test").load_table("lake.sales").scan().to_arrow()["x"].to_pylist()
+        assert sorted(values) == list(range(1, turn + 1))
         publish(world, f"b{turn}", {"b.parquet": rows(turn + 1)})
+    load_catalog("test").load_table("lake.sales").append(rows(9))
+    found = run(*register)
+    assert (found.exit_code, "another program has committed to lake.sales" in found.output) == (8, True)
+    assert 9 in load_catalog("test").load_table("lake.sales").scan().to_arrow()["x"].to_pylist()
+    load_catalog("test").drop_table("lake.sales")
+    assert run(*register).stdout == "lake.sales in test is turn 3\n"
     other = World(tmp_path / "other", str(tmp_path / "other" / "dest"))
     publish(other, "a", {"a.parquet": rows(1)}, **COLUMNS)
-    refused = run("tables", "register", other.url, "--catalog", "test", "--table", "lake.sales")
-    assert (refused.exit_code, "has another table lake.sales" in refused.output) == (8, True)
+    found = run("tables", "register", other.url, "--catalog", "test", "--table", "lake.sales")
+    assert (found.exit_code, "has another table lake.sales" in found.output) == (8, True)
 
 
 def test_columns_of_footers_follow_those_of_earlier_jobs(world: World) -> None:

@@ -10,10 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lockgate.storage_core.commit.destination.kept_files import set_history_rule
+from lockgate.storage_core.commit.records.log_records import HistoryRule
+from lockgate.storage_core.commit.revert_to_turn import revert_to_turn
 from tests.support.commit.destination import World
-from tests.support.tables import READERS, by_listing, by_log, in_order, publish
+from tests.support.tables import Reader, by_listing, by_log, every_reader, in_order, publish
 
-every_reader = pytest.mark.parametrize("reader", READERS)
 COLUMNS = [("x", "bigint"), ("day", "string"), ("place", "string")]
 BEFORE = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999)  # noqa: DTZ001
 AFTER = dt.datetime(2026, 1, 1, 0, 0, 0, 1)  # noqa: DTZ001
@@ -49,7 +51,7 @@ def table(**columns: list[Any]) -> pa.Table:
 
 
 @every_reader
-def test_each_reader_sees_appends_and_replaced_partitions_row_for_row(world: World, reader: str) -> None:
+def test_each_reader_sees_appends_and_replaced_partitions_row_for_row(world: World, read: Reader) -> None:
     options: dict[str, Any] = {"columns": COLUMNS, "tables": ["delta", "iceberg"]}
     first = {
         "day=2026-01-01/place=a%3Ab %25/x.parquet": table(x=[1, 2]),
@@ -62,10 +64,10 @@ def test_each_reader_sees_appends_and_replaced_partitions_row_for_row(world: Wor
     publish(world, "third", replaced, mode="replace", scope="partitions", **options)
     expected = in_order(by_log(world, ["x", "day", "place"]))
     assert in_order(by_listing(world, ["x", "day", "place"], ["day", "place"])) == expected
-    assert in_order(READERS[reader](world, ["x", "day", "place"])) == expected
+    assert in_order(read(world, ["x", "day", "place"])) == expected
     assert len(expected) == 7
     publish(world, "fourth", {"place=a/y.parquet": table(x=[8])}, mode="replace", **options)
-    assert in_order(READERS[reader](world, ["x", "place"])) == in_order([(8, "a")])
+    assert in_order(read(world, ["x", "place"])) == in_order([(8, "a")])
 
 
 EPOCH_EVE = "1969-12-31 23%3A59%3A59.999999"
@@ -80,7 +82,7 @@ TYPED: Mapping[str, tuple[str, list[tuple[str, Any]]]] = {
 
 @every_reader
 @pytest.mark.parametrize("kind", TYPED)
-def test_each_reader_sees_partition_columns_of_their_types(world: World, reader: str, kind: str) -> None:
+def test_each_reader_sees_partition_columns_of_their_types(world: World, read: Reader, kind: str) -> None:
     (name, ((first, one), (second, two))) = TYPED[kind]
     options: dict[str, Any] = {"columns": [("x", "bigint"), ("a b", name)]}
     null = "a b=__HIVE_DEFAULT_PARTITION__/x.parquet"
@@ -95,32 +97,46 @@ def test_each_reader_sees_partition_columns_of_their_types(world: World, reader:
     )
     assert publish(world, "c", {null: table(x=[5])}, **options).tables_behind == ""
     expected = in_order([(1, one), (4, two), (3, None), (5, None)])
-    assert in_order(READERS[reader](world, ["x", "a b"])) == expected
+    assert in_order(read(world, ["x", "a b"])) == expected
 
 
 @every_reader
-def test_each_reader_sees_an_evolved_schema_row_for_row(world: World, reader: str) -> None:
+def test_each_reader_sees_an_evolved_schema_row_for_row(world: World, read: Reader) -> None:
     evolve: dict[str, Any] = {"evolve_schema": True}
     publish(world, "a", {"a.parquet": pa.table({"x": pa.array([1], pa.int32()), "gone": ["g"]})},
         columns=[("x", "int"), ("gone", "string")], tables=["delta", "iceberg"])  # fmt: skip
     publish(world, "b", {"b.parquet": table(x=[2**40], new=["n"])},
         columns=[("x", "bigint"), ("new", "string")], **evolve)  # fmt: skip
-    assert in_order(READERS[reader](world, ["x", "new"])) == in_order([(1, None), (2**40, "n")])
+    assert in_order(read(world, ["x", "new"])) == in_order([(1, None), (2**40, "n")])
     publish(world, "c", {"c.parquet": table(x=[3], gone=["h"])},
         columns=[("x", "bigint"), ("gone", "string")], **evolve)  # fmt: skip
     rows = [(1, "g"), (2**40, None), (3, "h")]
-    assert in_order(READERS[reader](world, ["x", "gone"])) == in_order(rows)
+    assert in_order(read(world, ["x", "gone"])) == in_order(rows)
 
 
 @every_reader
 @pytest.mark.parametrize("recorded", [True, False])
-def test_each_reader_sees_every_type_row_for_row(world: World, reader: str, recorded: bool) -> None:
+def test_each_reader_sees_every_type_row_for_row(world: World, read: Reader, recorded: bool) -> None:
     data = pa.table({name: pa.array(values, kind) for name, (_, kind, values) in MATRIX.items()})
     columns = [(name, kind) for name, (kind, _, _) in MATRIX.items()] if recorded else None
     publish(world, "types", {"p=1/a.parquet": data}, columns=columns, tables=["delta", "iceberg"])
     names = [*MATRIX, "p"]
     rows = [(*(row[name] for name in MATRIX), "1") for row in data.to_pylist()]
-    assert in_order(READERS[reader](world, names)) == in_order(rows)
+    assert in_order(read(world, names)) == in_order(rows)
+
+
+@every_reader
+def test_each_reader_reads_each_kept_turn_as_the_log_does(world: World, read: Reader) -> None:
+    set_history_rule(world.store, HistoryRule(keep_s=0, keep_turns=9, in_place=True))
+    options: dict[str, Any] = {"columns": [("x", "bigint"), ("p", "int")], "tables": ["delta", "iceberg"]}
+    publish(world, "a", {"p=1/a.parquet": table(x=[1]), "p=2/a.parquet": table(x=[2])}, **options)
+    publish(world, "b", {"p=1/b.parquet": table(x=[3])}, mode="replace", scope="partitions", **options)
+    publish(world, "c", {"p=3/c.parquet": table(x=[4])}, **options)
+    revert_to_turn(world.url, 1, settings=world.settings, clock=world.clock)
+    publish(world, "d", {"p=3/d.parquet": table(x=[5])}, mode="replace", **options)
+    seen = [in_order(read(world, ["x"], turn)) for turn in range(1, 6)]
+    assert seen == [in_order(by_log(world, ["x"], turn)) for turn in range(1, 6)]
+    assert seen == [in_order([(x,) for x in values]) for values in ([1, 2], [2, 3], [2, 3, 4], [1, 2], [5])]
 
 
 @pytest.mark.parametrize("kind", ["uint64", "array<" * 5_000])
