@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +28,12 @@ from lockgate.storage_core.commit.records.table_records import TablesRecord
 from lockgate.storage_core.commit.setup.capabilities import with_recorded_capabilities
 from lockgate.storage_core.commit.uploads.parquet_footer import TAIL_BYTES, statistics_in_tail
 from lockgate.storage_core.concurrency import in_parallel
-from lockgate.storage_core.errors import AlreadyExistsError, InvalidInputError, LockgateError
+from lockgate.storage_core.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    LockgateError,
+    ObjectNotFoundError,
+)
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import Store, open_store
@@ -190,13 +195,21 @@ def set_aside_foreign(log: DestinationLog, *, dry_run: bool) -> dict[str, list[s
     found: dict[str, list[str]] = {}
     with step("tables"):
         for name in filter(tables.enabled.__contains__, _names(tables)):
-            found[name] = list(projection(name).foreign_keys(store, tables))
+            keys = projection(name).foreign_keys(store, tables)
+            found[name] = [each for key in keys for each in (key, *_checksum(store, key))]
             for key in [] if dry_run else found[name]:
                 version, data = store.head(key).version, store.get(key)
                 with suppress(AlreadyExistsError):  # an earlier call has kept the same bytes
                     create(store, f"{QUARANTINE}{key}.{digest(data)[:16]}", data)
                 store.delete(key, if_version=version if store.capabilities.conditional_delete else None)
     return found
+
+
+def _checksum(store: Store, key: str) -> Iterator[str]:
+    """Yield the file of Hadoop's checksum of a file, if it is there: it does not fit what takes the place."""
+    folder, _, name = key.rpartition("/")
+    with suppress(ObjectNotFoundError):
+        yield store.head(f"{folder}/.{name}.crc").key
 
 
 def footers(log: DestinationLog, turn: int, settings: Settings) -> dict[str, Statistics]:
