@@ -33,14 +33,8 @@ def test_spark_reads_one_file_of_many_for_a_predicate(table: World, form: str, f
     assert ask("files_read", form, table.url + folder, "x = 79") == (1, [{"x": 79}])
 
 
-def test_spark_with_delta_refuses_to_read_the_folder_as_plain_parquet_unless_its_check_is_off(
-    table: World,
-) -> None:
-    with pytest.raises(EngineError, match=r"DELTA_INCOMPATIBLE_FORMAT|incompatible format"):
-        ask("read", "parquet", table.url, {})
-    ask("sql", "SET spark.databricks.delta.formatCheck.enabled = false")
+def test_spark_with_delta_reads_the_folder_as_plain_parquet_too(table: World) -> None:
     found = ask("read", "parquet", table.url, {})
-    ask("sql", "SET spark.databricks.delta.formatCheck.enabled = true")
     assert in_order([(row["x"],) for row in found]) == in_order(by_log(table, ["x"]))
 
 
