@@ -51,12 +51,12 @@ class ServerProcess:
     def kill(self) -> None:
         """Kill it, as a machine would."""
         self.process.kill()
-        self._gone()
+        self.wait()
 
     def terminate(self) -> int:
         """Ask it to stop; returns its exit code."""
         self.process.terminate()
-        return self._gone()
+        return self.wait()
 
     def peak_bytes(self) -> int:
         """Return its peak memory."""
@@ -64,7 +64,8 @@ class ServerProcess:
         line = next(line for line in status if line.startswith("VmHWM:"))
         return int(line.split()[1]) * 1024
 
-    def _gone(self) -> int:
+    def wait(self) -> int:
+        """Wait for its end; return its exit code."""
         code = self.process.wait(PATIENCE_S)
         assert self.process.stdout is not None
         self.process.stdout.close()

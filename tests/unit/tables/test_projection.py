@@ -274,7 +274,7 @@ WRITERS: dict[str, Callable[[DeltaTable], Any]] = {
 @pytest.mark.parametrize("writer", WRITERS)
 def test_other_programs_refuse_to_write_the_table(world: World, writer: str) -> None:
     world = World(world.root, world.url, ManualClock(1_700_000_000.0))
-    set_history_rule(world.store, HistoryRule(keep_s=0, keep_turns=9))
+    set_history_rule(world.store, HistoryRule(keep_s=0, keep_turns=9, in_place=True))
     for number, mode in enumerate(("append", "replace", "append")):
         publish(world, f"a{number}", {"a.parquet": rows(number)}, mode=mode, **COLUMNS)
     Path(world.url, "of nobody.parquet").write_bytes(b"")
