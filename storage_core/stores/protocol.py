@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -45,8 +45,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     conditional_create: bool
     conditional_put: bool
     conditional_delete: bool
-    min_part_bytes: int = 1
-    max_parts: int = 10_000
+    min_part_bytes: Annotated[int, msgspec.Meta(ge=1)] = 1
+    max_parts: Annotated[int, msgspec.Meta(ge=1)] = 10_000
 
 
 class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):

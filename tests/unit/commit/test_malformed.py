@@ -285,3 +285,13 @@ def test_recovery_changes_nothing_because_of_an_unreadable_marker(
     assert found.needs_an_operator
     assert Path(stage.key).name in found.detail
     assert look() == before
+
+
+def test_a_store_that_takes_no_part_is_refused_by_its_record(tmp_path: Path) -> None:
+    world = World(tmp_path, str(tmp_path / "dest"))
+    world.open_job("before")
+    record = tmp_path / "dest/_lockgate/store.json"
+    known = json.loads(record.read_text())
+    record.write_text(json.dumps({**known, "capabilities": {**known["capabilities"], "max_parts": 0}}))
+    with pytest.raises(MalformedRecordError, match=r"store\.json.*max_parts"):
+        world.open_job("after")
