@@ -10,7 +10,6 @@ from benchmarks.peers.results import Result
 WAYS: Final[Mapping[str, str]] = {
     "spark-v1": "Spark, FileOutputCommitter v1",
     "spark-v2": "Spark, FileOutputCommitter v2",
-    "lockgate-staged-local": "Lockgate, staged, local",
     "lockgate-direct-local": "Lockgate, direct, local",
     "dropped": "rows carried to Python and dropped",
     "s3a-magic": "S3A, magic committer",
