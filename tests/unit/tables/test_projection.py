@@ -277,7 +277,7 @@ def test_other_programs_refuse_to_write_the_table(world: World, writer: str) -> 
     set_history_rule(world.store, HistoryRule(keep_s=0, keep_turns=9, in_place=True))
     for number, mode in enumerate(("append", "replace", "append")):
         publish(world, f"a{number}", {"a.parquet": rows(number)}, mode=mode, **COLUMNS)
-    Path(world.url, "of nobody.parquet").write_bytes(b"")
+    Path(world.url, "foreign.parquet").write_bytes(b"")
     files = sorted(Path(world.url).rglob("*.parquet"))
     with pytest.raises(CommitFailedError, match="lockgate"):
         WRITERS[writer](DeltaTable(world.url))

@@ -76,6 +76,13 @@ def test_a_read_at_an_older_stamp_has_nothing_that_a_trim_has_cut_since(tmp_path
         assert volume.read(B, S1, 0, 9) == other.read(B, S1, 0, 9) == b"a"
 
 
+def test_a_replica_of_the_last_possible_epoch_is_found_by_another_process(tmp_path: Path) -> None:
+    last = Stamp(10**18 - 1, 1)
+    with written(tmp_path) as volume, DirectoryVolume(tmp_path) as other:
+        flush(volume, last, volume.fence(B, last, S1).length_bytes, b"d")
+        assert other.read(B, last, 0, 9) == b"abcd"
+
+
 def test_what_another_process_writes_is_read_as_it_grows(tmp_path: Path) -> None:
     with written(tmp_path) as volume, DirectoryVolume(tmp_path) as other:
         whole = b"abc"
