@@ -96,8 +96,17 @@ class Blocks(Protocol):
     def record(self, block: BlockId) -> BlockRecord:
         """Return a block as it is now."""
 
-    def add(self) -> BlockRecord:
-        """Add an empty block at the end of the file: its stamp is the entry's, its members are chosen."""
+    def add(self, last: BlockRecord | None = None) -> BlockRecord:
+        """Add an empty block at the end of the file: its stamp is the entry's, its members are chosen.
+
+        After an error the next call asks for the same one.
+
+        Args:
+            last: The block before it, sealed: it is committed in the same entry.
+
+        Raises:
+            FencedError: The block before has a newer stamp.
+        """
 
     def acknowledged(self, block: BlockId, stamp: Stamp) -> int:
         """Return how many bytes of a block all members have, as the last renewals say; 0 where not known."""

@@ -38,29 +38,55 @@ from lockgate.storage_core.journal.entries.state import Key, Span, State, prefix
 from lockgate.storage_core.stamp import Stamp
 
 
+class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is committed of a block; see `CommitBlock`."""
+
+    block: int
+    generation: Stamp
+    length_bytes: int
+    members: tuple[str, ...]
+
+
+def _block_of(commit: Commit | None) -> Iterable[Key]:
+    return () if commit is None else [(Block, (commit.block,))]
+
+
+def _members_of(commit: Commit | None) -> Iterable[Span]:
+    return () if commit is None else [prefix(Member, commit.block)]
+
+
 class AddBlock(FencedOp, frozen=True, tag="add-block"):
     """Add an empty block at the end of a file. The entry's stamp is the block's generation stamp.
 
     Attributes:
         members: Volumes that are to have replicas of it: registered ones, or URLs.
+        last: The block before it, if it is sealed by the same entry.
     """
 
     RESULT: ClassVar = BlockRecord
 
     members: tuple[str, ...]
+    last: Commit | None = None
 
     def touches(self) -> Iterable[Key]:
-        """Return the lease, the file and the volumes."""
+        """Return the lease, the file, the volumes and the block before."""
         return [
             *super().touches(),
             (File, (inode_of(self.resource),)),
             *((RegisteredVolume, (volume,)) for volume in self.members),
+            *_block_of(self.last),
         ]
+
+    def spans(self) -> Iterable[Span]:
+        """Return the members of the block before."""
+        return _members_of(self.last)
 
     def fold_held(self, state: State, moment: Moment, lease: Lease) -> BlockRecord:  # noqa: ARG002 - of the base
         """Insert the block if the one before it is sealed."""
         file = file_of(state, inode_of(self.resource))
-        for last in state.where(Block, file=file.inode, ordinal=file.blocks - 1):
+        if self.last is not None:
+            file, _ = sealed(state, file, self.last)
+        for last in state.where(Block, file=file.inode, ordinal=file.blocks - 1) if self.last is None else ():
             if not last.is_settled:
                 raise ConflictError(f"block {last.block} is not sealed; no block was added after it")
         file, record = added(state, moment, file, self.members)
@@ -119,15 +145,6 @@ class StampBlock(_BlockOp, frozen=True, tag="stamp-block"):
                 length -= later.length_bytes
                 state.put(msgspec.structs.replace(later, file=DETACHED))
         return msgspec.structs.replace(file, blocks=row.ordinal + 1, length_bytes=length)
-
-
-class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is committed of a block; see `CommitBlock`."""
-
-    block: int
-    generation: Stamp
-    length_bytes: int
-    members: tuple[str, ...]
 
 
 class CommitBlock(_BlockOp, frozen=True, tag="commit-block"):
@@ -244,6 +261,19 @@ def committed(state: State, file: File, row: Block, commit: Commit, to: ReplicaS
     )
     state.put(row)
     return file, row
+
+
+def sealed(state: State, file: File, last: Commit) -> tuple[File, Block]:
+    """Commit the last block of a file as sealed; return the file, which the caller stores, and the block.
+
+    Raises:
+        ConflictError: It is not the last one.
+        FencedError: The block has a newer stamp.
+    """
+    row = block_of(state, file, last.block)
+    if row.ordinal != file.blocks - 1:
+        raise ConflictError(f"block {row.block} is not the last one of file {file.inode}; it stays open")
+    return committed(state, file, row, last, ReplicaState.SEALED)
 
 
 def recorded(row: Block, members: Iterable[Member]) -> BlockRecord:
@@ -363,20 +393,17 @@ class CloseFile(FencedOp, frozen=True, tag="close-file"):
 
     def touches(self) -> Iterable[Key]:
         """Return the lease, the file and the block."""
-        block = () if self.last is None else [(Block, (self.last.block,))]
-        return [*super().touches(), (File, (inode_of(self.resource),)), *block]
+        return [*super().touches(), (File, (inode_of(self.resource),)), *_block_of(self.last)]
 
     def spans(self) -> Iterable[Span]:
         """Return the members of the block."""
-        return () if self.last is None else [prefix(Member, self.last.block)]
+        return _members_of(self.last)
 
     def fold_held(self, state: State, moment: Moment, lease: Lease) -> None:
         """Seal the block, mark the file as closed and delete its lease."""
         file = file_of(state, inode_of(self.resource))
         if self.last is not None:
-            row = block_of(state, file, self.last.block)
-            file, row = committed(state, file, row, self.last, ReplicaState.SEALED)
-            file = _without_empty(state, file, row)
+            file = _without_empty(state, *sealed(state, file, self.last))
         elif file.blocks:
             (row,) = state.where(Block, file=file.inode, ordinal=file.blocks - 1)
             if not row.is_settled:
@@ -391,8 +418,6 @@ class CloseFile(FencedOp, frozen=True, tag="close-file"):
 
 def _without_empty(state: State, file: File, last: Block) -> File:
     """Remove the last block if it has no members, because its replicas were never created."""
-    if last.ordinal != file.blocks - 1:
-        raise ConflictError(f"block {last.block} is not the last one of file {file.inode}; it stays open")
     if last.length_bytes or state.where(Member, block=last.block):
         return file
     state.delete(last)

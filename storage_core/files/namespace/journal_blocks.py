@@ -70,11 +70,13 @@ class JournalBlocks:
         with self._journal.reading() as reading:
             return block_of(reading, block)
 
-    def add(self) -> BlockRecord:
+    def add(self, last: BlockRecord | None = None) -> BlockRecord:
         """Add an empty block at the end of the file; after an error the next call asks for the same one."""
         if self._asked is None or not isinstance(self._asked.op, AddBlock):
-            op = AddBlock(resource=self.resource, stamp=self.lease, members=self._choose())
-            self._asked = Mutation(op=op)
+            sealed, members = _commit_of(last), self._choose()
+            self._asked = Mutation(
+                op=AddBlock(resource=self.resource, stamp=self.lease, members=members, last=sealed)
+            )
         added: BlockRecord = self._ask(self._asked.op)
         return added
 
@@ -126,8 +128,7 @@ class JournalBlocks:
         Args:
             last: The last block, to be sealed by the same entry. Without it all blocks are sealed.
         """
-        sealed = None if last is None else Commit(last.block, last.stamp, last.length_bytes, last.members)
-        self._ask(CloseFile(resource=self.resource, stamp=self.lease, last=sealed))
+        self._ask(CloseFile(resource=self.resource, stamp=self.lease, last=_commit_of(last)))
 
     def _ask(self, op: Op) -> Any:
         """Write an entry; if its answer was lost, an equal one is the same request."""
@@ -138,6 +139,10 @@ class JournalBlocks:
         if isinstance(outcome, Refused):
             raise outcome.error
         return outcome.result
+
+
+def _commit_of(last: BlockRecord | None) -> Commit | None:
+    return None if last is None else Commit(last.block, last.stamp, last.length_bytes, last.members)
 
 
 _PAGE: Final = 500

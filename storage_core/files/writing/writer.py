@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 import msgspec
 
 from lockgate.storage_core.errors import FencedError, InvalidInputError, LockgateError, OutcomeUnknownError
-from lockgate.storage_core.files.blocks import Blocks
-from lockgate.storage_core.files.reseal import commit, reseal
+from lockgate.storage_core.files.blocks import BlockRecord, Blocks
+from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.files.writing.pipeline import Pipeline
@@ -80,6 +80,7 @@ class Writer(io.BufferedIOBase):
         end = blocks.end()
         last = end.last
         self._added = last if end.is_added else None
+        self._sealed: BlockRecord | None = None
         self._before_bytes = end.before_bytes
         if last is None or end.is_added:
             return
@@ -205,11 +206,12 @@ class Writer(io.BufferedIOBase):
 
     def _with_room(self) -> Pipeline:
         if self._pipeline is not None and self._pipeline.length_bytes >= self._block_bytes:
-            self._before_bytes += commit(self._blocks, self._pipeline.seal()).length_bytes
+            self._sealed = self._pipeline.seal()
+            self._before_bytes += self._sealed.length_bytes
             self._pipeline = None
         if self._pipeline is None:
-            record = self._added or self._blocks.add()
-            self._added = None
+            record = self._added or self._blocks.add(self._sealed)
+            self._added = self._sealed = None
             self._pipeline = Pipeline(self._blocks, self._volumes, record, self._threads)
             self._pipeline.create()
         return self._pipeline

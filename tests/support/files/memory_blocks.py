@@ -69,8 +69,10 @@ class MemoryBlocks:
     def record(self, block: BlockId) -> BlockRecord:
         return self.journal.rows[block]
 
-    def add(self) -> BlockRecord:
+    def add(self, last: BlockRecord | None = None) -> BlockRecord:
         self._check()
+        if last is not None and self.journal.rows[last.block] != last:  # else its answer was lost
+            self.commit(last)
         stamp = self.journal.number()
         block = BlockId(stamp.sequence)
         row = BlockRecord(block, stamp, self.journal.members, 0, ReplicaState.WRITING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from lockgate.storage_core.errors import (
@@ -89,13 +90,33 @@ def test_a_block_is_added_after_a_sealed_one_only_and_on_registered_volumes(worl
     assert added.length_bytes == 0
 
 
+def test_the_entry_of_a_block_seals_the_one_before_at_its_newest_stamp(world: FileWorld) -> None:
+    """HDFS: a full block is confirmed by its datanodes. Here the entry of the next block commits it."""
+    world.write(world.process(), "/a.log", TEXT[:12])
+    first, last = world.records("/a.log")
+    blocks = JournalBlocks(world.journal, opened_to_append(world), lambda: first.members)
+
+    def add(before: BlockRecord) -> BlockRecord:
+        return blocks.add(msgspec.structs.replace(before, length_bytes=2))
+
+    with pytest.raises(ConflictError, match="is not the last one"):
+        add(first)
+    with pytest.raises(FencedError, match="another reseal has begun"):
+        add(msgspec.structs.replace(last, stamp=Stamp(1, 1)))
+    assert world.records("/a.log")[:1] == (first,)
+    stamped = blocks.record(last.block)
+    added = add(msgspec.structs.replace(stamped, stamp=stamped.newest))
+    assert [one.length_bytes for one in blocks.records()] == [first.length_bytes, 2, 0]
+    assert blocks.records()[2] == added
+
+
 def test_open_file_and_close_file(world: FileWorld) -> None:
     """HDFS: OpenFile and CloseFile have the list of blocks. Here they add, stamp and seal the last one."""
     files = world.process()
     world.write(files, "/first.log")  # it registers the volumes
     before = len(world.entries())
     world.write(files, "/a.log", TEXT[:12])
-    assert world.entries()[before:] == ["open-file", "commit-block", "add-block", "close-file"]
+    assert world.entries()[before:] == ["open-file", "add-block", "close-file"]
     before = len(world.entries())
     with files.append("/a.log") as writer:
         writer.write(b"x")

@@ -16,6 +16,7 @@ from lockgate.storage_core.errors import (
     FencedError,
     InvalidInputError,
     MalformedRecordError,
+    OutcomeUnknownError,
     StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
@@ -126,6 +127,19 @@ def test_a_write_that_fails_between_two_blocks_is_kept_whole(scene: Scene, ends:
     writer.close()
 
     assert scene.read() == b"0123456789ab"
+
+
+def test_a_full_block_whose_entry_has_no_answer_is_followed_by_one_block(scene: Scene) -> None:
+    writer = scene.writer(block_bytes=4)
+    writer.write(b"0123")
+    scene.journal.is_lossy = True
+    with pytest.raises(OutcomeUnknownError):
+        writer.write(b"45")
+    assert writer.tell() == 6
+    writer.close()
+
+    assert [row.length_bytes for row in scene.journal.rows.values()] == [4, 2]
+    assert scene.read() == b"012345"
 
 
 def test_a_block_that_no_member_could_create_is_replaced_by_the_next(scene: Scene) -> None:
