@@ -111,13 +111,13 @@ class InstrumentedStore:
         *,
         content_type: str | None = None,
         metadata: Mapping[str, str] | None = None,
-        of_copies: bool = False,
+        copy_of: str | None = None,
     ) -> str:
         """See `Store.begin_upload`."""
         return self._call(
             "begin",
             lambda: self.inner.begin_upload(
-                key, token, content_type=content_type, metadata=metadata, of_copies=of_copies
+                key, token, content_type=content_type, metadata=metadata, copy_of=copy_of
             ),
         )
 

@@ -239,7 +239,7 @@ class Store(Protocol):
         *,
         content_type: str | None = None,
         metadata: Mapping[str, str] | None = None,
-        of_copies: bool = False,
+        copy_of: str | None = None,
     ) -> str:
         """Open a pending upload that will be visible at `key`; return its id.
 
@@ -247,7 +247,10 @@ class Store(Protocol):
             token: Owner token, stored with the upload and its object (S3: metadata `lockgate-token`).
             content_type: MIME type, for stores that support it.
             metadata: Metadata valid for `check_metadata`, for stores that support it.
-            of_copies: `copy_part` writes all its parts.
+            copy_of: Key of the object whose bytes `copy_part` writes; its type and metadata are copied too.
+
+        Raises:
+            ObjectNotFoundError: There is no object to copy, in a store that asks for it.
         """
 
     def put_part(self, key: str, upload_id: str, number: int, offset: int, data: bytes) -> Part:

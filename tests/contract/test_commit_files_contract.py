@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import boto3
 import pytest
 
 from lockgate.storage_core.commit.destination.as_of import manifest_as_of
 from lockgate.storage_core.commit.destination.log import DestinationLog
+from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
 from lockgate.storage_core.commit.revert_to_turn import revert_to_turn
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import MIB
 from lockgate.storage_core.stores import Store
 from tests.support.commit.destination import World, plain, write
+
+if TYPE_CHECKING:
+    from types_boto3_s3.type_defs import HeadObjectOutputTypeDef
 
 PART = 5 * MIB
 SIZES = {"empty": 0, "one": 1, "less": PART - 1, "part": PART, "more": PART + 1}
@@ -99,6 +104,42 @@ def test_replaced_files_are_kept_read_made_live_again_and_swept(world: World) ->
     assert world.open_uploads() == []
 
 
+def write_with_headers(job: Job, files: Mapping[str, bytes]) -> None:
+    with job.attempt("t") as attempt:
+        for name, data in files.items():
+            with attempt.open(name, content_type="text/csv", metadata={"pipeline": "nightly run"}) as file:
+                file.write(data)
+
+
+def head(world: World, key: str) -> HeadObjectOutputTypeDef:
+    """Return what S3 itself says of an object."""
+    bucket, _, prefix = world.url.removeprefix("s3://").partition("/")
+    # A separate session: the default one of boto3 keeps the credentials of the first store in a test.
+    session = boto3.session.Session(region_name="us-east-1")
+    client = session.client("s3", endpoint_url=os.environ["LOCKGATE_S3_ENDPOINT_URL"])
+    found = client.head_object(Bucket=bucket, Key=f"{prefix}/{key}")
+    client.close()
+    return found
+
+
+def test_files_that_are_kept_and_made_live_again_have_their_type_and_metadata(
+    kind: str, world: World
+) -> None:
+    world.keep(turns=1)
+    with world.open_job("old") as job:
+        write_with_headers(job, {"a.csv": b"1", "empty.csv": b""})
+        job.commit()
+    world.run("new", {"new.bin": b"1"}, mode="replace")
+    found = manifest_as_of(DestinationLog(world.store), 1)
+    kept = [found.path(key) for key in found.files]
+    revert_to_turn(world.url, 1, settings=world.settings, clock=world.clock)
+    live = world.live()
+    assert (len(kept), len(live), len({*kept, *live})) == (2, 2, 4)
+    for key in [*kept, *live] if kind != "local" else ():  # a file system stores none of them
+        headers = head(world, key)
+        assert (headers["ContentType"], headers["Metadata"]["pipeline"]) == ("text/csv", "nightly run"), key
+
+
 def test_a_directory_written_by_a_task_is_committed_with_all_its_files(world: World) -> None:
     # An index file is such an output: one name for a folder with data and index.
     index = {"part-0.map/data.bin": b"1", "part-0.map/index.bin": b"2", "part-0.map/deep/er/bloom.bin": b""}
@@ -132,22 +173,13 @@ def test_storage_class_type_and_metadata_are_kept_until_the_commit(
     storage_class = "STANDARD" if kind == "s3-server" else "STANDARD_IA"
     world.options = {"s3_storage_class": storage_class}
     with world.open_job("sales", committer=committer) as job:
-        with (
-            job.attempt("t") as attempt,
-            attempt.open("a.csv", content_type="text/csv", metadata={"pipeline": "nightly run"}) as file,
-        ):
-            file.write(b"1")
+        write_with_headers(job, {"a.csv": b"1"})
         job.commit()
     (key,) = world.keys()
     if kind == "local":
         assert world.store.get(key) == b"1"  # a file system stores none of them, without an error
         return
-    bucket, _, prefix = world.url.removeprefix("s3://").partition("/")
-    # A separate session: the default one of boto3 keeps the credentials of the first store in a test.
-    session = boto3.session.Session(region_name="us-east-1")
-    client = session.client("s3", endpoint_url=os.environ["LOCKGATE_S3_ENDPOINT_URL"])
-    found = client.head_object(Bucket=bucket, Key=f"{prefix}/{key}")
-    client.close()
+    found = head(world, key)
     assert found["ContentType"] == "text/csv"
     assert found["Metadata"]["pipeline"] == "nightly run"
     assert found.get("StorageClass", "STANDARD") == storage_class

@@ -22,7 +22,8 @@ _COPIED_BYTES: Final = 1024 * MIB
 def copied_upload(store: Store, source: str, size: int, key: str) -> PendingUpload:
     """Return a sealed upload with the bytes of an object, to be completed at another key.
 
-    A file system links the file, or, without hard links, has it read and written; S3 copies it.
+    A file system links the file, or, without hard links, has it read and written; S3 copies it, with its
+    content type and metadata.
 
     Args:
         store: Store of both.
@@ -39,7 +40,7 @@ def copied_upload(store: Store, source: str, size: int, key: str) -> PendingUplo
             local = Path(store.url.removeprefix("file://")) / source
             return store.adopt_file(local, key, new_token())
     step_bytes, token = _READ_BYTES if is_read else _COPIED_BYTES, new_token()
-    upload_id = store.begin_upload(key, token, of_copies=size > 0)
+    upload_id = store.begin_upload(key, token, copy_of=source)
     try:
         parts = [
             store.copy_part(

@@ -205,7 +205,7 @@ class LocalStore:
         *,
         content_type: str | None = None,  # noqa: ARG002
         metadata: Mapping[str, str] | None = None,  # noqa: ARG002
-        of_copies: bool = False,  # noqa: ARG002
+        copy_of: str | None = None,  # noqa: ARG002
     ) -> str:
         """Create a hidden file; token, type and metadata are not stored; see `Store.begin_upload`."""
         names = self._names(key)

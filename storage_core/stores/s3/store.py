@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         CreateMultipartUploadRequestTypeDef,
         GetObjectOutputTypeDef,
         GetObjectRequestTypeDef,
+        HeadObjectOutputTypeDef,
         PutObjectRequestTypeDef,
         UploadPartRequestTypeDef,
     )
@@ -150,10 +151,7 @@ class S3Store:
 
     def head(self, key: str) -> ObjectInfo:
         """Send HeadObject; see `Store.head`."""
-        name = self._requests.key(key)
-        answer = self._requests.read(
-            "HeadObject", key, lambda clients: clients.repeating.head_object(Bucket=self.bucket, Key=name)
-        )
+        answer = self._head(key)
         token = answer["Metadata"].get(TOKEN_METADATA)
         return ObjectInfo(
             key=key,
@@ -161,6 +159,12 @@ class S3Store:
             version=answer["ETag"].strip('"'),
             modified_s=answer["LastModified"].timestamp(),
             token=None if token is None else Token(token),
+        )
+
+    def _head(self, key: str) -> HeadObjectOutputTypeDef:
+        name = self._requests.key(key)
+        return self._requests.read(
+            "HeadObject", key, lambda clients: clients.repeating.head_object(Bucket=self.bucket, Key=name)
         )
 
     def pages(
@@ -206,9 +210,14 @@ class S3Store:
         *,
         content_type: str | None = None,
         metadata: Mapping[str, str] | None = None,
-        of_copies: bool = False,
+        copy_of: str | None = None,
     ) -> str:
         """Send CreateMultipartUpload with the token as metadata; see `Store.begin_upload`."""
+        is_copied = False
+        if copy_of is not None:
+            source = self._head(copy_of)
+            content_type, metadata = source.get("ContentType"), source["Metadata"]
+            is_copied = source["ContentLength"] > 0  # no part is a copy of an empty object
         request: CreateMultipartUploadRequestTypeDef = {
             "Bucket": self.bucket,
             "Key": self._requests.key(key),
@@ -221,7 +230,7 @@ class S3Store:
             request["StorageClass"] = self._settings.s3_storage_class  # type: ignore[typeddict-item] # S3 checks
         with self._requests.repeating("CreateMultipartUpload", key) as clients:
             # A completion must have the checksum of each part, and not every server returns that of a copy.
-            if clients.sends_checksums and not of_copies:
+            if clients.sends_checksums and not is_copied:
                 request["ChecksumAlgorithm"] = "CRC32"
             return clients.repeating.create_multipart_upload(**request)["UploadId"]
 
