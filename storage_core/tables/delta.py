@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from io import BytesIO
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -34,9 +35,9 @@ from lockgate.storage_core.tables.delta_log import (
     FOLDER,
     LAST_CHECKPOINT,
     NUMBERED,
-    DeltaState,
+    Action,
     newest_checkpoint,
-    read_state,
+    reconciled,
     version_key,
     versions_from,
     write_checkpoint,
@@ -106,8 +107,9 @@ class Delta(TableProjection):
 
     def files(self, store: Store, tables: TablesRecord, turn: int) -> Iterable[str]:
         """Return the keys of the files that a reader of a turn's version sees."""
-        state = read_state(store, turn - 1, first=tables.formats["delta"].first_turn - 1)
-        return map(unquote, state.files)
+        first = tables.formats["delta"].first_turn - 1
+        actions = reconciled(store, turn - 1, first=first)
+        return (unquote(action["add"]["path"]) for action in actions if "add" in action)
 
     def foreign_keys(self, store: Store, tables: TablesRecord) -> Sequence[str]:
         """Return the keys of versions that cannot be the log's, and of all after them, the newest first."""
@@ -136,15 +138,16 @@ class Delta(TableProjection):
     def write(self, store: Store, tables: TablesRecord, before: Any, change: TurnChange) -> None:
         """Write the version of a turn, unless it is there."""
         version = _version(DestinationLog(store), tables, before, change)
+        data = BytesIO()
+        data.writelines(_JSON.encode(action) + b"\n" for action in version.actions())
         is_base = change.is_first and change.turn > 1
         if is_base:  # a log that does not begin with version 0 begins with a checkpoint
-            state = DeltaState()
-            state.apply(version.actions)
-            write_checkpoint(store, change.turn - 1, state)
+            own = (action for action in version.actions() if "commitInfo" not in action)
+            write_checkpoint(store, change.turn - 1, own)
         create_version(
             store,
             version_key(change.turn - 1),
-            b"".join(_JSON.encode(action) + b"\n" for action in version.actions),
+            data.getvalue(),
             lambda found: _is_of(read_header(found), version.header),
             writer_of,
         )
@@ -179,8 +182,38 @@ def writer_of(data: bytes) -> str:
 
 
 class _Version(NamedTuple):
+    """A version, whose files are read again each time that its actions are.
+
+    Attributes:
+        header: Its header.
+        head: The actions before those of files.
+        change: What the turn changes.
+        types: Types of the columns.
+    """
+
     header: Header
-    actions: list[dict[str, Any]]
+    head: Sequence[Action]
+    change: TurnChange
+    types: Mapping[str, ColumnType]
+
+    def actions(self) -> Iterator[Action]:
+        """Yield its actions."""
+        yield from self.head
+        time_ms, rows_change = self.head[0]["commitInfo"]["timestamp"], self.change.rows_change
+        for key in self.change.removed:
+            remove = {"path": data_path(key), "deletionTimestamp": time_ms, "dataChange": rows_change}
+            yield {"remove": remove}
+        for file, statistics in self.change.added:
+            add = {
+                "path": data_path(file.key),
+                "partitionValues": dict(partition_values(file.key)),
+                "size": file.size,
+                "modificationTime": time_ms,
+                "dataChange": rows_change,
+            }
+            if (stats := _statistics(file, statistics, self.types)) is not None:
+                add["stats"] = stats
+            yield {"add": add}
 
 
 def _version(
@@ -201,7 +234,7 @@ def _version(
         features=tuple(sorted(features)),
     )
     time_ms = int(change.decided_s * 1000)
-    actions: list[dict[str, Any]] = [
+    head: list[Action] = [
         {
             "commitInfo": {
                 "timestamp": time_ms,
@@ -218,29 +251,8 @@ def _version(
     if columns is not None and columns != columns_before:
         if columns_before is not None and columns.partition_by != columns_before.partition_by:
             _refuse_other_folders(log, change, columns.partition_by)
-        actions += _schema_actions(columns, types, header.features, tables.table_id, time_ms)
-    for key in change.removed:
-        actions.append(
-            {
-                "remove": {
-                    "path": data_path(key),
-                    "deletionTimestamp": time_ms,
-                    "dataChange": change.rows_change,
-                }
-            }
-        )
-    for file, statistics in change.added:
-        add = {
-            "path": data_path(file.key),
-            "partitionValues": dict(partition_values(file.key)),
-            "size": file.size,
-            "modificationTime": time_ms,
-            "dataChange": change.rows_change,
-        }
-        if (stats := _statistics(file, statistics, types)) is not None:
-            add["stats"] = stats
-        actions.append({"add": add})
-    return _Version(header, actions)
+        head += _schema_actions(columns, types, header.features, tables.table_id, time_ms)
+    return _Version(header, head, change, types)
 
 
 def _refuse_other_folders(log: DestinationLog, change: TurnChange, partition_by: tuple[str, ...]) -> None:
@@ -260,7 +272,7 @@ def _schema_actions(
     features: tuple[str, ...],
     table_id: str,
     time_ms: int,
-) -> list[dict[str, Any]]:
+) -> list[Action]:
     protocol: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": 7}
     if features:
         protocol |= {"minReaderVersion": 3, "readerFeatures": list(features)}
@@ -352,6 +364,6 @@ def _milliseconds(value: dt.datetime, *, up: bool) -> str:
 def _keep_checkpoint(store: Store, version: int, first: int) -> None:
     """Write the checkpoint of a version; without it readers only take longer."""
     try:
-        write_checkpoint(store, version, read_state(store, version, first=first))
+        write_checkpoint(store, version, reconciled(store, version, first=first))
     except Exception as error:  # noqa: BLE001 - the next one has all of it
         LOGGER.warning("%s has no Delta checkpoint of version %d: %s", store.url, version, error)

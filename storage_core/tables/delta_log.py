@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -24,12 +24,15 @@ from lockgate.storage_core.stores import Store
 FOLDER: Final = "_delta_log/"
 LAST_CHECKPOINT: Final = f"{FOLDER}_last_checkpoint"
 READS_AT_ONCE: Final = 8
+ROWS: Final = 10_000
+"""Rows of a checkpoint that are in memory at a time."""
 Action = dict[str, Any]
 
 NUMBERED: Final = re.compile(rf"{FOLDER}([0-9]{{20}})\.")
 """Keys of versions, and of their checkpoints and checksums."""
 _VERSION: Final = re.compile(rf"{FOLDER}([0-9]{{20}})\.json")
-_SINGLE: Final = ("protocol", "metaData")
+_SINGLE: Final = frozenset({"protocol", "metaData", "txn"})
+"""Kinds of actions of which the newest one counts."""
 
 
 def version_key(version: int) -> str:
@@ -59,34 +62,6 @@ def versions_from(store: Store, version: int) -> Iterator[int]:
                 yield int(found[1])
 
 
-@dataclass
-class DeltaState:
-    """The table after a version.
-
-    Attributes:
-        single: Newest `protocol` and `metaData`.
-        transaction: Newest `txn`.
-        files: `add` of each file, by its path.
-    """
-
-    single: dict[str, Any] = field(default_factory=dict)
-    transaction: Any = None
-    files: dict[str, Any] = field(default_factory=dict)
-
-    def apply(self, actions: Iterable[Action]) -> None:
-        """Apply the actions of the next version."""
-        for action in actions:
-            ((kind, value),) = action.items()
-            if kind == "add":
-                self.files[value["path"]] = value
-            elif kind == "remove":
-                self.files.pop(value["path"], None)
-            elif kind in _SINGLE:
-                self.single[kind] = value
-            elif kind == "txn":
-                self.transaction = value
-
-
 def read_version(store: Store, version: int) -> list[Action]:
     """Return the actions of a version.
 
@@ -100,8 +75,10 @@ def read_version(store: Store, version: int) -> list[Action]:
         raise MalformedRecordError(f"{store.url}/{key}: {error}") from None
 
 
-def read_state(store: Store, version: int, *, first: int) -> DeltaState:
-    """Return the table after a version, from the newest checkpoint before it on.
+def reconciled(store: Store, version: int, *, first: int) -> Iterator[Action]:
+    """Yield the actions that the table after a version consists of, those of one kind or file once.
+
+    Of the files in memory are those that versions since the newest checkpoint have added or removed.
 
     Args:
         store: Store of the destination.
@@ -112,15 +89,26 @@ def read_state(store: Store, version: int, *, first: int) -> DeltaState:
         ObjectNotFoundError: A version is gone.
         MalformedRecordError: A version or a checkpoint cannot be read.
     """
-    state, checkpoint = DeltaState(), newest_checkpoint(store)
-    start = first
-    if first <= checkpoint <= version:
-        state.apply(_read_checkpoint(store, checkpoint))
-        start = checkpoint + 1
-    rest = range(start, version + 1)
+    checkpoint = newest_checkpoint(store)
+    is_usable = first <= checkpoint <= version
+    newest: dict[str, Any] = {}
+    files: dict[str, Any] = {}  # None if removed
+    rest = range(checkpoint + 1 if is_usable else first, version + 1)
     for actions in in_order(partial(read_version, store), rest, READS_AT_ONCE):
-        state.apply(actions)
-    return state
+        for action in actions:
+            ((kind, value),) = action.items()
+            if kind in _SINGLE:
+                newest[kind] = value
+            elif kind in {"add", "remove"}:
+                files[value["path"]] = value if kind == "add" else None
+    for action in _read_checkpoint(store, checkpoint) if is_usable else ():
+        ((kind, value),) = action.items()
+        if kind != "add":
+            newest.setdefault(kind, value)
+        elif value["path"] not in files:
+            yield action
+    yield from ({kind: value} for kind, value in newest.items())
+    yield from ({"add": value} for value in files.values() if value is not None)
 
 
 def _read_checkpoint(store: Store, version: int) -> Iterator[Action]:
@@ -128,17 +116,21 @@ def _read_checkpoint(store: Store, version: int) -> Iterator[Action]:
 
     key = checkpoint_key(version)
     try:
-        rows = parquet.read_table(BytesIO(store.get(key))).to_pylist(maps_as_pydicts="strict")
+        for batch in parquet.ParquetFile(BytesIO(store.get(key))).iter_batches(ROWS):
+            for row in batch.to_pylist(maps_as_pydicts="strict"):
+                yield from ({kind: value} for kind, value in row.items() if value is not None)
     except ArrowException as error:
         raise MalformedRecordError(f"{store.url}/{key}: {error}") from None
-    for row in rows:
-        for kind, value in row.items():
-            if value is not None:
-                yield {kind: value}
 
 
-def write_checkpoint(store: Store, version: int, state: DeltaState) -> None:
-    """Write the checkpoint of a version, unless it is there, and the hint to it."""
+def write_checkpoint(store: Store, version: int, actions: Iterable[Action]) -> None:
+    """Write the checkpoint of a version, unless it is there, and the hint to it.
+
+    Args:
+        store: Store of the destination.
+        version: The version.
+        actions: Those of `reconciled`.
+    """
     import pyarrow as pa  # noqa: PLC0415 - slow to import
     from pyarrow import parquet  # noqa: PLC0415
 
@@ -178,12 +170,15 @@ def write_checkpoint(store: Store, version: int, state: DeltaState) -> None:
             ),
         }
     )
-    rows: list[Action] = [{kind: value} for kind, value in state.single.items()]
-    rows += [{"txn": state.transaction}] if state.transaction is not None else []
-    rows += [{"add": {**add, "dataChange": False}} for _, add in sorted(state.files.items())]
-    file = BytesIO()
-    parquet.write_table(pa.Table.from_pylist(rows, schema), file, compression="zstd")
+    file, size, rest = BytesIO(), 0, iter(actions)
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        while rows := list(islice(rest, ROWS)):
+            for row in rows:
+                if "add" in row:
+                    row["add"] = {**row["add"], "dataChange": False}
+            writer.write_table(pa.Table.from_pylist(rows, schema))
+            size += len(rows)
     with suppress(AlreadyExistsError):  # another process has written the same state
         create(store, checkpoint_key(version), file.getvalue())
     if newest_checkpoint(store) < version:
-        store.put(LAST_CHECKPOINT, msgspec.json.encode({"version": version, "size": len(rows)}))
+        store.put(LAST_CHECKPOINT, msgspec.json.encode({"version": version, "size": size}))

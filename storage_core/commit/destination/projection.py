@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import logging
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, Protocol
 from uuid import uuid4
 
@@ -52,6 +53,30 @@ PROJECTIONS: Final[Mapping[str, str]] = {
 
 Statistics = Mapping[str, ColumnStatistics]
 """Statistics of a file, by column."""
+KEPT_LISTS: Final = 8
+"""Lists of a turn's files in memory: those of a larger turn are read again for each pass over them."""
+
+
+@dataclass(frozen=True)
+class AddedFiles:
+    """Files that a turn adds, each with its statistics, of which few are in memory at a time.
+
+    Attributes:
+        lists: Number of their lists.
+        read: Returns a list.
+        at_once: Maximum number of lists that are read at a time.
+    """
+
+    lists: int
+    read: Callable[[int], Iterable[tuple[LiveFile, Statistics]]]
+    at_once: int = 1
+
+    def __bool__(self) -> bool:
+        return self.lists > 0
+
+    def __iter__(self) -> Iterator[tuple[LiveFile, Statistics]]:
+        for files in in_order(self.read, range(self.lists), self.at_once):
+            yield from files
 
 
 class TurnChange(NamedTuple):
@@ -76,7 +101,7 @@ class TurnChange(NamedTuple):
     decided_s: float
     columns: tuple[Column, ...] | None
     rows_change: bool
-    added: Sequence[tuple[LiveFile, Statistics]]
+    added: AddedFiles
     removed: Sequence[str]
 
 
@@ -353,23 +378,24 @@ def change_of(log: DestinationLog, table: TableFormat, turn: int) -> TurnChange:
     outcome = log.outcome(turn)
     if outcome is None:
         raise ObjectNotFoundError(f"{log.store.url}: turn {turn} is not decided")
-    store, columns = log.store, outcome.columns
-    added: list[tuple[LiveFile, Statistics]] = []
+    store, columns, digests = log.store, outcome.columns, outcome.statistics or ()
+    lists: Sequence[Callable[[], Sequence[LiveFile]]]
     removed: list[str] = []
     if turn == table.first_turn and (turn > 1 or table.statistics):
         manifest = log.manifest(turn)
-        columns = manifest.columns
-        files = [manifest.files[key] for key in sorted(manifest.files)]
-        for number, page in enumerate(in_pages(files, SHARD_ENTRIES)):
-            added += zip(page, _statistics(store, table.statistics, number, len(page)), strict=True)
+        columns, digests = manifest.columns, table.statistics
+        pages = in_pages((manifest.files[key] for key in sorted(manifest.files)), SHARD_ENTRIES)
+        lists = [partial(tuple, page) for page in pages]
     else:
-        digests = () if outcome.statistics is msgspec.UNSET else outcome.statistics
-        names = (ref.digest for ref in outcome.added)
-        shards = in_order(partial(read_shard, store, LiveShard, layout.log_shard), names, log.at_once)
-        for number, shard in enumerate(shards):
-            added += zip(shard.files, _statistics(store, digests, number, len(shard.files)), strict=True)
+        lists = [partial(_files, store, ref.digest) for ref in outcome.added]
         for ref in outcome.removed:
             removed += read_shard(store, KeyShard, layout.log_shard, ref.digest).keys
+
+    @lru_cache(KEPT_LISTS)
+    def read(number: int) -> Sequence[tuple[LiveFile, Statistics]]:
+        files = lists[number]()
+        return tuple(zip(files, _statistics(store, digests, number, len(files)), strict=True))
+
     return TurnChange(
         turn=turn,
         is_first=turn == table.first_turn,
@@ -378,9 +404,13 @@ def change_of(log: DestinationLog, table: TableFormat, turn: int) -> TurnChange:
         decided_s=outcome.decided_s,
         columns=None if columns is None else tuple(column for column in columns if not column.dropped),
         rows_change=outcome.receipt is None or str(outcome.receipt.mode) != "compact",
-        added=added,
+        added=AddedFiles(len(lists), read, log.at_once),
         removed=removed,
     )
+
+
+def _files(store: Store, name: str) -> Sequence[LiveFile]:
+    return read_shard(store, LiveShard, layout.log_shard, name).files
 
 
 def _statistics(store: Store, digests: Sequence[str], number: int, files: int) -> Iterable[Statistics]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -11,7 +12,12 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.table import StaticTable
 
-from lockgate.storage_core.commit.destination.projection import TurnChange, projection
+from lockgate.storage_core.commit.destination.projection import (
+    AddedFiles,
+    Statistics,
+    TurnChange,
+    projection,
+)
 from lockgate.storage_core.commit.records.job_record import Column, JobId
 from lockgate.storage_core.commit.records.log_records import LiveFile
 from lockgate.storage_core.commit.records.pending_set import ColumnStatistics
@@ -20,6 +26,8 @@ from lockgate.storage_core.ids import Token
 from lockgate.storage_core.stores import Store, open_store
 from lockgate.storage_core.stores.instrumented import InstrumentedStore
 from lockgate.storage_core.stores.protocol import ObjectInfo
+from lockgate.storage_core.tables import iceberg_snapshots
+from lockgate.storage_core.tables.delta_log import version_key
 from lockgate.storage_core.tables.iceberg import metadata_key
 from tests.conftest import Summarise
 from tests.support.soak import rounds
@@ -57,6 +65,10 @@ class Metered(InstrumentedStore):
         return found
 
 
+def live(key: str) -> LiveFile:
+    return LiveFile(key=key, size=1000, rows=10, token=Token("t"), job_id=JobId("j-g1"))
+
+
 def change(turn: int, added: list[str], removed: list[str]) -> TurnChange:
     bounds = ColumnStatistics(nulls=0, minimum=str(turn), maximum=str(turn + 1))
     return TurnChange(
@@ -67,10 +79,7 @@ def change(turn: int, added: list[str], removed: list[str]) -> TurnChange:
         decided_s=1_800_000_000 + turn,
         columns=(Column("x", "bigint"), Column("day", "int")),
         rows_change=True,
-        added=[
-            (LiveFile(key=key, size=1000, rows=10, token=Token("t"), job_id=JobId("j-g1")), {"x": bounds})
-            for key in added
-        ],
+        added=AddedFiles(min(len(added), 1), lambda _: [(live(key), {"x": bounds}) for key in added]),
         removed=removed,
     )
 
@@ -100,6 +109,8 @@ def test_any_history_of_additions_and_removals_is_what_the_table_has(
     for turn in random.sample(sorted(after), 10):
         assert set(made.files(store, TABLES, turn)) == after[turn]
     if name == "delta":
+        for version in range(100):  # the checkpoint of turn 100 stands for them
+            Path(tmp_path, version_key(version)).unlink()
         read = {Path(uri).relative_to(tmp_path) for uri in DeltaTable(tmp_path).file_uris()}
     else:
         table = StaticTable.from_metadata(str(tmp_path / metadata_key(130)))
@@ -109,6 +120,36 @@ def test_any_history_of_additions_and_removals_is_what_the_table_has(
         assert snapshot.summary is not None
         assert snapshot.summary["total-data-files"] == str(len(live))
     assert read == set(map(Path, live))
+
+
+@every_format
+def test_the_memory_of_a_projection_grows_by_less_than_the_files_of_a_turn(
+    tmp_path: Path, name: str, summarise: Summarise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(iceberg_snapshots, "LARGE_MANIFEST", 1_000)
+
+    def peak(lists: int) -> int:
+        """Return the peak of a turn with so many lists of 1,000 files, in partitions of 100."""
+        store = open_store(str(tmp_path / f"{lists}"))
+        bounds = ColumnStatistics(nulls=0, minimum="1", maximum="2")
+
+        def read(number: int) -> list[tuple[LiveFile, Statistics]]:
+            keys = (f"day={number * 10 + n // 100}/part-{n:05}-{'t' * 32}.parquet" for n in range(1_000))
+            return [(live(key), {"x": bounds, "y": bounds}) for key in keys]
+
+        columns = (Column("x", "bigint"), Column("y", "bigint"), Column("day", "int"))
+        made = change(1, [], [])._replace(columns=columns, added=AddedFiles(lists, read))
+        tracemalloc.start()
+        try:
+            assert projection(name).project(store, TABLES, made)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    few, many = rounds((3, 9), (10, 60))
+    byte = (peak(many) - peak(few)) / (1_000 * (many - few))
+    summarise(f"{name}: {byte:.0f} bytes more memory for each file more")
+    assert byte < (700 if name == "delta" else 200)
 
 
 @every_format
