@@ -9,6 +9,8 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
+from pyiceberg.table import StaticTable
 
 from examples.flights.processes.airflow_home import DagRun
 from lockgate.storage_core.commit.destination.manifest import read_manifest
@@ -106,6 +108,18 @@ def test_workers_complete_a_run_in_another_format_and_emit_an_asset_event(airflo
     statistics = output["outputFacets"]["outputStatistics"]
     assert (statistics["rowCount"], statistics["fileCount"]) == (10, len(manifest.files))
     assert statistics["size"] == ended.tasks["commit"].returned[0]["size"]
+
+
+def test_the_tables_of_the_form_are_read_by_readers_of_delta_and_iceberg(airflow: Airflow) -> None:
+    destination, ended = run(airflow, "tables", tables=["delta", "iceberg"])
+
+    assert ended.state == "success", ended.log.read_text()[-5000:]
+    assert ended.tasks["commit"].returned[0]["tables_behind"] == ""
+    expected = sorted((n, str(n % 2)) for n in range(10))
+    delta = DeltaTable(destination).to_pyarrow_table()
+    iceberg = StaticTable.from_metadata(f"{destination}/_iceberg/metadata/v1.metadata.json").scan().to_arrow()
+    for found in (delta, iceberg):
+        assert sorted((row["row"], row["half"]) for row in found.to_pylist()) == expected
 
 
 def asset_events(airflow: Airflow) -> list[tuple[str, dict[str, Any]]]:

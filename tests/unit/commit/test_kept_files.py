@@ -228,6 +228,25 @@ def test_a_replacement_in_s3_that_dies_at_any_request_is_whole_after_recovery(
         assert read(s3.other, 2) == NEW
 
 
+def test_a_sweep_in_s3_that_dies_at_any_request_leaves_what_a_kept_turn_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with s3_world(tmp_path, monkeypatch) as s3:
+        s3.driver.keep(turns=1)
+        replace_daily(s3.driver, 4)
+        sweep(s3.driver)
+        s3.driver.clock.sleep(s3.driver.settings.orphan_age_s)
+        assert len(kept(s3.driver)) == 3
+        moments = s3.moments_of(partial(sweep, s3.driver))
+        for number, moment in sample(list(enumerate(moments)), 8):
+            s3.go_back_to(moment)
+            assert {3, 4} <= set(readable(s3.other)), number
+            for _ in range(2):
+                sweep(s3.other)
+                s3.other.clock.sleep(s3.other.settings.orphan_age_s)
+            assert (readable(s3.other), len(kept(s3.other))) == ([3, 4], 1), number
+
+
 def test_a_process_that_wakes_up_late_takes_no_file_away_that_a_revert_has_made_live(world: World) -> None:
     prepared(world)
     asleep = [True]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from lockgate.storage_core.commit.revert_to_turn import revert_to_turn
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from tests.support.commit.destination import Crash, World, dying, plain
+from tests.support.s3.destination import s3_world
 from tests.support.soak import rounds, sample
 
 State = dict[str, bytes]
@@ -138,6 +140,24 @@ def test_a_revert_that_dies_at_any_call_is_whole_or_nothing_after_recovery(world
         assert read(world) == world.visible()
         assert read(world) in (states[1], states[3])
         assert read(world, 1) == states[1]
+
+
+def test_a_revert_in_s3_that_dies_at_any_request_is_whole_or_nothing_after_recovery(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with s3_world(tmp_path, monkeypatch) as s3:
+        states = history_of_three(s3.driver)
+        moments = s3.moments_of(partial(revert, s3.driver, 1))
+        for number, moment in sample(list(enumerate(moments)), 8):
+            s3.go_back_to(moment)
+            assert read(s3.other) in (states[1], states[3]), number
+            s3.other.recover()
+            sweep_uploads(s3.other.url, dry_run=False, settings=s3.other.settings, clock=s3.other.clock)
+            assert read(s3.other) == s3.other.visible(), number
+            assert read(s3.other) in (states[1], states[3]), number
+            assert [read(s3.other, turn) for turn in range(4)] == states, number
+            assert s3.other.open_uploads() == [], number
+        assert read(s3.other) == states[1]
 
 
 def run_history(world: World, seed: int) -> None:

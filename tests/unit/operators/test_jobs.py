@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowFailException
+from deltalake import DeltaTable
 
 from lockgate.operators.asset_events import asset_of
 from lockgate.operators.dag_run import page_links
@@ -60,6 +64,24 @@ def test_set_up_returns_a_small_json_handle_and_leaves_the_job_suspended(world: 
     assert (job.job_id, job.phase, job.lease) == (handle["job_id"], JobPhase.OPEN, JobLeaseState.SUSPENDED)
     assert job.record is not None
     assert job.record.description == "sales of a day"
+
+
+def test_a_destination_set_up_with_tables_has_a_version_of_each_turn_or_the_receipt_says_why_not(
+    world: World,
+) -> None:
+    file = BytesIO()
+    pq.write_table(pa.table({"x": [1, 2]}), file)
+    handle = set_up(world, tables=["delta", "iceberg", ""])
+    write(handle, {"a.parquet": file.getvalue()})
+    assert commit(handle)["tables_behind"] == ""
+    assert DeltaTable(world.url).to_pyarrow_table()["x"].to_pylist() == [1, 2]
+    assert Path(world.url, "_iceberg/metadata/v1.metadata.json").exists()
+
+    handle = set_up(world, TaskRun(run_id="next"))
+    write(handle, {"b.csv": b"3"})
+    behind = commit(handle)["tables_behind"]
+    assert "delta is 1 turn behind: turn 2: b-" in behind
+    assert "iceberg is 1 turn behind: turn 2: b-" in behind
 
 
 def test_a_handle_carries_the_token_of_its_task_to_the_next_task(world: World) -> None:

@@ -162,6 +162,23 @@ def test_a_crash_at_any_call_leaves_a_prefix_of_the_log_and_recovery_brings_it_u
 
 
 @every_format
+def test_a_version_is_there_before_the_files_that_its_turn_replaces_are_removed(
+    world: World, name: str
+) -> None:
+    publish(world, "a", {"a.parquet": rows(1)}, **{**COLUMNS, "tables": [name]})
+    seen = []
+
+    def observe(point: str) -> None:
+        if point.startswith("remove."):
+            seen.append(versions(world, name))
+
+    FAILPOINTS.observer = observe
+    publish(world, "b", {"b.parquet": rows(2)}, mode="replace")
+    assert [1, 2] in seen
+    assert [1] not in seen
+
+
+@every_format
 @pytest.mark.parametrize("answer", ["lost", "refuse"])
 @pytest.mark.parametrize("point", ["before", "after"])
 @pytest.mark.parametrize("verb", ["get", "create"])
