@@ -291,8 +291,8 @@ MUTANTS: Final = (
             ),
             Edit(
                 "storage_core/files/volumes/directory/directory_volume.py",
-                "        return Log.load(folder, block, newest, limit=limit, is_verified=True)\n",
-                "        _ = newest, limit\n        return early\n",
+                "        source = Log.load(folder, block, newest, is_verified=True)\n",
+                "        source = early\n",
             ),
         ],
         f"{TESTS}volumes/test_directory_races.py::test_a_flush_at_each_step_of_a_fence_is_in_it_or_refused",

@@ -176,10 +176,7 @@ def repair(
             f"{counted(done.replicas, 'replica')} compared: {done.marked} taken out of use, "
             f"{done.released} good again; {done.copied} {'to copy' if dry_run else 'copied'}"
         )
-        print_line(
-            f"{done.left_over} left over, {done.set_aside} set aside"
-            + (": a dry run" if dry_run else f": {done.deleted} and {done.discarded} deleted")
-        )
+        print_line(f"{done.left_over} left over: {'a dry run' if dry_run else f'{done.deleted} deleted'}")
     if done.problems:
         raise typer.Exit(WRONG_REPLICAS)
 

@@ -59,7 +59,7 @@ from lockgate.storage_core.files.replicas.upkeep import ReplicaUpkeep
 from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId, is_url
 from lockgate.storage_core.files.volumes.replica import ReplicaState
-from lockgate.storage_core.files.writing.writer import BLOCK_BYTES, Writer
+from lockgate.storage_core.files.writing.writer import BLOCK_BYTES, REOPENED_BYTES, Writer
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Journal, Leases, Mutation, Refused
 from lockgate.storage_core.journal.leases.renewer import Renewer
@@ -425,7 +425,8 @@ class Files:
     ) -> FileWriter:
         parse_path(path)
         first = self._first(members) if mode == "create" else ()
-        opened = self._open(path, mode, members=first, block_bytes=self._block_bytes)
+        reopened = min(self._block_bytes, REOPENED_BYTES)
+        opened = self._open(path, mode, members=first, block_bytes=reopened)
         try:
             blocks = JournalBlocks(self._journal, opened, partial(self._choose, members))
             self._written.watch(blocks.resource, blocks)

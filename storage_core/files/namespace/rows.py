@@ -27,11 +27,6 @@ def id_of(stamp: Stamp) -> int:
     return stamp.epoch % (1 << _EPOCH_BITS) << _SEQUENCE_BITS | stamp.sequence
 
 
-def sequence_of(made: int) -> int:
-    """Return the sequence of the entry that made what has an id; see `id_of`."""
-    return made & ((1 << _SEQUENCE_BITS) - 1)
-
-
 class InodeKind(StrEnum):
     """Whether a name is that of a directory or of a file."""
 

@@ -31,7 +31,7 @@ from lockgate.storage_core.files.namespace.queries import (
     records,
     undeleted,
 )
-from lockgate.storage_core.files.namespace.rows import Block, Member, id_of, sequence_of
+from lockgate.storage_core.files.namespace.rows import Block, Member
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.journal import Journal
@@ -119,11 +119,6 @@ class History(NamedTuple):
     def has(self, stamp: Stamp) -> bool:
         """Return whether a stamp is of this history; (0, 0) is that of replicas without one."""
         return stamp == Stamp() or (stamp <= self.newest and survived(self.epochs, stamp))
-
-    def has_made(self, block: BlockId) -> bool:
-        """Return whether an entry of this history made a block."""
-        stamps = (Stamp(epoch.epoch, sequence_of(block)) for epoch in self.epochs)
-        return any(id_of(stamp) == block and self.has(stamp) for stamp in stamps)
 
 
 def read_history(reads: Reads) -> History:

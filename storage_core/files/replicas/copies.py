@@ -2,13 +2,13 @@
 
 A copy is read from good members, whose checksums hold, sealed at the block's stamp, read back, and only then
 journaled by compare-and-swap. A process that dies before the entry leaves a replica that no block names: it
-is left over. A block that is being written is never copied.
+is left over. Where a damaged one was, that one stays until the copy is whole: it has good parts, too. A block
+that is being written is never copied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
@@ -32,7 +32,7 @@ from lockgate.storage_core.files.namespace.queries import PAGE, records, undelet
 from lockgate.storage_core.files.namespace.rows import Block, RegisteredVolume, VolumeState
 from lockgate.storage_core.files.replicas.comparison import check_limit, pieces, read_block, stat_replica
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId, is_url
-from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
+from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
 
@@ -178,7 +178,7 @@ class Copies:
         return Copied(block=record.block, why_not=why)
 
     def _copy(self, record: BlockRecord, entry: AddMember) -> None:
-        """Copy a block and journal the member; a replica with a fault that its volume has is set aside."""
+        """Copy a block and journal the member; the copy takes the place of a replica with a fault."""
         refuse_in_safe_mode(self._journal, "a copy of a block")
         with self._journal.reading() as reading:
             entry = msgspec.structs.replace(entry, until_s=reading.now_s() + self._within_s)
@@ -188,19 +188,20 @@ class Copies:
             if volume not in record.faults:
                 raise ConflictError(f"it has another replica of block {at}, which must be deleted first")
             if self._is_changed(record):  # another process may have made a good copy there
-                raise ConflictError(f"block {at} has changed; nothing was set aside")
-            for offset, size in pieces(length):
-                self._read(record, offset, size, without=volume)  # before good parts of it are set aside
-            _at("quarantine", lambda: to.quarantine(at, stamp))
-        _at("create", lambda: to.create(at, stamp))
+                raise ConflictError(f"block {at} has changed; nothing was copied")
         crc = back = 0
-        for offset, size in pieces(length):
-            data = self._read(record, offset, size, without=None)
-            crc = crc32c(data, crc)
-            _at("append", partial(to.append, at, stamp, offset, data))
-            if self._bytes_per_s is not None:
-                self._journal.clock.sleep(size / max(self._bytes_per_s, 2 * length / self._within_s))
-        _at("finish", lambda: to.finish(at, stamp, length, ReplicaState.SEALED))
+
+        def read() -> Iterator[bytes]:
+            nonlocal crc
+            for offset, size in pieces(length):
+                data = self._read(record, offset, size)
+                crc = crc32c(data, crc)
+                FAILPOINTS.hit("copy.piece.after")
+                yield data
+                if self._bytes_per_s is not None:
+                    self._journal.clock.sleep(size / max(self._bytes_per_s, 2 * length / self._within_s))
+
+        _at("store", lambda: to.store(at, stamp, read()))
         for offset, size in pieces(length):
             back = crc32c(to.read(at, stamp, offset, size), back)
         if back != crc:
@@ -211,15 +212,13 @@ class Copies:
         """Return whether another process has changed or removed a block since it was read."""
         return read_block(self._journal, record.block) != record
 
-    def _read(self, record: BlockRecord, offset: int, size: int, *, without: VolumeId | None) -> bytes:
+    def _read(self, record: BlockRecord, offset: int, size: int) -> bytes:
         """Return bytes of a block from any member; a piece that none has whole is read in halves."""
         # A damaged member has good parts, too: a volume checks what it reads.
         damaged = [volume for volume, fault in record.faults.items() if fault is Fault.CORRUPT]
         said = "it has none"
         is_damaged = False
         for member in (*record.members, *damaged):
-            if member == without:
-                continue
             try:
                 data = known_volume(self._volumes, member).read(record.block, record.stamp, offset, size)
             except (NotAppliedError, OutcomeUnknownError) as error:
@@ -230,8 +229,7 @@ class Copies:
                 return data
         if is_damaged and size > 1:
             half = size // 2
-            first = self._read(record, offset, half, without=without)
-            return first + self._read(record, offset + half, size - half, without=without)
+            return self._read(record, offset, half) + self._read(record, offset + half, size - half)
         raise StoreUnavailableError(f"no good member of block {record.block} serves byte {offset}: {said}")
 
     def _by_space(self, length: int) -> list[VolumeId]:

@@ -1,18 +1,16 @@
-"""Repair of replicas: differences marked, replicas that are left over or set aside deleted, blocks copied.
+"""Repair of replicas: differences marked, replicas that are left over deleted, blocks copied.
 
 Each slice of marks is a transaction of limited time, so that writers wait for none of them long. A marked
 replica is not used any more, and stays where it is until a copy has taken its place.
 
 A volume that was away returns with replicas of blocks that were removed, or that it is no member of any more.
 They are never served. They are judged twice, the second time later and on the primary, and deleted at the
-stamp that both passes saw. One with an unexplained stamp is kept for the operator. A replica that is set
-aside is deleted once its block was removed, or all members of it have good replicas; so is what a process
-that died while it created a replica has left.
+stamp that both passes saw. One with an unexplained stamp is kept for the operator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -23,7 +21,6 @@ from lockgate.storage_core.errors import ConflictError, NotAppliedError, Outcome
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, Fault, known_volume
 from lockgate.storage_core.files.namespace.members import ForgetVolume, MarkReplica
-from lockgate.storage_core.files.namespace.queries import PAGE
 from lockgate.storage_core.files.namespace.rows import DamagedReplica, Member, VolumeState
 from lockgate.storage_core.files.namespace.volume_urls import read_registered
 from lockgate.storage_core.files.replicas.comparison import (
@@ -84,34 +81,6 @@ def delete_replicas(
     return deleted
 
 
-def discard_set_aside(journal: Journal, volumes: Volumes, *, dry_run: bool) -> tuple[int, int]:
-    """Delete the replicas in quarantine that are not needed; return how many there are, and how many were.
-
-    Raises:
-        SafeModeError: The journal is in safe mode; nothing more is deleted.
-    """
-    aside = list(_set_aside(journal, volumes))
-    discarded = 0
-    for volume, block in () if dry_run else aside:
-        refuse_in_safe_mode(journal, "the deletion of replicas that are set aside")
-        if _is_whole(journal, volumes, block):
-            FAILPOINTS.hit("left-over.discard.before")
-            with suppress(NotAppliedError, OutcomeUnknownError):  # the next run tries again
-                discarded += known_volume(volumes, volume).discard(block)
-            FAILPOINTS.hit("left-over.discard.after")
-    return len(aside), discarded
-
-
-def _set_aside(journal: Journal, volumes: Volumes) -> Iterator[tuple[VolumeId, BlockId]]:
-    """Yield the replicas in quarantine of the volumes that answer."""
-    for volume in usable_volumes(journal, volumes):
-        after: BlockId | None = None
-        with suppress(NotAppliedError, OutcomeUnknownError):
-            while page := known_volume(volumes, volume).quarantined(after, PAGE):
-                yield from ((volume, block) for block in page)
-                after = page[-1]
-
-
 def _left_over(journal: Journal, volumes: Volumes, volume: VolumeId, block: BlockId) -> Replica | None:
     """Return a replica that is left over now, unless its block may need it: it may have the only bytes."""
     try:
@@ -123,14 +92,6 @@ def _left_over(journal: Journal, volumes: Volumes, volume: VolumeId, block: Bloc
     if replica is None or replica.stamp == Stamp() or found is None or found[0] is not Problem.LEFT_OVER:
         return None
     return replica if record is None or _has_good_members(volumes, record, history) else None
-
-
-def _is_whole(journal: Journal, volumes: Volumes, block: BlockId) -> bool:
-    """Return whether a block has good replicas on all its members, or was removed."""
-    record, history = read_block(journal, block), read_history(journal)
-    if record is None:
-        return history.has_made(block)  # a restored journal may lack the block
-    return not record.faults and _has_good_members(volumes, record, history)
 
 
 def _has_good_members(volumes: Volumes, record: BlockRecord, history: History) -> bool:
@@ -160,8 +121,6 @@ class Repaired(msgspec.Struct, kw_only=True):
         left_over: Replicas that no block names.
         deleted: Those of them that were deleted; others may be needed, or their volumes did not answer.
         copied: Copies; of a dry run, blocks with too few good replicas.
-        set_aside: Damaged replicas that are set aside, and remains of creations that died.
-        discarded: Those of them that were deleted.
         problems: What is wrong and was not repaired.
     """
 
@@ -172,8 +131,6 @@ class Repaired(msgspec.Struct, kw_only=True):
     left_over: int = 0
     deleted: int = 0
     copied: int = 0
-    set_aside: int = 0
-    discarded: int = 0
     problems: list[str] = msgspec.field(default_factory=list)
 
 
@@ -213,12 +170,10 @@ class Repair:
             self.done.deleted = delete_replicas(self.journal, self.volumes, self._left_over, wait_s=wait_s)
 
     def copy(self, copies: Copies) -> None:
-        """Copy the blocks that have too few good replicas, and delete what is set aside and not needed.
-
-        Then blocks leave the volumes that are to be removed.
+        """Copy the blocks with too few good replicas; then blocks leave the volumes that are to be removed.
 
         Raises:
-            SafeModeError: The journal is in safe mode; nothing more is copied or deleted.
+            SafeModeError: The journal is in safe mode; nothing more is copied.
         """
         for copy in copies.run(dry_run=self.dry_run):
             if copy.why_not:
@@ -226,8 +181,6 @@ class Repair:
             else:
                 self.done.copied += 1
                 self.note(f"block {copy.block} was copied to volume {copy.volume}")
-        found = discard_set_aside(self.journal, self.volumes, dry_run=self.dry_run)
-        self.done.set_aside, self.done.discarded = found
         for volume, row in read_registered(self.journal).items():
             if row.state is not VolumeState.IN_USE:
                 self._leave(volume, copies)

@@ -13,18 +13,13 @@ _sync_file_range: Final = getattr(ctypes.CDLL(None), "sync_file_range", None)
 """Of Linux; Python has no function for it."""
 _BEGIN_WRITING: Final = 2
 """`SYNC_FILE_RANGE_WRITE`."""
-_renameat2: Final = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-_HERE: Final = -100
-"""`AT_FDCWD`."""
-_NOT_REPLACING: Final = 1
-"""`RENAME_NOREPLACE`."""
 _NO_LINKS: Final = frozenset({errno.EMLINK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM})
 
 
 class Disk:
     """The operating system's calls; each one may fail with `OSError`."""
 
-    def write(self, file: int, position: int, *pieces: bytes) -> None:
+    def write(self, file: int, position: int, *pieces: bytes | memoryview) -> None:
         """Write all bytes at a position, without joining the pieces."""
         written = os.pwritev(file, pieces, position)
         if written < sum(map(len, pieces)):
@@ -56,6 +51,8 @@ class Disk:
     def link(self, source: Path, path: Path) -> None:
         """Give a file a second name, or rename it where links are lacking, unless the name is taken.
 
+        There, of two processes that take the same name at the same time the last one has it.
+
         Raises:
             FileExistsError: The name is another file's.
         """
@@ -67,7 +64,9 @@ class Disk:
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            _rename_unless_taken(source, path)
+            if path.exists():
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+            source.rename(path)
 
     def rename(self, source: Path, path: Path) -> None:
         """Rename a file or a directory."""
@@ -88,16 +87,3 @@ class Disk:
             self.sync(opened)
         finally:
             os.close(opened)
-
-
-def _rename_unless_taken(source: Path, path: Path) -> None:
-    """Rename a file; a file system that cannot refuse a taken name has it looked up before."""
-    if _renameat2 is not None:
-        if not _renameat2(_HERE, bytes(source), _HERE, bytes(path), _NOT_REPLACING):
-            return
-        number = ctypes.get_errno()
-        if number not in {errno.EINVAL, errno.ENOSYS}:
-            raise OSError(number, os.strerror(number), str(path))
-    if path.exists():
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-    source.rename(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, NewType, Protocol
 
 import msgspec
@@ -56,6 +57,16 @@ class Volume(Protocol):
 
     def create(self, block: BlockId, stamp: Stamp) -> Replica:
         """Create an empty replica; one that stands at this stamp is returned."""
+
+    def store(self, block: BlockId, stamp: Stamp, pieces: Iterable[bytes]) -> None:
+        """Make a whole sealed replica of the pieces.
+
+        A directory puts it in the place of one that is damaged or has an older stamp, at once: until then
+        that one stays. A call that was stopped leaves nothing there. A bucket refuses a damaged one.
+
+        Raises:
+            FencedError: The replica has a newer stamp.
+        """
 
     def append(self, block: BlockId, stamp: Stamp, offset: int, data: bytes) -> int:
         """Append bytes at the end of a replica; bytes that stand already are compared.
@@ -121,25 +132,6 @@ class Volume(Protocol):
 
     def delete(self, block: BlockId, stamp: Stamp) -> bool:
         """Delete a replica that is not newer than the stamp; return whether there was one."""
-
-    def quarantine(self, block: BlockId, stamp: Stamp) -> bool:
-        """Set a damaged replica aside; return whether there was one.
-
-        It is kept until `discard`, and neither listed nor served; a new one may be created in its place. One
-        that is newer than the stamp stays; one whose stamp cannot be read has none.
-
-        Raises:
-            ConflictError: A volume of this kind sets nothing aside.
-        """
-
-    def quarantined(self, after: BlockId | None, limit: int) -> tuple[BlockId, ...]:
-        """Return the blocks of the next replicas that are set aside, in order; see `replicas`.
-
-        Those whose creation died before they were there are among them.
-        """
-
-    def discard(self, block: BlockId) -> bool:
-        """Delete the replica of a block that is set aside; return whether there was one."""
 
     def replicas(self, after: BlockId | None, limit: int) -> tuple[Replica, ...]:
         """Return the next replicas in the order of their blocks: at most `limit`; fewer only at the end.

@@ -30,6 +30,8 @@ _INTERRUPTED: Final = (
 )
 
 BLOCK_BYTES: Final = 64 * 1024 * 1024
+REOPENED_BYTES: Final = 8 * 1024 * 1024
+"""Length from which the last block of a file is not opened to appends again: a fence copies a block."""
 SEND_BYTES: Final = 1024 * 1024
 """Bytes that are gathered before they are sent."""
 THREADS: Final = "lockgate-pipeline"
@@ -84,7 +86,7 @@ class Writer(io.BufferedIOBase):
         self._before_bytes = end.before_bytes
         if last is None or end.is_added:
             return
-        if not last.is_settled or last.length_bytes < block_bytes:
+        if not last.is_settled or last.length_bytes < min(block_bytes, REOPENED_BYTES):
             last = reseal(blocks, volumes, last.block, ends=ReplicaState.WRITING)
             if last.members:
                 self._pipeline = Pipeline(blocks, volumes, last, self._threads)

@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import msgspec
-
 from lockgate.storage_core.errors import OutcomeUnknownError, StoreUnavailableError
 from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.disk import Disk
@@ -145,10 +143,7 @@ class BucketPlace(InstrumentedStore):
     fault = ""
 
     def __init__(self, folder: Path) -> None:
-        store = LocalStore(folder)
-        super().__init__(
-            store.with_capabilities(msgspec.structs.replace(store.capabilities, min_part_bytes=4))
-        )
+        super().__init__(LocalStore(folder))
 
     def create(self, key: str, data: bytes) -> ObjectInfo:
         if self.fault in {"full", "no sync"}:

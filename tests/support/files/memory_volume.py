@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from lockgate.storage_core.errors import (
@@ -55,7 +56,6 @@ class MemoryVolume:
 
     Attributes:
         is_up: Whether it can be reached.
-        aside: What is in quarantine.
         loses: Names of calls whose next answer is lost.
         refuses: Names of calls that fail next, without an effect.
     """
@@ -65,7 +65,6 @@ class MemoryVolume:
     refuses: set[str] = field(default_factory=set)
     capacity_bytes: int = 1_000_000
     stored: dict[BlockId, Stored] = field(default_factory=dict)
-    aside: dict[BlockId, Stored] = field(default_factory=dict)
     id: VolumeId = MEMORY
 
     def claim(self, journal: str) -> None:
@@ -88,6 +87,15 @@ class MemoryVolume:
             self.stored[block] = Stored(stamp)
         self._at(block, stamp)
         return self._end("create", block)
+
+    def store(self, block: BlockId, stamp: Stamp, pieces: Iterable[bytes]) -> None:
+        self._begin("store")
+        data = b"".join(pieces)
+        if block in self.stored and self.stored[block].stamp > stamp:
+            raise FencedError(f"block {block} has {self.stored[block].stamp}, not {stamp}")
+        state, length = ReplicaState.SEALED, len(data)
+        self.stored[block] = Stored(stamp, state, bytearray(data), durable=length, given=length)
+        self._end("store", block)
 
     def append(self, block: BlockId, stamp: Stamp, offset: int, data: bytes) -> int:
         self._begin("append")
@@ -165,23 +173,6 @@ class MemoryVolume:
             return False
         del self.stored[block]
         return True
-
-    def quarantine(self, block: BlockId, stamp: Stamp) -> bool:
-        self._begin("quarantine")
-        stored = self.stored.get(block)
-        if stored is None or stored.stamp > stamp:
-            return False
-        self.aside.setdefault(block, self.stored.pop(block))
-        return True
-
-    def quarantined(self, after: BlockId | None, limit: int) -> tuple[BlockId, ...]:
-        self._begin("quarantined")
-        check_limit(limit)
-        return tuple(sorted(block for block in self.aside if after is None or block > after)[:limit])
-
-    def discard(self, block: BlockId) -> bool:
-        self._begin("discard")
-        return self.aside.pop(block, None) is not None
 
     def replicas(self, after: BlockId | None, limit: int) -> tuple[Replica, ...]:
         self._begin("replicas")

@@ -3,19 +3,18 @@
     volume.id, journal.id
     blocks/<block>/<stamp>.log       a log; only a writer whose log has this name may count on it
     blocks/<block>/<stamp>.fenced    a log whose writer was fenced
-    blocks/<block>/<stamp>.*.new     the claim of a fence: a log that is being made
-    quarantine/<block>/<number>/     a replica that is set aside
-    deleted/                         replicas that are being deleted
+    blocks/<block>/<stamp>.*.new     the claim of a fence or a trim: a log that is being made
+    staging/<block>.*/               a replica that is being made or deleted
 
 An order of steps stops a stale writer, without a lock. A writer syncs its log, then looks whether the log
-still has its name; only then its flush counts. A fence makes its claim, renames the older logs, reads, gives
-its log its name, and looks for newer claims. So a flush that counts was durable before a fence read it. Of
-two fences, the older one sees the claim of the newer one, or the newer one sees the log of the older one.
+still has its name; only then its flush counts. A fence makes its claim, renames the older logs, copies the
+newest one, gives its log its name, and looks for newer claims; then it deletes the older logs. So a flush
+that counts was durable before a fence read it. Of two fences, the older one sees the claim of the newer one,
+or the newer one sees the log of the older one.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import secrets
@@ -23,6 +22,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -41,7 +41,7 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.files.volumes.directory.log import FENCED, PEN, Log, log_name
-from lockgate.storage_core.files.volumes.directory.log_format import NEVER_CUT
+from lockgate.storage_core.files.volumes.directory.log_format import Header
 from lockgate.storage_core.files.volumes.directory.log_writer import LogWriter
 from lockgate.storage_core.files.volumes.directory.volume_folder import (
     BlockLogs,
@@ -62,7 +62,7 @@ _KEPT: Final = 2**18
 _OF_A_LOG: Final = 2**10
 """What a log itself takes, as a number of extents: so that at most 256 are kept."""
 _LEFT_OVER_S: Final = 3600.0
-"""Age of a claim of a dead process, and of a replica that one has not deleted to its end."""
+"""Age of a claim of a dead process, and of a replica that one has not made or deleted to its end."""
 
 
 class _Call:
@@ -100,7 +100,7 @@ class DirectoryVolume(VolumeFolder):
         super().__init__(folder, volume=volume, disk=disk)
         self.locks = [threading.Lock() for _ in range(_LOCKS)]
         self._writers: dict[BlockId, LogWriter] = {}
-        self._read: OrderedDict[tuple[BlockId, Stamp], Log] = OrderedDict()
+        self._read: OrderedDict[BlockId, Log] = OrderedDict()
         self._reading = threading.Lock()
         self._listed: list[BlockId] | None = None
 
@@ -122,12 +122,31 @@ class DirectoryVolume(VolumeFolder):
         """Create an empty replica; one that stands at this stamp is returned."""
         with _Call(self, "create", block):
             if self._logs(block).newest is None:
-                self.make_folder(Path(self.path(block)))
-                found = self._new_log(block, stamp, None)
-                if len(found.suffixes) > 1:
-                    self.drop_writer(block)
-                    self.disk.unlink(Path(log_name(self.path(block), stamp) + PEN))
+                path, self._writers[block] = self._staged(block, stamp)
+                self._place(block, stamp, path)
             return self._at(block, stamp).view()
+
+    def store(self, block: BlockId, stamp: Stamp, pieces: Iterable[bytes]) -> None:
+        """Make a whole sealed replica, also in the place of a damaged or older one."""
+        with translated("store", self.path(block), changes=True):
+            self.check_presence()
+            path, log = self._staged(block, stamp, pieces, is_sealed=True)
+            log.release()
+        with _Call(self, "store", block):
+            try:
+                found = self._logs(block)
+                found.refuse_older(block, stamp)
+                if found.newest is None:
+                    self._place(block, stamp, path)
+                    return
+                os.close(Log.headed(self.path(block), block, found.newest)[1])  # a newer program's stays
+                self.disk.rename(path, Path(log_name(self.path(block), stamp) + PEN))
+            finally:
+                self.disk.remove_tree(path.parent)
+            self.disk.sync_directory(Path(self.path(block)))
+            found = self._logs(block)
+            found.refuse_older(block, stamp)
+            self._delete_old(block, stamp, found)
 
     def append(self, block: BlockId, stamp: Stamp, offset: int, data: bytes) -> int:
         """Append bytes at the end of a replica; bytes that stand already are compared.
@@ -135,12 +154,12 @@ class DirectoryVolume(VolumeFolder):
         A fence by another process is found by the next flush at the latest.
         """
         with _Call(self, "append", block):
-            return self._at(block, stamp).append(offset, data)
+            return self._writer_at(block, stamp).append(offset, data)
 
     def flush(self, block: BlockId, stamp: Stamp) -> int:
         """Make all received bytes durable, and return their number."""
         with _Call(self, "flush", block):
-            return self._at(block, stamp).flush()
+            return self._writer_at(block, stamp).flush()
 
     def acknowledge(self, block: BlockId, stamp: Stamp, length_bytes: int) -> None:
         """Note that all members have these bytes durably."""
@@ -155,9 +174,13 @@ class DirectoryVolume(VolumeFolder):
     def trim(self, block: BlockId, stamp: Stamp, length_bytes: int) -> Replica:
         """Cut a replica at the stamp of its fence; a shorter one is refused."""
         with _Call(self, "trim", block):
-            log = self._at(block, stamp)
-            log.trim(length_bytes)
-            return log.view()
+            log = self._writer_at(block, stamp)
+            if not 0 <= length_bytes <= log.length_bytes:
+                raise ConflictError(f"{log.name}: {log.length_bytes} bytes cannot be cut to {length_bytes}")
+            if length_bytes < log.length_bytes:
+                log.flush()
+                self._new_log(block, stamp, lambda: (log, length_bytes, Stamp()))
+            return self._at(block, stamp).view()
 
     def finish(self, block: BlockId, stamp: Stamp, length_bytes: int, state: ReplicaState) -> Replica:
         """Seal a replica or open it to appends, durably with its bytes."""
@@ -176,20 +199,22 @@ class DirectoryVolume(VolumeFolder):
         with _Call(self, "read", block, changes=False):
             for is_last in (False, True):
                 try:
-                    log = self._read.get((block, stamp))
+                    log = self._read.get(block)
                     if log is None or log.state is ReplicaState.WRITING or not log.has_pen():
-                        found = self._logs(block)
-                        if stamp not in found.suffixes:
+                        newest = self._logs(block).newest
+                        if newest is None:
                             break
-                        log = self._loaded(block, stamp, found)
-                    return log.read(offset, size)
+                        log = self._loaded(block, newest)
+                    if not log.has(stamp):
+                        break
+                    return log.read(stamp, offset, size)
                 except RecordVersionError:
                     raise
                 except (MalformedRecordError, FileNotFoundError) as error:
                     if is_last:  # else a fence may have deleted the log meanwhile
                         raise MalformedRecordError(f"block {block}, volume {self.id}: {error}") from error
                     with self._reading:
-                        self._read.pop((block, stamp), None)
+                        self._read.pop(block, None)
             raise StaleReplicaError(f"block {block}: the volume {self.id} has no replica at stamp {stamp}")
 
     def stat(self, block: BlockId) -> Replica | None:
@@ -198,7 +223,7 @@ class DirectoryVolume(VolumeFolder):
             replica, found, before = None, self._logs(block), None
             while found != before and (newest := found.newest) is not None:
                 with suppress(FileNotFoundError):
-                    replica = self._loaded(block, newest, found).view()
+                    replica = self._loaded(block, newest).view()
                 before, found = found, self._logs(block)  # a fence may have come meanwhile
             if replica is not None and found.suffixes.get(replica.stamp) == FENCED:
                 return replace(replica, is_fenced=True)
@@ -211,54 +236,20 @@ class DirectoryVolume(VolumeFolder):
             found.refuse_older(block, stamp)
             self._source(block, found, committed)
             if stamp not in found.suffixes:
-                found = self._new_log(block, stamp, committed)
-                with suppress(FileNotFoundError):  # a newer fence deletes them
-                    self._delete_old(block, stamp, committed, found)
+                found = self._new_log(block, stamp, lambda: self._fenced(block, stamp, committed))
+                self._delete_old(block, stamp, found)
             return self._at(block, stamp).view()
 
     def delete(self, block: BlockId, stamp: Stamp) -> bool:
         """Delete a replica that is not newer than the stamp; return whether there was one."""
         with _Call(self, "delete", block):
-            deleted = self.folder / "deleted"
-            is_there = self._move(block, stamp, deleted / f"{block:020d}.{secrets.token_hex(4)}")
+            is_there = self._remove(block, stamp)
+            staging = self.folder / "staging"
             with suppress(FileNotFoundError):
-                for path in deleted.iterdir():
-                    is_own = path.name.startswith(f"{block:020d}.")
-                    if is_own or path.stat().st_ctime < time.time() - _LEFT_OVER_S:
+                for path in staging.iterdir() if staging.is_dir() else ():
+                    if path.stat().st_ctime < time.time() - _LEFT_OVER_S:
                         self.disk.remove_tree(path)
             return is_there
-
-    def quarantine(self, block: BlockId, stamp: Stamp) -> bool:
-        """Set a damaged replica aside; one that is newer than the stamp stays."""
-        with _Call(self, "quarantine", block):
-            if (newest := self._logs(block).newest) is None:
-                return False
-            with suppress(OSError):
-                os.close(Log.headed(self.path(block), block, newest)[1])  # a newer program's stays
-            folder = self.folder / "quarantine" / f"{block:020d}"
-            return self._move(block, stamp, folder / secrets.token_hex(4))
-
-    def quarantined(self, after: BlockId | None, limit: int) -> tuple[BlockId, ...]:
-        """Return the blocks of the next replicas that are set aside, or were never made to their end."""
-        with translated("quarantined", str(self.folder), changes=False):
-            check_limit(limit)
-            aside = set(blocks_in(f"{self.folder}/quarantine"))
-            blocks = sorted(aside.union(blocks_in(self.blocks)))
-            left = blocks[0 if after is None else bisect_right(blocks, after) :]
-            found = (one for one in left if one in aside or not logs_in(self.path(one)).suffixes)
-            return tuple(itertools.islice(found, limit))
-
-    def discard(self, block: BlockId) -> bool:
-        """Delete the replica of a block that is set aside, and what a creation that died has left of it."""
-        path, made = self.folder / "quarantine" / f"{block:020d}", Path(self.path(block))
-        with _Call(self, "discard", block):
-            is_there = path.is_dir()
-            if is_there:
-                self.disk.remove_tree(path)
-            is_unmade = made.is_dir() and not logs_in(str(made)).suffixes
-        if is_unmade:
-            self.delete(block, Stamp())
-        return is_there or (is_unmade and not made.is_dir())
 
     def replicas(self, after: BlockId | None, limit: int) -> tuple[Replica, ...]:
         """Return the next replicas in the order of their blocks."""
@@ -323,39 +314,31 @@ class DirectoryVolume(VolumeFolder):
         found.refuse_older(block, stamp)
         if newest < stamp:
             raise ConflictError(f"block {block} has stamp {newest}, not {stamp}; fence it first")
-        return self._loaded(block, stamp, found)
+        return self._loaded(block, stamp)
 
-    def _loaded(self, block: BlockId, stamp: Stamp, found: BlockLogs) -> Log:
-        """Return a log as it is now.
+    def _writer_at(self, block: BlockId, stamp: Stamp) -> LogWriter:
+        """Return the writer of a log; raises as `_at`, also where another process has made the log."""
+        log = self._at(block, stamp)
+        if not isinstance(log, LogWriter):
+            raise log.is_made_elsewhere()
+        return log
+
+    def _loaded(self, block: BlockId, stamp: Stamp) -> Log:
+        """Return the newest log as it is now.
 
         Raises:
             FileNotFoundError: It was deleted meanwhile.
         """
-        newer = sorted(one for one in found.suffixes if one > stamp)
         writer = self._writers.get(block)
-        if writer is not None and writer.header.stamp == stamp and not newer:
+        if writer is not None and writer.header.stamp == stamp:
             return writer
-        ends, left, key = dict[Stamp, int](), NEVER_CUT, (block, stamp)
-        for one in newer:
-            head, file = Log.headed(self.path(block), block, one)
-            head.read_slot(file)
-            os.close(file)
-            left = min(left, head.slot.lowest_cut)
-            ends = {base.stamp: base.end for base in head.header.bases} | ends
-            ends[head.header.source] = head.header.source_end
-        if newer and stamp not in ends:  # a stale writer may have written behind what the fence has read
-            raise StaleReplicaError(f"block {block}: the log of {stamp} on volume {self.id} was replaced")
-        limit = ends.get(stamp)
         with self._reading:
-            log = self._read.pop(key, None)
-        if log is None or log.limit != limit or not log.refresh():
-            log = Log.load(self.path(block), block, stamp, limit=limit)
-        if left < log.length_bytes:
-            log.cut(left)
-            log.durable_bytes = left
+            log = self._read.pop(block, None)
+        if log is None or log.header.stamp != stamp or not log.refresh():
+            log = Log.load(self.path(block), block, stamp)
         if not log.damage:
             with self._reading:
-                self._read[key] = log
+                self._read[block] = log
                 kept = sum(len(one.extents) + _OF_A_LOG for one in self._read.values())
                 while kept > _KEPT and len(self._read) > 1:
                     kept -= len(self._read.popitem(last=False)[1].extents) + _OF_A_LOG
@@ -371,24 +354,75 @@ class DirectoryVolume(VolumeFolder):
             )
         return newest
 
-    def _new_log(self, block: BlockId, stamp: Stamp, committed: Stamp | None) -> BlockLogs:
-        """Make a log, with `committed` as continuation of the newest one, and return what is there then.
+    def _staged(
+        self, block: BlockId, stamp: Stamp, pieces: Iterable[bytes] = (), *, is_sealed: bool = False
+    ) -> tuple[Path, LogWriter]:
+        """Make a log in a folder of its own, which nobody looks for; return its path and its writer."""
+        self.make_folder(self.folder / "staging")
+        made = self.folder / "staging" / f"{block:020d}.{secrets.token_hex(4)}"
+        made.mkdir()
+        try:
+            self.share(made, self.mode)
+            path = self._make_file(Path(log_name(str(made), stamp) + PEN))
+            header = Header(block, stamp, os.urandom(8))
+            log = LogWriter.begin(path, self.disk, (self.path(block), header), pieces)
+            if is_sealed:
+                log.seal()
+                log.sync()
+            self.disk.sync_directory(made)
+        except Exception:
+            self.disk.remove_tree(made)
+            raise
+        return path, log
 
-        If another process has made it meanwhile, that one stays.
+    def _make_file(self, path: Path) -> Path:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        self.share(path)
+        return path
+
+    def _place(self, block: BlockId, stamp: Stamp, path: Path) -> None:
+        """Make the folder of a staged log that of a block, unless another process has made one."""
+        folder = Path(self.path(block))
+        try:
+            self.disk.rename(path.parent, folder)
+        except OSError:
+            self.drop_writer(block)
+            self.disk.remove_tree(path.parent)
+            if self._logs(block).newest is None:
+                raise
+        try:
+            self.disk.sync_directory(folder.parent)
+        except OSError:
+            self.drop_writer(block)
+            self._remove(block, stamp)  # the next call makes it again
+            raise
+
+    def _new_log(
+        self, block: BlockId, stamp: Stamp, source: Callable[[], tuple[Log, int, Stamp]]
+    ) -> BlockLogs:
+        """Make a log of the bytes of another one, and return what is there then.
+
+        Args:
+            block: The block.
+            stamp: Stamp of the log; no other process makes one of it.
+            source: Returns the other one, how many of its bytes count, and the stamp of the last commit.
 
         Raises:
             FencedError: There is a newer log or claim.
         """
         folder, name = self.path(block), log_name(self.path(block), stamp)
-        claim = Path(f"{name}.{secrets.token_hex(4)}.new")
-        os.close(os.open(claim, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        claim = self._make_file(Path(f"{name}.{secrets.token_hex(4)}.new"))
         try:
-            self.share(claim)
-            source = None if committed is None else self._fenced(block, stamp, committed)
-            writer = LogWriter.begin((folder, block, stamp), source, claim, self.disk)
-            with suppress(FileExistsError):
-                self.disk.link(claim, Path(name + PEN))
-                self._writers[block] = writer
+            log, length, committed = source()
+            older, older_bytes = log.header.older, min(log.header.older_bytes, length)
+            if log.header.stamp == committed:
+                older, older_bytes = committed, length
+            header = Header(block, stamp, os.urandom(8), older, older_bytes, log.damage)
+            pieces = log.pieces(length)
+            writer = LogWriter.begin(claim, self.disk, (folder, header), pieces, log.acknowledged_bytes)
+            self.disk.rename(claim, Path(name + PEN))
+            self.drop_writer(block)
+            self._writers[block] = writer
             self.disk.sync_directory(Path(folder))
         except Exception:
             self.drop_writer(block)  # of a name that may not be durable: only a fence goes on from it
@@ -396,15 +430,14 @@ class DirectoryVolume(VolumeFolder):
                 self.disk.unlink(claim)
             self._logs(block).refuse_older(block, stamp)  # a newer fence has deleted what this one reads
             raise
-        self.disk.unlink(claim)
         found = self._logs(block)
         if found.top(stamp) > stamp:
             self.drop_writer(block)
         found.refuse_older(block, stamp)
         return found
 
-    def _fenced(self, block: BlockId, stamp: Stamp, committed: Stamp) -> Log:
-        """Fence all older logs, and return the newest one with all its bytes read."""
+    def _fenced(self, block: BlockId, stamp: Stamp, committed: Stamp) -> tuple[Log, int, Stamp]:
+        """Fence all older logs; return the newest one with all its bytes read, and what of it counts."""
         folder, found = self.path(block), self._logs(block)
         found.refuse_older(block, stamp)
         for one, suffix in found.suffixes.items():
@@ -412,34 +445,30 @@ class DirectoryVolume(VolumeFolder):
                 with suppress(FileNotFoundError):  # another fence has renamed it
                     self.disk.rename(Path(log_name(folder, one) + PEN), Path(log_name(folder, one) + FENCED))
         self.disk.sync_directory(Path(folder))
+        self.disk.sync_directory(Path(self.blocks))  # its creation may have died before
         newest, writer = self._source(block, found, committed), self._writers.get(block)
-        limit = writer.durable_end if writer and writer.is_failed and writer.header.stamp == newest else None
+        source = Log.load(folder, block, newest, is_verified=True)
+        length = source.length_bytes
+        if writer is not None and writer.is_failed and writer.header.stamp == newest:
+            length = min(length, writer.durable_bytes)
         self.drop_writer(block)
-        return Log.load(folder, block, newest, limit=limit, is_verified=True)
+        return source, length, committed
 
-    def _delete_old(self, block: BlockId, stamp: Stamp, committed: Stamp, found: BlockLogs) -> None:
-        """Delete the logs that neither a stamp needs nor readers, who need the committed one."""
-        keep, folder = {stamp}, self.path(block)
-        for one in {stamp, committed} & found.suffixes.keys():
-            log, file = Log.headed(folder, block, one)
+    def _delete_old(self, block: BlockId, stamp: Stamp, found: BlockLogs) -> None:
+        """Delete the older logs, unless the newest one lacks damaged bytes of theirs, and their claims."""
+        folder = self.path(block)
+        with suppress(OSError):  # a newer fence deletes them
+            head, file = Log.headed(folder, block, stamp)
             os.close(file)
-            if log.header.damage:
-                return
-            keep |= {base.stamp for base in log.header.bases} | {one}
-        for one in sorted(found.suffixes.keys() - keep):
-            log, file = Log.headed(folder, block, one)
-            os.close(file)
-            if log.header.source == committed:  # it has how far the committed one is read
-                keep.add(one)
-        # The newest first: the others are not read without it.
-        old = sorted(found.suffixes.keys() - keep, reverse=True)
-        names = [log_name(folder, one) + found.suffixes[one] for one in old]
-        for path in [*names, *(f"{folder}/{name}" for _, name in found.claims)]:
-            with suppress(OSError):
-                self.disk.unlink(Path(path))
+            if not head.damage:
+                old = [
+                    log_name(folder, one) + suffix for one, suffix in found.suffixes.items() if one < stamp
+                ]
+                for path in [*old, *(f"{folder}/{name}" for _, name in found.claims)]:
+                    self.disk.unlink(Path(path))
 
-    def _move(self, block: BlockId, stamp: Stamp, target: Path) -> bool:
-        """Move a replica away that is not newer than a stamp; return whether there was one."""
+    def _remove(self, block: BlockId, stamp: Stamp) -> bool:
+        """Delete a replica that is not newer than a stamp; return whether there was one."""
         folder = Path(self.path(block))
         found = self._logs(block)
         for path in [folder / name for at, name in found.claims if at > stamp]:
@@ -447,10 +476,10 @@ class DirectoryVolume(VolumeFolder):
                 if path.stat().st_mtime < time.time() - _LEFT_OVER_S:
                     self.disk.unlink(path)
                     found = self._logs(block)
-        if found.top(stamp) > stamp or not folder.is_dir():
+        if found.newest is None or found.top(stamp) > stamp:
             return False
-        for one in (target.parent.parent, target.parent):
-            self.make_folder(one)
+        self.make_folder(self.folder / "staging")
+        target = self.folder / "staging" / f"{block:020d}.{secrets.token_hex(4)}"
         self.disk.rename(folder, target)
         for one in (folder.parent, target.parent):
             self.disk.sync_directory(one)
@@ -458,4 +487,5 @@ class DirectoryVolume(VolumeFolder):
             self.disk.rename(target, folder)
             return False
         self.drop_writer(block)
-        return found.newest is not None
+        self.disk.remove_tree(target)
+        return True

@@ -1,9 +1,8 @@
 """The bytes of a log: a header, two slots, and frames that are only appended.
 
-The header names the logs that this one continues, and how much of each counts. A slot says up to which
-position the log is durable, and how many bytes all members have; slots are written in turn without a sync,
-each in a sector of its own, so one of them is whole, and both may be old. A frame has a head and, if it is
-data, bytes. Its head says up to which position the log was durable when it was written.
+A slot says up to which position the log is durable, and how many bytes all members have; slots are written in
+turn without a sync, each in a sector of its own, so one of them is whole, and both may be old. A frame has a
+head and, if it is data, bytes. Its head says up to which position the log was durable when it was written.
 
 Checksums are CRC-32C. Those of slots and heads cover the log's block and stamp, and a head's also its
 position: what belongs to another log or place is never taken for its own.
@@ -22,38 +21,26 @@ from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.stamp import Stamp
 
 MAGIC: Final = b"LGVL"
-VERSION: Final = 2
+VERSION: Final = 3
 MARKER: Final = b"\xf7LGf"
 """What each frame begins with."""
 DATA: Final = 1
-TRIM: Final = 2
-"""Cuts the replica to the offset of the frame."""
-OPEN: Final = 3
-"""The length in the offset was chosen, and appends go on."""
-SEAL: Final = 4
-"""The length in the offset was chosen, and no appends follow."""
+OPEN: Final = 2
+"""The length was chosen in spite of damage, and appends go on."""
+SEAL: Final = 3
+"""The length was chosen, and no appends follow."""
 
 SECTOR_BYTES: Final = 512
-NEVER_CUT: Final = 2**63
-"""The lowest cut of a log that was not cut."""
 _COMPLEMENT: Final = 2**16 - 1
 """A version stands twice, so that a damaged one is not taken for a newer one."""
 _PREFIX: Final = struct.Struct(">4sHHII")
 _CRC: Final = struct.Struct(">I")
-_SLOT: Final = struct.Struct(">QQQQ")
+_SLOT: Final = struct.Struct(">QQQ")
 _SEED: Final = struct.Struct(">QQQ")
 _POSITION: Final = struct.Struct(">Q")
-_POSITION_AND_HEAD: Final = struct.Struct(">Q4sIIQQQI")
-_HEAD: Final = struct.Struct(">4sIIQQQII")
+_POSITION_AND_HEAD: Final = struct.Struct(">Q4sIIQQI")
+_HEAD: Final = struct.Struct(">4sIIQQII")
 HEAD_BYTES: Final = _HEAD.size
-
-
-class Base(NamedTuple):
-    """A log that another one continues, and up to which position and length of the block it counts."""
-
-    stamp: Stamp
-    end: int
-    length_bytes: int
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True):
@@ -63,26 +50,17 @@ class Header(msgspec.Struct, frozen=True, array_like=True):
         block: Its block.
         stamp: Its stamp.
         token: Random: no two logs have the same header.
-        bases: The logs before it, oldest first. The first one has the bytes from 0 to its length, and so on.
-        source: The log that was the newest one at the fence; `Stamp()` if the log was created.
-        source_end: The end of what it had.
-        copied_bytes: Number of bytes of the source that the log itself has, in its first frame.
-        damage: What was wrong with the replica at the fence; empty if nothing was.
+        older: Stamp of the block's last commit before the fence that made the log: readers may still name it.
+        older_bytes: Number of bytes that the replica had at it, of those that no trim has cut.
+        damage: What was wrong with the bytes that were copied; empty if nothing was.
     """
 
     block: BlockId
     stamp: Stamp
     token: bytes = b""
-    bases: tuple[Base, ...] = ()
-    source: Stamp = Stamp()
-    source_end: int = 0
-    copied_bytes: int = 0
+    older: Stamp = Stamp()
+    older_bytes: int = 0
     damage: str = ""
-
-    @property
-    def base_bytes(self) -> int:
-        """Return the number of bytes in the logs before."""
-        return self.bases[-1].length_bytes if self.bases else 0
 
 
 class Slot(NamedTuple):
@@ -92,23 +70,20 @@ class Slot(NamedTuple):
         serial: The greater one is newer.
         durable_end: Position up to which the log was durable.
         acknowledged_bytes: What all members had.
-        lowest_cut: The smallest offset of a trim in the log.
     """
 
     serial: int
     durable_end: int
     acknowledged_bytes: int
-    lowest_cut: int
 
 
 class Frame(NamedTuple):
-    """The head of a frame: its kind, the number and offset of its bytes, and what a slot has."""
+    """The head of a frame: its kind, number and offset of its bytes, and up to where the log was durable."""
 
     kind: int
     size: int
     offset: int
     durable_end: int
-    lowest_cut: int
     checksum: int
 
 
@@ -158,7 +133,7 @@ def pack_slot(seed: int, slot: Slot) -> bytes:
 
 def newest_slot(seed: int, sectors: bytes) -> Slot:
     """Return the newer one of two slots; one that says nothing if none is whole."""
-    found = [Slot(0, 0, 0, NEVER_CUT)]
+    found = [Slot(0, 0, 0)]
     for number in range(2):
         packed = sectors[number * SECTOR_BYTES :][: _SLOT.size + _CRC.size]
         if len(packed) == _SLOT.size + _CRC.size:

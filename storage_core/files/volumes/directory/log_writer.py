@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 from weakref import WeakSet
 
-from msgspec.structs import replace
-
-from lockgate.storage_core.errors import ConflictError, FencedError
+from lockgate.storage_core.errors import ConflictError, FencedError, InvalidInputError
 from lockgate.storage_core.files.checksums import crc32c
 from lockgate.storage_core.files.volumes.directory import log_format as form
 from lockgate.storage_core.files.volumes.directory.log import PEN, SLOTS_BYTES, SPAN_BYTES, Log
 from lockgate.storage_core.files.volumes.directory.log_format import HEAD_BYTES, Frame, Header, Slot
 from lockgate.storage_core.files.volumes.disk import Disk
-from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
-from lockgate.storage_core.stamp import Stamp
+from lockgate.storage_core.files.volumes.replica import ReplicaState
 
 _LARGE_BYTES: Final = 64 * 1024
 """Size from which the system begins to write the bytes of frames before a sync, and no zeros follow them."""
@@ -26,7 +24,6 @@ _BEGUN_BYTES: Final = 4 * 1024 * 1024
 _MOST_AHEAD_BYTES: Final = 64 * 1024
 """Most zeros that are written behind a small frame, for the next ones: a sync that does not lengthen the file
 takes two thirds of the time."""
-_MOST_BASES: Final = 256
 _KEPT_OPEN: Final = 128
 """Logs that a process keeps open while they are written: to open one costs a third of a small flush."""
 _kept_open: Final[WeakSet[LogWriter]] = WeakSet()
@@ -49,53 +46,60 @@ class LogWriter(Log):
     _begun_end = 0
 
     @classmethod
-    def begin(cls, name: tuple[str, BlockId, Stamp], source: Log | None, path: Path, disk: Disk) -> Self:
-        """Write the beginning of a log durably, with the last bytes of its source if they are few.
+    def begin(
+        cls, path: Path, disk: Disk, of: tuple[str, Header], pieces: Iterable[bytes] = (), known: int = 0
+    ) -> Self:
+        """Write a log with its first bytes durably, and return its writer; the caller gives it its name.
 
         Args:
-            name: Folder, block and stamp.
-            source: The log that it continues; None for an empty replica.
-            path: Path of the empty file, which is linked to the log's name later.
+            path: Path of the empty file.
             disk: Calls of the disk.
+            of: Folder of the block, and the header.
+            pieces: The bytes.
+            known: How many of them all members have.
         """
-        folder, block, stamp = name
-        bases, length = (source.as_bases(), source.length_bytes) if source else ([], 0)
-        kept = bases[-1].length_bytes if bases else 0
-        while bases:
-            begins = bases[-2].length_bytes if len(bases) > 1 else 0
-            if length - begins > SPAN_BYTES and len(bases) <= _MOST_BASES:
-                break
-            kept = begins
-            bases.pop()
-        header = Header(block, stamp, os.urandom(8), tuple(bases), copied_bytes=length - kept)
-        if source:
-            of = source.header.stamp
-            header = replace(header, source=of, source_end=source.end, damage=source.damage)
-        log = cls(folder, header, form.pack_header(header))
-        log.disk, log.durable_end = disk, log.end
+        log = cls(*of, form.pack_header(of[1]))
+        log.disk = disk
         log._file = file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         disk.write(file, 0, log.packed, bytes(SLOTS_BYTES))
-        if source:
-            log._ends = {base.stamp: base.end for base in bases}
-            log.extents = source.extents.copy()
-            log.cut(kept)
-            log.acknowledged_bytes = source.acknowledged_bytes
-            if kept < length:
-                log._write(form.DATA, kept, source.received(kept, length - kept))
-        log.durable_end, log.durable_bytes = log.end, log.length_bytes
-        log._write_slot()
-        disk.sync(file)
+        for piece in pieces:
+            log._write(form.DATA, log.length_bytes, piece)
+        log.acknowledged_bytes = min(known, log.length_bytes)
+        log.sync()
         return log
+
+    def seal(self) -> None:
+        """Write that no appends follow, without the zeros; not durably."""
+        self.disk.truncate(self._opened(), self.end)
+        self._write(form.SEAL, self.length_bytes, b"")
+
+    def sync(self) -> None:
+        """Make a log durable that has no name yet, with both slots."""
+        self.durable_end, self.durable_bytes = self.end, self.length_bytes
+        self._write_slots()
+        self.disk.sync(self._opened())
 
     def append(self, offset: int, data: bytes) -> int:
         """Append bytes; those that stand already are compared."""
         self._refuse_failed()
-        if offset != self.length_bytes or self.state is not ReplicaState.WRITING:
+        if offset != self.length_bytes:
             data = self._new_bytes(offset, data)
-        if data:
-            self._write(form.DATA, self.length_bytes, data)
-            self._put_away()
+        for at in range(0, len(data), SPAN_BYTES):  # a reader checks each frame whole
+            piece = data if len(data) <= SPAN_BYTES else memoryview(data)[at : at + SPAN_BYTES]
+            self._write(form.DATA, self.length_bytes, piece)
+        self._put_away()
         return self.length_bytes
+
+    def _new_bytes(self, offset: int, data: bytes) -> bytes:
+        """Return what an append would add."""
+        length = self.length_bytes
+        stands = self.received(offset, min(len(data), length - offset)) if offset < length else b""
+        if offset > length or data[: len(stands)] != stands:
+            raise InvalidInputError(
+                f"{self.name}: the replica has {length} bytes; {len(data)} bytes at {offset} leave a gap or "
+                "differ from those that stand; append at its length"
+            )
+        return data[len(stands) :]
 
     def flush(self) -> int:
         """Make all bytes durable, then look whether the log has still its name: else a fence has missed them.
@@ -120,34 +124,17 @@ class LogWriter(Log):
         self._put_away()
         return self.length_bytes
 
-    def trim(self, length_bytes: int) -> None:
-        """Cut the replica durably."""
-        if not 0 <= length_bytes <= self.length_bytes:
-            raise ConflictError(f"{self.name}: {self.length_bytes} bytes cannot be cut to {length_bytes}")
-        if length_bytes < self.length_bytes:
-            self._refuse_failed()
-            self.acknowledged_bytes = min(self.acknowledged_bytes, length_bytes)
-            self._write(form.TRIM, length_bytes, b"")
-        self._flush_and_tell()
-
     def finish(self, length_bytes: int, state: ReplicaState) -> None:
         """Seal the replica or open it to appends, durably with its bytes."""
         self._refuse_failed()
         if length_bytes != self.length_bytes:
             raise ConflictError(f"{self.name}: the replica has {self.length_bytes} bytes, not {length_bytes}")
-        self.acknowledged_bytes = min(self.acknowledged_bytes, length_bytes)
-        is_sealed = state is ReplicaState.SEALED
-        if is_sealed:
-            self.disk.truncate(self._opened(), self.end)  # the zeros
-        if is_sealed or self.damage:
-            self._write(form.SEAL if is_sealed else form.OPEN, length_bytes, b"")
-        self._flush_and_tell()
-
-    def _flush_and_tell(self) -> None:
-        """Make all bytes durable, and write both slots: none is left from before."""
+        if state is ReplicaState.SEALED:
+            self.seal()
+        elif self.damage:
+            self._write(form.OPEN, length_bytes, b"")
         self.flush()
-        self._write_slot()
-        self._write_slot()
+        self._write_slots()
 
     def acknowledge(self, length_bytes: int) -> None:
         """Note what all members have."""
@@ -203,14 +190,13 @@ class LogWriter(Log):
         if self.is_failed:
             raise ConflictError(f"{self.name}: a write or a sync failed; fence the replica at a newer stamp")
 
-    def _write(self, kind: int, offset: int, data: bytes) -> None:
+    def _write(self, kind: int, offset: int, data: bytes | memoryview) -> None:
         """Write a frame at the end.
 
         One that failed halfway is read back: if it is whole, a fence may have taken it.
         """
         file, size, disk = self._opened(), len(data), self.disk
-        lowest = min(self.slot.lowest_cut, offset) if kind == form.TRIM else self.slot.lowest_cut
-        frame = Frame(kind, size, offset, self.durable_end, lowest, crc32c(data, 0))
+        frame = Frame(kind, size, offset, self.durable_end, crc32c(data, 0))
         head = form.pack_head(self.seed, self.end, frame)
         self.is_failed = True
         try:
@@ -228,7 +214,6 @@ class LogWriter(Log):
                 self.is_failed = False
             raise
         self.take(frame)
-        self.slot = self.slot._replace(lowest_cut=lowest)
         self.is_failed = False
 
     def _write_zeros(self, file: int, end: int) -> None:
@@ -242,9 +227,14 @@ class LogWriter(Log):
                 self.disk.write(file, end, zeros)
                 self._zeros_end = end + len(zeros)
 
+    def _write_slots(self) -> None:
+        """Write both slots: none is left from before."""
+        self._write_slot()
+        self._write_slot()
+
     def _write_slot(self) -> None:
         """Write the older slot; it becomes durable with a later sync."""
-        serial, lowest = self.slot.serial + 1, self.slot.lowest_cut
-        self.slot = Slot(serial, self.durable_end, self.acknowledged_bytes, lowest)
+        serial = self.slot.serial + 1
+        self.slot = Slot(serial, self.durable_end, self.acknowledged_bytes)
         position = len(self.packed) + serial % 2 * form.SECTOR_BYTES
         self.disk.write(self._opened(), position, form.pack_slot(self.seed, self.slot))

@@ -111,7 +111,7 @@ class VolumeFolder:
                     "was changed; use another directory"
                 )
             if volume is None and found is None and "blocks" not in names:
-                found = self.store("volume.id", secrets.token_hex(8))
+                found = self.store_text("volume.id", secrets.token_hex(8))
             if found is None or (volume or found) != found:
                 raise StoreUnavailableError(
                     f"{folder}: the volume {volume or ''} is expected here, and {found or 'none'} is there; "
@@ -124,7 +124,7 @@ class VolumeFolder:
     def claim(self, journal: str) -> None:
         """Give the volume to a journal; another one numbers its blocks alike."""
         with translated("claim", str(self.folder), changes=True):
-            found = self.stored("journal.id") or self.store("journal.id", journal)
+            found = self.stored("journal.id") or self.store_text("journal.id", journal)
         if found != journal:
             raise ConflictError(
                 f"the volume {self.folder} has blocks of the journal {found}, and LOCKGATE_JOURNAL_URL "
@@ -188,7 +188,7 @@ class VolumeFolder:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def store(self, name: str, text: str) -> str:
+    def store_text(self, name: str, text: str) -> str:
         """Store a small file durably, unless another process does; return what it has."""
         path = self.folder / name
         made = path.with_name(f"{name}.{secrets.token_hex(4)}.new")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
@@ -30,6 +30,7 @@ from lockgate.storage_core.files.volumes.replica import BlockId, Replica, Replic
 from lockgate.storage_core.files.volumes.s3.segment_log import (
     COMPOSED,
     HEADER_BYTES,
+    SEGMENT_BYTES,
     SEGMENTS,
     Kind,
     Segment,
@@ -52,8 +53,6 @@ from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import Store
 from lockgate.storage_core.stores.probe import probe
 
-SEGMENT_BYTES: Final = 8 * 1024 * 1024
-"""Bytes that an append gathers before it writes a segment without a flush."""
 _CREATES: Final = 3
 """Requests for one segment whose answers are lost before the call gives up."""
 _ID: Final = "volume.id"
@@ -168,6 +167,14 @@ class S3Volume:
                 log = self._write(log, made)
             return self._view(self._at(log, stamp))
 
+    def store(self, block: BlockId, stamp: Stamp, pieces: Iterable[bytes]) -> None:
+        """Make a whole sealed replica; bytes that stand already are compared."""
+        self.create(block, stamp)
+        length = 0
+        for piece in pieces:
+            length = self.append(block, stamp, length, piece)
+        self.finish(block, stamp, length, ReplicaState.SEALED)
+
     def append(self, block: BlockId, stamp: Stamp, offset: int, data: bytes) -> int:
         """Gather bytes at the end of a replica; bytes that stand already are compared."""
         with self._locked("append", block, refreshes=False) as found:
@@ -254,7 +261,7 @@ class S3Volume:
             return self._view(log)
 
     def finish(self, block: BlockId, stamp: Stamp, length_bytes: int, state: ReplicaState) -> Replica:
-        """Seal a replica, or open it to appends; a sealed one is composed."""
+        """Seal a replica, or open it to appends; a sealed one of small segments is composed."""
         with self._locked("finish", block) as found:
             log = self._send(self._at(found, stamp), stamp)
             while True:
@@ -265,7 +272,7 @@ class S3Volume:
                 finishes = self._control(log, Kind.FINISH)._replace(state=state)
                 log = self._at(self._write(log, finishes), stamp)
             finished = self._view(log)
-            if state is ReplicaState.SEALED and len(log.pieces) > 1:
+            if state is ReplicaState.SEALED and len(log.pieces) > 1 + length_bytes // SEGMENT_BYTES:
                 # Its bytes are there: another finish composes it if this one cannot.
                 with suppress(NotAppliedError, OutcomeUnknownError):
                     self._compose(log)
@@ -291,19 +298,6 @@ class S3Volume:
                     self._discard([segment_key(block, one) for one in old] + whole)
                     return True
             return False
-
-    def quarantine(self, block: BlockId, stamp: Stamp) -> bool:  # noqa: ARG002 - of the protocol
-        """Refuse: a copy on another volume replaces a damaged replica of a bucket."""
-        raise ConflictError(f"block {block}: {self._store.url} sets no replica aside; nothing was changed")
-
-    def quarantined(self, after: BlockId | None, limit: int) -> tuple[BlockId, ...]:  # noqa: ARG002
-        """Return none."""
-        check_limit(limit)
-        return ()
-
-    def discard(self, block: BlockId) -> bool:  # noqa: ARG002 - of the protocol
-        """Return False: nothing is set aside."""
-        return False
 
     def replicas(self, after: BlockId | None, limit: int) -> tuple[Replica, ...]:
         """Return the next replicas in the order of their blocks."""

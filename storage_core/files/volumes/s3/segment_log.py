@@ -118,6 +118,8 @@ def parse(data: bytes, name: str) -> Segment:
     )
 
 
+SEGMENT_BYTES: Final = 8 * 1024 * 1024
+"""Bytes that an append gathers before it writes a segment without a flush."""
 SEGMENTS: Final = "segments/"
 COMPOSED: Final = "composed/"
 _LOADS: Final = 3

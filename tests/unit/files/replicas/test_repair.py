@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -24,7 +23,6 @@ from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stamp import Stamp
 from tests.support.commit.destination import crash_at
 from tests.support.files.file_world import TEXT, FileWorld
-from tests.support.files.memory_volume import Stored
 from tests.support.files.memory_world import NAMES, SPARE, MemoryWorld
 from tests.support.journal.checkpoints import JournalWorld
 
@@ -146,20 +144,14 @@ def test_a_marked_member_is_left_out_of_appends_and_removals(memory: MemoryWorld
 def test_a_replica_is_made_again_on_its_volume_if_no_other_can_take_it(memory: MemoryWorld) -> None:
     first, second, *_ = memory.blocks()
     memory.volumes[SPARE].is_up = False
-    damaged = memory.volumes[NAMES[0]].stored[second]
     del memory.volumes[NAMES[0]].stored[first]
-    damaged.data.pop()
+    memory.volumes[NAMES[0]].stored[second].data.pop()
 
     done = repair(memory)
 
-    assert (done.copied, done.set_aside, done.discarded) == (2, 1, 1)
+    assert done.copied == 2
     assert memory.members(first) == memory.members(second) == [*NAMES]
     assert memory.process(NAMES[0]).open("/a.log").read(16) == TEXT[:16]
-    memory.volumes[NAMES[0]].aside = {second: damaged, BlockId(7 << 44): Stored(Stamp(7, 0))}
-    memory.volumes[NAMES[1]].is_up = False
-    assert repair(memory).discarded == 0  # a member may need it, and a restore has undone the other's history
-    memory.volumes[NAMES[1]].is_up = True
-    assert repair(memory).discarded == 1
 
 
 def test_a_block_that_lost_a_member_in_a_pipeline_gets_another_one(memory: MemoryWorld) -> None:
@@ -234,15 +226,12 @@ def test_a_repair_that_dies_at_any_step_leaves_the_block_whole(memory: MemoryWor
         repair(memory)
         assert len(memory.members(first)) == 3
         assert memory.problems() == ({Problem.UNREACHABLE} if in_place else set())
-        assert all(not volume.aside for volume in memory.volumes.values())
         if died is None:
-            assert die_at > 9
+            assert die_at > 5
             return
 
 
-def test_replicas_with_different_damages_make_a_whole_copy_and_nothing_else_is_set_aside(
-    world: FileWorld,
-) -> None:
+def test_replicas_with_different_damages_make_a_whole_copy(world: FileWorld) -> None:
     world.register()
     away = world.names[2]
     with world.without(away), world.process(block_bytes=4000).create("/a.log") as writer:
@@ -258,35 +247,12 @@ def test_replicas_with_different_damages_make_a_whole_copy_and_nothing_else_is_s
         files.upkeep.repair()
     with world.without(away):
         assert any("serves byte" in one for one in files.upkeep.repair(accept_loss=True).problems)
-    assert all(volume.quarantined(None, 9) == () for volume in world.volumes.values())
     world.flip(0, record.block, bytes([SECOND[0] ^ 1]) + SECOND[1:])  # back to what it was
     world.flip(0, record.block, FIRST)
     with pytest.raises(MalformedRecordError):
         files.open("/a.log").read()
     assert files.upkeep.repair(accept_loss=True).copied == 1
     assert files.open("/a.log").read() == FIRST + SECOND
-
-
-def test_what_a_creation_that_died_has_left_is_deleted_once_its_block_was_removed(world: FileWorld) -> None:
-    files = world.process()
-    world.write(files, "/first.log")  # its volumes are registered: the next creation adds the block
-    files.create("/a.log")
-    (record,) = world.records("/a.log")
-    left = [folder / "blocks" / f"{record.block:020d}" for folder in world.folders[:2]]
-    for folder in left:
-        folder.mkdir()
-    claim = left[1] / f"{record.stamp.epoch:018d}-{record.stamp.sequence:020d}.abcd.new"
-    claim.touch()
-    os.utime(claim, (0, 0))
-    files.close()
-    assert world.process().upkeep.repair().discarded == 0
-    assert world.recover() == []
-
-    planned = world.process().upkeep.repair(dry_run=True)
-    assert (planned.set_aside, planned.discarded, [one.exists() for one in left]) == (2, 0, [True, True])
-    done = world.process().upkeep.repair()
-    assert (done.set_aside, done.discarded, [one.exists() for one in left]) == (2, 2, [False, False])
-    assert world.process().open("/first.log").read() == TEXT
 
 
 @pytest.fixture

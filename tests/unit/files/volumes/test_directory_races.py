@@ -175,7 +175,7 @@ def test_a_flush_at_each_step_of_a_fence_is_in_it_or_refused(
     )
 
 
-@pytest.mark.parametrize("committed", [S0, S1])  # the newer one deletes the log at S1, or keeps it
+@pytest.mark.parametrize("committed", [S0, S1])
 @pytest.mark.parametrize("is_older_first", [True, False])
 def test_of_two_fences_the_newer_one_has_what_the_older_one_was_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_older_first: bool, committed: Stamp
@@ -219,9 +219,8 @@ def test_a_fence_at_each_step_of_a_creation_stops_it_or_finds_nothing(
     )
 
 
-@pytest.mark.parametrize("name", ["delete", "quarantine"])
 def test_a_fence_at_each_step_of_a_deletion_comes_after_it_or_stops_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def check(folder: Path, is_deleted: bool, is_fenced: bool) -> None:
         with DirectoryVolume(folder) as volume:
@@ -229,7 +228,7 @@ def test_a_fence_at_each_step_of_a_deletion_comes_after_it_or_stops_it(
             assert (found is not None and found.stamp == S2 and found.length_bytes == 5) == is_fenced
 
     def call(volume: DirectoryVolume) -> None:
-        getattr(volume, name)(B, S1)
+        volume.delete(B, S1)
 
     _at_each_step(tmp_path, monkeypatch, _prepared, call, fence_and_append(S2, b"XY"), check)
 
@@ -249,16 +248,13 @@ def test_two_processes_that_create_one_replica_do_not_both_write_it(
     _at_each_step(tmp_path, monkeypatch, lambda _: None, create, create, check)
 
 
-@pytest.mark.parametrize("name", ["delete", "quarantine"])
-def test_a_crash_at_each_call_of_a_deletion_leaves_the_replica_whole_or_gone(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_crash_at_each_call_of_a_deletion_leaves_the_replica_whole_or_gone(tmp_path: Path) -> None:
     for dies_at in itertools.count(1):
         folder = tmp_path / str(dies_at)
         written(folder).close()
         with DirectoryVolume(folder, disk=SteppingDisk(dies_at)) as volume:
             try:
-                getattr(volume, name)(B, S1)
+                volume.delete(B, S1)
             except Crash:
                 pass
             else:
@@ -266,8 +262,6 @@ def test_a_crash_at_each_call_of_a_deletion_leaves_the_replica_whole_or_gone(
         with DirectoryVolume(folder) as volume:
             found = volume.stat(B)
             assert found is None or volume.read(B, S1, 0, 9) == b"abc"
-            assert getattr(volume, name)(B, S1) is (found is not None)
+            assert volume.delete(B, S1) is (found is not None)
             assert volume.stat(B) is None
-            assert (volume.quarantined(None, 9) == (B,)) == (name == "quarantine")
-        assert not any((folder / "deleted").glob("*/*"))
     assert dies_at > 3

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from lockgate.storage_core.errors import (
@@ -24,12 +23,13 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
+from lockgate.storage_core.files.volumes.s3 import s3_volume, stored_pieces
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
+from lockgate.storage_core.files.volumes.s3.segment_log import HEADER_BYTES
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import Store, open_store
 from lockgate.storage_core.stores.local.store import LocalStore
-from lockgate.storage_core.stores.probe import with_capabilities
 from lockgate.storage_core.stores.protocol import ObjectInfo
 
 B = BlockId(7)
@@ -44,9 +44,7 @@ class Died(BaseException):
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """Return a store that copies parts of 16 bytes and more."""
-    opened = open_store(str(tmp_path / "bucket"), load_settings())
-    return with_capabilities(opened, msgspec.structs.replace(opened.capabilities, min_part_bytes=LARGE))
+    return fresh(tmp_path, "bucket")
 
 
 @contextmanager
@@ -86,8 +84,7 @@ def written(store: Store, *pieces: bytes) -> S3Volume:
 
 
 def fresh(tmp_path: Path, name: str) -> Store:
-    opened = open_store(str(tmp_path / name), load_settings())
-    return with_capabilities(opened, msgspec.structs.replace(opened.capabilities, min_part_bytes=LARGE))
+    return open_store(str(tmp_path / name), load_settings())
 
 
 def _writes(volume: S3Volume, flushed: list[bytes]) -> None:
@@ -163,7 +160,7 @@ def _life(volume: S3Volume, flushed: list[bytes], stamps: list[Stamp]) -> None:
 
 def test_a_process_that_dies_between_two_requests_loses_no_flushed_byte(tmp_path: Path) -> None:
     total = numbers_of(lambda: _life(S3Volume(fresh(tmp_path, "count")), [b""], []))
-    assert len(total) > 30
+    assert len(total) > 20
 
     def die(point: str) -> None:
         raise Died(point)
@@ -277,20 +274,25 @@ def test_two_writers_at_one_stamp_do_not_mix_their_bytes(store: Store) -> None:
     assert S3Volume(store).read(B, S1, 0, 100) == b"abc"
 
 
-def test_a_sealed_replica_is_one_object_and_large_segments_are_copied_by_the_store(store: Store) -> None:
-    pieces = [b"a" * LARGE, b"b", b"c" * (LARGE - 1), b"d" * LARGE, b"e" * 3 * LARGE, b"f"]
-    volume = written(store, *pieces)
-    reader = S3Volume(store)
-    assert reader.read(B, S1, 0, 1000) == b"".join(pieces)
-    store.requests.clear()  # type: ignore[attr-defined]
-    volume.finish(B, S1, sum(map(len, pieces)), SEALED)
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_sealed_replica_of_small_segments_is_one_object(
+    store: Store, monkeypatch: pytest.MonkeyPatch, is_large: bool
+) -> None:
+    for module in (s3_volume, stored_pieces):
+        monkeypatch.setattr(module, "SEGMENT_BYTES", LARGE)
+    pieces = [b"a" * LARGE, b"b" * LARGE, *([] if is_large else [b"c", b"d", b"e"]), b"f" * 2]
+    whole = b"".join(pieces)
+    volume, reader = written(store, *pieces), S3Volume(store)
+    assert reader.read(B, S1, 0, 1000) == whole
+    volume.finish(B, S1, len(whole), SEALED)
 
-    assert store.requests["copy"] == 3  # type: ignore[attr-defined]
-    keys = [found.key for page in store.pages() for found in page if found.size > 100]
-    assert [key.partition("/")[0] for key in keys] == ["composed"]
+    listed = [found for page in store.pages() for found in page if found.size != HEADER_BYTES]
+    keys = [found.key for found in listed if found.key != "volume.id"]
+    assert {key.partition("/")[0] for key in keys} == {"segments" if is_large else "composed"}
+    assert len(keys) == (len(pieces) if is_large else 1)
     for one in (reader, S3Volume(store)):
-        assert one.read(B, S1, LARGE - 1, 3) == b"abc"
-        assert one.read(B, S1, 0, 1000) == b"".join(pieces)
+        for offset in range(len(whole)):
+            assert one.read(B, S1, offset, LARGE) == whole[offset : offset + LARGE]
 
 
 def test_damaged_bytes_are_never_served(tmp_path: Path, store: Store) -> None:

@@ -13,7 +13,6 @@ from lockgate.storage_core.errors import (
     ConflictError,
     StoreUnavailableError,
 )
-from lockgate.storage_core.files.volumes import disk as disk_calls
 from lockgate.storage_core.files.volumes.directory import volume_folder
 from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.disk import Disk
@@ -95,8 +94,7 @@ def test_what_is_made_has_the_permissions_of_the_volumes_directory(tmp_path: Pat
     with written(tmp_path / "volume") as volume:
         volume.claim("journal")
         volume.fence(B, S2, S1)
-        volume.quarantine(B, S2)
-        volume.create(OTHER, S1)
+        volume.store(OTHER, S1, [b"x"])
     for path in (tmp_path / "volume").rglob("*"):
         assert oct(path.stat().st_mode & 0o7777) == oct(0o2770 if path.is_dir() else 0o660), path
 
@@ -109,22 +107,19 @@ def test_a_crash_leaves_no_folder_that_other_users_cannot_write(
         patch.setattr(Path, "chmod", Mock(side_effect=Crash))
         with pytest.raises(Crash):
             volume.create(OTHER, S1)
-    assert [path.name for path in (tmp_path / "blocks").iterdir() if path.suffix != ".new"] == [f"{B:020d}"]
+    assert [path.name for path in (tmp_path / "blocks").iterdir()] == [f"{B:020d}"]
     assert volume.create(OTHER, S1).block == OTHER
     assert [replica.block for replica in volume.replicas(None, 9)] == [B, OTHER]
 
 
 @pytest.mark.parametrize("answer", [errno.ENOTSUP, errno.EPERM, errno.ENOSYS, errno.EMLINK])
-@pytest.mark.parametrize("has_renameat2", [True, False])
 def test_a_disk_without_hard_links_is_written_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: int, has_renameat2: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: int
 ) -> None:
     def link(*_: object) -> None:
         raise OSError(answer, "on purpose")
 
     monkeypatch.setattr(Path, "hardlink_to", link)
-    if not has_renameat2:
-        monkeypatch.setattr(disk_calls, "_renameat2", None)
     with written(tmp_path) as volume:
         fence_and_append(S2, b"XY")(volume)
     assert whole_replica(tmp_path)[1] == b"abcXY"
