@@ -10,7 +10,6 @@ import pytest
 
 from lockgate.storage_core.errors import MalformedRecordError, StoreUnavailableError
 from lockgate.storage_core.files.files import Files
-from lockgate.storage_core.files.volumes.directory import log_writer
 from lockgate.storage_core.settings import load_settings
 from tests.support.files.file_world import FileWorld
 from tests.support.soak import IS_SOAK
@@ -76,9 +75,8 @@ def _read(files: Files, path: str) -> bytes | None:
 @pytest.mark.parametrize("is_continued", [False, True])
 @pytest.mark.parametrize("is_closed", [False, True])
 def test_damage_of_a_replica_is_never_read_and_never_shortens_a_file(
-    world: FileWorld, members: int, is_continued: bool, is_closed: bool, monkeypatch: pytest.MonkeyPatch
+    world: FileWorld, members: int, is_continued: bool, is_closed: bool
 ) -> None:
-    monkeypatch.setattr(log_writer, "SPAN_BYTES", 4)  # logs continue others
     first = _write(world, "/first.log", members, is_closed=is_closed, is_continued=is_continued)
     plan = [
         (damage, at, place)

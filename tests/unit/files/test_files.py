@@ -13,8 +13,10 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.files import files as files_module
 from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
+from lockgate.storage_core.files.writing import writer as writer_module
 from tests.support.files.file_world import TEXT, FileWorld
 
 
@@ -59,6 +61,26 @@ def test_a_renewal_between_the_end_of_the_lease_and_that_of_the_writer_is_no_err
     with files.append("/a.log") as writer:
         writer.write(b"more")
     assert files.open("/a.log").read() == TEXT + b"more"
+
+
+def test_an_append_opens_a_short_last_block_and_leaves_a_long_one_as_it_is(
+    world: FileWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fence copies what a block has."""
+    for module in (files_module, writer_module):
+        monkeypatch.setattr(module, "REOPENED_BYTES", 6)
+    files = world.process()
+    world.write(files, "/a.log", b"")
+    for lengths in ([4], [8], [8, 4], [8, 8], [8, 8, 4]):
+        with files.append("/a.log") as writer:
+            writer.write(b"four")
+        assert [one.length_bytes for one in world.records("/a.log")] == lengths
+    monkeypatch.undo()
+    files = world.process(block_bytes=100)
+    with files.append("/a.log") as writer:
+        writer.write(b"more")
+    assert [one.length_bytes for one in world.records("/a.log")] == [8, 8, 8]
+    assert files.open("/a.log").read() == b"four" * 5 + b"more"
 
 
 @pytest.mark.parametrize("is_deleted", [False, True])
