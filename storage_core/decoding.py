@@ -1,4 +1,4 @@
-"""Decode JSON and convert values into types, safely in threads and across forks.
+"""Decode JSON and MessagePack and convert values into types, safely in threads and across forks.
 
 msgspec describes a struct when its type is decoded for the first time, and other threads use the description
 before it is complete: two threads that decode a type for the first time crash their process (msgspec 0.22.0).
@@ -34,6 +34,16 @@ def decode_json(data: bytes | bytearray | memoryview | str, kind: type[T]) -> T:
     """
     decoded: T = _decoder(kind).decode(data)
     return decoded
+
+
+def decode_msgpack(data: bytes, kind: type[T]) -> T:
+    """Decode MessagePack into a type, as `decode_json` does.
+
+    Raises:
+        msgspec.DecodeError: It is not MessagePack, or of another type.
+    """
+    _decoder(kind)
+    return msgspec.msgpack.decode(data, type=kind)
 
 
 def convert(

@@ -15,11 +15,12 @@ THREADS: Final = """
 import sys
 import threading
 import msgspec
-from lockgate.storage_core.decoding import convert, decode_json
+from lockgate.storage_core.decoding import convert, decode_json, decode_msgpack
 
 sys.setswitchinterval(1e-6)
 data = b'{"e": "x", "d": [{"a": 1}], "a": 1, "b": [1], "c": {"x": 1}}'
 value = msgspec.to_builtins(decode_json(data, dict))
+packed = msgspec.msgpack.encode(value)
 for _ in range(300):
     inner = msgspec.defstruct("Inner", [("a", int)])
     kind = msgspec.defstruct(
@@ -75,7 +76,9 @@ def run(program: str) -> None:
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
-@pytest.mark.parametrize("call", ["decode_json(data, kind)", "convert(value, kind)"])
+@pytest.mark.parametrize(
+    "call", ["decode_json(data, kind)", "decode_msgpack(packed, kind)", "convert(value, kind)"]
+)
 def test_threads_that_decode_a_type_for_the_first_time_do_not_crash(call: str) -> None:
     run(THREADS.replace("CALL", call))
 

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from lockgate.storage_core.decoding import decode_msgpack
 from lockgate.storage_core.errors import MalformedRecordError, RecordVersionError
 from lockgate.storage_core.files.checksums import crc32c
 from lockgate.storage_core.files.volumes.replica import BlockId
@@ -118,7 +119,7 @@ def parse_header(data: bytes, name: str, block: BlockId, stamp: Stamp) -> tuple[
         raise RecordVersionError(f"{name}: version {version} of the log is newer than this program")
     if magic != MAGIC or version != VERSION or not body or crc32c(body, 0) != checksum:
         raise MalformedRecordError(f"{name}: the header of the log is damaged")
-    header = msgspec.msgpack.decode(body, type=Header)
+    header = decode_msgpack(body, Header)
     if (header.block, header.stamp) != (block, stamp):
         raise MalformedRecordError(f"{name}: it is the log of block {header.block} at stamp {header.stamp}")
     size += _PREFIX.size

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from lockgate.storage_core.decoding import decode_msgpack
 from lockgate.storage_core.errors import MalformedRecordError, ObjectNotFoundError, RecordVersionError
 from lockgate.storage_core.files.checksums import crc32c
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
@@ -366,7 +367,7 @@ def pack_footer(pieces: list[tuple[int, int]]) -> bytes:
 def parse_footer(data: bytes, key: str) -> list[Piece]:
     """Return the pieces of a composed object."""
     pieces, offset = [], 0
-    for size, checksum in msgspec.msgpack.decode(data, type=list[tuple[int, int]]):
+    for size, checksum in decode_msgpack(data, list[tuple[int, int]]):
         pieces.append(Piece(offset, size, key, offset, size, checksum))
         offset += size
     return pieces
