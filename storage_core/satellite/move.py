@@ -239,7 +239,8 @@ class Move:
         left = None if self.limit is None else self.limit - self.done.files
         files = [one for one in batch if not one.status.is_directory][:left]
         copied = []
-        for one, outcome in zip(files, in_order(self._copy, files, self.files.parallelism), strict=True):
+        outcomes = in_order(self._copy, files, self.files.settings.near_calls)
+        for one, outcome in zip(files, outcomes, strict=True):
             if isinstance(outcome, LockgateError):
                 self.done.skip(one.path, outcome)
             elif outcome:
@@ -277,7 +278,7 @@ class Move:
 
     def _publish(self, copied: Sequence[Walked]) -> None:
         """Make copies visible in place of the old files, and delete those."""
-        until_s, hard_s = self._until_s(), self.files.hard_s
+        until_s, hard_s = self._until_s(), self.files.settings.lease_hard_s
         held: list[tuple[Walked, Stamp]] = []
         entries = [
             Mutation(
@@ -356,7 +357,8 @@ class Move:
 
     def _until_s(self) -> float:
         """Return the end of the time for which old files are surely held, by the satellite's clock."""
-        return self._new.journal.read(lambda reading: reading.now_s()) + self.files.hard_s / 2
+        now_s = self._new.journal.read(lambda reading: reading.now_s())
+        return now_s + self.files.settings.lease_hard_s / 2
 
     def _remove_copies(self) -> None:
         with suppress(PathNotFoundError):
@@ -388,8 +390,8 @@ def _moving(files: Overlay, new: Side) -> Iterator[Stamp]:
         MOVE,
         renewer.holder,
         purpose="write" if view is None else "recover",
-        soft_s=files.hard_s,
-        hard_s=files.hard_s,
+        soft_s=files.settings.lease_hard_s,
+        hard_s=files.settings.lease_hard_s,
         seen=None if view is None else view.lease,
     )
     renewer.keep(MOVE, stamp, since_s=began_s)

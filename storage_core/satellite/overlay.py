@@ -12,9 +12,8 @@ Source: LinkedIn's FailoverFS; satellite, "Overlay".
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from lockgate.storage_core.errors import (
     DirectoryNotEmptyError,
@@ -37,13 +36,12 @@ from lockgate.storage_core.files.namespace.tree import Delete, Rename, not_empty
 from lockgate.storage_core.files.namespace.tree_paths import parse_path, shown
 from lockgate.storage_core.files.reader import Reader
 from lockgate.storage_core.files.removal import Removed
-from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
+from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.walk import walk
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Journal, Leases, Mutation, Refused
 from lockgate.storage_core.satellite.union_reads import LOG, Side, T, UnionReads
 from lockgate.storage_core.satellite.whiteouts import MOVE, NO_MOVER, DropWhiteouts, WhiteOut, Whiteout
-from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores.protocol import in_pages
 
@@ -54,35 +52,7 @@ MOVED_S: Final = 0.1
 
 
 class Overlay(UnionReads):
-    """The files of the default journal, which is the old side of each mount, and of the satellites.
-
-    Attributes:
-        parallelism: Files that a move copies at once.
-        hard_s: Time without a renewal after which a lease lapses.
-    """
-
-    def __init__(
-        self,
-        journal: Journal,
-        volumes: Mapping[VolumeId, Volume],
-        settings: Settings,
-        satellite: Callable[[Mount], Side],
-        **options: Any,
-    ) -> None:
-        """Use the files of a journal and of its satellites; see `UnionReads`.
-
-        Args:
-            journal: The default journal.
-            volumes: Its volumes.
-            settings: See `Files`; uses `satellite_fallback`.
-            satellite: Returns the satellite of a mount; it is opened by the first call.
-            options: Options of `Files`.
-        """
-        super().__init__(journal, volumes, settings, satellite, **options)
-        self.parallelism = settings.near_calls
-        self.hard_s = settings.lease_hard_s
-        self._fallback = settings.satellite_fallback
-        self._decided = threading.local()  # another thread may read a newer table between decision and entry
+    """The files of the default journal, which is the old side of each mount, and of the satellites."""
 
     @property
     def mounts(self) -> int:
@@ -112,7 +82,7 @@ class Overlay(UnionReads):
                     self._free(path, mount)
                     return self.satellite(mount).files.create(path, members=members)
                 except JournalUnavailableError as error:
-                    if not self._fallback or mount.cut_s is not None:
+                    if not self.settings.satellite_fallback or mount.cut_s is not None:
                         raise
                     LOG.warning("%s is made in the default journal: %s", path, error)
                     Files.make_directory(self, path.rpartition("/")[0], parents=True)

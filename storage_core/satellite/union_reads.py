@@ -10,6 +10,7 @@ Source: LinkedIn's FailoverFS; satellite, "Overlay".
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -103,6 +104,7 @@ class UnionReads(Files):
 
     Attributes:
         journal: The default journal.
+        settings: Of `Files`, and `satellite_fallback`.
         satellite: Returns the satellite of a mount.
     """
 
@@ -125,8 +127,10 @@ class UnionReads(Files):
         """
         super().__init__(journal, volumes, settings, **options)
         self.journal = journal
+        self.settings = settings
         self.satellite = satellite
         self._table = NO_MOUNTS
+        self._decided = threading.local()  # another thread may read a newer table between decision and entry
         self._warned: set[str] = set()
         self._cut: set[Mount] = set()
 

@@ -59,7 +59,7 @@ def obstacle(spark: SparkSession, *, s3: bool) -> str:
         reason = next(
             (line for line in str(error).splitlines() if "Error" in line or "Exception" in line), ""
         )
-        return f"a Spark that the commit protocol of this Lockgate does not fit ({reason.strip()})"
+        return f"a Spark that the commit protocol of this Lockgate does not fit ({reason.strip(': ')})"
     return ""
 
 

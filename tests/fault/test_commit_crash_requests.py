@@ -17,7 +17,7 @@ import pytest
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.errors import LockgateError
 from tests.conftest import Summarise
-from tests.support.commit.crash_harness import MODES, OLD, assert_all_or_nothing, job
+from tests.support.commit.crash_harness import MODES, OLD, assert_all_or_nothing, job, streamed_job
 from tests.support.commit.destination import Crash
 from tests.support.fake_s3 import Fault, Moment, Options, Seen, faults
 from tests.support.s3.destination import S3World, s3_world
@@ -102,6 +102,24 @@ def test_a_crash_before_or_after_any_request_leaves_all_or_nothing(
     )
     assert len(outcomes) == len(moments) > 100
     # The job is undone before the decision and published after it: the state switches once.
+    assert outcomes == sorted(outcomes)
+    assert {False, True} == set(outcomes)
+
+
+@pytest.mark.parametrize(("mode", "options"), list(zip(MODES, REPEATED, strict=True)), ids=MODES)
+def test_a_crash_of_a_job_that_spark_streamed_leaves_all_or_nothing(
+    s3: S3World, mode: str, options: Options, monkeypatch: pytest.MonkeyPatch, summarise: Summarise
+) -> None:
+    """From Spark's first upload to the end of the commit; two tasks adopt the three files, in order."""
+    for name, value in (("FILES_OF_A_TASK", 2), ("TASKS_AT_ONCE", 1)):
+        monkeypatch.setattr(f"lockgate.storage_core.spark.adopted_files.{name}", value)
+    moments = s3.moments_of(lambda: streamed_job(s3.driver, mode))
+    s3.fake.behave(options)
+    outcomes: list[bool] = []
+    for moment, points in left_by(moments):
+        s3.go_back_to(moment)
+        outcomes += [recovered(s3, mode, str(moment))] * points
+    summarise(f"{mode}, by Spark: {len(outcomes)} crash points, {sum(outcomes)} published, rest undone")
     assert outcomes == sorted(outcomes)
     assert {False, True} == set(outcomes)
 

@@ -54,8 +54,9 @@ with_jars = pytest.mark.skipif(
     not JARS.exists(), reason="no hadoop-aws: `make s3a-jars` fetches 690 MB, once"
 )
 PLACES = [
-    pytest.param((executor, via), id=f"{executor}-{via}", marks=[with_jars] if via == "spark" else [])
+    pytest.param((executor, via), id=f"{executor}-{via}", marks=[] if via == "staged" else [with_jars])
     for executor, via in product(get_args(Executor), get_args(Way))
+    if (executor, via) != ("CeleryExecutor", "cluster")
 ]
 
 
@@ -122,7 +123,7 @@ def test_the_spark_child_the_lockgate_worker_and_the_task_runner_are_killed(pipe
     assert parent(child) == pipeline.runner(run_id, "write")
     pipeline.kill_process(child)
     with held(pipeline, UPLOAD, destination):
-        if pipeline.via == "spark":  # Spark's own writer uploads
+        if pipeline.via != "staged":  # Spark's own writer uploads
             pipeline.kill_process(pipeline.runner(run_id, "write"))
         else:
             pipeline.restart("lockgate-worker", tasks=True)
@@ -148,6 +149,17 @@ def test_the_jvm_the_triggerer_and_the_worker_of_airflow_are_killed(pipeline: Pi
             pipeline.kill_process(parent(runner))
     assert pipeline.ended_as(run_id) == "success"
     assert min(pipeline.tries(run_id, "write"), pipeline.tries(run_id, "commit")) > 1
+    check(pipeline, destination)
+
+
+def test_all_executors_of_the_cluster_are_killed_while_they_upload(pipeline: Pipeline) -> None:
+    if pipeline.via != "cluster":
+        pytest.skip("Spark runs in the child of the task")
+    destination, run_id = pipeline.trigger("executors")
+    with held(pipeline, UPLOAD, destination):
+        for pid in pipeline.executors():
+            pipeline.kill_process(pid)
+    assert pipeline.ended_as(run_id) == "success"
     check(pipeline, destination)
 
 

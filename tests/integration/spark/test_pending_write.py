@@ -157,10 +157,30 @@ def test_two_jobs_at_once_stream_to_s3_with_a_task_that_fails(driver: Driver) ->
     assert written == [["spark", 1000, 20], ["spark", 1000, 20]]
     assert [leftovers(destination) for destination in destinations] == [[], []]
     assert driver.ask("settings", names=names) == before
-    key, file = next(iter(read_manifest(destinations[0]).files.items()))
-    bucket, _, prefix = destinations[0].removeprefix("s3://").partition("/")
-    metadata = boto3.client("s3").head_object(Bucket=bucket, Key=f"{prefix}/{key}")["Metadata"]
-    assert metadata == {"team": "blue", "lockgate-token": file.token}
+    token, metadata = token_and_metadata(destinations[0])
+    assert metadata == {"team": "blue", "lockgate-token": token}
+
+
+def token_and_metadata(destination: str) -> tuple[str, dict[str, str]]:
+    """Return the token of a published file by the log, and the metadata of its object."""
+    key, file = next(iter(read_manifest(destination).files.items()))
+    bucket, _, prefix = destination.removeprefix("s3://").partition("/")
+    found = boto3.client("s3").head_object(Bucket=bucket, Key=f"{prefix}/{key}")
+    return file.token, found["Metadata"]
+
+
+@pytest.mark.requires("s3-server")
+@with_jars
+@pytest.mark.usefixtures("s3")
+def test_headers_of_a_bucket_are_kept_and_do_not_hide_the_token(driver: Driver) -> None:
+    destination = new_url()
+    ours = f"fs.s3a.bucket.{destination.split('/')[2]}.client.s3.custom.headers"
+    headers = "x-amz-meta-team=red,x-amz-meta-lockgate-token=of-the-user"
+    rows = driver.ask(
+        "write", destination=destination, how="write", rows=10, via="spark", settings={ours: headers}
+    )
+    token, metadata = token_and_metadata(destination)
+    assert (rows, metadata) == (10, {"team": "red", "lockgate-token": token})
 
 
 @pytest.mark.requires("s3-server")

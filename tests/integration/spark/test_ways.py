@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from pyspark.errors import PySparkException
@@ -16,8 +18,10 @@ from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.spark import pending_write
 from lockgate.storage_core.spark.data_source import read
 from lockgate.storage_core.spark.frame_write import Via, write
+from lockgate.storage_core.spark.pending_write import JAR
 from lockgate.storage_core.stores import UploadInfo
 
 pytestmark = pytest.mark.integration
@@ -115,6 +119,30 @@ def test_the_way_follows_from_what_the_options_need(
     if "options" in given and way == "spark" and "maxRecordsPerFile" in str(given):
         assert receipt.files == 12  # four Spark tasks of 25 rows, at most 10 in a file
     assert read(spark, destination).count() == 100
+
+
+def test_a_spark_that_the_jar_does_not_fit_goes_direct_and_says_so_once(
+    frame: DataFrame,
+    destination: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The jar names a class that this Spark does not have."""
+    unfit = tmp_path / "unfit.jar"
+    with ZipFile(JAR) as ours, ZipFile(unfit, "w") as made:
+        for name in ours.namelist():
+            code = ours.read(name).replace(b"lockgate", b"unfitted").replace(b"/classic/", b"/another/")
+            made.writestr(name.replace("lockgate", "unfitted"), code)
+    monkeypatch.setattr(pending_write, "JAR", unfit)
+    monkeypatch.setattr(pending_write, "_WRITER", "unfitted.PendingFiles$Writer")
+    with caplog.at_level(logging.INFO, "lockgate.spark"):
+        receipts = [write(frame, f"{destination}/{number}") for number in range(2)]
+    assert [(one.via, one.rows) for one in receipts if one] == [("direct", 100)] * 2
+    (said,) = [line for line in caplog.messages if "does not take 'spark'" in line]
+    assert "does not fit (java.lang.NoClassDefFoundError: org/apache/spark/sql/another/" in said
+    with pytest.raises(InvalidInputError, match="does not fit"):
+        write(frame, destination, via="spark")
 
 
 @pytest.mark.parametrize(

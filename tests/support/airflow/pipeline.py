@@ -29,14 +29,24 @@ from tests.support.airflow.services import Services, quoted, sure
 from tests.support.postgres import Server, free_port
 from tests.support.s3 import real_server
 from tests.support.s3.holding_proxy import HoldingProxy
+from tests.support.spark.cluster import CLUSTER_CONFIG, standalone_cluster
 
 Executor = Literal["LocalExecutor", "CeleryExecutor"]
-Way = Literal["staged", "spark"]
+Way = Literal["staged", "spark", "cluster"]
+"""`cluster`: by `spark` on a standalone cluster, whose executors share no directory with the driver."""
 Service = Literal["api-server", "scheduler", "triggerer", "airflow-worker", "lockgate-worker"]
 
 DAG = "dataset_commit"
 JARS = Path(__file__).parents[3] / ".tools" / "ivy" / "jars"
 """Of hadoop-aws, if `make s3a-jars` has fetched it."""
+ON_THE_CLUSTER = {
+    **CLUSTER_CONFIG,
+    "spark.speculation": "false",
+    # Its own 686 MB are not sent to each executor.
+    "spark.driver.extraClassPath": f"{JARS}/*",
+    "spark.executor.extraClassPath": f"{JARS}/*",
+}
+"""Spark's settings for a run on a cluster."""
 ROWS = 30
 PARTS = 3
 
@@ -54,6 +64,7 @@ class Pipeline:
         database: PostgreSQL server of Airflow's database and of the journal.
         s3: Proxy that all processes reach S3 through.
         commands: Command of each service.
+        master: Spark's master; None: Spark runs in the child of each task.
         destinations: Those of all runs.
         kills: How many processes and services were killed.
     """
@@ -66,6 +77,7 @@ class Pipeline:
     database: Server
     s3: HoldingProxy
     commands: Mapping[str, list[str]]
+    master: str | None = None
     destinations: list[str] = field(default_factory=list)
     kills: int = 0
     _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -127,13 +139,31 @@ class Pipeline:
 
         Spark reads them from S3 if hadoop-aws is there.
         """
-        rows = "".join(json.dumps({"row": n, "part": n % PARTS}) + "\n" for n in range(ROWS))
         source = f"{real_server.new_url()}-source" if JARS.exists() else str(self.root / f"{name}-source")
-        open_store(source, self.settings).put("rows.json", rows.encode())
+        for file in range(2):  # a task of Spark for each
+            rows = (json.dumps({"row": n, "part": n % PARTS}) for n in range(file, ROWS, 2))
+            open_store(source, self.settings).put(f"rows-{file}.json", "\n".join(rows).encode())
         destination = f"{real_server.new_url()}/{name}"
         self.destinations.append(destination)
-        fixed = {"source": source, "source_format": "json", "destination": destination, "via": self.via}
-        return destination, self.services.trigger(DAG, {**fixed, "partition_by": ["part"], **conf})
+        fixed = {
+            "source": source,
+            "source_format": "json",
+            "destination": destination,
+            "via": "staged" if self.via == "staged" else "spark",
+            "partition_by": ["part"],
+            "master": self.master,
+            "spark_config": None if self.master is None else ON_THE_CLUSTER,
+        }
+        return destination, self.services.trigger(DAG, {**fixed, **conf})
+
+    def executors(self) -> list[int]:
+        """Return the process ids of the cluster's executors, once there is one."""
+
+        def found() -> list[int] | None:
+            lines = processes()
+            return [pid for pid, line in lines.items() if "CoarseGrainedExecutorBackend" in line] or None
+
+        return sure(found, "no executor runs")
 
     def runner(self, run_id: str, task_id: str) -> int:
         """Return the process id of a running task, once it runs."""
@@ -215,7 +245,7 @@ def running_pipeline(
     metadata = database.new_database(f"airflow_{executor.lower()}_{via}").replace("://", "+psycopg://")
     home = AirflowHome(root / "airflow")
     embedded = load_settings(home=root / "home")
-    with running_broker(embedded), ExitStack() as ends:
+    with running_broker(embedded), ExitStack() as cluster, ExitStack() as ends:
         broker = broker_url(embedded)
         settings = load_settings(home=root / "home", journal_url=journal, broker_url=broker)
         environment = {
@@ -225,7 +255,8 @@ def running_pipeline(
             "LOCKGATE_BROKER_URL": broker,
             "LOCKGATE_REDELIVERY_S": "10",
             "LOCKGATE_TRIGGER_SOURCES": json.dumps([str(root), os.environ["LOCKGATE_TEST_S3_URL"]]),
-            **({"LOCKGATE_SPARK_S3_JARS": str(JARS)} if JARS.exists() else {}),
+            **({"LOCKGATE_SPARK_S3_JARS": str(_jars(root, via))} if JARS.exists() else {}),
+            **({"LOCKGATE_TRIGGER_SPARK": '["spark.*=*"]'} if via == "cluster" else {}),
             "LOCKGATE_TRIGGER_DESTINATIONS": json.dumps([os.environ["LOCKGATE_TEST_S3_URL"]]),
             "LOCKGATE_TRIGGER_TRANSFORMS": json.dumps(["tests.support.airflow.held_frame:held_frame"]),
             "LOCKGATE_RECOVERY_MINUTES": "1440",  # a test runs it
@@ -258,6 +289,7 @@ def running_pipeline(
             database=database,
             s3=s3,
             commands=_commands(port),
+            master=cluster.enter_context(standalone_cluster(root)) if via == "cluster" else None,
             _ends=ends,
         )
         services.command(sys.executable, "-m", "airflow", "db", "migrate")
@@ -270,6 +302,16 @@ def running_pipeline(
             pipeline.start("airflow-worker")
         sure(answers(services), f"the API server did not begin; see {root}/api-server.log")
         yield pipeline
+
+
+def _jars(root: Path, via: Way) -> Path:
+    """Return a folder with the jars that Spark sends to executors: of a cluster, hadoop-aws only."""
+    if via != "cluster":
+        return JARS
+    (root / "jars").mkdir()
+    (jar,) = JARS.glob("*hadoop-aws-3*")
+    (root / "jars" / jar.name).symlink_to(jar)
+    return root / "jars"
 
 
 def _commands(port: int) -> dict[str, list[str]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from lockgate.storage_core.commit.committers import COMMITTERS
 from lockgate.storage_core.errors import JobFailedError, UploadGoneError
 from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.ids import Token, with_short_id
 from tests.support.commit.destination import Crash, World, dying, write
 
 OLD = {"day=1/a.csv": b"old a", "day=2/b.csv": b"old b"}
@@ -47,6 +48,22 @@ def adopted_job(world: World, mode: str) -> None:
         spool = world.root / "spool"
         spool.write_text("".join(["token\n", *(f"{path}\t{len(data)}\n" for path, data in NEW.items())]))
         opened.commit(winners=AdoptedFiles(opened, spool, 1, directory).commit())
+
+
+def streamed_job(world: World, mode: str) -> None:
+    """Run a job whose files Spark's own writer has left as open uploads, with one of a losing try."""
+    from lockgate.storage_core.spark.adopted_files import AdoptedFiles
+
+    with world.open_job("new", mode=mode) as opened:
+        lines = ["of-spark"]
+        for path, data in {"day=1/loser.csv": LOSER, **NEW}.items():
+            key = with_short_id(path, opened.short_id)
+            upload_id = opened.store.begin_upload(key, Token("of-spark"), of_copies=True)  # without checksums
+            part = opened.store.put_part(key, upload_id, 1, 0, data)
+            lines += [] if data == LOSER else [f"{path}\t{len(data)}\t{upload_id}\t{part.etag}\t"]
+        spool = world.root / "spool"
+        spool.write_text("".join(f"{line}\n" for line in lines))
+        opened.commit(winners=AdoptedFiles(opened, spool, world.settings.part_bytes).commit())
 
 
 def job_taken_back(world: World, committer: str, how: str) -> None:

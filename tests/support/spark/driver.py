@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
 from pyspark import TaskContext
@@ -27,6 +28,7 @@ from tests.support.spark import beside_spark
 from tests.support.spark.accidents import accident as step_with_accident
 from tests.support.spark.accidents import await_that
 from tests.support.spark.python_daemon import DAEMON
+from tests.support.spark.settings import session_settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -126,6 +128,7 @@ def write_days(
     mode: WriteMode = "append",
     job_name: str = "nightly",
     dies: str = "",
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> int | None:
     """Write numbers by day, over two tasks; return the rows of the receipt where there is one.
 
@@ -138,16 +141,17 @@ def write_days(
     if dies:
         setattr(AdoptedFiles, dies, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     if how == "write":
-        receipt = write(
-            frame,
-            destination,
-            partition_by=[] if accident and via == "spark" else ["day"],
-            job_name=job_name,
-            sort_within_partitions=via == "spark",
-            options=options,
-            via=via,
-            mode=mode,
-        )
+        with session_settings(spark, settings):
+            receipt = write(
+                frame,
+                destination,
+                partition_by=[] if accident and via == "spark" else ["day"],
+                job_name=job_name,
+                sort_within_partitions=via == "spark",
+                options=options,
+                via=via,
+                mode=mode,
+            )
         assert receipt is None or via in {"auto", receipt.via}
         return None if receipt is None else receipt.rows
     writer = frame.write.format("lockgate").mode("append").options(**(options or {}))

@@ -10,11 +10,14 @@ from pyspark.sql import SparkSession
 
 @contextmanager
 def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    before = {name: spark.conf.get(name) for name in settings}
+    before = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)
     try:
         yield
     finally:
         for name, old in before.items():
-            spark.conf.set(name, str(old))
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)

@@ -75,6 +75,10 @@ def test_a_satellite_is_added_filled_emptied_and_cut(run: Run, tmp_path: Path) -
         (("files", "retention", "/logs/**"), "belong together"),
         (("files", "retention"), "LOCKGATE_FILES_RETENTION"),
         (("journal", "status", "--at-least", "main@0000=1.1"), "the token is of another deployment"),
+        (
+            ("journal", "status", "--journal", "logs", "--at-least", "logs@0000=1.1"),
+            "the token is of another deployment",
+        ),
     ],
 )
 def test_bad_input_is_named_with_the_remedy(run: Run, arguments: tuple[str, ...], words: str) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from lockgate.storage_core.errors import (
     ConflictError,
@@ -292,6 +293,21 @@ def test_renames_stay_in_one_journal(mounted: SatelliteWorld) -> None:
     assert not Files.list(files, "/logs")
 
 
+def test_leases_and_fences_of_files_stay_in_one_journal(world: SatelliteWorld) -> None:
+    old, new = world.files, world.sides[0].files
+    new.make_directory("/logs")
+    put(new, "/logs/old.log", b"of the satellite")
+    assert new.status("/logs/old.log").inode == Files.status(old, "/logs/old.log").inode
+    with old.append("/logs/old.log") as writer:
+        other = new.append("/logs/old.log")
+        other.write(b"!")
+        new.delete("/logs/old.log")
+        with pytest.raises(FencedError):
+            other.close()
+        writer.write(b" and new")
+    assert Files.open(old, "/logs/old.log").read() == b"old and new"
+
+
 def test_pages_of_both_sides_are_in_one_order_and_whole(world: SatelliteWorld) -> None:
     names = [f"{number:04d}" for number in range(3 * PAGE)]
     make = [Mutation(op=MakeDirectory(path=f"/logs/{name}")) for name in names[::2]]
@@ -343,7 +359,7 @@ def test_old_files_are_read_while_the_satellite_is_down(
             with pytest.raises(JournalUnavailableError, match="no answer"):
                 call()
         assert status_of_mount(files, mount_of(files)).why_down == "no answer"
-        monkeypatch.setattr(files, "_fallback", True)
+        monkeypatch.setattr(files, "settings", replace(files.settings, satellite_fallback=True))
         mounted.clock.now += 1
         put(files, "/logs/new.log", b"new")
     assert "only old files are read" in caplog.messages[0]
@@ -365,7 +381,7 @@ def test_the_end_of_a_deletion_that_died_leaves_what_the_fallback_made_later(
         world.clock.now += 1
         with monkeypatch.context() as patch:
             patch.setattr(world.files, "satellite", down)
-            patch.setattr(world.files, "_fallback", True)
+            patch.setattr(world.files, "settings", replace(world.settings, satellite_fallback=True))
             put(world.files, path)
         world.clock.now += 1
 
