@@ -40,17 +40,27 @@ public final class PendingFiles extends FileCommitProtocol implements Serializab
     this.destination = destination;
   }
 
-  /** The calls of Lockgate's Python. */
-  public static final class Writer {
-    /** Check that this Spark has what a write needs. */
-    public void check(boolean s3) throws ReflectiveOperationException {
-      Dataset.class.getMethod("logicalPlan");
-      SparkSession.class.getMethod("cloneSession");
-      for (String name : s3 ? List.of("lockgate.S3Uploads", TRACKER) : List.<String>of()) {
-        Class.forName(name, true, getClass().getClassLoader());
+  /** Finds what a Spark lacks: its methods name no class of Spark, so that they can be called in any. */
+  public static final class Fit {
+    /** Return the class or method that this Spark or Hadoop lacks, empty if it has all. */
+    public String lacks(boolean s3) {
+      try {
+        Dataset.class.getMethod("logicalPlan");
+        SparkSession.class.getMethod("cloneSession");
+        SparkSession.class.getMethod("observationManager");
+        ObservationManager.class.getMethod("tryComplete", QueryExecution.class);
+        for (String name : s3 ? List.of("lockgate.S3Uploads", TRACKER) : List.<String>of()) {
+          Class.forName(name, true, getClass().getClassLoader());
+        }
+        return "";
+      } catch (ReflectiveOperationException | LinkageError error) {
+        return error.toString();
       }
     }
+  }
 
+  /** Writes for Lockgate's Python. */
+  public static final class Writer {
     /**
      * Write rows with Spark's own writer, in a copy of their session with more settings.
      *

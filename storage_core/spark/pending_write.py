@@ -25,7 +25,7 @@ from lockgate.storage_core.spark.s3a import s3a_config
 from lockgate.storage_core.spark.schema.columns import partition_columns
 
 JAR: Final = Path(__file__).with_name("pending_files.jar")
-_WRITER: Final = "lockgate.PendingFiles$Writer"
+PROTOCOL: Final = "lockgate.PendingFiles"
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,10 @@ def obstacle(spark: SparkSession, *, s3: bool) -> str:
     """
     if getattr(spark, "_jsparkSession", None) is None:
         return "a Spark Connect session, whose driver's files and memory this process cannot read"
-    try:
-        _writer(spark).check(s3)
-    except (Py4JError, PySparkException) as error:
-        if s3 and "org/apache/hadoop/fs/s3a" in str(error):
-            return "a session without hadoop-aws of Spark's Hadoop version (spark.jars.packages)"
-        reason = next(
-            (line for line in str(error).splitlines() if "Error" in line or "Exception" in line), ""
-        )
-        return f"a Spark that the commit protocol of this Lockgate does not fit ({reason.strip(': ')})"
-    return ""
+    lacks = str(_new(spark, "Fit").lacks(s3))
+    if s3 and "hadoop" in lacks:
+        return "a session without hadoop-aws of Spark's Hadoop version (spark.jars.packages)"
+    return lacks and f"a Spark that the commit protocol of this Lockgate does not fit ({lacks})"
 
 
 def write_pending(
@@ -98,7 +92,7 @@ def write_pending(
     }
     texts = {name: _text(value) for name, value in (options or {}).items()}
     folders = list(partition_columns(df.schema, partition_by))
-    _writer(df.sparkSession).write(df._jdf, given, format, texts, folders, root)  # noqa: SLF001
+    _new(df.sparkSession, "Writer").write(df._jdf, given, format, texts, folders, root)  # noqa: SLF001
 
 
 def _s3_settings(settings: Settings, root: str) -> dict[str, str]:
@@ -128,16 +122,16 @@ def _text(value: str | int | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _writer(spark: SparkSession) -> Any:
-    """Return the object that writes, of the class that all sessions of the driver share."""
+def _new(spark: SparkSession, name: str) -> Any:
+    """Return an object of a class of the jar, which all sessions of the driver share."""
     jvm: Any = spark._jvm  # noqa: SLF001 - PySpark has no public name for it
     loader = spark._jsparkSession.sharedState().jarClassLoader()  # noqa: SLF001
     try:
-        found = loader.loadClass(_WRITER)
+        found = loader.loadClass(f"{PROTOCOL}${name}")
     except (Py4JError, PySparkException):
         spark.sparkContext._jsc.addJar(JAR.as_uri())  # noqa: SLF001 - for the executors
         loader.addURL(jvm.java.io.File(str(JAR)).toURI().toURL())
-        found = loader.loadClass(_WRITER)
+        found = loader.loadClass(f"{PROTOCOL}${name}")
     return found.newInstance()
 
 

@@ -135,7 +135,7 @@ def test_a_spark_that_the_jar_does_not_fit_goes_direct_and_says_so_once(
             code = ours.read(name).replace(b"lockgate", b"unfitted").replace(b"/classic/", b"/another/")
             made.writestr(name.replace("lockgate", "unfitted"), code)
     monkeypatch.setattr(pending_write, "JAR", unfit)
-    monkeypatch.setattr(pending_write, "_WRITER", "unfitted.PendingFiles$Writer")
+    monkeypatch.setattr(pending_write, "PROTOCOL", "unfitted.PendingFiles")
     with caplog.at_level(logging.INFO, "lockgate.spark"):
         receipts = [write(frame, f"{destination}/{number}") for number in range(2)]
     assert [(one.via, one.rows) for one in receipts if one] == [("direct", 100)] * 2
