@@ -45,8 +45,7 @@ from lockgate.storage_core.files.namespace.rows import (
     RegisteredVolume,
 )
 from lockgate.storage_core.files.namespace.tree import MakeDirectory
-from lockgate.storage_core.files.replicas.comparison import Comparison
-from lockgate.storage_core.files.replicas.replica_check import HeadSlices
+from lockgate.storage_core.files.replicas.replica_check import HeadSlices, ReplicaCheck
 from lockgate.storage_core.files.replicas.upkeep import ReplicaUpkeep
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
@@ -128,7 +127,7 @@ def report(url: str, root: Path, console: Console, replicas: int = 1_000_000, qu
         def holding(slices: int) -> None:
             with journal.reading() as reading:
                 ends = reading.quantiles(Member, {"volume": name}, "block", slices)
-            compared = Comparison(journal, volumes, lambda *_: False, None)
+            compared = ReplicaCheck(journal, volumes)
             after: BlockId | None = None
             for end in map(BlockId, ends):
                 with maintenance(journal, "soft"):

@@ -84,7 +84,7 @@ MUTANTS: Final = (
         "a difference is read once more before it is reported",
         [
             Edit(
-                "storage_core/files/replicas/comparison.py",
+                "storage_core/files/replicas/replica_check.py",
                 "replicas = {block: stat_replica(there, block) for block in blocks}",
                 "replicas: dict[BlockId, Replica | None] = dict.fromkeys(blocks)",
             ),

@@ -132,7 +132,7 @@ def show_check(
         done = files.upkeep.check(
             path,
             verify=verify,
-            virtual_volumes=virtual_volumes,
+            virtual_volumes=virtual_volumes or load_settings().report_virtual_volumes,
             bytes_per_s=_bytes(limit),
             progress=progress,
         )

@@ -1,10 +1,9 @@
-"""A block in the journal, and the journal's calls of a reseal and of a writer."""
+"""A block, as the journal has it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Protocol
 
 import msgspec
 
@@ -78,68 +77,6 @@ class Opened(msgspec.Struct, frozen=True):
     before_bytes: int = 0
     last: BlockRecord | None = None
     is_added: bool = False
-
-
-class Blocks(Protocol):
-    """The blocks of one file in the journal, as the holder of its lease changes them.
-
-    All changes raise `FencedError` once another holder has the lease, and `OutcomeUnknownError` where the
-    journal gave no answer.
-    """
-
-    def end(self) -> Opened:
-        """Return the end of the file, as it was opened."""
-
-    def records(self) -> tuple[BlockRecord, ...]:
-        """Return the file's blocks in order, as they are now."""
-
-    def record(self, block: BlockId) -> BlockRecord:
-        """Return a block as it is now."""
-
-    def add(self, last: BlockRecord | None = None) -> BlockRecord:
-        """Add an empty block at the end of the file: its stamp is the entry's, its members are chosen.
-
-        After an error the next call asks for the same one.
-
-        Args:
-            last: The block before it, sealed: it is committed in the same entry.
-
-        Raises:
-            FencedError: The block before has a newer stamp.
-        """
-
-    def acknowledged(self, block: BlockId, stamp: Stamp) -> int:
-        """Return how many bytes of a block all members have, as the last renewals say; 0 where not known."""
-
-    def note_acknowledged(self, block: BlockId, stamp: Stamp, length_bytes: int) -> None:
-        """Note that all members have these bytes; it is stored with the next renewal of the lease."""
-
-    def stamp(self, block: BlockId, target_bytes: int | None) -> BlockRecord:
-        """Begin a reseal: a pending stamp, and the target of a truncate unless one stands.
-
-        Returns:
-            The block with its pending stamp and the target that the reseal must use.
-        """
-
-    def commit(self, wanted: BlockRecord) -> BlockRecord:
-        """Commit a reseal or a close: compare and swap on the newest stamp of the block.
-
-        Args:
-            wanted: Its stamp is the one that the block must have; its length, members and state are stored.
-
-        Raises:
-            FencedError: The block has a newer stamp.
-        """
-
-    def close(self, last: BlockRecord | None = None) -> None:
-        """Close the file, whose blocks are sealed, and give its lease back; a repeated call changes nothing.
-
-        Args:
-            last: The last block, sealed: it is committed in the same entry. Without bytes it has no members.
-
-        Raises:
-            FencedError: The block has a newer stamp.
-        """
 
 
 def known_volume(volumes: Mapping[VolumeId, Volume], volume: VolumeId) -> Volume:

@@ -18,7 +18,7 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.files.blocks import BlockRecord, Blocks, Opened
+from lockgate.storage_core.files.blocks import BlockRecord, Opened
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
 from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
@@ -206,7 +206,7 @@ def give_back(leases: Leases, resource: str, stamp: Stamp) -> None:
 
 
 def settle(
-    blocks: Blocks, volumes: Mapping[VolumeId, Volume], *, accept_loss: bool = False
+    blocks: JournalBlocks, volumes: Mapping[VolumeId, Volume], *, accept_loss: bool = False
 ) -> list[BlockRecord]:
     """Seal the last block of a file, if it is being written or a reseal of it is not committed.
 

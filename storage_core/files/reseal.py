@@ -23,8 +23,9 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.files.blocks import BlockRecord, Blocks, known_volume
+from lockgate.storage_core.files.blocks import BlockRecord, known_volume
 from lockgate.storage_core.files.length import ChosenLength, choose_length
+from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 
@@ -35,7 +36,7 @@ T = TypeVar("T")
 
 
 def reseal(
-    blocks: Blocks,
+    blocks: JournalBlocks,
     volumes: Mapping[VolumeId, Volume],
     block: BlockId,
     *,
@@ -181,7 +182,7 @@ class _Reseal:
         )
 
 
-def commit(blocks: Blocks, wanted: BlockRecord) -> BlockRecord:
+def commit(blocks: JournalBlocks, wanted: BlockRecord) -> BlockRecord:
     """Commit a block at its newest stamp; a lost answer is read back.
 
     Args:

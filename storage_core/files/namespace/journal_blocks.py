@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -31,7 +31,10 @@ from lockgate.storage_core.stamp import Stamp
 
 
 class JournalBlocks:
-    """`Blocks` of one file.
+    """The blocks of one file, as the holder of its lease changes them.
+
+    All changes raise `FencedError` once another holder has the lease, and `OutcomeUnknownError` where the
+    journal gave no answer.
 
     Attributes:
         resource: Resource of the file's lease.
@@ -98,7 +101,7 @@ class JournalBlocks:
     def stamp(self, block: BlockId, target_bytes: int | None) -> BlockRecord:
         """Begin a reseal: a pending stamp, and the target of a truncate unless one stands.
 
-        The first one is that of the opening, if it has stamped the block.
+        Returns the block with both. The first stamp is that of the opening, if it has stamped the block.
         """
         last = self._opened.last
         self._opened = msgspec.structs.replace(self._opened, last=None)
@@ -109,7 +112,14 @@ class JournalBlocks:
         return stamped
 
     def commit(self, wanted: BlockRecord) -> BlockRecord:
-        """Commit a reseal or a close."""
+        """Commit a reseal or a close: compare and swap on the newest stamp of the block.
+
+        Args:
+            wanted: Its stamp is the one that the block must have; its length, members and state are stored.
+
+        Raises:
+            FencedError: The block has a newer stamp.
+        """
         op = CommitBlock(
             resource=self.resource,
             stamp=self.lease,
@@ -149,10 +159,6 @@ _PAGE: Final = 500
 """Rows that are looked at while the journal's head is held."""
 
 
-class _OpenFile(Protocol):
-    written: WrittenLength | None
-
-
 class WrittenLengths:
     """The acknowledged lengths of one holder's files. Safe to use from several threads.
 
@@ -162,10 +168,10 @@ class WrittenLengths:
 
     def __init__(self, leases: Leases) -> None:
         self._leases = leases
-        self._files = WeakValueDictionary[str, _OpenFile]()
+        self._files = WeakValueDictionary[str, JournalBlocks]()
         self._stored: Mapping[str, WrittenLength] = {}
 
-    def watch(self, resource: str, file: _OpenFile) -> None:
+    def watch(self, resource: str, file: JournalBlocks) -> None:
         """Store the length of an open file with each renewal in which it has changed."""
         self._files[resource] = file
 

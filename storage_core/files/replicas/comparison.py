@@ -1,13 +1,8 @@
-"""The comparison of a volume with the journal, behind check, report and repair. It changes nothing.
-
-A page covers a range of blocks: the volume's replicas are listed, then its members are read, by short reads
-of the journal. What differs is read once more, the volume before the journal, so a block that is changed or
-removed meanwhile is left out. So are members of deleted files: a removal deletes replicas before rows.
-"""
+"""What is wrong with a replica, judged by its block in the journal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -21,12 +16,11 @@ from lockgate.storage_core.errors import (
     OutcomeUnknownError,
     RecordVersionError,
 )
-from lockgate.storage_core.files.blocks import BlockRecord, Fault, known_volume
+from lockgate.storage_core.files.blocks import BlockRecord, Fault
 from lockgate.storage_core.files.namespace.members import MarkReplica
 from lockgate.storage_core.files.namespace.queries import (
     PAGE,
     current_records,
-    files_below,
     path_of,
     records,
     undeleted,
@@ -207,152 +201,7 @@ def read_block(journal: Journal, block: BlockId) -> BlockRecord | None:
         return None if row is None else next(iter(records(reading, [row])))
 
 
-class Comparison:
-    """A comparison of volumes with the journal.
-
-    Attributes:
-        replicas: Number of replicas that were looked at.
-        read_bytes: Number of bytes that were read.
-
-    Args:
-        journal: The journal of the files.
-        volumes: The volumes that can be reached.
-        reads: Returns whether to read the bytes of a volume's sealed replica, and compare their checksums.
-        bytes_per_s: Limit of what is read.
-        first: Where the journal is read first, such as at an observer; by default at its primary, where what
-            differs is always judged.
-
-    Raises:
-        InvalidInputError: The limit is not positive.
-    """
-
-    def __init__(
-        self,
-        journal: Journal,
-        volumes: Mapping[VolumeId, Volume],
-        reads: Callable[[BlockRecord, VolumeId], bool],
-        bytes_per_s: float | None,
-        first: Reads | None = None,
-    ) -> None:
-        check_limit(bytes_per_s)
-        self.replicas = self.read_bytes = 0
-        self._journal = journal
-        self._first: Reads = first or journal
-        self._volumes = volumes
-        self._reads = reads
-        self._bytes_per_s = bytes_per_s
-
-    def of_volume(
-        self, volume: VolumeId, after: BlockId | None = None, to: BlockId | None = None
-    ) -> Iterator[tuple[BlockId | None, list[Difference]]]:
-        """Yield the last block of each page, None for the last page, and what differs in it.
-
-        Args:
-            volume: The volume.
-            after: Only blocks after this one.
-            to: Only blocks up to this one.
-
-        Raises:
-            NotAppliedError: The volume does not answer.
-            OutcomeUnknownError: As above.
-        """
-        there = known_volume(self._volumes, volume)
-        while True:
-            page = there.replicas(after, PAGE)
-            last = page[-1].block if len(page) == PAGE and (to is None or page[-1].block < to) else None
-            left = {one.block: one for one in page if to is None or one.block <= to}
-            for found in members(self._first, volume, after, last or to):
-                pairs = [(record, left.pop(record.block, None)) for record in found]
-                yield found[-1].block, self._differences(volume, pairs)
-            yield last, self._differences(volume, [(None, replica) for replica in left.values()])
-            if last is None:
-                return
-            after = last
-
-    def of_path(self, path: str) -> Iterator[list[Difference]]:
-        """Yield what differs in the members of the files below a path; a volume without an answer is one.
-
-        Raises:
-            ObjectNotFoundError: The path does not exist.
-        """
-        with self._journal.reading() as reading:
-            files = files_below(reading, path)
-        away: set[VolumeId] = set()
-        for file in files:
-            with self._journal.reading() as reading:
-                blocks = tuple(current_records(reading, reading.where(Block, {"file": file})))
-            for record in blocks:
-                for volume in (*record.members, *record.faults):
-                    if volume in away:
-                        continue
-                    try:
-                        replica = stat_replica(known_volume(self._volumes, volume), record.block)
-                        yield self._differences(volume, [(record, replica)])
-                    except (NotAppliedError, OutcomeUnknownError) as error:
-                        away.add(volume)
-                        yield [unreachable(volume, error)]
-
-    def _differences(
-        self, volume: VolumeId, pairs: Sequence[tuple[BlockRecord | None, Replica | None]]
-    ) -> list[Difference]:
-        there = known_volume(self._volumes, volume)
-        history = read_history(self._first)
-        read: dict[BlockId, tuple[BlockRecord, str]] = {}
-        differing: list[BlockId] = []
-        for record, replica in pairs:
-            self.replicas += replica is not None
-            is_wrong = judge(record, volume, replica, history) is not None
-            if record is not None and not is_wrong:
-                why = ""
-                if record.is_settled and self._reads(record, volume):
-                    why = damage(there, record, self._count)
-                    read[record.block] = record, why
-                is_wrong = bool(why) or volume in record.faults
-            if is_wrong:
-                differing.append((record or replica).block)  # type: ignore[union-attr] # one of them is there
-        return self._again(volume, there, differing, read) if differing else []
-
-    def _again(
-        self,
-        volume: VolumeId,
-        there: Volume,
-        blocks: Sequence[BlockId],
-        read: Mapping[BlockId, tuple[BlockRecord, str]],
-    ) -> list[Difference]:
-        """Read blocks and their replicas once more, and return what is still wrong."""
-        replicas = {block: stat_replica(there, block) for block in blocks}
-        with self._journal.reading() as reading:
-            rows = {row.block: row for row in reading.find(Block, [(block,) for block in blocks])}
-            kept = {row.file for row in undeleted(reading, list(rows.values()))}
-            now = {one.block: one for one in current_records(reading, list(rows.values()))}
-            paths = {file: path_of(reading, file) for file in kept}
-        history = read_history(self._journal)
-        differences: list[Difference] = []
-        for block in blocks:
-            record = now.get(block)
-            before, why = read.get(block, (None, None))
-            if before is not None and before != record:
-                continue  # it has changed meanwhile
-            found = judge(record, volume, replicas[block], history)
-            if found is not None and record is not None and not record.is_settled:
-                # Its writer goes on: what all members have now is there after the journal was read.
-                found = judge(record, volume, stat_replica(there, block), read_history(self._journal))
-            one = _difference(record, volume, block, found, why)
-            if one is None or (
-                record is not None and one.finding.problem in FAULTS and rows[block].file not in kept
-            ):
-                continue  # nothing is wrong, or its file was deleted
-            path = "" if record is None else paths.get(rows[block].file, "")
-            differences.append(one._replace(finding=msgspec.structs.replace(one.finding, path=path)))
-        return differences
-
-    def _count(self, size: int) -> None:
-        self.read_bytes += size
-        if self._bytes_per_s is not None:
-            self._journal.clock.sleep(size / self._bytes_per_s)
-
-
-def _difference(
+def difference(
     record: BlockRecord | None,
     volume: VolumeId,
     block: BlockId,

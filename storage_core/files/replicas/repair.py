@@ -21,12 +21,10 @@ from lockgate.storage_core.errors import ConflictError, NotAppliedError, Outcome
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, Fault, known_volume
 from lockgate.storage_core.files.namespace.members import ForgetVolume, MarkReplica
-from lockgate.storage_core.files.namespace.rows import DamagedReplica, Member, VolumeState
+from lockgate.storage_core.files.namespace.rows import Member, VolumeState
 from lockgate.storage_core.files.namespace.volume_urls import read_registered
 from lockgate.storage_core.files.replicas.comparison import (
-    Comparison,
     Difference,
-    Finding,
     History,
     Problem,
     judge,
@@ -34,14 +32,11 @@ from lockgate.storage_core.files.replicas.comparison import (
     read_block,
     read_history,
     stat_replica,
-    unreachable,
 )
 from lockgate.storage_core.files.replicas.copies import Copies
 from lockgate.storage_core.files.replicas.replica_check import (
     HeadSlices,
-    lost_replicas,
-    store_report,
-    usable_volumes,
+    ReplicaCheck,
 )
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica
@@ -155,13 +150,18 @@ class Repair:
 
     def mark(self) -> None:
         """Compare the volumes with the journal, and journal what differs."""
-        for volume in usable_volumes(self.journal, self.volumes):
-            try:
-                self._mark_volume(volume)
-            except (NotAppliedError, OutcomeUnknownError) as error:
-                self._problem(unreachable(volume, error).finding)
-        for finding in lost_replicas(self.journal):
-            self._problem(finding)
+        check = ReplicaCheck(
+            self.journal,
+            self.volumes,
+            verify=None,
+            bytes_per_s=self.bytes_per_s,
+            progress=self.progress,
+            reads=self.reads,
+            stores=not self.dry_run,
+        )
+        for page in check.pages():
+            self._apply(page)
+        self.done.replicas, self.done.read_bytes = check.replicas, check.read_bytes
 
     def delete_left_over(self, wait_s: float) -> None:
         """Delete the replicas that no block names; see `delete_replicas`."""
@@ -201,32 +201,16 @@ class Repair:
             self.journal.apply(ForgetVolume(volume=volume))
             self.note(f"volume {volume} was removed: no block is on it any more")
 
-    def _mark_volume(self, volume: VolumeId) -> None:
-        with self.journal.reading() as reading:
-            damaged = {BlockId(row.block) for row in reading.where(DamagedReplica, {"volume": volume})}
-
-        def reads(record: BlockRecord, _: VolumeId) -> bool:
-            return record.block in damaged or record.faults.get(volume) is Fault.CORRUPT
-
-        compared = Comparison(self.journal, self.volumes, reads, self.bytes_per_s, self.reads)
-        only_ones: set[BlockId | None] = set()
-        for _, page in compared.of_volume(volume):
-            self.progress(f"compare {volume}", compared.replicas, 0)
-            only_ones |= {one.finding.block for one in page if one.is_only_one}
-            self._apply(volume, page)
-        self.done.replicas += compared.replicas
-        self.done.read_bytes += compared.read_bytes
-        if not self.dry_run:
-            store_report(self.journal, volume, only_ones=len(only_ones), mended=damaged - only_ones)
-
-    def _apply(self, volume: VolumeId, page: Sequence[Difference]) -> None:
+    def _apply(self, page: Sequence[Difference]) -> None:
         for one in page:
+            found = one.finding
             if one.is_to_be_named:
-                self._problem(one.finding)
-            elif one.finding.problem is Problem.LEFT_OVER and one.finding.block is not None:
-                self._left_over.append((volume, one.finding.block))
+                self.note(str(found))
+                self.done.problems.append(str(found))
+            elif found.problem is Problem.LEFT_OVER and found.block is not None:
+                self._left_over.append((found.volume, found.block))
             elif one.mark is not None and one.mark.fault is not None:
-                self.note(str(one.finding))
+                self.note(str(found))
         for marks in self.slices.of([one.mark for one in page if one.mark is not None]):
             self._write(marks)
 
@@ -244,7 +228,3 @@ class Repair:
                 self.done.released += 1
             else:
                 self.done.marked += 1
-
-    def _problem(self, finding: Finding) -> None:
-        self.note(str(finding))
-        self.done.problems.append(str(finding))

@@ -17,24 +17,45 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import step
-from lockgate.storage_core.files.blocks import BlockRecord
-from lockgate.storage_core.files.namespace.rows import DamagedReplica, Member, ReportedVolume, VolumeState
+from lockgate.storage_core.files.blocks import BlockRecord, Fault, known_volume
+from lockgate.storage_core.files.namespace.queries import (
+    PAGE,
+    current_records,
+    files_below,
+    path_of,
+    undeleted,
+)
+from lockgate.storage_core.files.namespace.rows import (
+    Block,
+    DamagedReplica,
+    Member,
+    ReportedVolume,
+    VolumeState,
+)
 from lockgate.storage_core.files.namespace.volume_urls import read_registered
 from lockgate.storage_core.files.replicas.comparison import (
-    Comparison,
+    FAULTS,
     Difference,
     Finding,
+    check_limit,
+    damage,
+    difference,
+    judge,
+    members,
     only_replicas,
+    read_history,
+    stat_replica,
     unreachable,
 )
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
-from lockgate.storage_core.files.volumes.replica import BlockId
+from lockgate.storage_core.files.volumes.replica import BlockId, Replica
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.journal import maintenance
@@ -127,7 +148,12 @@ def virtual_volumes(journal: Journal, reads: Reads, volume: VolumeId, number: in
             sql = SqlRows(connection, journal.name)
             sql.write({(ReportedVolume, one.row.key): None for one in known})
             sql.write({(ReportedVolume, one.row.key): one.row for one in made})
-    return made or [VirtualVolume(ReportedVolume(volume=volume), BlockId(0), BlockId(_END))]
+    return made or [whole_volume(volume)]
+
+
+def whole_volume(volume: VolumeId) -> VirtualVolume:
+    """Return a volume as its only slice."""
+    return VirtualVolume(ReportedVolume(volume=volume), BlockId(0), BlockId(_END))
 
 
 def _virtual(row: ReportedVolume) -> VirtualVolume:
@@ -139,19 +165,31 @@ CONFIRMED_S: Final = 86_400.0
 """How long a stopped check's virtual volumes need not be compared again."""
 
 
-class ReplicaCheck(Comparison):
+class ReplicaCheck:
     """One check of all replicas, or of those of the files below a path.
+
+    A page covers a range of blocks: the volume's replicas are listed, then its members are read, by short
+    reads of the journal. What differs is read once more, the volume before the journal, so a block that is
+    changed or removed meanwhile is left out. So are members of deleted files: a removal deletes replicas
+    before rows.
+
+    Attributes:
+        replicas: Number of replicas that were looked at.
+        read_bytes: Number of bytes that were read.
 
     Args:
         journal: The journal of the files.
         volumes: The volumes that can be reached.
         path: File or directory whose members are checked, and nothing is written; empty: all volumes.
         only: Volumes to check; by default all that the journal or this process knows, without lost ones.
-        verify: Read the bytes of sealed replicas and compare their checksums.
+        verify: Read the bytes of sealed replicas and compare their checksums; None: of those that were found
+            to be damaged, whole volumes at once, for a repair that takes what is damaged out of use.
         virtual_volumes: Slices of a volume; a check that was stopped leaves out those without a problem.
         bytes_per_s: Limit of what is read.
         progress: Called with the number of replicas of a volume that were looked at.
-        reads: Where the journal is read first; see `Comparison`.
+        reads: Where the journal is read first, such as at an observer; by default at its primary, where what
+            differs is always judged.
+        stores: Whether the reports are stored.
 
     Raises:
         InvalidInputError: The limit is not positive.
@@ -164,19 +202,27 @@ class ReplicaCheck(Comparison):
         path: str = "",
         *,
         only: Collection[VolumeId] = (),
-        verify: bool = False,
+        verify: bool | None = False,
         virtual_volumes: int = 1,
         bytes_per_s: float | None = None,
         progress: Progress = no_progress,
         reads: Reads | None = None,
+        stores: bool = True,
     ) -> None:
-        super().__init__(journal, volumes, self._is_read, bytes_per_s, reads)
+        check_limit(bytes_per_s)
+        self.replicas = self.read_bytes = 0
+        self._journal = journal
+        self._first: Reads = reads or journal
+        self._volumes = volumes
         self._path = path
         self._only = only
         self._verify = verify
         self._slices = virtual_volumes
+        self._bytes_per_s = bytes_per_s
         self._progress = progress
+        self._stores = stores
         self._read_to: dict[VolumeId, int] = {}
+        self._damaged: set[BlockId] = set()
 
     def findings(self) -> Iterator[Finding]:
         """Yield what is wrong: by volume and block, or by file with a path.
@@ -184,49 +230,176 @@ class ReplicaCheck(Comparison):
         Raises:
             PathNotFoundError: The path does not exist.
         """
+        return (one.finding for page in self.pages() for one in page)
+
+    def pages(self) -> Iterator[list[Difference]]:
+        """Yield what differs, a page at a time; raises as `findings`."""
         if self._path:
-            for page in self.of_path(self._path):
-                yield from (one.finding for one in page)
+            yield from self._of_path(self._path)
             return
         for volume in self._only or usable_volumes(self._journal, self._volumes):
             try:
-                yield from self._of_volume(volume)
+                yield from self._whole(volume)
             except (NotAppliedError, OutcomeUnknownError) as error:
-                yield unreachable(volume, error).finding
+                yield [unreachable(volume, error)]
         if not self._only:
-            yield from lost_replicas(self._journal)
+            for volume, row in read_registered(self._journal).items():
+                if row.state is VolumeState.LOST:
+                    yield [Difference(one) for one in only_replicas(self._journal, volume)]
 
     def _is_read(self, record: BlockRecord, volume: VolumeId) -> bool:
+        if self._verify is None:
+            return record.block in self._damaged or record.faults.get(volume) is Fault.CORRUPT
         return self._verify and record.block > self._read_to.get(volume, 0)
 
-    def _of_volume(self, volume: VolumeId) -> Iterator[Finding]:
+    def _whole(self, volume: VolumeId) -> Iterator[list[Difference]]:
         with self._journal.reading() as reading:
             before = reading.get(ReportedVolume, volume)
+            rows = reading.where(DamagedReplica, {"volume": volume}) if self._verify is None else ()
             now_s = reading.now_s()
         self._read_to[volume] = 0 if before is None else before.read_to
-        first, only_ones = self.replicas, 0
-        slices = virtual_volumes(self._journal, self._first, volume, self._slices)
+        self._damaged = {BlockId(row.block) for row in rows}
+        first, only_ones = self.replicas, set[BlockId | None]()
+        slices = [whole_volume(volume)]
+        if self._verify is not None:
+            slices = virtual_volumes(self._journal, self._first, volume, self._slices)
         for row, after, end in slices:
             is_confirmed = row.reported_s is not None and now_s - row.reported_s < CONFIRMED_S
             if not is_confirmed or (self._verify and not row.read_to):
                 differing = 0
                 for last, page in self.of_volume(volume, after or None, end):
                     self._progress(f"check {volume}", self.replicas - first, 0)
-                    only_ones += sum(one.is_only_one for one in page)
+                    only_ones |= {one.finding.block for one in page if one.is_only_one}
                     differing += len(page)
-                    self._store_page(volume, last, page)
-                    yield from (one.finding for one in page)
+                    if self._verify is not None:
+                        self._store_page(volume, last, page)
+                    yield page
                 if row.volume != volume and not differing:
-                    store_report(self._journal, row.volume, only_ones=0, read_to=end * self._verify)
-        ended = [row.volume for row, *_ in slices if row.volume != volume]
-        read_to = 0 if self._verify else None
-        store_report(self._journal, volume, only_ones=only_ones, read_to=read_to, ended=ended)
+                    store_report(self._journal, row.volume, only_ones=0, read_to=end * bool(self._verify))
+        if self._stores:
+            store_report(
+                self._journal,
+                volume,
+                only_ones=len(only_ones),
+                read_to=0 if self._verify else None,
+                mended=self._damaged - only_ones,
+                ended=[row.volume for row, *_ in slices if row.volume != volume],
+            )
 
     def _store_page(self, volume: VolumeId, last: BlockId | None, page: Sequence[Difference]) -> None:
         damaged = [one.finding.block for one in page if one.was_read and one.finding.block is not None]
         read_to = last if self._verify and last is not None and last > self._read_to[volume] else None
         if damaged or read_to is not None:
             store_report(self._journal, volume, damaged, read_to=read_to)
+
+    def of_volume(
+        self, volume: VolumeId, after: BlockId | None = None, to: BlockId | None = None
+    ) -> Iterator[tuple[BlockId | None, list[Difference]]]:
+        """Yield the last block of each page, None for the last page, and what differs in it.
+
+        Args:
+            volume: The volume.
+            after: Only blocks after this one.
+            to: Only blocks up to this one.
+
+        Raises:
+            NotAppliedError: The volume does not answer.
+            OutcomeUnknownError: As above.
+        """
+        there = known_volume(self._volumes, volume)
+        while True:
+            page = there.replicas(after, PAGE)
+            last = page[-1].block if len(page) == PAGE and (to is None or page[-1].block < to) else None
+            left = {one.block: one for one in page if to is None or one.block <= to}
+            for found in members(self._first, volume, after, last or to):
+                pairs = [(record, left.pop(record.block, None)) for record in found]
+                yield found[-1].block, self._differences(volume, pairs)
+            yield last, self._differences(volume, [(None, replica) for replica in left.values()])
+            if last is None:
+                return
+            after = last
+
+    def _of_path(self, path: str) -> Iterator[list[Difference]]:
+        """Yield what differs in the members of the files below a path; a volume without an answer is one.
+
+        Raises:
+            ObjectNotFoundError: The path does not exist.
+        """
+        with self._journal.reading() as reading:
+            files = files_below(reading, path)
+        away: set[VolumeId] = set()
+        for file in files:
+            with self._journal.reading() as reading:
+                blocks = tuple(current_records(reading, reading.where(Block, {"file": file})))
+            for record in blocks:
+                for volume in (*record.members, *record.faults):
+                    if volume in away:
+                        continue
+                    try:
+                        replica = stat_replica(known_volume(self._volumes, volume), record.block)
+                        yield self._differences(volume, [(record, replica)])
+                    except (NotAppliedError, OutcomeUnknownError) as error:
+                        away.add(volume)
+                        yield [unreachable(volume, error)]
+
+    def _differences(
+        self, volume: VolumeId, pairs: Sequence[tuple[BlockRecord | None, Replica | None]]
+    ) -> list[Difference]:
+        there = known_volume(self._volumes, volume)
+        history = read_history(self._first)
+        read: dict[BlockId, tuple[BlockRecord, str]] = {}
+        differing: list[BlockId] = []
+        for record, replica in pairs:
+            self.replicas += replica is not None
+            is_wrong = judge(record, volume, replica, history) is not None
+            if record is not None and not is_wrong:
+                why = ""
+                if record.is_settled and self._is_read(record, volume):
+                    why = damage(there, record, self._count)
+                    read[record.block] = record, why
+                is_wrong = bool(why) or volume in record.faults
+            if is_wrong:
+                differing.append((record or replica).block)  # type: ignore[union-attr] # one of them is there
+        return self._again(volume, there, differing, read) if differing else []
+
+    def _again(
+        self,
+        volume: VolumeId,
+        there: Volume,
+        blocks: Sequence[BlockId],
+        read: Mapping[BlockId, tuple[BlockRecord, str]],
+    ) -> list[Difference]:
+        """Read blocks and their replicas once more, and return what is still wrong."""
+        replicas = {block: stat_replica(there, block) for block in blocks}
+        with self._journal.reading() as reading:
+            rows = {row.block: row for row in reading.find(Block, [(block,) for block in blocks])}
+            kept = {row.file for row in undeleted(reading, list(rows.values()))}
+            now = {one.block: one for one in current_records(reading, list(rows.values()))}
+            paths = {file: path_of(reading, file) for file in kept}
+        history = read_history(self._journal)
+        differences: list[Difference] = []
+        for block in blocks:
+            record = now.get(block)
+            before, why = read.get(block, (None, None))
+            if before is not None and before != record:
+                continue  # it has changed meanwhile
+            found = judge(record, volume, replicas[block], history)
+            if found is not None and record is not None and not record.is_settled:
+                # Its writer goes on: what all members have now is there after the journal was read.
+                found = judge(record, volume, stat_replica(there, block), read_history(self._journal))
+            one = difference(record, volume, block, found, why)
+            if one is None or (
+                record is not None and one.finding.problem in FAULTS and rows[block].file not in kept
+            ):
+                continue  # nothing is wrong, or its file was deleted
+            path = "" if record is None else paths.get(rows[block].file, "")
+            differences.append(one._replace(finding=msgspec.structs.replace(one.finding, path=path)))
+        return differences
+
+    def _count(self, size: int) -> None:
+        self.read_bytes += size
+        if self._bytes_per_s is not None:
+            self._journal.clock.sleep(size / self._bytes_per_s)
 
 
 def store_report(
@@ -262,13 +435,6 @@ def store_report(
         rows.write({(DamagedReplica, (volume, block)): None for block in mended})
         rows.write({(ReportedVolume, (virtual,)): None for virtual in ended})
         rows.write({(type(one), one.key): one for one in (row, *found)})
-
-
-def lost_replicas(journal: Journal) -> Iterator[Finding]:
-    """Yield the blocks that only lost volumes have."""
-    for volume, row in read_registered(journal).items():
-        if row.state is VolumeState.LOST:
-            yield from only_replicas(journal, volume)
 
 
 def usable_volumes(journal: Journal, volumes: Mapping[VolumeId, Volume]) -> list[VolumeId]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -53,6 +54,10 @@ class VolumeStatus(msgspec.Struct, frozen=True, kw_only=True):
 class ReplicaUpkeep:
     """Upkeep of the replicas on volumes.
 
+    Attributes:
+        check: Begins a check of all replicas, or of those below a path; see `ReplicaCheck`.
+        wait_for_reports: Holds a deletion or a copy back while too few blocks have reported.
+
     Args:
         journal: The journal of the files.
         volumes: The volumes that can be reached.
@@ -72,27 +77,9 @@ class ReplicaUpkeep:
         self._reads = reads
         self._volumes = volumes
         self._settings = settings
-
-    def check(
-        self,
-        path: str = "",
-        *,
-        verify: bool = True,
-        virtual_volumes: int | None = None,
-        bytes_per_s: float | None = None,
-        progress: Progress = no_progress,
-    ) -> ReplicaCheck:
-        """Return a check of all replicas, or of those below a path; see `ReplicaCheck`."""
-        return ReplicaCheck(
-            self._journal,
-            self._volumes,
-            path,
-            verify=verify,
-            virtual_volumes=virtual_volumes or self._settings.report_virtual_volumes,
-            bytes_per_s=bytes_per_s,
-            progress=progress,
-            reads=self._reads,
-        )
+        slices = settings.report_virtual_volumes
+        self.check = partial(ReplicaCheck, journal, volumes, verify=True, virtual_volumes=slices, reads=reads)
+        self.wait_for_reports = partial(wait_for_reports, journal, volumes, settings.files_safe_share)
 
     def repair(
         self,
@@ -166,14 +153,6 @@ class ReplicaUpkeep:
                 "blocks up: --accept-loss"
             )
         self._journal.apply(LeaveVolume(volume=volume, is_lost=is_lost))
-
-    def wait_for_reports(self, doing: str) -> None:
-        """Hold a deletion or a copy back while too few blocks have reported.
-
-        Raises:
-            SafeModeError: Too few blocks have reported.
-        """
-        wait_for_reports(self._journal, self._volumes, self._settings.files_safe_share, doing)
 
     def statuses(self) -> tuple[VolumeStatus, ...]:
         """Return the volumes that the journal or this process knows, by id."""

@@ -18,7 +18,8 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.files.blocks import BlockRecord, Blocks, known_volume
+from lockgate.storage_core.files.blocks import BlockRecord, known_volume
+from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
 from lockgate.storage_core.files.reseal import commit, reseal
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
@@ -102,7 +103,11 @@ class Pipeline:
     """
 
     def __init__(
-        self, blocks: Blocks, volumes: Mapping[VolumeId, Volume], record: BlockRecord, threads: Executor
+        self,
+        blocks: JournalBlocks,
+        volumes: Mapping[VolumeId, Volume],
+        record: BlockRecord,
+        threads: Executor,
     ) -> None:
         """Continue a block whose members are finished for appends at its stamp."""
         self.record = record

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 import msgspec
 
 from lockgate.storage_core.errors import FencedError, InvalidInputError, LockgateError, OutcomeUnknownError
-from lockgate.storage_core.files.blocks import BlockRecord, Blocks
+from lockgate.storage_core.files.blocks import BlockRecord
+from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
 from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import ReplicaState
@@ -53,7 +54,7 @@ class Writer(io.BufferedIOBase):
     """
 
     def __init__(
-        self, blocks: Blocks, volumes: Mapping[VolumeId, Volume], *, block_bytes: int = BLOCK_BYTES
+        self, blocks: JournalBlocks, volumes: Mapping[VolumeId, Volume], *, block_bytes: int = BLOCK_BYTES
     ) -> None:
         """Open the end of the file: an earlier writer is fenced, and its last block is resealed.
 

@@ -49,7 +49,7 @@ class MemoryJournal:
 
 @dataclass
 class MemoryBlocks:
-    """The `Blocks` of one holder; it takes the lease when it is made."""
+    """`JournalBlocks` of one holder; it takes the lease when it is made."""
 
     journal: MemoryJournal
     holder: str

@@ -13,7 +13,7 @@ from lockgate.storage_core.files.blocks import Fault
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.members import AddMember, MarkReplica
 from lockgate.storage_core.files.namespace.rows import Block, DamagedReplica
-from lockgate.storage_core.files.replicas import comparison
+from lockgate.storage_core.files.replicas import comparison, replica_check
 from lockgate.storage_core.files.replicas.comparison import Problem
 from lockgate.storage_core.files.replicas.repair import Repaired
 from lockgate.storage_core.files.volumes.protocol import VolumeId
@@ -52,7 +52,8 @@ def mark(
 def test_what_differs_is_taken_out_of_use_and_copied_and_a_dry_run_changes_nothing(
     memory: MemoryWorld, page: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparison, "PAGE", page)
+    for module in (comparison, replica_check):
+        monkeypatch.setattr(module, "PAGE", page)
     first, second, third, last = memory.blocks()
     del memory.volumes[NAMES[0]].stored[first]
     memory.volumes[NAMES[0]].stored[second].stamp = Stamp(1, 1)

@@ -10,7 +10,7 @@ import pytest
 from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.namespace.rows import DamagedReplica, Member, ReportedVolume
-from lockgate.storage_core.files.replicas import comparison
+from lockgate.storage_core.files.replicas import comparison, replica_check
 from lockgate.storage_core.files.replicas.comparison import Problem
 from lockgate.storage_core.files.replicas.replica_check import CONFIRMED_S, HeadSlices, store_report
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica
@@ -40,7 +40,8 @@ def reports(world: MemoryWorld) -> list[ReportedVolume]:
 def test_whole_replicas_are_counted_and_no_entry_is_written(
     memory: MemoryWorld, page: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparison, "PAGE", page)
+    for module in (comparison, replica_check):
+        monkeypatch.setattr(module, "PAGE", page)
     before, seen = memory.entries(), []
     check = memory.files.upkeep.check(progress=lambda *one: seen.append(one))
     assert list(check.findings()) == []
@@ -55,7 +56,8 @@ def test_whole_replicas_are_counted_and_no_entry_is_written(
 def test_each_replica_that_differs_is_found_with_its_file(
     memory: MemoryWorld, page: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparison, "PAGE", page)
+    for module in (comparison, replica_check):
+        monkeypatch.setattr(module, "PAGE", page)
     first, second, third, other = memory.blocks()
     volume = memory.volumes[NAMES[0]]
     del volume.stored[first]
@@ -93,7 +95,8 @@ def test_each_replica_that_differs_is_found_with_its_file(
 def test_a_check_that_was_stopped_goes_on_where_it_was(
     memory: MemoryWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparison, "PAGE", 1)
+    for module in (comparison, replica_check):
+        monkeypatch.setattr(module, "PAGE", 1)
     first, second, *_ = memory.blocks()
     for block in (first, second):
         memory.volumes[NAMES[0]].stored[block].rotten = 0

@@ -15,7 +15,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.files.namespace.members import RegisterVolume
 from lockgate.storage_core.files.namespace.rows import RegisteredVolume, VolumeState
-from lockgate.storage_core.files.replicas import comparison
+from lockgate.storage_core.files.replicas import comparison, replica_check
 from lockgate.storage_core.files.replicas.comparison import Problem
 from lockgate.storage_core.files.replicas.repair import Repaired
 from lockgate.storage_core.journal.safe_mode import add_operators_reason, leave_safe_mode
@@ -51,7 +51,8 @@ def remove(world: MemoryWorld, *, is_lost: bool = False, accept_loss: bool = Fal
 def test_the_blocks_of_a_volume_move_to_others_and_it_is_forgotten(
     world: MemoryWorld, page: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparison, "PAGE", page)
+    for module in (comparison, replica_check):
+        monkeypatch.setattr(module, "PAGE", page)
     done = remove(world)
     assert (done.copied, done.marked, done.problems) == (4 + 3 * 3, 7, [])
     assert GONE not in states(world)
@@ -92,7 +93,8 @@ def test_what_cannot_move_stays_and_its_volume_gets_nothing_new(world: MemoryWor
 def test_a_lost_volume_is_dropped_and_what_only_it_had_is_refused_or_named(
     world: MemoryWorld, page: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparison, "PAGE", page)
+    for module in (comparison, replica_check):
+        monkeypatch.setattr(module, "PAGE", page)
     world.volumes[GONE].is_up = False
     before = world.entries()
     with pytest.raises(
