@@ -179,6 +179,7 @@ class DirectoryVolume(VolumeFolder):
                 raise ConflictError(f"{log.name}: {log.length_bytes} bytes cannot be cut to {length_bytes}")
             if length_bytes < log.length_bytes:
                 log.flush()
+                log.acknowledged_bytes = min(log.acknowledged_bytes, length_bytes)
                 self._new_log(block, stamp, lambda: (log, length_bytes, Stamp()))
             return self._at(block, stamp).view()
 

@@ -56,7 +56,7 @@ class LogWriter(Log):
             disk: Calls of the disk.
             of: Folder of the block, and the header.
             pieces: The bytes.
-            known: How many of them all members have.
+            known: How many all members have had: more than there are, if some are lost.
         """
         log = cls(*of, form.pack_header(of[1]))
         log.disk = disk
@@ -64,7 +64,7 @@ class LogWriter(Log):
         disk.write(file, 0, log.packed, bytes(SLOTS_BYTES))
         for piece in pieces:
             log._write(form.DATA, log.length_bytes, piece)
-        log.acknowledged_bytes = min(known, log.length_bytes)
+        log.acknowledged_bytes = known
         log.sync()
         return log
 
@@ -129,6 +129,7 @@ class LogWriter(Log):
         self._refuse_failed()
         if length_bytes != self.length_bytes:
             raise ConflictError(f"{self.name}: the replica has {self.length_bytes} bytes, not {length_bytes}")
+        self.acknowledged_bytes = min(self.acknowledged_bytes, length_bytes)
         if state is ReplicaState.SEALED:
             self.seal()
         elif self.damage:

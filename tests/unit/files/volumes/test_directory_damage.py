@@ -107,6 +107,7 @@ def _check(folder: Path, whole: bytes, stamp: Stamp) -> None:
     assert listed.damage or listed.length_bytes == len(whole)
     fenced = volume.fence(B, S9, stamp)
     assert fenced.damage or fenced.length_bytes == len(whole)
+    assert fenced.acknowledged_bytes == replica.acknowledged_bytes, "a shorter member must not be chosen"
     length = fenced.length_bytes
     assert volume.read(B, S9, 0, length) == whole[:length]
     if fenced.damage:
