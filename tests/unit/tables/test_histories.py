@@ -26,7 +26,7 @@ from lockgate.storage_core.ids import Token
 from lockgate.storage_core.stores import Store, open_store
 from lockgate.storage_core.stores.instrumented import InstrumentedStore
 from lockgate.storage_core.stores.protocol import ObjectInfo
-from lockgate.storage_core.tables import iceberg_snapshots
+from lockgate.storage_core.tables import delta, iceberg_snapshots
 from lockgate.storage_core.tables.delta_log import version_key
 from lockgate.storage_core.tables.iceberg import metadata_key
 from tests.conftest import Summarise
@@ -120,6 +120,24 @@ def test_any_history_of_additions_and_removals_is_what_the_table_has(
         assert snapshot.summary is not None
         assert snapshot.summary["total-data-files"] == str(len(live))
     assert read == set(map(Path, live))
+
+
+def test_a_checkpoint_goes_on_from_the_one_before_it_with_the_newest_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta, "CHECKPOINT_TURNS", 2)
+    store, columns = open_store(str(tmp_path)), change(1, [], []).columns or ()
+    for turn in range(1, 6):
+        columns = (*columns, Column("t", "timestamp_ntz")) if turn == 3 else columns
+        made = change(turn, [f"day=1/{turn}.parquet"], [f"day=1/{turn - 2}.parquet"])
+        assert projection("delta").project(store, TABLES, made._replace(columns=columns))
+    for version in range(4):
+        Path(tmp_path, version_key(version)).unlink()
+    table = DeltaTable(tmp_path)
+    assert [field.name for field in table.schema().fields] == ["x", "day", "t"]
+    assert table.protocol().reader_features == ["timestampNtz"]
+    assert sorted(Path(uri).name for uri in table.file_uris()) == ["4.parquet", "5.parquet"]
+    assert set(projection("delta").files(store, TABLES, 5)) == {"day=1/4.parquet", "day=1/5.parquet"}
 
 
 @every_format
