@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -41,8 +42,9 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.stores.instrumented import InstrumentedStore
 from lockgate.storage_core.tables.delta_log import version_key
 from lockgate.storage_core.tables.iceberg import metadata_key, read_hint
+from lockgate.storage_core.tables.maintenance import catch_up, footers
 from tests.support.cli import Run, document
-from tests.support.commit.destination import Crash, ManualClock, World
+from tests.support.commit.destination import Crash, ManualClock, World, crash_at
 from tests.support.commit.refusals import OF_A_FILE, refused
 from tests.support.commit.snapshots import one_by_one, snapshots_of
 from tests.support.soak import rounds, soak_only
@@ -369,6 +371,49 @@ def test_an_existing_destination_begins_with_all_live_files(world: World, run: R
     assert run("tables", "enable", world.url, *both).exit_code == 0
     for read in READERS.values():
         assert len(read(world, ["x"])) == 5
+
+
+@every_format
+def test_each_turn_of_an_existing_destination_is_a_version_if_its_first_turn_is_given(
+    world: World, run: Run, name: str
+) -> None:
+    for number in range(3):
+        publish(world, f"a{number}", {f"a{number}.parquet": rows(number)})
+    refused = run("tables", "enable", world.url, f"--{name}", "--from-turn", "4")
+    assert (refused.exit_code, "the log of" in refused.output) == (2, True)
+    assert run("tables", "enable", world.url, f"--{name}", "--from-turn", "1").exit_code == 0
+    assert_is_a_fold(world, name)
+
+
+def test_a_destination_with_other_files_than_parquet_gets_no_table(world: World, run: Run) -> None:
+    world.run("a", {"a.csv": b"1"})
+    refused = run("tables", "enable", world.url, "--delta")
+    assert (refused.exit_code, "is not Parquet, as files of tables are" in refused.output) == (2, True)
+    assert read_tables(world.store) is None
+
+
+@every_format
+def test_a_first_version_that_dies_at_any_call_is_made_by_the_next_try(tmp_path: Path, name: str) -> None:
+    died = []
+    for number in count(step=rounds(6, 1)):
+        world = one_by_one(World(tmp_path / f"{number}", str(tmp_path / f"{number}" / "dest")))
+        publish(world, "a", {"a.parquet": rows(1)})
+        publish(world, "b", {"b.parquet": rows(2)})
+
+        def enable(world: World = world) -> None:
+            log = DestinationLog(world.store)
+            statistics = footers(log, 2, world.settings)
+            enable_tables(log, [name], world.clock, statistics=statistics)
+            catch_up(log)
+
+        died.append(crash_at(number, enable))
+        publish(world, "c", {"c.parquet": rows(3)})
+        enable()
+        found = READERS["delta-rs" if name == "delta" else "pyiceberg"](world, ["x"])
+        assert in_order(found) == in_order([(1,), (2,), (3,)]), died[-1]
+        if died[-1] is None:
+            break
+    assert len(died) > 5
 
 
 def test_recovering_a_destination_brings_its_tables_up(world: World, run: Run) -> None:
