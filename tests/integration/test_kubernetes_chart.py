@@ -80,6 +80,20 @@ def test_services_and_workers_are_alive_without_being_ready_and_have_a_budget(na
     assert ("ServiceMonitor" in {one["kind"] for one in manifests(name)}) == (name == "everything")
 
 
+def test_staged_files_are_at_one_path_in_airflow_the_workers_and_the_compose_file() -> None:
+    airflow = yaml.safe_load((CHART.parent / "airflow-values.yaml").read_text())
+    containers = [container for _, spec in pods("everything") for container in spec["containers"]]
+    homes, places = set(), set()
+    for one in [airflow, *containers]:
+        homes |= {each["value"] for each in one["env"] if each["name"] == "LOCKGATE_HOME"}
+        places |= {each["mountPath"] for each in one["volumeMounts"] if each["name"] == "staging"}
+    stack = yaml.safe_load((CHART.parents[1] / "compose.yaml").read_text())["x-hardened"]
+    homes.add(stack["environment"]["LOCKGATE_HOME"])
+    places |= {each.partition(":")[2] for each in stack["volumes"] if each.startswith("staging:")}
+    (home,) = homes
+    assert places == {f"{home}/staging"}
+
+
 def test_only_the_blob_server_has_its_key_and_the_tokens_of_others() -> None:
     holders = {
         pod

@@ -44,7 +44,7 @@ securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true,
 
 {{- define "lockgate.env" -}}
 - {name: HOME, value: /home/lockgate}
-- {name: LOCKGATE_HOME, value: /home/lockgate/.lockgate}
+- {name: LOCKGATE_HOME, value: /home/lockgate}
 - name: LOCKGATE_JOURNAL_URL
   valueFrom: {secretKeyRef: {name: {{ .Values.existingSecret }}, key: journal-url}}
 - name: LOCKGATE_BROKER_URL
@@ -71,7 +71,7 @@ securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true,
 - {name: home, mountPath: /home/lockgate}
 - {name: tmp, mountPath: /tmp}
 {{- if .Values.staging.existingClaim }}
-- {name: staging, mountPath: {{ .Values.staging.mountPath }}}
+- {name: staging, mountPath: /home/lockgate/staging}
 {{- end }}
 {{- with .Values.extraVolumeMounts }}
 {{ toYaml . }}
