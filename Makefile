@@ -31,7 +31,7 @@ down:  ## End them; their data stay in named volumes
 	@scripts/need docker
 	@"$$(scripts/need python --print)" -m scripts.stack down
 
-images-test: $(READY)  ## Build both images on stand-ins for their bases, start all services, run the demo's job
+images-test: $(READY)  ## Build both images on stand-ins for their bases, start all services, lose each in turn
 	@scripts/need docker
 	@LOCKGATE_TEST_SOAK=1 $(BIN)/pytest -m soak tests/integration/stack $(PYTEST_ARGS)
 
