@@ -276,7 +276,8 @@ MUTANTS: Final = (
         "read-what-one-member-has",
         "readers see bytes that all members have",
         [Edit("storage_core/files/length.py", "max(floor, min(lengths))", "max(floor, *lengths)")],
-        f"{TESTS}writing/test_writer.py::test_a_reader_sees_no_byte_that_is_not_durable_on_each_reachable_member",
+        f"{SECTIONS}test_the_reader.py::"
+        "test_case_2_a_new_reader_of_a_file_that_is_written_sees_the_same_bytes_on_each_member",
     ),
     Mutant(
         "read-before-the-fence",
@@ -296,5 +297,43 @@ MUTANTS: Final = (
             ),
         ],
         f"{TESTS}volumes/test_directory_races.py::test_a_flush_at_each_step_of_a_fence_is_in_it_or_refused",
+    ),
+    Mutant(
+        "delete-damaged-bytes",
+        "the log of a damaged replica stays beside that of its fence until its length was chosen",
+        [
+            Edit(
+                "storage_core/files/volumes/directory/directory_volume.py",
+                "            if not head.damage:\n",
+                "            if head:\n",
+            )
+        ],
+        f"{TESTS}volumes/test_directory_volume.py::"
+        "test_the_log_of_a_damaged_replica_stays_until_its_length_was_chosen",
+    ),
+    Mutant(
+        "replace-before-the-copy-is-whole",
+        "a damaged replica stays until the copy in its place is whole",
+        [
+            Edit(
+                "storage_core/files/volumes/directory/directory_volume.py",
+                "            self.check_presence()\n            path, log",
+                "            self.delete(block, stamp)\n            path, log",
+            )
+        ],
+        f"{TESTS}volumes/test_directory_volume.py::"
+        "test_a_stored_replica_takes_the_place_of_a_damaged_or_older_one_at_once",
+    ),
+    Mutant(
+        "copy-a-long-block-to-append",
+        "a last block of 8 MiB or more is not opened to appends again",
+        [
+            Edit(
+                "storage_core/files/files.py",
+                "reopened = min(self._block_bytes, REOPENED_BYTES)",
+                "reopened = max(self._block_bytes, REOPENED_BYTES)",
+            )
+        ],
+        f"{TESTS}test_files.py::test_an_append_opens_a_short_last_block_and_leaves_a_long_one_as_it_is",
     ),
 )

@@ -96,3 +96,20 @@ def test_no_acknowledged_byte_is_lost_when_disks_fail_at_any_call(
         if not reached:
             assert first > 5
             return
+
+
+def test_a_recovery_on_a_full_disk_waits_for_room_and_the_file_is_read_meanwhile(world: World) -> None:
+    files = world.process(block_bytes=100)
+    writer = files.create("/a.log", members=world.names[:1])
+    for piece in PIECES:
+        writer.write(piece)
+        writer.flush()
+    files.close()
+    world.disks[0].fail("write", errno.ENOSPC, range(1, 10**6))
+    for _ in range(2):
+        (why,) = world.recover()
+        assert "full" in why
+        assert world.process().open("/a.log").read() == b"".join(PIECES)
+    world.disks[0].fail("", 0, range(0))
+    assert world.recover() == []
+    world.check_sealed("/a.log", b"".join(PIECES))

@@ -344,6 +344,18 @@ def test_a_stored_replica_takes_the_place_of_a_damaged_or_older_one_at_once(
             volume.store(B, S2, [b"late"])
 
 
+def test_the_log_of_a_damaged_replica_stays_until_its_length_was_chosen(tmp_path: Path) -> None:
+    with written(tmp_path) as volume:
+        flush(volume, S1, 3, b"def")
+    log_of(tmp_path).write_bytes(log_of(tmp_path).read_bytes().replace(b"abc", b"abd"))
+    with DirectoryVolume(tmp_path) as volume:
+        assert volume.fence(B, S2, S1).damage
+        assert b"def" in log_of(tmp_path, suffix="fenced").read_bytes()
+        volume.finish(B, S2, 0, WRITING)
+        volume.fence(B, S3, S2)
+        assert [path.name for path in log_of(tmp_path).parent.iterdir()] == [log_of(tmp_path, S3).name]
+
+
 def test_what_a_dead_process_has_staged_is_deleted_by_a_later_deletion(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -218,18 +218,6 @@ def test_a_reader_follows_a_file_across_blocks_repairs_and_its_close(scene: Scen
     assert reader.read() == b""
 
 
-def test_a_reader_sees_no_byte_that_is_not_durable_on_each_reachable_member(scene: Scene) -> None:
-    writer = scene.writer()
-    writer.write(b"one")
-    writer.flush()
-    (row,) = scene.journal.rows.values()
-    for name in (A, B):
-        scene.volumes[name].append(row.block, row.stamp, 3, b"x")
-        scene.volumes[name].flush(row.block, row.stamp)
-
-    assert scene.read() == b"one"
-
-
 def test_a_reader_raises_where_the_only_member_that_answers_is_damaged(scene: Scene) -> None:
     writer = scene.writer()
     writer.write(b"one")
