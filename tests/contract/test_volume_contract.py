@@ -16,7 +16,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.protocol import Volume
-from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
+from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
 from lockgate.storage_core.stamp import Stamp
 from tests.support.files.memory_volume import MemoryVolume
@@ -124,6 +124,9 @@ def test_a_read_at_an_older_stamp_has_what_the_fence_found_and_no_other_stamp_is
     assert written.read(B, S2, 0, 100) == b"abcdefghijkl"
     with pytest.raises(StaleReplicaError):
         written.read(B, S3, 0, 1)
+    written.trim(B, S2, 4)
+    written.append(B, S2, 4, b"XY")
+    assert written.read(B, S1, 0, 100) == b"abcd"
 
 
 def test_a_fence_opens_a_sealed_replica_to_its_stamp(written: Volume) -> None:
@@ -205,6 +208,15 @@ def test_replicas_are_listed_in_pages_in_the_order_of_their_blocks(volume: Volum
     assert [one.block for one in volume.replicas(BlockId(5), 1)] == [9]
     with pytest.raises(InvalidInputError, match="at least 1"):
         volume.replicas(None, 0)
+
+
+def test_a_stored_replica_is_whole_and_sealed_and_a_newer_one_stays(volume: Volume) -> None:
+    volume.store(B, S2, iter([b"abc", b"def"]))
+    assert volume.stat(B) == Replica(B, S2, SEALED, 6, 6)
+    assert volume.read(B, S2, 0, 100) == b"abcdef"
+    with pytest.raises(FencedError):
+        volume.store(B, S1, [b"x"])
+    assert volume.fence(B, S3, S2).length_bytes == 6
 
 
 def test_usage_grows_with_the_bytes_of_a_volume(volume: Volume) -> None:

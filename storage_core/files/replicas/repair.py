@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from lockgate.storage_core.concurrency import Progress
 from lockgate.storage_core.errors import ConflictError, NotAppliedError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, Fault, known_volume
@@ -41,7 +40,6 @@ from lockgate.storage_core.files.replicas.replica_check import (
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica
 from lockgate.storage_core.journal import Journal, Mutation, Refused
-from lockgate.storage_core.journal.read.snapshot_read import Reads
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
 from lockgate.storage_core.stamp import Stamp
 
@@ -129,45 +127,28 @@ class Repaired(msgspec.Struct, kw_only=True):
     problems: list[str] = msgspec.field(default_factory=list)
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Repair:
-    """One repair, in three steps; see `ReplicaUpkeep.repair` for the fields.
+    """One repair: what it marks, copies and lets leave; see `ReplicaUpkeep.repair`.
 
     Attributes:
         done: What it has done.
+        left_over: Replicas that no block names.
     """
 
     journal: Journal
-    volumes: Mapping[VolumeId, Volume]
-    dry_run: bool
-    bytes_per_s: float | None
-    note: Note
-    progress: Progress
     slices: HeadSlices
-    reads: Reads | None = None
+    note: Note
+    dry_run: bool
     done: Repaired = field(default_factory=Repaired)
-    _left_over: list[tuple[VolumeId, BlockId]] = field(default_factory=list)
+    left_over: list[tuple[VolumeId, BlockId]] = field(default_factory=list)
 
-    def mark(self) -> None:
-        """Compare the volumes with the journal, and journal what differs."""
-        check = ReplicaCheck(
-            self.journal,
-            self.volumes,
-            verify=None,
-            bytes_per_s=self.bytes_per_s,
-            progress=self.progress,
-            reads=self.reads,
-            stores=not self.dry_run,
-        )
+    def mark(self, check: ReplicaCheck) -> None:
+        """Journal what differs."""
         for page in check.pages():
             self._apply(page)
         self.done.replicas, self.done.read_bytes = check.replicas, check.read_bytes
-
-    def delete_left_over(self, wait_s: float) -> None:
-        """Delete the replicas that no block names; see `delete_replicas`."""
-        self.done.left_over = len(self._left_over)
-        if not self.dry_run:
-            self.done.deleted = delete_replicas(self.journal, self.volumes, self._left_over, wait_s=wait_s)
+        self.done.left_over = len(self.left_over)
 
     def copy(self, copies: Copies) -> None:
         """Copy the blocks with too few good replicas; then blocks leave the volumes that are to be removed.
@@ -208,7 +189,7 @@ class Repair:
                 self.note(str(found))
                 self.done.problems.append(str(found))
             elif found.problem is Problem.LEFT_OVER and found.block is not None:
-                self._left_over.append((found.volume, found.block))
+                self.left_over.append((found.volume, found.block))
             elif one.mark is not None and one.mark.fault is not None:
                 self.note(str(found))
         for marks in self.slices.of([one.mark for one in page if one.mark is not None]):

@@ -17,7 +17,7 @@ from lockgate.storage_core.files.namespace.queries import check_registered
 from lockgate.storage_core.files.namespace.volume_urls import read_registered
 from lockgate.storage_core.files.replicas.comparison import only_replicas
 from lockgate.storage_core.files.replicas.copies import Copies
-from lockgate.storage_core.files.replicas.repair import Note, Repair, Repaired
+from lockgate.storage_core.files.replicas.repair import Note, Repair, Repaired, delete_replicas
 from lockgate.storage_core.files.replicas.replica_check import HeadSlices, ReplicaCheck
 from lockgate.storage_core.files.replicas.reporting import accept_missing, wait_for_reports
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
@@ -104,28 +104,29 @@ class ReplicaUpkeep:
         Raises:
             SafeModeError: The journal is in safe mode, or too few blocks have reported: nothing was copied.
         """
-        run = Repair(
-            journal=self._journal,
-            volumes=self._volumes,
-            dry_run=dry_run,
+        journal, volumes, hard_s = self._journal, self._volumes, self._settings.lease_hard_s
+        run = Repair(journal, HeadSlices(journal.clock, self._settings.report_slice_ms), note, dry_run)
+        check = ReplicaCheck(
+            journal,
+            volumes,
+            verify=None,
             bytes_per_s=bytes_per_s,
-            note=note,
             progress=progress,
-            slices=HeadSlices(self._journal.clock, self._settings.report_slice_ms),
             reads=self._reads,
+            stores=not dry_run,
         )
-        run.mark()
+        run.mark(check)
         if not dry_run:
             if accept_loss:
-                accept_missing(self._journal)
+                accept_missing(journal)
             self.wait_for_reports("copies and deletions of replicas")
-        run.delete_left_over(self._settings.lease_hard_s)
+            run.done.deleted = delete_replicas(journal, volumes, run.left_over, wait_s=hard_s)
         copies = Copies(
-            self._journal,
-            self._volumes,
-            read_registered(self._journal),
+            journal,
+            volumes,
+            read_registered(journal),
             replicas=self._settings.files_replicas,
-            within_s=self._settings.lease_hard_s,
+            within_s=hard_s,
             bytes_per_s=bytes_per_s,
         )
         run.copy(copies)

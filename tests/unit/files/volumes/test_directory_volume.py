@@ -68,15 +68,6 @@ def test_a_writer_that_wakes_after_a_fence_is_refused_and_its_bytes_are_never_re
     assert whole_replica(tmp_path)[1] == b"abcXY"
 
 
-def test_a_read_at_an_older_stamp_has_nothing_that_a_trim_has_cut_since(tmp_path: Path) -> None:
-    with written(tmp_path) as volume, DirectoryVolume(tmp_path) as other:
-        assert volume.read(B, S1, 0, 9) == other.read(B, S1, 0, 9) == b"abc"
-        other.fence(B, S2, S1)
-        other.trim(B, S2, 1)
-        flush(other, S2, 1, b"XY")
-        assert volume.read(B, S1, 0, 9) == other.read(B, S1, 0, 9) == b"a"
-
-
 def test_a_replica_of_the_last_possible_epoch_is_found_by_another_process(tmp_path: Path) -> None:
     last = Stamp(10**18 - 1, 1)
     with written(tmp_path) as volume, DirectoryVolume(tmp_path) as other:
