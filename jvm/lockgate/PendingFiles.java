@@ -1,6 +1,7 @@
 package lockgate;
 
 import java.io.*;
+import java.lang.reflect.Method;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -48,7 +49,7 @@ public final class PendingFiles extends FileCommitProtocol implements Serializab
         Dataset.class.getMethod("logicalPlan");
         SparkSession.class.getMethod("cloneSession");
         SparkSession.class.getMethod("observationManager");
-        ObservationManager.class.getMethod("tryComplete", QueryExecution.class);
+        tryComplete();
         for (String name : s3 ? List.of("lockgate.S3Uploads", TRACKER) : List.<String>of()) {
           Class.forName(name, true, getClass().getClassLoader());
         }
@@ -116,12 +117,26 @@ public final class PendingFiles extends FileCommitProtocol implements Serializab
   /** Gives the metrics that a user observes to their session: Spark knows only that of the write. */
   private record Observed(ObservationManager manager) implements QueryExecutionListener {
     @Override public void onSuccess(String name, QueryExecution execution, long nanoseconds) {
-      manager.tryComplete(execution);
+      complete(execution);
     }
 
     @Override public void onFailure(String name, QueryExecution execution, Exception error) {
-      manager.tryComplete(execution);
+      complete(execution);
     }
+
+    private void complete(QueryExecution execution) {
+      try {
+        tryComplete().invoke(manager, execution);
+      } catch (ReflectiveOperationException error) {
+        throw new IllegalStateException(error);
+      }
+    }
+  }
+
+  /** Return the method, which has a longer name before Spark 4.2. */
+  private static Method tryComplete() throws NoSuchMethodException {
+    for (Method found : ObservationManager.class.getMethods()) if (found.getName().endsWith("tryComplete")) return found;
+    throw new NoSuchMethodException("ObservationManager.tryComplete");
   }
 
   @Override public synchronized void setupJob(JobContext job) {
