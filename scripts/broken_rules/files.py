@@ -304,8 +304,8 @@ MUTANTS: Final = (
         [
             Edit(
                 "storage_core/files/volumes/directory/directory_volume.py",
-                "            if not head.damage:\n",
-                "            if head:\n",
+                '            if damage != "":',
+                "            if damage is None:",
             )
         ],
         f"{TESTS}volumes/test_directory_volume.py::"

@@ -456,17 +456,22 @@ class DirectoryVolume(VolumeFolder):
         return source, length, committed
 
     def _delete_old(self, block: BlockId, stamp: Stamp, found: BlockLogs) -> None:
-        """Delete the older logs, unless the newest one lacks damaged bytes of theirs, and their claims."""
+        """Delete claims and older logs; a damaged one stays while the newest log lacks bytes of it."""
         folder = self.path(block)
         with suppress(OSError):  # a newer fence deletes them
-            head, file = Log.headed(folder, block, stamp)
-            os.close(file)
-            if not head.damage:
-                old = [
-                    log_name(folder, one) + suffix for one, suffix in found.suffixes.items() if one < stamp
-                ]
-                for path in [*old, *(f"{folder}/{name}" for _, name in found.claims)]:
-                    self.disk.unlink(Path(path))
+            damage = self._copied_damage(block, stamp)
+            old = [one for one in found.suffixes if one < stamp]
+            if damage != "":  # a log that was made with the same damage was copied whole
+                old = [one for one in old if damage and self._copied_damage(block, one) == damage]
+            names = [log_name(folder, one) + found.suffixes[one] for one in old]
+            for path in [*names, *(f"{folder}/{name}" for _, name in found.claims)]:
+                self.disk.unlink(Path(path))
+
+    def _copied_damage(self, block: BlockId, stamp: Stamp) -> str | None:
+        """Return what was wrong with the bytes that a log was made of; None if its header is damaged."""
+        log, file = Log.headed(self.path(block), block, stamp)
+        os.close(file)
+        return log.header.damage if log.packed else None
 
     def _remove(self, block: BlockId, stamp: Stamp) -> bool:
         """Delete a replica that is not newer than a stamp; return whether there was one."""

@@ -147,3 +147,27 @@ def test_no_damage_is_served_or_taken_for_the_end(
         except BaseException as error:
             error.add_note(f"damage {number}")
             raise
+
+
+def test_recoveries_that_fail_keep_the_log_of_a_damaged_replica_and_one_copy(tmp_path: Path) -> None:
+    """As while another member is away: each of them fences the replica anew."""
+    with DirectoryVolume(tmp_path, disk=Quick()) as volume:
+        whole = _open(volume)
+    folder = tmp_path / "blocks" / f"{B:020d}"
+    [log] = folder.iterdir()
+    data = log.read_bytes()
+    at = data.rindex(b"gh")
+    log.write_bytes(data[:at] + b"GH" + data[at + 2 :])
+    for number in range(2, 6):
+        with DirectoryVolume(tmp_path, disk=Quick()) as volume:
+            fenced = volume.fence(B, Stamp(1, number), S1)
+            assert (bool(fenced.damage), fenced.length_bytes, fenced.acknowledged_bytes) == (True, 6, 9)
+            assert volume.read(B, S1, 0, 6) == whole[:6]
+        assert sorted(one.suffix for one in folder.iterdir()) == [".fenced", ".log"]
+    with DirectoryVolume(tmp_path, disk=Quick()) as volume:
+        volume.fence(B, S9, S1)
+        volume.append(B, S9, 6, b"ghi")
+        volume.finish(B, S9, 9, WRITING)
+        assert volume.fence(B, Stamp(1, 10), S9).damage == ""
+        assert volume.read(B, S9, 0, 9) == whole
+    assert len(list(folder.iterdir())) == 1
