@@ -245,7 +245,7 @@ class ReplicaCheck:
         if not self._only:
             for volume, row in read_registered(self._journal).items():
                 if row.state is VolumeState.LOST:
-                    yield [Difference(one) for one in only_replicas(self._journal, volume)]
+                    yield from ([Difference(one)] for one in only_replicas(self._journal, volume))
 
     def _is_read(self, record: BlockRecord, volume: VolumeId) -> bool:
         if self._verify is None:
