@@ -126,7 +126,11 @@ def compose(*arguments: str) -> subprocess.CompletedProcess[bytes]:
 
 def _output(*arguments: str) -> str:
     return subprocess.run(
-        ["docker", "compose", *arguments], cwd=DOCKER, check=True, stdout=subprocess.PIPE, text=True
+        ["docker", "compose", "--ansi", "never", *arguments],
+        cwd=DOCKER,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
     ).stdout
 
 

@@ -85,12 +85,14 @@ def claim(store: Store, key: str, record: R) -> R:
         OutcomeUnknownError: The stored record is still unknown after several tries, or the read-back after a
             lost answer was refused.
     """
-    lost = False
+    lost: OutcomeUnknownError | None = None
     for _ in range(CLAIM_TRIES):
         try:
             create(store, key, encode(record))
-        except (AlreadyExistsError, OutcomeUnknownError) as error:
-            lost = lost or isinstance(error, OutcomeUnknownError)
+        except AlreadyExistsError:
+            pass
+        except OutcomeUnknownError as error:
+            lost = error
         except NotAppliedError as error:
             # This try had no effect, but an earlier one may have had one.
             raise _unknown(store, key, error) if lost else error from None
@@ -103,9 +105,10 @@ def claim(store: Store, key: str, record: R) -> R:
         if stored is not None:
             return stored
         # The lost create had no effect, or has none yet: try again.
+    because = f" ({lost})" if lost else ""
     raise OutcomeUnknownError(
-        f"{store.url}/{key}: creating it gave no answer {CLAIM_TRIES} times and it cannot be read back; "
-        "nothing was deleted; try again"
+        f"{store.url}/{key}: creating it was not confirmed in {CLAIM_TRIES} tries and it cannot be read back"
+        f"{because}; nothing was deleted; try again"
     )
 
 

@@ -12,7 +12,9 @@ import pytest
 
 from lockgate.storage_core.commit.destination import log
 from lockgate.storage_core.commit.job import Job
-from lockgate.storage_core.commit.records.layout import CHECKPOINT_HINT, SUCCESS
+from lockgate.storage_core.commit.records.create_if_absent import claim
+from lockgate.storage_core.commit.records.layout import CHECKPOINT_HINT, SUCCESS, turn_claim
+from lockgate.storage_core.commit.records.log_records import TurnClaim
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.recover import recover_job
 from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
@@ -27,6 +29,7 @@ from lockgate.storage_core.errors import (
     UnsupportedStoreError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.ids import new_token
 from tests.support.cli import Run
 from tests.support.commit.destination import World, plain, write
 from tests.support.commit.refusals import OF_A_FILE, refused
@@ -202,3 +205,14 @@ def test_an_upload_that_the_store_does_not_abort_keeps_the_sweep_from_no_other(
     assert "an open upload stays: S3 answered KeyTooLong" in caplog.text
     recover_job(world.url, job.job_id, settings=world.settings, clock=world.clock)
     assert world.open_uploads() == []
+
+
+def test_a_record_that_a_full_store_never_confirms_is_an_error_with_the_stores_answer(world: World) -> None:
+    job = world.open_job("sales")
+    record = TurnClaim(job_id=job.job_id, token=new_token(), stamp=job._held_lease().stamp)
+    full = OutcomeUnknownError("S3 answered InsufficientStorage")
+    unsure = pytest.raises(OutcomeUnknownError, match=r"5 tries.*InsufficientStorage")
+    with refused(plain(turn_claim(1)), full, "create"), unsure:
+        claim(world.store, turn_claim(1), record)
+    assert claim(world.store, turn_claim(1), record) == record
+    job.close()
