@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
 from typing import Final
@@ -69,22 +69,16 @@ class SnapshotFiles:
         metadata: The table's metadata, with the columns of the turn.
         columns: These columns.
         change: What the turn changes.
+        added: Sums over the files that the turn adds, as a summary has them, once the manifests are written.
+        removed: The same of those that it removes.
     """
 
     store: Store
     metadata: Metadata
     columns: TableColumns | None
     change: TurnChange
-
-    @cached_property
-    def added(self) -> Counter[str]:
-        """Sums over the files that the turn adds, as a summary has them, once the manifests are written."""
-        return Counter()
-
-    @cached_property
-    def removed(self) -> Counter[str]:
-        """The same of those that it removes."""
-        return Counter()
+    added: Counter[str] = field(init=False, default_factory=Counter)
+    removed: Counter[str] = field(init=False, default_factory=Counter)
 
     def manifests(self, before: Iterable[Manifest]) -> list[Manifest]:
         """Write the manifests that are new, and return all of the snapshot."""

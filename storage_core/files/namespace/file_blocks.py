@@ -86,9 +86,10 @@ class AddBlock(FencedOp, frozen=True, tag="add-block"):
         file = file_of(state, inode_of(self.resource))
         if self.last is not None:
             file, _ = sealed(state, file, self.last)
-        for last in state.where(Block, file=file.inode, ordinal=file.blocks - 1) if self.last is None else ():
-            if not last.is_settled:
-                raise ConflictError(f"block {last.block} is not sealed; no block was added after it")
+        else:
+            for last in state.where(Block, file=file.inode, ordinal=file.blocks - 1):
+                if not last.is_settled:
+                    raise ConflictError(f"block {last.block} is not sealed; no block was added after it")
         file, record = added(state, moment, file, self.members)
         state.put(file)
         return record

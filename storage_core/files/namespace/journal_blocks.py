@@ -74,7 +74,7 @@ class JournalBlocks:
             return block_of(reading, block)
 
     def add(self, last: BlockRecord | None = None) -> BlockRecord:
-        """Add an empty block at the end of the file; after an error the next call asks for the same one."""
+        """Add an empty block at the end of the file; after an error the next call repeats that request."""
         if self._asked is None or not isinstance(self._asked.op, AddBlock):
             sealed, members = _commit_of(last), self._choose()
             self._asked = Mutation(
