@@ -127,13 +127,13 @@ class SnapshotFiles:
             raise InvalidInputError(f"turn {self.change.turn}: the rows of {file.key} are not known")
         texts = partition_values(file.key)
         partition = {}
-        for field in self._own_partition:
-            text = texts[field.name]
+        for own in self._own_partition:
+            text = texts[own.name]
             try:
-                value = None if text is None else plain_value(field.kind, text)
+                value = None if text is None else plain_value(own.kind, text)
             except ValueError as error:
                 raise InvalidInputError(f"turn {self.change.turn}: folder of {file.key}: {error}") from None
-            partition[avro_name(field.name)] = value
+            partition[avro_name(own.name)] = value
         fields = self._fields
         known = [(*fields[name], each) for name, each in statistics.items() if name in fields]
         nulls = [
