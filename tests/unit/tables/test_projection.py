@@ -6,10 +6,11 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -487,6 +488,67 @@ def test_a_catalogue_gets_the_newest_turn_once(
     publish(other, "a", {"a.parquet": rows(1)}, **COLUMNS)
     found = run("tables", "register", other.url, "--catalog", "test", "--table", "lake.sales")
     assert (found.exit_code, "has another table lake.sales" in found.output) == (8, True)
+
+
+class RestCatalogue(BaseHTTPRequestHandler):
+    """The calls of a REST catalogue that registering makes; it has one table."""
+
+    location: ClassVar[str] = ""
+    calls: ClassVar[list[tuple[str, bool]]] = []
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+    def do_GET(self) -> None:
+        if self.path.startswith("/v1/config"):
+            self.answer(200, {"defaults": {}, "overrides": {}})
+        elif self.location:
+            self.answer_table()
+        else:
+            self.answer(404, {"error": {"message": "", "type": "NoSuchTableException", "code": 404}})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/v1/namespaces":
+            self.answer(200, {"namespace": body["namespace"], "properties": {}})
+        elif self.location and not body["overwrite"]:
+            self.answer(409, {"error": {"message": "", "type": "AlreadyExistsException", "code": 409}})
+        else:
+            self.calls.append((Path(body["metadata-location"]).name, body["overwrite"]))
+            type(self).location = body["metadata-location"]
+            self.answer_table()
+
+    def answer_table(self) -> None:
+        metadata = json.loads(Path(self.location).read_text())
+        self.answer(200, {"metadata-location": self.location, "metadata": metadata, "config": {}})
+
+    def answer(self, status: int, body: object) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def test_a_rest_catalogue_gets_a_newer_turn_in_one_step(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), RestCatalogue)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    rest = {"type": "rest", "uri": f"http://127.0.0.1:{server.server_port}"}
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG.config", {"catalog": {"test": rest}})
+    try:
+        for turn in (1, 2):
+            publish(world, f"a{turn}", {f"a{turn}.parquet": rows(turn)}, **COLUMNS)
+            for _ in range(2):
+                found = run("tables", "register", world.url, "--catalog", "test", "--table", "lake.sales")
+                assert found.stdout == f"lake.sales in test is turn {turn}\n"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert RestCatalogue.calls == [("v1.metadata.json", False), ("v2.metadata.json", True)]
 
 
 def test_columns_of_footers_follow_those_of_earlier_jobs(world: World) -> None:
