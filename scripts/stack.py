@@ -25,6 +25,9 @@ DOCKER: Final = Path(__file__).resolve().parent.parent / "docker"
 PROFILES: Final = "spark,monitoring"
 PATIENCE_S: Final = 300.0
 POLL_S: Final = 1.0
+CLEAR_LINE: Final = "\x1b[2K"
+"""Compose 2.26 begins each line of a log with it, on a terminal or not."""
+
 PORT: Final = re.compile(r"(?:127\.0\.0\.1):(\d+)->")
 
 
@@ -48,7 +51,7 @@ def up(services: Sequence[str]) -> int:
         time.sleep(POLL_S)
     say(_table(_services()))
     for line in _output("logs", "--no-log-prefix", "--since", began, "secrets").splitlines():
-        say(f"new password, shown once: {line}")
+        say(f"new password, shown once: {line.removeprefix(CLEAR_LINE)}")
     for one in waiting:
         say(f"\n{one['Service']} is not healthy; its last lines:")
         say(_output("logs", "--no-log-prefix", "--tail", "10", one["Service"]))
@@ -126,11 +129,7 @@ def compose(*arguments: str) -> subprocess.CompletedProcess[bytes]:
 
 def _output(*arguments: str) -> str:
     return subprocess.run(
-        ["docker", "compose", "--ansi", "never", *arguments],
-        cwd=DOCKER,
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
+        ["docker", "compose", *arguments], cwd=DOCKER, check=True, stdout=subprocess.PIPE, text=True
     ).stdout
 
 
