@@ -71,7 +71,9 @@ class Storm:
     def committed(self, *, since: float) -> Mapping[str, Any]:
         """Wait for the first job that began after a moment and was committed."""
         return until(
-            lambda: next((one for one in self.jobs() if one["began"] > since and not one["error"]), None)
+            lambda: next((one for one in self.jobs() if one["began"] > since and not one["error"]), None),
+            # A message that a worker had when it lost the broker comes again after LOCKGATE_REDELIVERY_S.
+            patience_s=2 * PATIENCE_S,
         )
 
     def jobs(self) -> list[Mapping[str, Any]]:
