@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -352,7 +353,8 @@ def test_uploads_of_an_executor_that_dynamic_allocation_ends_are_published(tmp_p
             patch.setenv(name, value)
         master = started.enter_context(standalone_cluster(tmp_path))
         driver = started.enter_context(spark_driver(tmp_path / "driver.log", master=master, config=config))
-        rows, fewest = driver.ask("write_while_executors_leave", destination=destination)
-        assert (rows, fewest) == (8, 2), "the driver, and the executor whose task was not done"
+        rows, seen = driver.ask("write_while_executors_leave", destination=destination)
+        assert rows == 8
+        assert (3, 2) in pairwise(seen), f"the driver keeps the executor whose task was not done: {seen}"
         assert driver.ask("ids", destination=destination) == [8, 8, 0, 7]
     assert leftovers(destination) == []

@@ -124,14 +124,15 @@ def write_encrypted(spark: SparkSession, *, destination: str, has_plain_footer: 
     }
 
 
-def write_while_executors_leave(spark: SparkSession, *, destination: str) -> list[int]:
-    """Write with one task that takes long; return the rows, and how few processes of Spark were there."""
+def write_while_executors_leave(spark: SparkSession, *, destination: str) -> tuple[int, list[int]]:
+    """Write with one task that takes long; return the rows, and how many processes of Spark there were."""
     status = spark.sparkContext._jsc.sc().getExecutorMemoryStatus
-    fewest, ended = [100], threading.Event()
+    seen, ended = list[int](), threading.Event()
 
     def look() -> None:
         while not ended.wait(0.1):
-            fewest.append(status().size())
+            if (size := status().size()) not in seen[-1:]:
+                seen.append(size)
 
     looking = threading.Thread(target=look)
     looking.start()
@@ -143,4 +144,4 @@ def write_while_executors_leave(spark: SparkSession, *, destination: str) -> lis
         ended.set()
         looking.join()
     assert receipt is not None
-    return [receipt.rows or 0, min(fewest)]
+    return receipt.rows or 0, seen
