@@ -35,6 +35,8 @@ def main(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code."""
     command, *services = arguments
     os.environ.setdefault("COMPOSE_PROFILES", _from_file("COMPOSE_PROFILES") or PROFILES)
+    for name in [one for one in os.environ if one.startswith("AWS_")]:
+        del os.environ[name]  # docker/.env says what the services use, not the caller's shell
     return {"up": up, "down": down}[command](services)
 
 
@@ -44,6 +46,8 @@ def up(services: Sequence[str]) -> int:
     if taken := _taken_ports(services):
         say(f"in use on this machine: {', '.join(taken)}; set other ports in docker/.env")
         return 1
+    for name in ("data", "dags"):
+        (DOCKER / name).mkdir(exist_ok=True)  # else the engine makes them, as root
     code = compose("up", "--detach", *services).returncode
     if code:
         return code

@@ -45,5 +45,5 @@ WORKDIR /prometheus
 ENTRYPOINT ["/bin/prometheus"]
 
 FROM base AS s3
-COPY versitygw /app/versitygw
-ENTRYPOINT ["/app/versitygw"]
+COPY versitygw /usr/local/bin/versitygw
+ENTRYPOINT ["/usr/local/bin/versitygw"]
