@@ -384,8 +384,8 @@ class ReplicaCheck:
             if before is not None and before != record:
                 continue  # it has changed meanwhile
             found = judge(record, volume, replicas[block], history)
-            if found is not None and record is not None and not record.is_settled:
-                # Its writer goes on: what all members have now is there after the journal was read.
+            if found is not None and record is not None:
+                # Its writer may go on: what the record says is there after the journal was read.
                 found = judge(record, volume, stat_replica(there, block), read_history(self._journal))
             one = difference(record, volume, block, found, why)
             if one is None or (

@@ -61,6 +61,8 @@ _KEPT: Final = 2**18
 """Extents of logs, in a volume's memory: some 15 MiB."""
 _OF_A_LOG: Final = 2**10
 """What a log itself takes, as a number of extents: so that at most 256 are kept."""
+_TRIES: Final = 16
+"""Of making a folder in one that other processes remove when it is empty."""
 _LEFT_OVER_S: Final = 3600.0
 """Age of a claim of a dead process, and of a replica that one has not made or deleted to its end."""
 
@@ -102,6 +104,7 @@ class DirectoryVolume(VolumeFolder):
         self._writers: dict[BlockId, LogWriter] = {}
         self._read: OrderedDict[BlockId, Log] = OrderedDict()
         self._reading = threading.Lock()
+        self._staging = folder / "staging"
         self._listed: list[BlockId] | None = None
 
     def close(self) -> None:
@@ -142,7 +145,7 @@ class DirectoryVolume(VolumeFolder):
                 os.close(Log.headed(self.path(block), block, found.newest)[1])  # a newer program's stays
                 self.disk.rename(path, Path(log_name(self.path(block), stamp) + PEN))
             finally:
-                self.disk.remove_tree(path.parent)
+                self._unstage(path.parent)
             self.disk.sync_directory(Path(self.path(block)))
             found = self._logs(block)
             found.refuse_older(block, stamp)
@@ -206,9 +209,12 @@ class DirectoryVolume(VolumeFolder):
                         if newest is None:
                             break
                         log = self._loaded(block, newest)
-                    if not log.has(stamp):
+                    if log.has(stamp):
+                        return log.read(stamp, offset, size)
+                    if is_last:
                         break
-                    return log.read(stamp, offset, size)
+                    with self._reading:  # a client of NFS believes an old name, unless the folder is listed
+                        self._read.pop(block, None)
                 except RecordVersionError:
                     raise
                 except (MalformedRecordError, FileNotFoundError) as error:
@@ -245,11 +251,10 @@ class DirectoryVolume(VolumeFolder):
         """Delete a replica that is not newer than the stamp; return whether there was one."""
         with _Call(self, "delete", block):
             is_there = self._remove(block, stamp)
-            staging = self.folder / "staging"
             with suppress(FileNotFoundError):
-                for path in staging.iterdir() if staging.is_dir() else ():
+                for path in self._staging.iterdir() if self._staging.is_dir() else ():
                     if path.stat().st_ctime < time.time() - _LEFT_OVER_S:
-                        self.disk.remove_tree(path)
+                        self._unstage(path)
             return is_there
 
     def replicas(self, after: BlockId | None, limit: int) -> tuple[Replica, ...]:
@@ -359,11 +364,8 @@ class DirectoryVolume(VolumeFolder):
         self, block: BlockId, stamp: Stamp, pieces: Iterable[bytes] = (), *, is_sealed: bool = False
     ) -> tuple[Path, LogWriter]:
         """Make a log in a folder of its own, which nobody looks for; return its path and its writer."""
-        self.make_folder(self.folder / "staging")
-        made = self.folder / "staging" / f"{block:020d}.{secrets.token_hex(4)}"
-        made.mkdir()
+        made = self._staging_folder(block)
         try:
-            self.share(made, self.mode)
             path = self._make_file(Path(log_name(str(made), stamp) + PEN))
             header = Header(block, stamp, os.urandom(8))
             log = LogWriter.begin(path, self.disk, (self.path(block), header), pieces)
@@ -372,9 +374,26 @@ class DirectoryVolume(VolumeFolder):
                 log.sync()
             self.disk.sync_directory(made)
         except Exception:
-            self.disk.remove_tree(made)
+            self._unstage(made)
             raise
         return path, log
+
+    def _staging_folder(self, block: BlockId) -> Path:
+        """Make a folder in `staging`; `_unstage` removes that one with its last folder."""
+        made = self._staging / f"{block:020d}.{secrets.token_hex(4)}"
+        for _ in range(_TRIES):
+            self.make_folder(self._staging, is_durable=False)
+            with suppress(FileNotFoundError):  # another process has removed it, as empty
+                made.mkdir()
+                break
+        self.share(made, self.mode)
+        return made
+
+    def _unstage(self, made: Path) -> None:
+        """Remove a folder of `staging`, and that one if it has no other."""
+        self.disk.remove_tree(made)
+        with suppress(OSError):
+            self._staging.rmdir()
 
     def _make_file(self, path: Path) -> Path:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -388,9 +407,10 @@ class DirectoryVolume(VolumeFolder):
             self.disk.rename(path.parent, folder)
         except OSError:
             self.drop_writer(block)
-            self.disk.remove_tree(path.parent)
+            self._unstage(path.parent)
             if self._logs(block).newest is None:
                 raise
+        self._unstage(path.parent)
         try:
             self.disk.sync_directory(folder.parent)
         except OSError:
@@ -425,11 +445,12 @@ class DirectoryVolume(VolumeFolder):
             self.drop_writer(block)
             self._writers[block] = writer
             self.disk.sync_directory(Path(folder))
-        except Exception:
+        except BaseException as error:
             self.drop_writer(block)  # of a name that may not be durable: only a fence goes on from it
             with suppress(OSError):
                 self.disk.unlink(claim)
-            self._logs(block).refuse_older(block, stamp)  # a newer fence has deleted what this one reads
+            if isinstance(error, Exception):  # a newer fence has deleted what this one reads
+                self._logs(block).refuse_older(block, stamp)
             raise
         found = self._logs(block)
         if found.top(stamp) > stamp:
@@ -441,6 +462,9 @@ class DirectoryVolume(VolumeFolder):
         """Fence all older logs; return the newest one with all its bytes read, and what of it counts."""
         folder, found = self.path(block), self._logs(block)
         found.refuse_older(block, stamp)
+        for name in [name for one, name in found.claims if one < stamp]:
+            with suppress(OSError):  # of a fence that died, or is refused: its room is needed for the copy
+                self.disk.unlink(Path(folder) / name)
         for one, suffix in found.suffixes.items():
             if suffix == PEN and one < stamp:
                 with suppress(FileNotFoundError):  # another fence has renamed it
@@ -484,8 +508,7 @@ class DirectoryVolume(VolumeFolder):
                     found = self._logs(block)
         if found.newest is None or found.top(stamp) > stamp:
             return False
-        self.make_folder(self.folder / "staging")
-        target = self.folder / "staging" / f"{block:020d}.{secrets.token_hex(4)}"
+        target = self._staging_folder(block)
         self.disk.rename(folder, target)
         for one in (folder.parent, target.parent):
             self.disk.sync_directory(one)
@@ -493,5 +516,5 @@ class DirectoryVolume(VolumeFolder):
             self.disk.rename(target, folder)
             return False
         self.drop_writer(block)
-        self.disk.remove_tree(target)
+        self._unstage(target)
         return True

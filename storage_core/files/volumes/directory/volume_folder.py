@@ -157,7 +157,7 @@ class VolumeFolder:
             found = os.statvfs(self.folder)
         return Usage(used_bytes=used, free_bytes=found.f_bavail * found.f_frsize)
 
-    def make_folder(self, path: Path) -> None:
+    def make_folder(self, path: Path, *, is_durable: bool = True) -> None:
         """Make a folder, unless it is there; a crash leaves none that other users cannot write."""
         if path.is_dir():
             return
@@ -170,6 +170,8 @@ class VolumeFolder:
             made.rmdir()
             if not path.is_dir():
                 raise
+        if not is_durable:
+            return
         try:
             self.disk.sync_directory(path.parent)
         except OSError:

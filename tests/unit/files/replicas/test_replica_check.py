@@ -13,7 +13,9 @@ from lockgate.storage_core.files.namespace.rows import DamagedReplica, Member, R
 from lockgate.storage_core.files.replicas import comparison, replica_check
 from lockgate.storage_core.files.replicas.comparison import Problem
 from lockgate.storage_core.files.replicas.replica_check import CONFIRMED_S, HeadSlices, store_report
+from lockgate.storage_core.files.volumes.protocol import Volume
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica
+from lockgate.storage_core.files.writing.writer import Writer
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stamp import Stamp
 from tests.support.commit.destination import Crash
@@ -210,6 +212,32 @@ def test_what_changes_during_a_check_is_not_reported(
         monkeypatch.setattr(volume, "replicas", change)
     assert memory.problems() == set()
     assert memory.files.open("/c.log").read() == TEXT
+
+
+def test_a_file_that_is_closed_after_its_replica_was_looked_at_is_not_reported(
+    memory: MemoryWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume, opened = memory.volumes[NAMES[0]], list[Writer]()
+    listed, look = volume.replicas, comparison.stat_replica
+
+    def open_after(after: BlockId | None, limit: int) -> tuple[Replica, ...]:
+        page = listed(after, limit)
+        opened.append(memory.files.append("/b.log"))
+        return page
+
+    def close_after(there: Volume, block: BlockId) -> Replica | None:
+        found = look(there, block)
+        if there is volume and opened:
+            writer = opened.pop()
+            writer.write(b"more")
+            writer.close()
+        return found
+
+    monkeypatch.setattr(volume, "replicas", open_after)
+    monkeypatch.setattr(replica_check, "stat_replica", close_after)
+    assert memory.problems() == set()
+    assert opened == []
+    assert memory.files.open("/b.log").read() == b"abcmore"
 
 
 def test_replicas_that_a_removal_has_deleted_are_no_loss_while_it_runs_and_after_it_died(

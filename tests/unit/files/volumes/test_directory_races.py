@@ -15,6 +15,8 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.files.volumes.directory import volume_folder
 from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
+from lockgate.storage_core.files.volumes.directory.log import Log
+from lockgate.storage_core.files.volumes.directory.log_writer import LogWriter
 from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.stamp import Stamp
 from tests.support.commit.destination import Crash
@@ -265,3 +267,37 @@ def test_a_crash_at_each_call_of_a_deletion_leaves_the_replica_whole_or_gone(tmp
             assert volume.delete(B, S1) is (found is not None)
             assert volume.stat(B) is None
     assert dies_at > 3
+
+
+def test_the_claim_of_a_fence_that_died_takes_no_room_from_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path).close()
+    dead = log_of(tmp_path, S2, "log").with_suffix(".0a.new")
+    dead.write_bytes(b"x" * 100)
+    claims: list[int] = []
+    begin = LogWriter.begin.__func__  # type: ignore[attr-defined]
+
+    def counted(kind: type[LogWriter], *arguments: object) -> object:
+        claims.append(len([*dead.parent.glob("*.new")]))
+        return begin(kind, *arguments)
+
+    monkeypatch.setattr(LogWriter, "begin", classmethod(counted))
+    with DirectoryVolume(tmp_path) as volume:
+        volume.fence(B, S3, S1)
+        assert volume.read(B, S3, 0, 9) == b"abc"
+    assert claims == [1]  # its own
+
+
+def test_a_reader_whose_system_believes_an_old_name_lists_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with written(tmp_path) as writer, DirectoryVolume(tmp_path) as reader:
+        writer.finish(B, S1, 3, SEALED)
+        assert reader.read(B, S1, 0, 3) == b"abc"
+        writer.fence(B, S2, S1)
+        writer.finish(B, S2, 3, WRITING)
+        flush(writer, S2, 3, b"de")
+        writer.finish(B, S2, 5, SEALED)
+        monkeypatch.setattr(Log, "has_pen", lambda _: True)  # as a client of NFS says for up to a minute
+        assert reader.read(B, S2, 0, 5) == b"abcde"
