@@ -30,7 +30,7 @@ WRITERS: Final = rounds(10, 50)
 ENTRIES: Final = WRITERS * rounds(25, 100)
 FACTOR: Final = 5
 """A writer may write this many times as often as another, if none pauses."""
-TRIES: Final = 4
+TRIES: Final = 8
 """A busy machine lets some processes run less often than others, whatever the queue does."""
 
 
