@@ -285,10 +285,10 @@ MUTANTS: Final = (
         [
             Edit(
                 "storage_core/files/volumes/directory/directory_volume.py",
-                "        found.refuse_older(block, stamp)\n        for one, suffix",
+                "        found.refuse_older(block, stamp)\n        for name",
                 "        found.refuse_older(block, stamp)\n"
                 "        early = Log.load(folder, block, found.newest or stamp, is_verified=True)\n"
-                "        for one, suffix",
+                "        for name",
             ),
             Edit(
                 "storage_core/files/volumes/directory/directory_volume.py",
