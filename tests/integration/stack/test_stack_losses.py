@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from examples.flights.data import flights
 from scripts.stack import main
 from tests.integration.stack.services import Stack, Storm, docker, until
 
@@ -24,6 +25,7 @@ AIRFLOWS = (
     *("airflow-api", "airflow-scheduler", "airflow-dag-processor", "airflow-triggerer", "airflow-worker"),
     *("redis", "journal", "s3"),
 )
+SPARKS = ("spark-master", "spark-worker")
 
 pytestmark = [pytest.mark.integration, pytest.mark.soak, pytest.mark.requires("docker")]
 
@@ -109,24 +111,43 @@ def test_a_rolling_upgrade_and_the_way_back_lose_nothing(
     assert storm.end["errors"] == 0
 
 
-@pytest.mark.parametrize("service", AIRFLOWS)
-def test_a_run_of_the_form_outlives_the_loss_of_a_service(stack: Stack, service: str) -> None:
+@pytest.mark.parametrize(
+    ("service", "lose"),
+    [*((one, kill) for one in (*AIRFLOWS, *SPARKS)), *((one, stop) for one in (*AIRFLOWS[1:4], *SPARKS))],
+)
+def test_a_run_of_the_form_outlives_the_loss_of_a_service(
+    stack: Stack, service: str, lose: Callable[[str], None]
+) -> None:
     began_s = time.monotonic()
-    run = stack.trigger(stack.flights() | {"destination": f"s3://lake/without-{service}"})
+    master = {"master": "spark://spark-master:7077"} if service in SPARKS else {}
+    destination = f"s3://lake/{lose.__name__}-{service}"
+    run = stack.trigger(stack.flights() | master | {"destination": destination})
     tasks = f"{run}/taskInstances"
     until(lambda: "running" in {one["state"] for one in stack.asked(tasks)["task_instances"]})
     time.sleep(5)
     container = stack.container(service)
-    kill(container)
-    killed_s = time.monotonic()
+    lost_s = time.monotonic()
+    lose(container)
     wait_until_healthy(container)
     healthy_s = time.monotonic()
     receipt = stack.receipt(run)
+    assert receipt["rows"] == flights.ROWS
     tries = {one["task_id"]: one["try_number"] for one in stack.asked(tasks)["task_instances"]}
     print(
-        f"{service} killed after {killed_s - began_s:.0f} s, healthy {healthy_s - killed_s:.0f} s later; "
-        f"the run ended after {time.monotonic() - began_s:.0f} s: {receipt['rows']} rows; tries {tries}"
+        f"{lose.__name__} {service} after {lost_s - began_s:.0f} s, healthy {healthy_s - lost_s:.0f} s "
+        f"later; the run ended after {time.monotonic() - began_s:.0f} s: {receipt['rows']} rows; "
+        f"tries {tries}"
     )
+
+
+@pytest.mark.parametrize("lose", [kill, stop])
+def test_prometheus_keeps_its_figures(stack: Stack, lose: Callable[[str], None]) -> None:
+    until(lambda: stack.figures("up"))
+    before = time.time()
+    lose(stack.container("prometheus"))
+    wait_until_healthy(stack.container("prometheus"))
+    until(lambda: stack.figures("up"))
+    assert stack.figures(f"up @ {before:.0f}")
 
 
 def test_a_full_disk_is_reported_and_forgotten_when_there_is_room(small_disks: Stack) -> None:
