@@ -86,16 +86,22 @@ def recovered(s3: S3World, mode: str, where: str, committer: str = "magic") -> b
     return assert_all_or_nothing(s3.other, mode, where, committer)
 
 
+def recovered_at(s3: S3World, mode: str, moments: Sequence[Moment]) -> list[bool]:
+    """Recover what a crash at each moment leaves; return whether the job is published then."""
+    outcomes: list[bool] = []
+    for moment, points in left_by(moments):
+        s3.go_back_to(moment)
+        outcomes += [recovered(s3, mode, str(moment))] * points
+    return outcomes
+
+
 @pytest.mark.parametrize(("mode", "options"), list(zip(MODES, REPEATED, strict=True)), ids=MODES)
 def test_a_crash_before_or_after_any_request_leaves_all_or_nothing(
     s3: S3World, mode: str, options: Options, summarise: Summarise
 ) -> None:
     moments = s3.moments_of(lambda: job(s3.driver, mode))
     s3.fake.behave(options)
-    outcomes: list[bool] = []
-    for moment, points in left_by(moments):
-        s3.go_back_to(moment)
-        outcomes += [recovered(s3, mode, str(moment))] * points
+    outcomes = recovered_at(s3, mode, moments)
     summarise(
         f"{mode}, a repeated completion: {options.repeated_completion}: {len(outcomes)} crash points at "
         f"{len(moments) // 2} requests, {sum(outcomes)} published, rest undone"
@@ -115,10 +121,7 @@ def test_a_crash_of_a_job_that_spark_streamed_leaves_all_or_nothing(
         monkeypatch.setattr(f"lockgate.storage_core.spark.adopted_files.{name}", value)
     moments = s3.moments_of(lambda: streamed_job(s3.driver, mode))
     s3.fake.behave(options)
-    outcomes: list[bool] = []
-    for moment, points in left_by(moments):
-        s3.go_back_to(moment)
-        outcomes += [recovered(s3, mode, str(moment))] * points
+    outcomes = recovered_at(s3, mode, moments)
     summarise(f"{mode}, by Spark: {len(outcomes)} crash points, {sum(outcomes)} published, rest undone")
     assert outcomes == sorted(outcomes)
     assert {False, True} == set(outcomes)

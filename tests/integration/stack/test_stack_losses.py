@@ -18,6 +18,7 @@ from scripts.stack import main
 from tests.integration.stack.services import Stack, Storm, docker, until
 
 AWAY_S = 15
+INTO_THE_WRITE_S = 5
 SERVICES = ("worker", "redis", "journal", "standby", "s3", "blobs", "journal-metrics")
 HANGING = ("worker", "redis", "journal", "standby", "s3", "blobs")
 DISKS = {"redis": "redis", "journal": "journal", "s3": "s3", "blobs": "blobs", "staging": "worker"}
@@ -124,7 +125,7 @@ def test_a_run_of_the_form_outlives_the_loss_of_a_service(
     run = stack.trigger(stack.flights() | master | {"destination": destination})
     tasks = f"{run}/taskInstances"
     until(lambda: "running" in {one["state"] for one in stack.asked(tasks)["task_instances"]})
-    time.sleep(5)
+    time.sleep(INTO_THE_WRITE_S)
     container = stack.container(service)
     lost_s = time.monotonic()
     lose(container)

@@ -363,7 +363,7 @@ class DirectoryVolume(VolumeFolder):
     def _staged(
         self, block: BlockId, stamp: Stamp, pieces: Iterable[bytes] = (), *, is_sealed: bool = False
     ) -> tuple[Path, LogWriter]:
-        """Make a log in a folder of its own, which nobody looks for; return its path and its writer."""
+        """Make a log in a new folder of `staging`, where no call reads it; return its path and writer."""
         made = self._staging_folder(block)
         try:
             path = self._make_file(Path(log_name(str(made), stamp) + PEN))

@@ -150,7 +150,7 @@ def test_no_damage_is_served_or_taken_for_the_end(
 
 
 def test_recoveries_that_fail_keep_the_log_of_a_damaged_replica_and_one_copy(tmp_path: Path) -> None:
-    """As while another member is away: each of them fences the replica anew."""
+    """While another member is away, each recovery fails, and fences the replica at a newer stamp."""
     with DirectoryVolume(tmp_path, disk=Quick()) as volume:
         whole = _open(volume)
     folder = tmp_path / "blocks" / f"{B:020d}"
