@@ -47,6 +47,7 @@ from lockgate.storage_core.files.namespace.queries import (
     file_at,
     is_open,
     listing,
+    named_file,
     status,
     whole_file,
 )
@@ -213,10 +214,11 @@ class Files:
         Raises:
             PathNotFoundError: The path does not exist.
         """
-        inode = self._reads.read(lambda reading: file_at(reading, path))
+        inode, records = self._reads.read(lambda reading: named_file(reading, path))
         return Reader(
             lambda: self._reads.read(lambda reading: whole_file(reading, inode)),
             self._volumes,
+            records,
             path=path,
             clock=self._journal.clock,
             refresh=self._refresh,

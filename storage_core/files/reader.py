@@ -57,6 +57,7 @@ class Reader(io.RawIOBase):
         self,
         records: Callable[[], tuple[BlockRecord, ...]],
         volumes: Mapping[VolumeId, Volume],
+        found: tuple[BlockRecord, ...] | None = None,
         *,
         path: str = "the file",
         clock: Clock | None = None,
@@ -67,6 +68,7 @@ class Reader(io.RawIOBase):
         Args:
             records: Fetches the blocks of the file from the journal.
             volumes: The volumes of its blocks.
+            found: The blocks as they are now, if they were fetched already.
             path: Names the file in messages.
             clock: Waits between two fetches of the locations.
             refresh: Called before the blocks are fetched again after an error: those of an observer may be
@@ -86,7 +88,7 @@ class Reader(io.RawIOBase):
         self._seen: tuple[BlockId, Stamp, int] | None = None
         self._parts: tuple[_Part, ...] = ()
         self._ends: tuple[int, ...] = ()
-        self._fetch()
+        self._fetch(found)
 
     def readable(self) -> bool:
         """Return True."""
@@ -228,14 +230,15 @@ class Reader(io.RawIOBase):
     def _length(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    def _fetch(self) -> None:
-        """Fetch the locations, and the length of a block that is being written."""
+    def _fetch(self, found: tuple[BlockRecord, ...] | None = None) -> None:
+        """Fetch the locations, unless they were found, and the length of a block that is being written."""
         for attempt in range(1, FETCHES + 1):
             try:
-                parts = tuple(self._part(record) for record in self._records())
+                parts = tuple(self._part(record) for record in found or self._records())
             except (StoreUnavailableError, MalformedRecordError):
                 if attempt == FETCHES:
                     raise
+                found = None
                 self._clock.sleep(RETRY_S)  # a reseal stamps the members before it commits
                 self._refresh()
                 continue

@@ -146,6 +146,12 @@ def whole_file(reading: Reading, file: int) -> tuple[BlockRecord, ...]:
     return tuple(current_records(reading, found))
 
 
+def named_file(reading: Reading, path: str) -> tuple[int, tuple[BlockRecord, ...]]:
+    """Return the inode and the blocks of the file of a path; raises as `file_at`."""
+    inode = file_at(reading, path)
+    return inode, whole_file(reading, inode)
+
+
 def block(reading: Reading, named: int) -> BlockRecord:
     """Return a block.
 

@@ -204,7 +204,7 @@ class DirectoryVolume(VolumeFolder):
             for is_last in (False, True):
                 try:
                     log = self._read.get(block)
-                    if log is None or log.state is ReplicaState.WRITING or not log.has_pen():
+                    if log is None or log.state is ReplicaState.WRITING or log.suffix == FENCED:
                         newest = self._logs(block).newest
                         if newest is None:
                             break

@@ -1,13 +1,13 @@
-"""Where the bytes of a block stand: a packed record for each frame, because a block may have very many."""
+"""Where the bytes of a block stand: packed numbers for each frame, because a block may have very many."""
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from struct import Struct
 from typing import Final, NamedTuple
 
-_RECORD: Final = Struct("=QQII")
-_OFFSET: Final = Struct("=Q")
+_REST: Final = Struct("=QII")
 
 
 class Extent(NamedTuple):
@@ -35,22 +35,20 @@ class Extents:
     """Extents in the order of their offsets."""
 
     def __init__(self) -> None:
-        self._packed = bytearray()
+        self._offsets = array("Q")
+        self._rest = bytearray()
 
     def __len__(self) -> int:
-        return len(self._packed) // _RECORD.size
+        return len(self._offsets)
 
     def __getitem__(self, at: int) -> Extent:
-        return Extent._make(_RECORD.unpack_from(self._packed, at * _RECORD.size))
+        return Extent(self._offsets[at], *_REST.unpack_from(self._rest, at * _REST.size))
 
     def append(self, one: Extent) -> None:
         """Add an extent."""
-        self._packed += _RECORD.pack(*one)
+        self._offsets.append(one.offset)
+        self._rest += _REST.pack(one.position, one.size, one.checksum)
 
     def find(self, offset: int) -> int:
         """Return the number of the extent that has a byte."""
-        return max(bisect_right(range(len(self)), offset, key=self._offset) - 1, 0)
-
-    def _offset(self, at: int) -> int:
-        offset: int = _OFFSET.unpack_from(self._packed, at * _RECORD.size)[0]
-        return offset
+        return max(bisect_right(self._offsets, offset) - 1, 0)

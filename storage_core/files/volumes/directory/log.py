@@ -58,7 +58,10 @@ class Log:
         acknowledged_bytes: What all members have.
         damage: What is wrong with it; empty if nothing is known to be.
         state: Whether it takes appends.
+        suffix: Of the file that was read; its bytes are read there, or nowhere. Empty: either one.
     """
+
+    suffix = ""
 
     def __init__(self, folder: str, header: Header, packed: bytes) -> None:
         self.header = header
@@ -95,15 +98,17 @@ class Log:
             RecordVersionError: A newer Lockgate wrote it.
         """
         name = log_name(folder, stamp)
-        file = _open(name)
+        file, suffix = _open(name)
         try:
-            data = os.pread(file, _HEADER_BYTES, 0)
-            return cls(folder, *form.parse_header(data, name, block, stamp)), file
+            header, packed = form.parse_header(os.pread(file, _HEADER_BYTES, 0), name, block, stamp)
         except MalformedRecordError as error:
-            if not isinstance(error, RecordVersionError):
-                return cls(folder, Header(block, stamp, damage=str(error)), b""), file
-            os.close(file)
-            raise
+            if isinstance(error, RecordVersionError):
+                os.close(file)
+                raise
+            header, packed = Header(block, stamp, damage=str(error)), b""
+        log = cls(folder, header, packed)
+        log.suffix = suffix
+        return log, file
 
     @classmethod
     def load(cls, folder: str, block: BlockId, stamp: Stamp, *, is_verified: bool = False) -> Self:
@@ -150,20 +155,17 @@ class Log:
         length = frame.offset
         return Replica(block, stamp, ReplicaState.SEALED, length, length, log.slot.acknowledged_bytes)
 
-    def has_pen(self) -> bool:
-        """Return whether no fence has come; a look at one name costs a fifth of a listing."""
-        return os.access(self.name + PEN, os.F_OK)
-
     def refresh(self) -> bool:
         """Read what was written since; return False if another file has the name now.
 
         Raises:
             FileNotFoundError: There is no such log any more.
         """
-        file = _open(self.name)
+        file, suffix = _open(self.name)
         try:
             if os.pread(file, len(self.packed), 0) != self.packed:
                 return False
+            self.suffix = suffix
             self.extend(file)
         finally:
             os.close(file)
@@ -281,7 +283,7 @@ class Log:
         """Return the bytes of frames that are near to each other."""
         first, last = extents[0], extents[-1]
         try:
-            file = _open(self.name)
+            file, _ = _open(self.name, self.suffix)
         except FileNotFoundError:
             raise MalformedRecordError(f"{self.name}: the log is missing") from None
         try:
@@ -312,13 +314,15 @@ class Log:
         )
 
 
-def _open(name: str) -> int:
-    """Open a log for reading, fenced or not.
+def _open(name: str, suffix: str = "") -> tuple[int, str]:
+    """Open a log for reading, by default fenced or not, and return its suffix with it.
 
     Raises:
         FileNotFoundError: There is none.
     """
     try:
-        return os.open(name + PEN, os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(name + (suffix or PEN), os.O_RDONLY | os.O_CLOEXEC), suffix or PEN
     except FileNotFoundError:
-        return os.open(name + FENCED, os.O_RDONLY | os.O_CLOEXEC)
+        if suffix:
+            raise
+        return os.open(name + FENCED, os.O_RDONLY | os.O_CLOEXEC), FENCED
