@@ -41,9 +41,9 @@ public final class PendingFiles extends FileCommitProtocol implements Serializab
     this.destination = destination;
   }
 
-  /** Finds what a Spark lacks: its methods name no class of Spark, so that they can be called in any. */
+  /** Finds what a Spark lacks. No signature of its methods names a class of Spark, so any Spark can call them. */
   public static final class Fit {
-    /** Return the class or method that this Spark or Hadoop lacks, empty if it has all. */
+    /** Return the first class or method that this Spark or Hadoop lacks, of those by which versions differ; or none. */
     public String lacks(boolean s3) {
       try {
         Dataset.class.getMethod("logicalPlan");
@@ -135,7 +135,10 @@ public final class PendingFiles extends FileCommitProtocol implements Serializab
 
   /** Return the method, which has a longer name before Spark 4.2. */
   private static Method tryComplete() throws NoSuchMethodException {
-    for (Method found : ObservationManager.class.getMethods()) if (found.getName().endsWith("tryComplete")) return found;
+    for (Method found : ObservationManager.class.getMethods()) {
+      boolean takesExecution = Arrays.equals(found.getParameterTypes(), new Class<?>[] {QueryExecution.class});
+      if (takesExecution && found.getName().endsWith("tryComplete")) return found;
+    }
     throw new NoSuchMethodException("ObservationManager.tryComplete");
   }
 
@@ -184,10 +187,13 @@ public final class PendingFiles extends FileCommitProtocol implements Serializab
 
   @Override public void abortTask(TaskAttemptContext task) {
     boolean interrupted = Thread.interrupted(); // a killed task's thread, whose requests would fail
-    unchecked(() -> {
-      if (isS3()) uploads(new Path(destination).getFileSystem(task.getConfiguration())).apply(attempt(task), null);
-    });
-    if (interrupted) Thread.currentThread().interrupt();
+    try {
+      unchecked(() -> {
+        if (isS3()) uploads(new Path(destination).getFileSystem(task.getConfiguration())).apply(attempt(task), null);
+      });
+    } finally {
+      if (interrupted) Thread.currentThread().interrupt();
+    }
   }
 
   /** The file system as a class of the JDK: its own may be of another class loader. */
