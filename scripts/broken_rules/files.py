@@ -105,8 +105,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         "delete-a-replica-that-changed-between-the-passes",
-        "a replica is deleted at the stamp that both passes saw",
-        [Edit("storage_core/files/replicas/repair.py", " and now.stamp == before.stamp", "")],
+        "a replica is deleted if both passes saw the same bytes",
+        [
+            Edit(
+                "storage_core/files/replicas/repair.py",
+                " and (now.stamp, now.token) == (before.stamp, before.token)",
+                "",
+            )
+        ],
         f"{TESTS}replicas/test_repair.py::test_a_replica_that_changes_between_the_passes_is_kept",
     ),
     Mutant(

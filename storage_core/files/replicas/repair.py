@@ -4,8 +4,9 @@ Each slice of marks is a transaction of limited time, so that writers wait for n
 replica is not used any more, and stays where it is until a copy has taken its place.
 
 A volume that was away returns with replicas of blocks that were removed, or that it is no member of any more.
-They are never served. They are judged twice, the second time later and on the primary, and deleted at the
-stamp that both passes saw. One with an unexplained stamp is kept for the operator.
+They are never served. They are judged twice, the second time later and on the primary, and deleted if both
+passes saw the same bytes: a copy that another repair makes meanwhile, at the same stamp, stays. One with an
+unexplained stamp is kept for the operator.
 """
 
 from __future__ import annotations
@@ -66,10 +67,10 @@ def delete_replicas(
     for (volume, block), before in first.items():
         refuse_in_safe_mode(journal, "the deletion of replicas that are left over")
         now = _left_over(journal, volumes, volume, block)
-        if before is not None and now is not None and now.stamp == before.stamp:
+        if before and now and (now.stamp, now.token) == (before.stamp, before.token):
             FAILPOINTS.hit("left-over.delete.before")
             with suppress(NotAppliedError, OutcomeUnknownError):  # the next run tries again
-                deleted += known_volume(volumes, volume).delete(block, now.stamp)
+                deleted += known_volume(volumes, volume).delete(block, now.stamp, now.token)
             FAILPOINTS.hit("left-over.delete.after")
     return deleted
 

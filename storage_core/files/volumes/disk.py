@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -72,9 +73,10 @@ class Disk:
         """Rename a file or a directory."""
         source.rename(path)
 
-    def unlink(self, path: Path) -> None:
-        """Delete a file."""
-        path.unlink(missing_ok=True)
+    def unlink(self, path: str | Path, folder: int | None = None) -> None:
+        """Delete a file, if it is there; with a folder that is open, by its path in that one."""
+        with suppress(FileNotFoundError):
+            os.unlink(path, dir_fd=folder)
 
     def remove_tree(self, path: Path) -> None:
         """Delete a directory with all that is in it, or what is left of it."""

@@ -130,8 +130,14 @@ class Volume(Protocol):
             ConflictError: The replica has another stamp or length.
         """
 
-    def delete(self, block: BlockId, stamp: Stamp) -> bool:
-        """Delete a replica that is not newer than the stamp; return whether there was one."""
+    def delete(self, block: BlockId, stamp: Stamp, token: str | None = None) -> bool:
+        """Delete a replica that is not newer than the stamp; return whether there was one.
+
+        Args:
+            block: Its block.
+            stamp: The newest stamp that it may have.
+            token: Its `Replica.token`, if a copy that has come into its place is to stay.
+        """
 
     def replicas(self, after: BlockId | None, limit: int) -> tuple[Replica, ...]:
         """Return the next replicas in the order of their blocks: at most `limit`; fewer only at the end.

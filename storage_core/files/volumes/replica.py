@@ -34,6 +34,7 @@ class Replica(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         acknowledged_bytes: What its writer has said that all members have; it may lag, and is 0 where that is
             not known.
         damage: What is wrong with its bytes, for people; empty if nothing is known to be.
+        token: Identity of its bytes: a copy that is made later has another one, also at the same stamp.
         is_fenced: Whether a fence has begun that has not made its replica. Of the bytes that are not
             acknowledged, it may not have read all.
     """
@@ -45,4 +46,5 @@ class Replica(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     durable_bytes: int
     acknowledged_bytes: int = 0
     damage: str = ""
+    token: str = ""
     is_fenced: bool = False

@@ -17,6 +17,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.files.volumes.protocol import Usage, VolumeId, check_limit
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
+from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.stamp import Stamp
 
 MEMORY = VolumeId("memory")
@@ -43,6 +44,7 @@ class Stored:
     given: int = 0
     damage: str = ""
     rotten: int | None = None
+    token: str = field(default_factory=new_token)
 
     def told(self) -> str:
         """Return what is known to be wrong."""
@@ -166,10 +168,10 @@ class MemoryVolume:
         stored.given = length_bytes
         return self._end("finish", block)
 
-    def delete(self, block: BlockId, stamp: Stamp) -> bool:
+    def delete(self, block: BlockId, stamp: Stamp, token: str | None = None) -> bool:
         self._begin("delete")
         stored = self.stored.get(block)
-        if stored is None or stored.stamp > stamp:
+        if stored is None or stored.stamp > stamp or token not in {None, stored.token}:
             return False
         del self.stored[block]
         return True
@@ -239,4 +241,5 @@ class MemoryVolume:
             stored.durable,
             stored.acknowledged,
             stored.told(),
+            stored.token,
         )

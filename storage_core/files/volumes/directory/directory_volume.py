@@ -4,7 +4,7 @@
     blocks/<block>/<stamp>.log       a log; only a writer whose log has this name may count on it
     blocks/<block>/<stamp>.fenced    a log whose writer was fenced
     blocks/<block>/<stamp>.*.new     the claim of a fence or a trim: a log that is being made
-    staging/<block>.*/               a replica that is being made or deleted
+    staging/<block>.*/               a replica that is being made
 
 An order of steps stops a stale writer, without a lock. A writer syncs its log, then looks whether the log
 still has its name; only then its flush counts. A fence makes its claim, renames the older logs, copies the
@@ -64,7 +64,7 @@ _OF_A_LOG: Final = 2**10
 _TRIES: Final = 16
 """Of making a folder in one that other processes remove when it is empty."""
 _LEFT_OVER_S: Final = 3600.0
-"""Age of a claim of a dead process, and of a replica that one has not made or deleted to its end."""
+"""Age of a claim of a dead process, and of a replica that one has not made to its end."""
 
 
 class _Call:
@@ -247,10 +247,10 @@ class DirectoryVolume(VolumeFolder):
                 self._delete_old(block, stamp, found)
             return self._at(block, stamp).view()
 
-    def delete(self, block: BlockId, stamp: Stamp) -> bool:
+    def delete(self, block: BlockId, stamp: Stamp, token: str | None = None) -> bool:
         """Delete a replica that is not newer than the stamp; return whether there was one."""
         with _Call(self, "delete", block):
-            is_there = self._remove(block, stamp)
+            is_there = self._remove(block, stamp, token)
             with suppress(FileNotFoundError):
                 for path in self._staging.iterdir() if self._staging.is_dir() else ():
                     if path.stat().st_ctime < time.time() - _LEFT_OVER_S:
@@ -497,24 +497,43 @@ class DirectoryVolume(VolumeFolder):
         os.close(file)
         return log.header.damage if log.packed else None
 
-    def _remove(self, block: BlockId, stamp: Stamp) -> bool:
-        """Delete a replica that is not newer than a stamp; return whether there was one."""
-        folder = Path(self.path(block))
-        found = self._logs(block)
-        for path in [folder / name for at, name in found.claims if at > stamp]:
-            with suppress(FileNotFoundError):  # its fence goes on
-                if path.stat().st_mtime < time.time() - _LEFT_OVER_S:
-                    self.disk.unlink(path)
-                    found = self._logs(block)
-        if found.newest is None or found.top(stamp) > stamp:
+    def _remove(self, block: BlockId, stamp: Stamp, token: str | None = None) -> bool:
+        """Delete a replica that is not newer than a stamp; return whether there was one.
+
+        Its files are deleted in the folder that was opened: one that is made meanwhile has another folder.
+        """
+        path = self.path(block)
+        try:
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            self.check_presence()
             return False
-        target = self._staging_folder(block)
-        self.disk.rename(folder, target)
-        for one in (folder.parent, target.parent):
-            self.disk.sync_directory(one)
-        if logs_in(str(target)).top(stamp) > stamp:  # a fence came between
-            self.disk.rename(target, folder)
-            return False
-        self.drop_writer(block)
-        self._unstage(target)
-        return True
+        try:
+            found = logs_in(folder)
+            for name in [name for at, name in found.claims if at > stamp]:
+                with suppress(FileNotFoundError):  # its fence goes on
+                    if os.stat(name, dir_fd=folder).st_mtime < time.time() - _LEFT_OVER_S:
+                        self.disk.unlink(name, folder)
+                        found = logs_in(folder)
+            newest = found.newest
+            if found.top(stamp) > stamp or (newest and token not in {None, self._token(block, newest)}):
+                return False
+            self.drop_writer(block)
+            for one in sorted(found.suffixes):  # the newest one last: what there is, is whole until then
+                self.disk.unlink(log_name(".", one) + found.suffixes[one], folder)
+            found = logs_in(folder)
+            if found.newest is not None:  # a fence has come between
+                return False
+            for _, name in found.claims:
+                self.disk.unlink(name, folder)
+        finally:
+            os.close(folder)
+        with suppress(OSError):  # a new replica has come into its place
+            os.rmdir(path)  # noqa: PTH106
+        self.disk.sync_directory(Path(self.blocks))
+        return newest is not None
+
+    def _token(self, block: BlockId, stamp: Stamp) -> str:
+        log, file = Log.headed(self.path(block), block, stamp)
+        os.close(file)
+        return log.view().token

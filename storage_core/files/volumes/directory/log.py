@@ -87,6 +87,7 @@ class Log:
             self.durable_bytes,
             self.acknowledged_bytes,
             self.damage,
+            self.header.token.hex(),
         )
 
     @classmethod
@@ -152,8 +153,9 @@ class Log:
             return None
         if not log.slot.serial or log.slot.durable_end > end:
             return None
-        length = frame.offset
-        return Replica(block, stamp, ReplicaState.SEALED, length, length, log.slot.acknowledged_bytes)
+        length, token = frame.offset, log.header.token.hex()
+        known = log.slot.acknowledged_bytes
+        return Replica(block, stamp, ReplicaState.SEALED, length, length, known, token=token)
 
     def refresh(self) -> bool:
         """Read what was written since; return False if another file has the name now.

@@ -49,7 +49,7 @@ class BlockLogs(NamedTuple):
             )
 
 
-def names_in(folder: str) -> list[str]:
+def names_in(folder: str | int) -> list[str]:
     """Return the names in a directory; none if it is not there."""
     try:
         return os.listdir(folder)  # noqa: PTH208 - a path would cost more than the call
@@ -57,8 +57,8 @@ def names_in(folder: str) -> list[str]:
         return []
 
 
-def logs_in(folder: str) -> BlockLogs:
-    """Return the files of a block's folder."""
+def logs_in(folder: str | int) -> BlockLogs:
+    """Return the files of a block's folder, by its path or as it was opened."""
     found = BlockLogs({}, [])
     for name in names_in(folder):
         if (match := _NAME.fullmatch(name)) is not None:

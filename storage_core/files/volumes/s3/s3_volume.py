@@ -278,7 +278,7 @@ class S3Volume:
                     self._compose(log)
             return finished
 
-    def delete(self, block: BlockId, stamp: Stamp) -> bool:
+    def delete(self, block: BlockId, stamp: Stamp, token: str | None = None) -> bool:
         """Delete a replica that is not newer than the stamp; return whether there was one.
 
         Control records stay: an index that is free again would accept an append of a writer that was fenced.
@@ -288,7 +288,7 @@ class S3Volume:
             log = found
             # Listed before the record: what another process makes after it must stay.
             whole = [one.key for page in self._store.pages(composed_folder(block)) for one in page]
-            while log.exists and log.stamp <= stamp:
+            while log.exists and log.stamp <= stamp and token in {None, _token(log)}:
                 number = log.next_index
                 log = self._write(log, self._control(log, Kind.DELETE)._replace(offset=0))
                 if not log.exists:
@@ -448,7 +448,8 @@ class S3Volume:
 
     def _view(self, log: SegmentLog) -> Replica:
         durable, gathered = log.length_bytes, self._gathered.get(log.block)
-        return Replica(log.block, log.stamp, log.state, gathered.end if gathered else durable, durable)
+        length = gathered.end if gathered else durable
+        return Replica(log.block, log.stamp, log.state, length, durable, token=_token(log))
 
     def _received(self, log: SegmentLog, offset: int, size: int) -> bytes:
         """Return bytes that this process has received, written or not."""
@@ -465,9 +466,12 @@ class S3Volume:
             raise
         except MalformedRecordError as error:
             return Replica(block, Stamp(), ReplicaState.WRITING, 0, 0, damage=str(error))
-        return (
-            Replica(block, log.stamp, log.state, log.length_bytes, log.length_bytes) if log.exists else None
-        )
+        return self._view(log) if log.exists else None
+
+
+def _token(log: SegmentLog) -> str:
+    """Return the index of the next segment: no other replica of the block ever has the same."""
+    return str(log.next_index)
 
 
 def _newer(log: SegmentLog, stamp: Stamp) -> str:

@@ -282,6 +282,37 @@ def test_old_replicas_of_a_volume_that_was_away_are_deleted_in_two_passes(return
     assert returned.files.open("/b.log").read() == b"abcdef"
 
 
+@pytest.mark.parametrize("is_member", [False, True])
+def test_a_copy_that_another_repair_makes_is_not_deleted_for_the_replica_that_was_there(
+    memory: MemoryWorld, monkeypatch: pytest.MonkeyPatch, is_member: bool
+) -> None:
+    """Between the passes, before its entry; or between the second pass and the deletion, which may wait."""
+    first, *_ = memory.blocks()
+    volume, sleep = memory.volumes[SPARE], memory.clock.sleep
+    stamp = mark(memory, first, SPARE).generation
+    volume.store(first, stamp, [TEXT[:8]])
+
+    def copy(point: str) -> None:
+        if point == "left-over.delete.before":
+            FAILPOINTS.observer = None
+            volume.delete(first, stamp)
+            memory.volumes[NAMES[0]].stored[first].data.pop()
+            assert repair(memory).copied == 1
+
+    def store(seconds: float) -> None:
+        volume.delete(first, stamp)
+        volume.store(first, stamp, [TEXT[:8]])
+        sleep(seconds)
+
+    if is_member:
+        FAILPOINTS.observer = copy
+    else:
+        monkeypatch.setattr(memory.clock, "sleep", store)
+    assert repair(memory).deleted == 0
+    assert (SPARE in memory.members(first)) == is_member
+    assert volume.read(first, stamp, 0, 9) == TEXT[:8]
+
+
 def test_a_replica_is_kept_while_a_member_of_its_block_has_no_good_one(returned: MemoryWorld) -> None:
     (last,) = returned.blocks()
     for name in NAMES[1:]:

@@ -234,6 +234,29 @@ def test_a_fence_at_each_step_of_a_deletion_comes_after_it_or_stops_it(
     _at_each_step(tmp_path, monkeypatch, _prepared, call, fence_and_append(S2, b"XY"), check)
 
 
+def test_a_copy_at_each_step_of_a_deletion_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deletion may have been paused since another process has made the same one."""
+    tokens: list[str] = []
+
+    def prepare(volume: DirectoryVolume) -> None:
+        _prepared(volume)
+        volume.finish(B, S1, 3, SEALED)
+        tokens.append(volume.stat(B).token)  # type: ignore[union-attr]
+
+    def copy(volume: DirectoryVolume) -> None:
+        volume.delete(B, S1, tokens[-1])
+        volume.store(B, S1, [b"copy"])
+
+    def check(folder: Path, is_deleted: bool, is_copied: bool) -> None:
+        assert is_deleted
+        assert is_copied
+        with DirectoryVolume(folder) as volume:
+            assert volume.read(B, S1, 0, 9) == b"copy"
+
+    delete = lambda volume: volume.delete(B, S1, tokens[-1])  # noqa: E731
+    _at_each_step(tmp_path, monkeypatch, prepare, delete, copy, check)
+
+
 def test_two_processes_that_create_one_replica_do_not_both_write_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
