@@ -6,10 +6,19 @@ import ctypes
 import errno
 import os
 import shutil
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+_statfs: Final = getattr(ctypes.CDLL(None), "statfs", None)
+"""Python has no function for it that returns the type of a file system."""
+_STATFS_BYTES: Final = 512
+"""More than its structure has; of Linux the type is the first field."""
+_NFS: Final = 0x6969
+_TICK_S: Final = 0.002
+_TICKS: Final = 1500
+"""How often the time of a directory is looked at: for 3 s, where a file system notes whole seconds."""
 _sync_file_range: Final = getattr(ctypes.CDLL(None), "sync_file_range", None)
 """Of Linux; Python has no function for it."""
 _BEGIN_WRITING: Final = 2
@@ -81,6 +90,52 @@ class Disk:
     def remove_tree(self, path: Path) -> None:
         """Delete a directory with all that is in it, or what is left of it."""
         shutil.rmtree(path, ignore_errors=True)
+
+    def open_by_name(self, folder: str, name: str, mode: int) -> int:
+        """Open a file by its name as it is now: a client of NFS asks for names once their folder was opened.
+
+        It does so if the change attribute of the folder is another one; see `outdate`.
+        """
+        os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        return os.open(name, mode | os.O_CLOEXEC)
+
+    def outdate(self, folder: Path) -> None:
+        """Let no client of NFS, this one included, use what it has cached of a directory and its files.
+
+        The change attribute of many servers is the time of the last change, by a clock that ticks each 1 to
+        10 ms: two changes within a tick look like one, and a name or a page that was cached between them
+        would stay valid for good.
+        """
+        if not self.is_nfs(folder):
+            return
+        before = self.changed_ns(folder)
+        for _ in range(_TICKS):
+            os.utime(folder)
+            if self.changed_ns(folder) != before:
+                break
+            time.sleep(_TICK_S)
+        else:
+            raise OSError(errno.ETIMEDOUT, "the server does not note the times of changes of directories")
+        for path in folder.iterdir():
+            with suppress(OSError):  # another process has deleted it, or is about to make it
+                file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+                os.close(file)
+
+    def is_nfs(self, path: Path) -> bool:
+        """Return whether a path is on a mount of NFS."""
+        found = ctypes.create_string_buffer(_STATFS_BYTES)
+        if _statfs is None or _statfs(os.fsencode(path), found):
+            return False
+        return ctypes.c_long.from_buffer(found).value == _NFS
+
+    def changed_ns(self, folder: Path) -> int:
+        """Return when a directory was changed last; a client of NFS asks its server if it is opened."""
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            return os.fstat(opened).st_ctime_ns
+        finally:
+            os.close(opened)
 
     def sync_directory(self, folder: Path) -> None:
         """Make the names in a directory durable."""

@@ -471,6 +471,7 @@ class DirectoryVolume(VolumeFolder):
                     self.disk.rename(Path(log_name(folder, one) + PEN), Path(log_name(folder, one) + FENCED))
         self.disk.sync_directory(Path(folder))
         self.disk.sync_directory(Path(self.blocks))  # its creation may have died before
+        self.disk.outdate(Path(folder))
         newest, writer = self._source(block, found, committed), self._writers.get(block)
         source = Log.load(folder, block, newest, is_verified=True)
         length = source.length_bytes

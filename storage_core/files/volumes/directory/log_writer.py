@@ -173,10 +173,9 @@ class LogWriter(Log):
                 self.release()
 
     def _at_name(self, mode: int) -> int:
-        """Open the log by its name; a client of NFS asks for names again once their folder was opened."""
+        """Open the log by its name as it is now."""
         try:
-            os.close(os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-            return os.open(self.name + PEN, mode | os.O_CLOEXEC)
+            return self.disk.open_by_name(self.folder, self.name + PEN, mode)
         except FileNotFoundError:
             raise self._fenced() from None
 
