@@ -485,12 +485,13 @@ class DirectoryVolume(VolumeFolder):
         folder = self.path(block)
         with suppress(OSError):  # a newer fence deletes them
             damage = self._copied_damage(block, stamp)
-            old = [one for one in found.suffixes if one < stamp]
+            old = [(one, name) for one, name in found.logs if one < stamp]
             if damage != "":  # a log that was made with the same damage was copied whole
-                old = [one for one in old if damage and self._copied_damage(block, one) == damage]
-            names = [log_name(folder, one) + found.suffixes[one] for one in old]
-            for path in [*names, *(f"{folder}/{name}" for _, name in found.claims)]:
-                self.disk.unlink(Path(path))
+                old = [one for one in old if damage and self._copied_damage(block, one[0]) == damage]
+            for _, name in old:
+                self.disk.discard(f"{folder}/{name}")
+            for _, name in found.claims:
+                self.disk.unlink(f"{folder}/{name}")
 
     def _copied_damage(self, block: BlockId, stamp: Stamp) -> str | None:
         """Return what was wrong with the bytes that a log was made of; None if its header is damaged."""
@@ -520,8 +521,8 @@ class DirectoryVolume(VolumeFolder):
             if found.top(stamp) > stamp or (newest and token not in {None, self._token(block, newest)}):
                 return False
             self.drop_writer(block)
-            for one in sorted(found.suffixes):  # the newest one last: what there is, is whole until then
-                self.disk.unlink(log_name(".", one) + found.suffixes[one], folder)
+            for _, name in sorted(found.logs):  # the newest one last: what there is, is whole until then
+                self.disk.discard(name, folder)
             found = logs_in(folder)
             if found.newest is not None:  # a fence has come between
                 return False

@@ -22,9 +22,16 @@ _NAME: Final = re.compile(r"([0-9]{18})-([0-9]{20})(\.log|\.fenced|\.[0-9a-f]+\.
 
 
 class BlockLogs(NamedTuple):
-    """The files of a block: the suffix of each log, and the claims."""
+    """The files of a block.
+
+    Attributes:
+        suffixes: Suffix of each log.
+        logs: Names of the logs. A trim that came after a fence has made a second one of its stamp.
+        claims: Names of the claims.
+    """
 
     suffixes: dict[Stamp, str]
+    logs: list[tuple[Stamp, str]]
     claims: list[tuple[Stamp, str]]
 
     @property
@@ -59,7 +66,7 @@ def names_in(folder: str | int) -> list[str]:
 
 def logs_in(folder: str | int) -> BlockLogs:
     """Return the files of a block's folder, by its path or as it was opened."""
-    found = BlockLogs({}, [])
+    found = BlockLogs({}, [], [])
     for name in names_in(folder):
         if (match := _NAME.fullmatch(name)) is not None:
             stamp, suffix = Stamp(int(match[1]), int(match[2])), match[3]
@@ -67,6 +74,7 @@ def logs_in(folder: str | int) -> BlockLogs:
                 found.claims.append((stamp, name))
             else:
                 found.suffixes[stamp] = suffix
+                found.logs.append((stamp, name))
     return found
 
 

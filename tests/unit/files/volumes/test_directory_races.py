@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from lockgate.storage_core.files.volumes.directory import volume_folder
 from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.directory.log_writer import LogWriter
 from lockgate.storage_core.files.volumes.disk import Disk
+from lockgate.storage_core.files.volumes.replica import Replica
 from lockgate.storage_core.stamp import Stamp
 from tests.support.commit.destination import Crash
 from tests.support.files.directory_volumes import (
@@ -174,6 +177,43 @@ def test_a_flush_at_each_step_of_a_fence_is_in_it_or_refused(
         lambda _: flush(writers[-1], S1, 3, b"def"),
         lambda folder, is_fenced, is_flushed: _check_fenced(folder, is_flushed, is_fenced),
     )
+
+
+def test_a_trim_that_is_done_while_a_newer_fence_copies_is_not_taken_for_the_log_that_was_fenced(
+    tmp_path: Path,
+) -> None:
+    has_looked, goes_on, cut = threading.Event(), threading.Event(), list[Future[Replica]]()
+    older, newer = SteppingDisk(), SteppingDisk()
+    with (
+        DirectoryVolume(tmp_path, disk=older) as first,
+        DirectoryVolume(tmp_path, disk=newer) as second,
+        ThreadPoolExecutor() as threads,
+    ):
+        _prepared(first)
+        first.fence(B, S2, S1)
+
+        def give_its_name(claim: Path, path: Path) -> None:
+            has_looked.set()
+            goes_on.wait()
+            Disk.rename(older, claim, path)
+
+        def take_the_pen(log: Path, path: Path) -> None:
+            if path.suffix == ".fenced":
+                cut.append(threads.submit(first.trim, B, S2, 1))
+                has_looked.wait()
+            Disk.rename(newer, log, path)
+
+        def write(*arguments: int) -> None:
+            goes_on.set()
+            with pytest.raises(FencedError):
+                cut[0].result()
+            Disk.write(newer, *arguments)
+
+        older.__dict__["rename"] = give_its_name
+        newer.__dict__.update(rename=take_the_pen, write=write)
+        assert second.fence(B, S3, S1).length_bytes == 3
+        assert [path.name for path in log_of(tmp_path).parent.iterdir()] == [log_of(tmp_path, S3).name]
+    assert whole_replica(tmp_path)[1] == b"abc"
 
 
 @pytest.mark.parametrize("committed", [S0, S1])

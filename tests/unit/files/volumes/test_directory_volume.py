@@ -335,6 +335,23 @@ def test_a_stored_replica_takes_the_place_of_a_damaged_or_older_one_at_once(
             volume.store(B, S2, [b"late"])
 
 
+def test_a_log_that_was_fenced_or_deleted_takes_no_room_while_its_writer_lives(tmp_path: Path) -> None:
+    backup = tmp_path / "backup"
+    with written(tmp_path) as writer, DirectoryVolume(tmp_path) as other:
+        backup.hardlink_to(log_of(tmp_path))
+        other.fence(B, S2, S1)  # of a writer that was interrupted
+        assert b"abc" in backup.read_bytes()
+        flush(other, S2, 3, bytes(2**20))
+        with log_of(tmp_path, S2).open() as second:
+            writer.fence(B, S3, S1)
+            assert os.fstat(second.fileno()).st_blocks == 0
+        with pytest.raises(FencedError):
+            flush(other, S2, 3 + 2**20, b"late")
+        with log_of(tmp_path, S3).open() as third:
+            assert other.delete(B, S3)
+            assert os.fstat(third.fileno()).st_blocks == 0
+
+
 def test_the_log_of_a_damaged_replica_stays_until_its_length_was_chosen(tmp_path: Path) -> None:
     with written(tmp_path) as volume:
         flush(volume, S1, 3, b"def")
