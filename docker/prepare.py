@@ -108,7 +108,12 @@ def initialize() -> None:
                         sql.Identifier(database)
                     )
                 )
-        if not server.execute("select 1 from pg_replication_slots where slot_name = 'standby'").fetchone():
+        slot = server.execute(
+            "select wal_status from pg_replication_slots where slot_name = 'standby'"
+        ).fetchone()
+        if slot == ("lost",):  # the standby was away for too long, and is copied anew
+            server.execute("select pg_drop_replication_slot('standby')")
+        if slot in {None, ("lost",)}:
             server.execute("select pg_create_physical_replication_slot('standby', true)")
     if os.environ["AWS_ENDPOINT_URL"] == OWN_S3:
         client = boto3.client("s3")

@@ -26,6 +26,8 @@ AIRFLOWS = (
     *("airflow-api", "airflow-scheduler", "airflow-dag-processor", "airflow-triggerer", "airflow-worker"),
     *("redis", "journal", "s3"),
 )
+SLOT_SEGMENTS = 140
+"""Of 16 MiB: more than the 2 GB that the primary keeps for a standby."""
 SPARKS = ("spark-master", "spark-worker")
 
 pytestmark = [pytest.mark.integration, pytest.mark.soak, pytest.mark.requires("docker")]
@@ -162,3 +164,20 @@ def test_a_full_disk_is_reported_and_forgotten_when_there_is_room(small_disks: S
                 wait_until_healthy(small_disks.container(service))
     assert_nothing_lost(storm)
     assert main(["up", "worker", "blobs", "standby", "journal-metrics"]) == 0
+
+
+def test_a_standby_that_fell_behind_its_slot_is_copied_anew(stack: Stack) -> None:
+    def on_primary(statement: str) -> str:
+        password = 'PGPASSWORD="$(cat /run/secrets/lockgate/postgres-password)"'
+        psql = f'{password} psql -h 127.0.0.1 -U postgres -qAtc "$0"'
+        return stack.inside("journal", "sh", "-c", psql, statement).strip()
+
+    docker("compose", "stop", "standby")
+    segment = "perform pg_logical_emit_message(false, '', ''); perform pg_switch_wal()"
+    on_primary(f"do $body$ begin for i in 1..{SLOT_SEGMENTS} loop {segment}; end loop; end $body$")
+    on_primary("checkpoint")
+    assert on_primary("select wal_status from pg_replication_slots") == "lost"
+    docker("compose", "rm", "--force", "standby")
+    docker("volume", "rm", "lockgate-images-test_standby")
+    assert main(["up", "standby"]) == 0
+    assert on_primary("select wal_status from pg_replication_slots") == "reserved"
