@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -53,6 +52,9 @@ from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import Store
 from lockgate.storage_core.stores.probe import probe
 
+_LOCKS: Final = 1024
+_KEPT: Final = 1024
+"""Replicas in a volume's memory: 2 to 3 KB each."""
 _CREATES: Final = 3
 """Requests for one segment whose answers are lost before the call gives up."""
 _ID: Final = "volume.id"
@@ -101,7 +103,7 @@ class S3Volume:
         self._logs: dict[BlockId, SegmentLog] = {}
         self._gathered: dict[BlockId, _Gathered] = {}
         self._unsure: set[BlockId] = set()
-        self._locks: defaultdict[BlockId, threading.RLock] = defaultdict(threading.RLock)
+        self._locks = [threading.RLock() for _ in range(_LOCKS)]
         self._pieces = StoredPieces(store)
         self.id = self._found_id() or (None if volume else self._made_id()) or VolumeId("none")
         if volume not in {None, self.id}:
@@ -326,13 +328,14 @@ class S3Volume:
     @contextmanager
     def _locked(self, call: str, block: BlockId, *, refreshes: bool = True) -> Iterator[SegmentLog]:
         """Lock a replica in this process, and load what other processes have created since."""
-        with self._locks[block], step(f"volume-{call}"):
+        with self._locks[block % _LOCKS], step(f"volume-{call}"):
             is_whole = True
             try:
                 try:
                     log = self._logs.get(block)
                     if log is None:
                         log = load(self._store, block)
+                        self._forget()
                     elif refreshes:
                         log = self._refreshed(log)
                 except MalformedRecordError as error:
@@ -349,6 +352,15 @@ class S3Volume:
             finally:
                 if not is_whole:
                     self._logs.pop(block, None)
+
+    def _forget(self) -> None:
+        """Forget the replicas that were loaded longest ago, unless a call uses them or has gathered bytes."""
+        for block in list(self._logs)[:-_KEPT]:
+            lock = self._locks[block % _LOCKS]
+            if lock.acquire(blocking=False):
+                if block not in self._gathered:
+                    self._logs.pop(block, None)
+                lock.release()
 
     def _refreshed(self, log: SegmentLog) -> SegmentLog:
         stamp = log.stamp

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -201,6 +202,36 @@ def test_a_lost_answer_of_each_creation_has_its_effect_once(tmp_path: Path, side
             _life(volume, flushed, [])
         assert S3Volume(store).read(B, S2, 0, 100) == flushed[-1]
         assert S3Volume(store).stat(B).state is SEALED
+
+
+def test_a_process_that_uses_many_blocks_knows_few_and_loses_no_gathered_byte(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_volume, "_KEPT", 2)
+    volume = S3Volume(store)
+
+    def write(block: BlockId) -> bytes:
+        volume.create(block, S1)
+        data = b""
+        for piece in (b"abc", b"%d" % block, b"e"):
+            volume.append(block, S1, len(data), piece)
+            assert not any(volume.stat(BlockId(other)) for other in range(100, 104))
+            data += piece
+            if piece != b"e":
+                volume.flush(block, S1)
+        volume.finish(block, S1, len(data), SEALED)
+        return data
+
+    blocks = [BlockId(number) for number in range(1, 13)]
+    with ThreadPoolExecutor(4) as threads:
+        whole = list(threads.map(write, blocks))
+    assert [volume.read(block, S1, 0, 99) for block in blocks] == whole
+    assert len(volume._logs) <= 3
+    volume.fence(BlockId(1), S2, S1)
+    volume.append(BlockId(1), S2, 5, b"late")
+    assert not any(volume.stat(BlockId(other)) for other in range(100, 104))
+    S3Volume(store).fence(BlockId(1), S3, S2)
+    assert volume.stat(BlockId(1)).length_bytes == 5  # type: ignore[union-attr]
 
 
 def test_a_request_of_a_seal_that_fails_leaves_its_process_with_all_bytes(tmp_path: Path) -> None:
