@@ -290,14 +290,14 @@ MUTANTS: Final = (
         "a fence takes the pens of older stamps before it reads their bytes",
         [
             Edit(
-                "storage_core/files/volumes/directory/directory_volume.py",
+                "storage_core/files/volumes/directory/replica_files.py",
                 "        found.refuse_older(block, stamp)\n        for name",
                 "        found.refuse_older(block, stamp)\n"
                 "        early = Log.load(folder, block, found.newest or stamp, is_verified=True)\n"
                 "        for name",
             ),
             Edit(
-                "storage_core/files/volumes/directory/directory_volume.py",
+                "storage_core/files/volumes/directory/replica_files.py",
                 "        source = Log.load(folder, block, newest, is_verified=True)\n",
                 "        source = early\n",
             ),
@@ -305,11 +305,36 @@ MUTANTS: Final = (
         f"{TESTS}volumes/test_directory_races.py::test_a_flush_at_each_step_of_a_fence_is_in_it_or_refused",
     ),
     Mutant(
+        "read-within-the-tick-of-the-fence",
+        "on NFS a fence changes the folder until its time is another one, and only then reads",
+        [
+            Edit(
+                "storage_core/files/volumes/directory/replica_files.py",
+                "        self.disk.outdate(Path(folder))\n",
+                "",
+            )
+        ],
+        f"{TESTS}volumes/test_nfs.py::"
+        "test_a_writer_that_has_looked_within_the_tick_of_a_fence_is_refused_or_in_it",
+    ),
+    Mutant(
+        "delete-a-copy-in-the-place-of-what-was-judged",
+        "a deletion names the files of the folder that it has opened",
+        [
+            Edit(
+                "storage_core/files/volumes/directory/replica_files.py",
+                "self.disk.discard(name, folder)",
+                'self.disk.discard(f"{path}/{name}")',
+            )
+        ],
+        f"{TESTS}volumes/test_directory_races.py::test_a_copy_at_each_step_of_a_deletion_stays",
+    ),
+    Mutant(
         "delete-damaged-bytes",
         "the log of a damaged replica stays beside that of its fence until its length was chosen",
         [
             Edit(
-                "storage_core/files/volumes/directory/directory_volume.py",
+                "storage_core/files/volumes/directory/replica_files.py",
                 '            if damage != "":',
                 "            if damage is None:",
             )

@@ -1,28 +1,12 @@
-"""A volume in a directory that any number of processes, and machines with the same mount, use at once.
-
-    volume.id, journal.id
-    blocks/<block>/<stamp>.log       a log; only a writer whose log has this name may count on it
-    blocks/<block>/<stamp>.fenced    a log whose writer was fenced
-    blocks/<block>/<stamp>.*.new     the claim of a fence or a trim: a log that is being made
-    staging/<block>.*/               a replica that is being made
-
-An order of steps stops a stale writer, without a lock. A writer syncs its log, then looks whether the log
-still has its name; only then its flush counts. A fence makes its claim, renames the older logs, copies the
-newest one, gives its log its name, and looks for newer claims; then it deletes the older logs. So a flush
-that counts was durable before a fence read it. Of two fences, the older one sees the claim of the newer one,
-or the newer one sees the log of the older one.
-"""
+"""A volume in a directory that any number of processes, and machines with the same mount, use at once."""
 
 from __future__ import annotations
 
 import logging
-import os
-import secrets
 import threading
-import time
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -40,15 +24,10 @@ from lockgate.storage_core.errors import (
     StaleReplicaError,
     StoreUnavailableError,
 )
-from lockgate.storage_core.files.volumes.directory.log import FENCED, PEN, Log, log_name
-from lockgate.storage_core.files.volumes.directory.log_format import Header
+from lockgate.storage_core.files.volumes.directory.log import FENCED, Log
 from lockgate.storage_core.files.volumes.directory.log_writer import LogWriter
-from lockgate.storage_core.files.volumes.directory.volume_folder import (
-    BlockLogs,
-    VolumeFolder,
-    blocks_in,
-    logs_in,
-)
+from lockgate.storage_core.files.volumes.directory.replica_files import ReplicaFiles
+from lockgate.storage_core.files.volumes.directory.volume_folder import blocks_in
 from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.files.volumes.protocol import VolumeId, check_limit
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
@@ -61,10 +40,6 @@ _KEPT: Final = 2**18
 """Extents of logs, in a volume's memory: some 15 MiB."""
 _OF_A_LOG: Final = 2**10
 """What a log itself takes, as a number of extents: so that at most 256 are kept."""
-_TRIES: Final = 16
-"""Of making a folder in one that other processes remove when it is empty."""
-_LEFT_OVER_S: Final = 3600.0
-"""Age of a claim of a dead process, and of a replica that one has not made to its end."""
 
 
 class _Call:
@@ -92,7 +67,7 @@ class _Call:
             self._volume.check_presence()
 
 
-class DirectoryVolume(VolumeFolder):
+class DirectoryVolume(ReplicaFiles):
     """A `Volume` in a directory; see `VolumeFolder` for its arguments.
 
     Source: docs/internals/files.md, "Volumes".
@@ -101,10 +76,8 @@ class DirectoryVolume(VolumeFolder):
     def __init__(self, folder: Path, *, volume: VolumeId | None = None, disk: Disk | None = None) -> None:
         super().__init__(folder, volume=volume, disk=disk)
         self.locks = [threading.Lock() for _ in range(_LOCKS)]
-        self._writers: dict[BlockId, LogWriter] = {}
         self._read: OrderedDict[BlockId, Log] = OrderedDict()
         self._reading = threading.Lock()
-        self._staging = folder / "staging"
         self._listed: list[BlockId] | None = None
 
     def close(self) -> None:
@@ -136,20 +109,7 @@ class DirectoryVolume(VolumeFolder):
             path, log = self._staged(block, stamp, pieces, is_sealed=True)
             log.release()
         with _Call(self, "store", block):
-            try:
-                found = self._logs(block)
-                found.refuse_older(block, stamp)
-                if found.newest is None:
-                    self._place(block, stamp, path)
-                    return
-                os.close(Log.headed(self.path(block), block, found.newest)[1])  # a newer program's stays
-                self.disk.rename(path, Path(log_name(self.path(block), stamp) + PEN))
-            finally:
-                self._unstage(path.parent)
-            self.disk.sync_directory(Path(self.path(block)))
-            found = self._logs(block)
-            found.refuse_older(block, stamp)
-            self._delete_old(block, stamp, found)
+            self._replace(block, stamp, path)
 
     def append(self, block: BlockId, stamp: Stamp, offset: int, data: bytes) -> int:
         """Append bytes at the end of a replica; bytes that stand already are compared.
@@ -251,10 +211,7 @@ class DirectoryVolume(VolumeFolder):
         """Delete a replica that is not newer than the stamp; return whether there was one."""
         with _Call(self, "delete", block):
             is_there = self._remove(block, stamp, token)
-            with suppress(FileNotFoundError):
-                for path in self._staging.iterdir() if self._staging.is_dir() else ():
-                    if path.stat().st_ctime < time.time() - _LEFT_OVER_S:
-                        self._unstage(path)
+            self._clear_staging()
             return is_there
 
     def replicas(self, after: BlockId | None, limit: int) -> tuple[Replica, ...]:
@@ -277,23 +234,6 @@ class DirectoryVolume(VolumeFolder):
                     if len(found) == limit:
                         break
         return tuple(found)
-
-    def path(self, block: BlockId) -> str:
-        """Return the folder of a block."""
-        return f"{self.blocks}/{block:020d}"
-
-    def drop_writer(self, block: BlockId, *, is_fenced: bool = False) -> None:
-        """Forget the writer of a block; with `is_fenced`, only one that was fenced."""
-        writer = self._writers.get(block)
-        if writer is not None and (writer.is_fenced or not is_fenced):
-            del self._writers[block]
-            writer.release()
-
-    def _logs(self, block: BlockId) -> BlockLogs:
-        found = logs_in(self.path(block))
-        if found.newest is None:
-            self.check_presence()
-        return found
 
     def _outline(self, block: BlockId) -> Replica | None:
         newest, writer = self._logs(block).newest, self._writers.get(block)
@@ -349,193 +289,3 @@ class DirectoryVolume(VolumeFolder):
                 while kept > _KEPT and len(self._read) > 1:
                     kept -= len(self._read.popitem(last=False)[1].extents) + _OF_A_LOG
         return log
-
-    def _source(self, block: BlockId, found: BlockLogs, committed: Stamp) -> Stamp:
-        """Return the stamp of the log that a fence continues."""
-        if (newest := found.newest) is None:
-            raise ObjectNotFoundError(f"block {block}: the volume {self.id} has no replica")
-        if newest < committed:
-            raise StaleReplicaError(
-                f"block {block}: the replica on volume {self.id} has stamp {newest}; it missed {committed}"
-            )
-        return newest
-
-    def _staged(
-        self, block: BlockId, stamp: Stamp, pieces: Iterable[bytes] = (), *, is_sealed: bool = False
-    ) -> tuple[Path, LogWriter]:
-        """Make a log in a new folder of `staging`, where no call reads it; return its path and writer."""
-        made = self._staging_folder(block)
-        try:
-            path = self._make_file(Path(log_name(str(made), stamp) + PEN))
-            header = Header(block, stamp, os.urandom(8))
-            log = LogWriter.begin(path, self.disk, (self.path(block), header), pieces)
-            if is_sealed:
-                log.seal()
-                log.sync()
-            self.disk.sync_directory(made)
-        except Exception:
-            self._unstage(made)
-            raise
-        return path, log
-
-    def _staging_folder(self, block: BlockId) -> Path:
-        """Make a folder in `staging`; `_unstage` removes that one with its last folder."""
-        made = self._staging / f"{block:020d}.{secrets.token_hex(4)}"
-        for _ in range(_TRIES):
-            self.make_folder(self._staging, is_durable=False)
-            with suppress(FileNotFoundError):  # another process has removed it, as empty
-                made.mkdir()
-                break
-        self.share(made, self.mode)
-        return made
-
-    def _unstage(self, made: Path) -> None:
-        """Remove a folder of `staging`, and that one if it has no other."""
-        self.disk.remove_tree(made)
-        with suppress(OSError):
-            self._staging.rmdir()
-
-    def _make_file(self, path: Path) -> Path:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        self.share(path)
-        return path
-
-    def _place(self, block: BlockId, stamp: Stamp, path: Path) -> None:
-        """Make the folder of a staged log that of a block, unless another process has made one."""
-        folder = Path(self.path(block))
-        try:
-            self.disk.rename(path.parent, folder)
-        except OSError:
-            self.drop_writer(block)
-            self._unstage(path.parent)
-            if self._logs(block).newest is None:
-                raise
-        self._unstage(path.parent)
-        try:
-            self.disk.sync_directory(folder.parent)
-        except OSError:
-            self.drop_writer(block)
-            self._remove(block, stamp)  # the next call makes it again
-            raise
-
-    def _new_log(
-        self, block: BlockId, stamp: Stamp, source: Callable[[], tuple[Log, int, Stamp]]
-    ) -> BlockLogs:
-        """Make a log of the bytes of another one, and return what is there then.
-
-        Args:
-            block: The block.
-            stamp: Stamp of the log; no other process makes one of it.
-            source: Returns the other one, how many of its bytes count, and the stamp of the last commit.
-
-        Raises:
-            FencedError: There is a newer log or claim.
-        """
-        folder, name = self.path(block), log_name(self.path(block), stamp)
-        claim = self._make_file(Path(f"{name}.{secrets.token_hex(4)}.new"))
-        try:
-            log, length, committed = source()
-            older, older_bytes = log.header.older, min(log.header.older_bytes, length)
-            if log.header.stamp == committed:
-                older, older_bytes = committed, length
-            header = Header(block, stamp, os.urandom(8), older, older_bytes, log.damage)
-            pieces = log.pieces(length)
-            writer = LogWriter.begin(claim, self.disk, (folder, header), pieces, log.acknowledged_bytes)
-            self.disk.rename(claim, Path(name + PEN))
-            self.drop_writer(block)
-            self._writers[block] = writer
-            self.disk.sync_directory(Path(folder))
-        except BaseException as error:
-            self.drop_writer(block)  # of a name that may not be durable: only a fence goes on from it
-            with suppress(OSError):
-                self.disk.unlink(claim)
-            if isinstance(error, Exception):  # a newer fence has deleted what this one reads
-                self._logs(block).refuse_older(block, stamp)
-            raise
-        found = self._logs(block)
-        if found.top(stamp) > stamp:
-            self.drop_writer(block)
-        found.refuse_older(block, stamp)
-        return found
-
-    def _fenced(self, block: BlockId, stamp: Stamp, committed: Stamp) -> tuple[Log, int, Stamp]:
-        """Fence all older logs; return the newest one with all its bytes read, and what of it counts."""
-        folder, found = self.path(block), self._logs(block)
-        found.refuse_older(block, stamp)
-        for name in [name for one, name in found.claims if one < stamp]:
-            with suppress(OSError):  # of a fence that died, or is refused: its room is needed for the copy
-                self.disk.unlink(Path(folder) / name)
-        for one, suffix in found.suffixes.items():
-            if suffix == PEN and one < stamp:
-                with suppress(FileNotFoundError):  # another fence has renamed it
-                    self.disk.rename(Path(log_name(folder, one) + PEN), Path(log_name(folder, one) + FENCED))
-        self.disk.sync_directory(Path(folder))
-        self.disk.sync_directory(Path(self.blocks))  # its creation may have died before
-        self.disk.outdate(Path(folder))
-        newest, writer = self._source(block, found, committed), self._writers.get(block)
-        source = Log.load(folder, block, newest, is_verified=True)
-        length = source.length_bytes
-        if writer is not None and writer.is_failed and writer.header.stamp == newest:
-            length = min(length, writer.durable_bytes)
-        self.drop_writer(block)
-        return source, length, committed
-
-    def _delete_old(self, block: BlockId, stamp: Stamp, found: BlockLogs) -> None:
-        """Delete claims and older logs; a damaged one stays while the newest log lacks bytes of it."""
-        folder = self.path(block)
-        with suppress(OSError):  # a newer fence deletes them
-            damage = self._copied_damage(block, stamp)
-            old = [(one, name) for one, name in found.logs if one < stamp]
-            if damage != "":  # a log that was made with the same damage was copied whole
-                old = [one for one in old if damage and self._copied_damage(block, one[0]) == damage]
-            for _, name in old:
-                self.disk.discard(f"{folder}/{name}")
-            for _, name in found.claims:
-                self.disk.unlink(f"{folder}/{name}")
-
-    def _copied_damage(self, block: BlockId, stamp: Stamp) -> str | None:
-        """Return what was wrong with the bytes that a log was made of; None if its header is damaged."""
-        log, file = Log.headed(self.path(block), block, stamp)
-        os.close(file)
-        return log.header.damage if log.packed else None
-
-    def _remove(self, block: BlockId, stamp: Stamp, token: str | None = None) -> bool:
-        """Delete a replica that is not newer than a stamp; return whether there was one.
-
-        Its files are deleted in the folder that was opened: one that is made meanwhile has another folder.
-        """
-        path = self.path(block)
-        try:
-            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            self.check_presence()
-            return False
-        try:
-            found = logs_in(folder)
-            for name in [name for at, name in found.claims if at > stamp]:
-                with suppress(FileNotFoundError):  # its fence goes on
-                    if os.stat(name, dir_fd=folder).st_mtime < time.time() - _LEFT_OVER_S:
-                        self.disk.unlink(name, folder)
-                        found = logs_in(folder)
-            newest = found.newest
-            if found.top(stamp) > stamp or (newest and token not in {None, self._token(block, newest)}):
-                return False
-            self.drop_writer(block)
-            for _, name in sorted(found.logs):  # the newest one last: what there is, is whole until then
-                self.disk.discard(name, folder)
-            found = logs_in(folder)
-            if found.newest is not None:  # a fence has come between
-                return False
-            for _, name in found.claims:
-                self.disk.unlink(name, folder)
-        finally:
-            os.close(folder)
-        with suppress(OSError):  # a new replica has come into its place
-            os.rmdir(path)  # noqa: PTH106
-        self.disk.sync_directory(Path(self.blocks))
-        return newest is not None
-
-    def _token(self, block: BlockId, stamp: Stamp) -> str:
-        log, file = Log.headed(self.path(block), block, stamp)
-        os.close(file)
-        return log.view().token

@@ -24,7 +24,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.reader import Reader
 from lockgate.storage_core.files.volumes import disk as disk_calls
-from lockgate.storage_core.files.volumes.directory import directory_volume, log, log_writer
+from lockgate.storage_core.files.volumes.directory import log, log_writer, replica_files
 from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.directory.log_format import HEAD_BYTES
 from lockgate.storage_core.files.volumes.replica import BlockId
@@ -372,7 +372,7 @@ def test_what_a_dead_process_has_staged_is_deleted_by_a_later_deletion(
         left.mkdir(parents=True)
         volume.delete(OTHER, S1)
         assert left.exists()
-        monkeypatch.setattr(directory_volume, "_LEFT_OVER_S", -1.0)
+        monkeypatch.setattr(replica_files, "_LEFT_OVER_S", -1.0)
         volume.delete(OTHER, S1)
         assert not left.exists()
 
