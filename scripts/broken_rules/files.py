@@ -88,6 +88,11 @@ MUTANTS: Final = (
                 "replicas = {block: stat_replica(there, block) for block in blocks}",
                 "replicas: dict[BlockId, Replica | None] = dict.fromkeys(blocks)",
             ),
+            Edit(
+                "storage_core/files/replicas/replica_check.py",
+                "found = judge(record, volume, stat_replica(there, block), read_history(self._journal))",
+                "pass",
+            ),
         ],
         f"{TESTS}replicas/test_replica_check.py::test_what_changes_during_a_check_is_not_reported",
     ),
@@ -204,8 +209,8 @@ MUTANTS: Final = (
                 "if end < 0:",
             )
         ],
-        f"{TESTS}writing/test_writer.py::"
-        "test_a_writer_whose_block_was_taken_before_it_had_replicas_acknowledges_nothing",
+        f"{TESTS}test_files.py::"
+        "test_a_writer_that_is_paused_before_its_block_has_replicas_acknowledges_nothing",
     ),
     Mutant(
         "acknowledge-without-a-look",
@@ -234,7 +239,7 @@ MUTANTS: Final = (
                 "source = min(whole, key=lambda volume: whole[volume])",
             )
         ],
-        f"{TESTS}test_reseal.py::test_a_replica_that_was_cut_without_a_trace_shrinks_nothing",
+        f"{TESTS}test_reseal.py::test_a_replica_with_too_few_bytes_shrinks_nothing_and_gets_them_from_another_one",
     ),
     Mutant(
         "choose-a-damaged-replica",
@@ -246,7 +251,7 @@ MUTANTS: Final = (
                 "        if one.length_bytes >= floor",
             )
         ],
-        f"{TESTS}test_reseal.py::test_the_lengths_are_chosen_as_in_the_model",
+        f"{TESTS}test_reseal.py::test_the_length_that_a_reseal_chooses",
     ),
     Mutant(
         "forget-what-members-know",
@@ -258,7 +263,7 @@ MUTANTS: Final = (
                 "floor_bytes",
             )
         ],
-        f"{TESTS}test_reseal.py::test_the_lengths_are_chosen_as_in_the_model",
+        f"{TESTS}test_reseal.py::test_the_length_that_a_reseal_chooses",
     ),
     Mutant(
         "forget-what-renewals-have-stored",
@@ -276,7 +281,7 @@ MUTANTS: Final = (
         "close-without-replicas-that-are-gone",
         "replicas that are all gone are a loss if the block was flushed",
         [Edit("storage_core/files/reseal.py", "if self._has_none and not floor:", "if self._has_none:")],
-        f"{TESTS}test_reseal.py::test_replicas_that_are_all_gone_are_a_loss_if_the_block_was_flushed",
+        f"{TESTS}test_reseal.py::test_damage_on_all_members_is_told_until_an_operator_accepts_the_loss",
     ),
     Mutant(
         "read-what-one-member-has",

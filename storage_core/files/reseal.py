@@ -2,8 +2,7 @@
 
 Stamp the block in the journal, fence its members, choose a length from what they answer after the fence, copy
 to a member what it lacks or cut it, finish, and commit by compare-and-swap. A process that dies between two
-steps leaves a block that the next reseal takes up at a newer stamp. `tests/model/files` explores each order
-of the steps.
+steps leaves a block that the next reseal takes up at a newer stamp. `tests/model/files` stops it at each.
 
 Source: docs/internals/files.md, "Reseal".
 """

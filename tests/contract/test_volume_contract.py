@@ -20,7 +20,6 @@ from lockgate.storage_core.files.volumes.protocol import Volume
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
 from lockgate.storage_core.stamp import Stamp
-from tests.support.files.memory_volume import MemoryVolume
 
 B = BlockId(7)
 S1, S2, S3 = Stamp(1, 1), Stamp(1, 2), Stamp(2, 3)
@@ -29,7 +28,6 @@ WRITING, SEALED = ReplicaState.WRITING, ReplicaState.SEALED
 
 @pytest.fixture(
     params=[
-        "memory",
         "directory",
         "fake-s3",
         pytest.param("s3-server", marks=[pytest.mark.requires("s3-server"), pytest.mark.integration]),
@@ -46,13 +44,11 @@ def s3_client() -> str:
 
 @pytest.fixture
 def volume(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Volume]:
-    if kind == "memory":
-        yield MemoryVolume()
-    elif kind in {"fake-s3", "s3-server"}:
-        yield S3Volume(request.getfixturevalue("store"))
-    else:
+    if kind == "directory":
         with DirectoryVolume(tmp_path / "volume") as opened:
             yield opened
+    else:
+        yield S3Volume(request.getfixturevalue("store"))
 
 
 @pytest.fixture

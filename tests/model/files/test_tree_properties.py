@@ -24,7 +24,7 @@ from lockgate.storage_core.journal import Journal, open_journal
 from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.settings import load_settings
 from tests.support.commit.destination import ManualClock
-from tests.support.files.memory_volume import MemoryVolume
+from tests.support.files.faulty_volumes import FaultyDirectory
 from tests.support.postgres import Server
 from tests.support.soak import machine_settings
 
@@ -51,7 +51,7 @@ class Tree(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         url = self.url or f"sqlite:///{Path(self.folder.name) / 'journal.db'}"
         self.journal = open_journal(url, f"example-{next(EXAMPLES)}", clock=ManualClock())
-        self.volumes = {VolumeId(name): MemoryVolume() for name in "xy"}
+        self.volumes = {VolumeId(name): FaultyDirectory(Path(self.folder.name, name), name) for name in "xy"}
         self.files = Files(self.journal, self.volumes, load_settings(), block_bytes=4)
 
     def teardown(self) -> None:
@@ -136,7 +136,7 @@ class Tree(RuleBasedStateMachine):
         assert rows[Member] == 2 * rows[Block]
         assert rows[Lease] == 0
         for volume in self.volumes.values():
-            assert len(volume.stored) == rows[Block]
+            assert len(volume.blocks()) == rows[Block]
 
     @invariant()
     def the_tree_has_these_paths(self) -> None:

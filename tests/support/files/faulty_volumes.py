@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import shutil
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from lockgate.storage_core.errors import OutcomeUnknownError, StoreUnavailableError
 from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.disk import Disk
-from lockgate.storage_core.files.volumes.protocol import Volume
+from lockgate.storage_core.files.volumes.protocol import Usage, Volume
 from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
 from lockgate.storage_core.stamp import Stamp
@@ -20,66 +21,145 @@ from lockgate.storage_core.stores.instrumented import InstrumentedStore
 from lockgate.storage_core.stores.local.store import LocalStore
 from lockgate.storage_core.stores.protocol import ObjectInfo
 
+FAULTS: Final = ("full", "no sync", "lost")
 
-@dataclass
+
 class FaultyVolume:
-    """A real volume that goes out of reach, restarts and loses answers.
+    """A volume that goes out of reach, restarts and loses answers.
 
     Attributes:
-        open: Opens it.
         is_up: Whether it can be reached.
         loses: Names of calls whose next answer is lost.
         refuses: Names of calls that fail next, without an effect.
     """
 
-    open: Callable[[], Volume]
-    is_up: bool = True
-    loses: set[str] = field(default_factory=set)
-    refuses: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.opened = self.open()
+    def __init__(self, opening: Callable[[], Volume]) -> None:
+        self._open = opening
+        self.opened = opening()
+        self.is_up = True
+        self.loses: set[str] = set()
+        self.refuses: set[str] = set()
 
     def restart(self) -> None:
+        """End the process that has the volume open, and open it in another one."""
         self.opened.close()
-        self.opened = self.open()
+        self.opened = self._open()
+
+    def fail(self, fault: str) -> None:
+        """Fail in one of the ways of `FAULTS` from here on, or work again if it is empty."""
+
+    def answers(self) -> bool:
+        return self.is_up and self.opened.answers()
+
+    def close(self) -> None:
+        self.opened.close()
 
     def acknowledge(self, block: BlockId, stamp: Stamp, length_bytes: int) -> None:
-        if self.is_up:
+        if self.is_up and "acknowledge" not in self.refuses:
             self.opened.acknowledge(block, stamp, length_bytes)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return partial(self._call, name)
+        found = getattr(self.opened, name)
+        return partial(self._call, name, found) if callable(found) else found
 
-    def _call(self, name: str, *arguments: object) -> Any:
+    def _call(self, name: str, call: Callable[..., Any], *arguments: object, **named: object) -> Any:
         if not self.is_up:
             raise StoreUnavailableError(f"{name}: the volume is out of reach")
         if name in self.refuses:
             self.refuses.discard(name)
             raise StoreUnavailableError(f"{name} was refused on purpose")
-        done = getattr(self.opened, name)(*arguments)
+        done = call(*arguments, **named)
         if name in self.loses:
             self.loses.discard(name)
             raise OutcomeUnknownError(f"{name}: the answer was lost on purpose")
         return done
 
 
-FAULTS: Final = ("full", "no sync", "lost")
+class FaultyDirectory(FaultyVolume):
+    """A volume in a directory whose disk fails, and whose replicas a test damages.
 
+    Args:
+        folder: The directory.
+        name: Id of the volume, if it is made.
 
-class FaultyPlace(Protocol):
-    """Where a volume is."""
+    Attributes:
+        is_full: Whether it says that it has no room.
+    """
+
+    def __init__(self, folder: Path, name: str = "") -> None:
+        self.folder = folder
+        self.is_full = False
+        self.disk = FailingDisk()
+        if name and not folder.exists():
+            folder.mkdir(parents=True)
+            (folder / "volume.id").write_text(name)
+        super().__init__(partial(DirectoryVolume, folder, disk=self.disk))
 
     def fail(self, fault: str) -> None:
-        """Fail in one of the ways of `FAULTS` from here on, or work again if it is empty."""
+        call, error = ("write", errno.ENOSPC) if fault == "full" else ("sync", errno.EIO)
+        self.disk.fail(call if fault else "", error, range(1, 10**9))
 
-    def start(self) -> Volume:
-        """Open the volume, after a restart too."""
+    def blocks(self) -> list[int]:
+        """Return the blocks that it has replicas of."""
+        return sorted(int(path.name) for path in (self.folder / "blocks").iterdir())
 
-    def stop(self) -> None:
-        """End the process that has the volume open."""
+    def log(self, block: int) -> Path:
+        """Return the newest log of a replica."""
+        return sorted((self.folder / "blocks" / f"{block:020d}").iterdir())[-1]
+
+    def lose(self, block: int) -> None:
+        """Lose a replica."""
+        shutil.rmtree(self.folder / "blocks" / f"{block:020d}")
+        self.restart()
+
+    def flip(self, block: int, data: bytes) -> None:
+        """Change a bit of the last of these bytes that a replica has."""
+        log = self.log(block)
+        raw = bytearray(log.read_bytes())
+        raw[raw.rindex(data)] ^= 1
+        log.write_bytes(raw)
+        self.restart()
+
+    def cut(self, block: int, size: int) -> None:
+        """Cut off the last bytes that were written to a log."""
+        log = self.log(block)
+        log.write_bytes(log.read_bytes().rstrip(b"\0")[:-size])
+        self.restart()
+
+    def put(self, block: int, stamp: Stamp, data: bytes) -> None:
+        """Have a sealed replica with another stamp or other bytes."""
+        shutil.rmtree(self.folder / "blocks" / f"{block:020d}", ignore_errors=True)
+        self.opened.store(BlockId(block), stamp, [data])
+
+    def usage(self) -> Usage:
+        found: Usage = self._call("usage", self.opened.usage)
+        return Usage(found.used_bytes, 0) if self.is_full else found
+
+
+class FaultyBucket(FaultyVolume):
+    """A volume in a bucket that refuses creations, or loses their answers."""
+
+    def __init__(self, folder: Path) -> None:
+        self._store = _FaultyStore(LocalStore(folder))
+        super().__init__(partial(S3Volume, self._store))
+
+    def fail(self, fault: str) -> None:
+        self._store.fault = fault
+
+
+class _FaultyStore(InstrumentedStore):
+    fault = ""
+
+    def create(self, key: str, data: bytes) -> ObjectInfo:
+        if self.fault in {"full", "no sync"}:
+            raise StoreUnavailableError("refused on purpose")
+        created = super().create(key, data)
+        if self.fault == "lost":
+            self.fault = ""
+            raise OutcomeUnknownError("lost on purpose")
+        return created
 
 
 class FailingDisk(Disk):
@@ -116,59 +196,13 @@ class FailingDisk(Disk):
         return self.count in self.fails
 
 
-class DirectoryPlace:
-    """A directory on a faulty disk."""
+class Inline(Executor):
+    """Makes each call at once, so that the steps of a writer have one order."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._disk = FailingDisk()
-        self._volume: DirectoryVolume | None = None
+    def __init__(self, **_: object) -> None:
+        pass
 
-    def fail(self, fault: str) -> None:
-        call, error = ("write", errno.ENOSPC) if fault == "full" else ("sync", errno.EIO)
-        self._disk.fail(call if fault else "", error, range(1, 10**9))
-
-    def start(self) -> Volume:
-        self._volume = DirectoryVolume(self._folder, disk=self._disk)
-        return self._volume
-
-    def stop(self) -> None:
-        if self._volume is not None:
-            self._volume.close()
-
-
-class BucketPlace(InstrumentedStore):
-    """A store that refuses creations, or loses their answers."""
-
-    fault = ""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(LocalStore(folder))
-
-    def create(self, key: str, data: bytes) -> ObjectInfo:
-        if self.fault in {"full", "no sync"}:
-            raise StoreUnavailableError("refused on purpose")
-        created = super().create(key, data)
-        if self.fault == "lost":
-            self.fault = ""
-            raise OutcomeUnknownError("lost on purpose")
-        return created
-
-    def fail(self, fault: str) -> None:
-        self.fault = fault
-
-    def start(self) -> Volume:
-        return S3Volume(self)
-
-    def stop(self) -> None:
-        self.fault = ""
-
-
-def places(kind: str, root: Path) -> Sequence[FaultyPlace]:
-    """Return three places of one kind, or of both."""
-    kinds = {
-        "directory": [DirectoryPlace] * 3,
-        "s3": [BucketPlace] * 3,
-        "mixed": [DirectoryPlace, BucketPlace, DirectoryPlace],
-    }
-    return [place(root / f"volume-{number}") for number, place in enumerate(kinds[kind])]
+    def submit(self, call: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(call(*arguments, **named))
+        return done

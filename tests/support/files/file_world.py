@@ -1,23 +1,26 @@
-"""A journal, three volumes in directories, and processes that write files on them."""
+"""A journal, volumes in directories that a test takes away and damages, and processes that use them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 import pytest
 
 from lockgate.storage_core.errors import JournalUnavailableError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.files.blocks import BlockRecord
+from lockgate.storage_core.files.blocks import BlockRecord, Fault, Opened
 from lockgate.storage_core.files.files import Files
+from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
 from lockgate.storage_core.files.namespace.members import RegisterVolume
 from lockgate.storage_core.files.namespace.queries import blocks_of, file_at
-from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
-from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
-from lockgate.storage_core.files.volumes.replica import ReplicaState
+from lockgate.storage_core.files.namespace.rows import Block, Member
+from lockgate.storage_core.files.replicas.comparison import Problem
+from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
+from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Journal, Leases, Mutation
 from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.journal.entries.op import Op
@@ -25,10 +28,14 @@ from lockgate.storage_core.journal.entries.state import Row
 from lockgate.storage_core.journal.write.mutation import WriteOutcome
 from lockgate.storage_core.settings import load_settings
 from tests.support.commit.destination import ManualClock
+from tests.support.files.faulty_volumes import FaultyDirectory
 from tests.support.journal.checkpoints import JournalWorld
 
 TEXT = b"abcdefghij" * 2
 """Three blocks of 8, 8 and 4 bytes."""
+
+NAMES = tuple(VolumeId(f"volume-{number}") for number in range(3))
+SPARE = VolumeId("volume-3")
 
 R = TypeVar("R", bound=Row)
 
@@ -38,57 +45,48 @@ class FileWorld:
 
     Attributes:
         volumes: What processes reach, by id.
+        opened: All volumes, by id.
+        files: A process.
     """
+
+    names = NAMES
 
     def __init__(self, journals: JournalWorld, root: Path) -> None:
         self.journals = journals
         self.clock: ManualClock = journals.clock
         self.journal: Journal = journals.open()
-        self.folders = [root / f"volume-{number}" for number in range(3)]
-        self.volumes: dict[VolumeId, Volume] = {}
-        self.opened: dict[VolumeId, DirectoryVolume] = {}
-        self.start_volumes()
+        self.root = root
+        self.opened = {name: FaultyDirectory(root / name, name) for name in NAMES}
+        self.volumes = dict(self.opened)
+        self.files = self.process()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         FAILPOINTS.observer = None
-        self.stop_volumes()
+        self.files.close()
+        for volume in self.opened.values():
+            volume.close()
         self.journal.close()
 
-    @property
-    def names(self) -> tuple[VolumeId, ...]:
-        """Return the ids of the volumes, in the order of `folders`."""
-        return tuple(VolumeId((folder / "volume.id").read_text()) for folder in self.folders)
-
-    def start_volumes(self) -> None:
-        self.opened.update({volume.id: volume for volume in map(DirectoryVolume, self.folders)})
-        self.volumes.update(self.opened)
+    def fill(self, *, has_spare: bool = False) -> Self:
+        """Write two files of four blocks in all; then register all volumes, with one that has no replicas."""
+        self.write(self.files, "/a.log")
+        self.write(self.files, "/b.log", b"abc")
+        if has_spare:
+            self.volumes[SPARE] = self.opened[SPARE] = FaultyDirectory(self.root / SPARE, SPARE)
+            self.register()
+        return self
 
     def restart_volumes(self) -> None:
-        self.stop_volumes()
-        self.start_volumes()
-
-    def stop_volumes(self) -> None:
-        while self.opened:
-            self.opened.popitem()[1].close()
+        for volume in self.opened.values():
+            volume.restart()
 
     def register(self) -> None:
         """Register the URLs of the volumes, so that they get copies."""
-        for name, folder in zip(self.names, self.folders, strict=True):
-            self.journal.apply(RegisterVolume(volume=name, url=folder.as_uri()))
-
-    def log(self, at: int, block: int) -> Path:
-        """Return the newest log of a replica."""
-        return sorted((self.folders[at] / "blocks" / f"{block:020d}").iterdir())[-1]
-
-    def flip(self, at: int, block: int, data: bytes) -> None:
-        """Change a bit of bytes that a replica has."""
-        log = self.log(at, block)
-        raw = bytearray(log.read_bytes())
-        raw[raw.index(data)] ^= 1
-        log.write_bytes(raw)
+        for name, volume in self.opened.items():
+            self.journal.apply(RegisterVolume(volume=name, url=volume.folder.as_uri()))
 
     @contextmanager
     def without(self, *names: VolumeId) -> Iterator[None]:
@@ -133,8 +131,21 @@ class FileWorld:
         self.journal.close()
         self.journal = self.journals.open()
 
-    def process(self, *, block_bytes: int = 8) -> Files:
-        return Files(self.journal, self.volumes, load_settings(), block_bytes=block_bytes)
+    def process(self, *names: VolumeId, block_bytes: int = 8, **settings: Any) -> Files:
+        """Return the files of a new process, which reaches these volumes, or `volumes`."""
+        volumes = {name: self.opened[name] for name in names} if names else self.volumes
+        return Files(self.journal, volumes, load_settings(**settings), block_bytes=block_bytes)
+
+    def take(self, path: str, holder: str, members: tuple[VolumeId, ...] = NAMES) -> JournalBlocks:
+        """Take a file from whoever has its lease, as if that had lapsed; new blocks get these members."""
+        with self.journal.reading() as reading:
+            inode = file_at(reading, path)
+        stamp = Leases(self.journal).take(
+            file_resource(inode), holder, purpose="take over", soft_s=30, hard_s=120, detail=path
+        )
+        *before, last = (None, *self.records(path))
+        before_bytes = sum(record.length_bytes for record in before if record is not None)
+        return JournalBlocks(self.journal, Opened(inode, stamp, before_bytes, last), lambda: members)
 
     def write(self, files: Files, path: str, data: bytes = TEXT) -> None:
         with files.create(path) as writer:
@@ -167,6 +178,24 @@ class FileWorld:
         """Return the kinds of all entries, in order."""
         with self.journal.reading() as reading:
             return [entry.op for entry in reading.entries(0, 10_000)]
+
+    def blocks(self) -> list[BlockId]:
+        return [BlockId(row.block) for row in self.rows(Block)]
+
+    def members(self, block: int) -> list[VolumeId]:
+        return [VolumeId(row.volume) for row in self.rows(Member) if row.block == block]
+
+    def faults(self) -> dict[tuple[int, str], Fault]:
+        return {(row.block, row.volume): row.fault for row in self.rows(Member) if row.fault is not None}
+
+    def findings(self, path: str = "", *, verify: bool = True) -> list[tuple[int | None, Problem, str]]:
+        """Return block, problem and path of what a check finds."""
+        found = self.files.upkeep.check(path, verify=verify).findings()
+        return [(one.block, one.problem, one.path) for one in found]
+
+    def problems(self) -> set[Problem]:
+        """Return the problems that a check finds."""
+        return {problem for _, problem, _ in self.findings()}
 
     def leases(self) -> list[str]:
         return [lease.resource for lease in self.rows(Lease)]

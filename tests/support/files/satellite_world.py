@@ -1,4 +1,4 @@
-"""Two journals with volumes in memory, one of them the satellite of the other."""
+"""Two journals with a volume each, one of them the satellite of the other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lockgate.storage_core.satellite.overlay import Overlay
 from lockgate.storage_core.satellite.union_reads import Side
 from lockgate.storage_core.settings import load_settings
 from tests.support.commit.destination import ManualClock, dying
-from tests.support.files.memory_volume import MemoryVolume
+from tests.support.files.faulty_volumes import FaultyDirectory
 from tests.support.journal.observers import SnapshotObserver
 
 EXAMPLES = count()
@@ -43,7 +43,7 @@ class SatelliteWorld:
             f"{name}-new": url or f"sqlite:///{root / 'new.db'}",
         }
         self.name = name
-        self.volumes = {side: {VolumeId(f"{side}-volume"): MemoryVolume()} for side in self.urls}
+        self.volumes = {side: {VolumeId(side): FaultyDirectory(root / side, side)} for side in self.urls}
         self.processes: list[Overlay] = []
         self.sides: list[Side] = []
         self.observers: list[Client] = []

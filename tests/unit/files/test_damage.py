@@ -10,7 +10,6 @@ import pytest
 
 from lockgate.storage_core.errors import MalformedRecordError, StoreUnavailableError
 from lockgate.storage_core.files.files import Files
-from lockgate.storage_core.settings import load_settings
 from tests.support.files.file_world import FileWorld
 from tests.support.soak import IS_SOAK
 
@@ -95,7 +94,7 @@ def test_damage_of_a_replica_is_never_read_and_never_shortens_a_file(
         path = f"/{number}.log"
         block = _write(world, path, members, is_closed=is_closed, is_continued=is_continued)
         damage(_logs(world, block)[at], place)
-        alone = Files(world.journal, {world.names[0]: world.volumes[world.names[0]]}, load_settings())
+        alone = world.process(world.names[0])
         assert _read(alone, path) in {None, WHOLE}
         files = world.process()
         found = _read(files, path)
@@ -108,7 +107,7 @@ def test_damage_of_a_replica_is_never_read_and_never_shortens_a_file(
 
 
 def _logs(world: FileWorld, block: int) -> list[Path]:
-    return sorted((world.folders[0] / "blocks" / f"{block:020d}").iterdir())
+    return sorted((world.opened[world.names[0]].folder / "blocks" / f"{block:020d}").iterdir())
 
 
 def _recover(world: FileWorld, files: Files, path: str, members: int) -> None:

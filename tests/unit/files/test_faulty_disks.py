@@ -4,36 +4,15 @@ from __future__ import annotations
 
 import errno
 import itertools
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from lockgate.storage_core.errors import OutcomeUnknownError, StoreUnavailableError
-from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
-from tests.support.files.faulty_volumes import FailingDisk
 from tests.support.files.file_world import FileWorld
-from tests.support.journal.checkpoints import JournalWorld
 from tests.support.soak import soak_only
 
 PIECES = (b"abc", b"defgh", b"ijklmnopqrst", b"u")
 REFUSED = (StoreUnavailableError, OutcomeUnknownError)
-
-
-class World(FileWorld):
-    """A journal and three volumes on failing disks."""
-
-    def start_volumes(self) -> None:
-        self.disks = [FailingDisk() for _ in self.folders]
-        for folder, disk in zip(self.folders, self.disks, strict=True):
-            volume = DirectoryVolume(folder, disk=disk)
-            self.opened[volume.id] = self.volumes[volume.id] = volume
-
-
-@pytest.fixture
-def world(journals: JournalWorld, tmp_path: Path) -> Iterator[World]:
-    with World(journals, tmp_path) as world:
-        yield world
 
 
 @pytest.mark.parametrize("times", [1, soak_only(1000)])
@@ -47,13 +26,14 @@ def world(journals: JournalWorld, tmp_path: Path) -> Iterator[World]:
     ],
 )
 def test_no_acknowledged_byte_is_lost_when_disks_fail_at_any_call(
-    world: World, call: str, error: int, sick: int, times: int
+    world: FileWorld, call: str, error: int, sick: int, times: int
 ) -> None:
     """The calls of all sick disks fail from the same one on; the writer tries a flush twice."""
+    disks = [volume.disk for volume in world.opened.values()]
     for first in itertools.count(1):
         path = f"/{first}.log"
         files = world.process()
-        for disk in world.disks[:sick]:
+        for disk in disks[:sick]:
             disk.fail(call, error, range(first, first + times))
         flushed = sent = b""
         failed = 0
@@ -80,7 +60,7 @@ def test_no_acknowledged_byte_is_lost_when_disks_fail_at_any_call(
         except REFUSED:
             failed += 1
         files.close()
-        reached = world.disks[0].count >= first
+        reached = disks[0].count >= first
         world.restart_volumes()
         assert world.recover() == []
         files = world.process()
@@ -98,18 +78,18 @@ def test_no_acknowledged_byte_is_lost_when_disks_fail_at_any_call(
             return
 
 
-def test_a_recovery_on_a_full_disk_waits_for_room_and_the_file_is_read_meanwhile(world: World) -> None:
+def test_a_recovery_on_a_full_disk_waits_for_room_and_the_file_is_read_meanwhile(world: FileWorld) -> None:
     files = world.process(block_bytes=100)
     writer = files.create("/a.log", members=world.names[:1])
     for piece in PIECES:
         writer.write(piece)
         writer.flush()
     files.close()
-    world.disks[0].fail("write", errno.ENOSPC, range(1, 10**6))
+    world.opened[world.names[0]].fail("full")
     for _ in range(2):
         (why,) = world.recover()
         assert "full" in why
         assert world.process().open("/a.log").read() == b"".join(PIECES)
-    world.disks[0].fail("", 0, range(0))
+    world.opened[world.names[0]].fail("")
     assert world.recover() == []
     world.check_sealed("/a.log", b"".join(PIECES))

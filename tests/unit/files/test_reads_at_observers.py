@@ -15,7 +15,7 @@ from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.settings import load_settings
-from tests.support.files.memory_volume import MemoryVolume
+from tests.support.files.faulty_volumes import FaultyDirectory
 from tests.support.journal.observers import ObserverWorld
 
 VOLUME = VolumeId("volume-0")
@@ -26,7 +26,7 @@ class FilesAtObserver(ObserverWorld):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.volume = MemoryVolume(id=VOLUME)
+        self.volume = FaultyDirectory(self.root / VOLUME, VOLUME)
         self.writer = self.files(self.journal)
         with self.writer.create("/a.log") as log:
             log.write(b"abc")
@@ -85,7 +85,7 @@ def test_a_report_at_an_observer_that_is_behind_judges_what_differs_at_the_prima
     with world.writer.append("/a.log") as log:
         log.write(b"def")
     assert list(world.reader.upkeep.check().findings()) == []
-    block = min(world.volume.stored)
-    del world.volume.stored[block]
+    block = min(world.volume.blocks())
+    world.volume.lose(block)
     found = [(one.block, one.problem) for one in world.reader.upkeep.check().findings()]
     assert found == [(block, Problem.LOST)]

@@ -1,291 +1,220 @@
-"""Reseal agrees on one length and stamp, from any state that a crash or a fault leaves."""
+"""Reseal agrees on one length, from any replicas that faults leave; and the lengths that readers see."""
 
 from __future__ import annotations
 
-from itertools import product
+from collections.abc import Callable
 
-import msgspec
 import pytest
 
-from lockgate.storage_core.errors import FencedError, MalformedRecordError, StoreUnavailableError
-from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.errors import MalformedRecordError, StoreUnavailableError
 from lockgate.storage_core.files.blocks import BlockRecord
-from lockgate.storage_core.files.length import choose_length, readable_length
-from lockgate.storage_core.files.reseal import commit, reseal
+from lockgate.storage_core.files.files import FileWriter
+from lockgate.storage_core.files.length import ChosenLength, choose_length, readable_length
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.stamp import Stamp
-from tests.model.files.choice import choose, readable
-from tests.model.files.rules import World
-from tests.model.files.state import NO_TARGET, Block, Seen
-from tests.support.commit.destination import crash_at
-from tests.support.files.memory_blocks import MemoryBlocks, MemoryJournal
-from tests.support.files.memory_volume import MemoryVolume
+from tests.support.files.faulty_volumes import FaultyDirectory
+from tests.support.files.file_world import NAMES, FileWorld
 
-A, B, C = VolumeId("a"), VolumeId("b"), VolumeId("c")
+A, B, C = NAMES
+PATH, FIRST, SECOND, MORE = "/a.log", b"fl", b"ushed", b", more"
+FLUSHED = FIRST + SECOND
 SEALED, WRITING = ReplicaState.SEALED, ReplicaState.WRITING
-FLUSHED, MORE = b"flushed", b", more"
-WHOLE = FLUSHED + MORE
-POINTS = [
-    f"reseal.{point}.{side}"
-    for point in ("stamp", "fence", "trim", "copy", "finish", "commit")
-    for side in ("before", "after")
-]
+Harm = Callable[[FaultyDirectory, BlockId], object]
 
 
-class Scene:
-    """A block on three volumes: `FLUSHED` is durable on all, and more was received by two of them."""
-
-    def __init__(self) -> None:
-        self.volumes = {name: MemoryVolume() for name in (A, B, C)}
-        self.journal = MemoryJournal((A, B, C))
-        self.writer = MemoryBlocks(self.journal, "writer")
-        row = self.writer.add()
-        self.block, self.stamp = row.block, row.stamp
-        for name, volume in self.volumes.items():
-            volume.create(self.block, self.stamp)
-            volume.append(self.block, self.stamp, 0, FLUSHED)
-            volume.flush(self.block, self.stamp)
-            if name != C:
-                volume.append(self.block, self.stamp, len(FLUSHED), MORE)
-
-    def flush(self) -> None:
-        """Commit the first flush."""
-        row = self.journal.rows[self.block]
-        commit(self.writer, msgspec.structs.replace(row, length_bytes=len(FLUSHED)))
-
-    def cut(self, name: VolumeId, length: int) -> None:
-        """Cut a replica without a trace."""
-        stored = self.volumes[name].stored[self.block]
-        del stored.data[length:]
-        stored.durable = length
-
-    def commits(self) -> int:
-        return len(self.journal.commits)
-
-    def reseal(self, holder: str = "recovery", **options: object) -> BlockRecord:
-        blocks = MemoryBlocks(self.journal, holder)
-        return reseal(blocks, self.volumes, self.block, **{"ends": SEALED, **options})  # type: ignore[arg-type]
-
-    def assert_sealed(self, data: bytes, members: tuple[VolumeId, ...] = (A, B, C)) -> None:
-        row = self.journal.rows[self.block]
-        assert (row.length_bytes, row.members, row.state) == (len(data), members, SEALED)
-        assert row.pending is None
-        assert row.target_bytes is None
-        for name in members:
-            assert self.volumes[name].read(self.block, row.stamp, 0, 100) == data
-            stored = self.volumes[name].stored[self.block]
-            assert (stored.state, stored.durable) == (SEALED, len(stored.data))
+def left(world: FileWorld, *, acknowledges: bool = True, ends: bool = True) -> tuple[BlockId, FileWriter]:
+    """Flush two pieces, the first of which is committed; by default the process ends then, and its lease."""
+    for volume in world.opened.values():
+        volume.refuses = set() if acknowledges else {"acknowledge"}
+    files = world.process(block_bytes=100)
+    writer = files.create(PATH)
+    for piece in (FIRST, SECOND):
+        writer.write(piece)
+        writer.flush()
+    if ends:
+        files.close()
+        world.lapse()
+    return world.blocks()[0], writer
 
 
-@pytest.fixture
-def scene() -> Scene:
-    return Scene()
+def is_damaged(volume: FaultyDirectory, block: BlockId) -> None:
+    volume.flip(block, FIRST)
 
 
-@pytest.mark.parametrize("kept", [0, 2])
-def test_a_damaged_replica_is_repaired_from_another_one(scene: Scene, kept: int) -> None:
+def is_cut(volume: FaultyDirectory, block: BlockId) -> None:
+    """Cut a log without a trace, unless the bytes were noted as acknowledged."""
+    volume.cut(block, 1)
+
+
+@pytest.mark.parametrize("harm", [is_damaged, is_cut, FaultyDirectory.lose])
+@pytest.mark.parametrize("acknowledges", [True, False])
+def test_a_replica_with_too_few_bytes_shrinks_nothing_and_gets_them_from_another_one(
+    world: FileWorld, harm: Harm, acknowledges: bool
+) -> None:
+    block, _ = left(world, acknowledges=acknowledges)
     for name in (A, B):
-        scene.volumes[name].restart(damaged_to=kept)
-
-    scene.reseal()
-
-    scene.assert_sealed(FLUSHED)
-
-
-def test_a_replica_that_was_cut_without_a_trace_shrinks_nothing(scene: Scene) -> None:
-    for name in (A, B):
-        scene.cut(name, 2)
-
-    scene.reseal()
-
-    scene.assert_sealed(FLUSHED)
+        harm(world.opened[name], block)
+    world.files.recover(PATH)
+    world.check_sealed(PATH, FLUSHED)
+    assert world.records(PATH)[0].members == ((C,) if harm is FaultyDirectory.lose else (A, B, C))
 
 
-def test_a_member_out_of_reach_is_not_waited_for_if_another_one_is_whole(scene: Scene) -> None:
-    scene.volumes[A].restart(damaged_to=2)
-    scene.volumes[B].is_up = False
+def test_a_member_out_of_reach_is_not_waited_for_if_another_one_is_whole(world: FileWorld) -> None:
+    block, _ = left(world)
+    is_damaged(world.opened[A], block)
+    world.opened[B].is_up = False
+    world.files.recover(PATH)
+    world.check_sealed(PATH, FLUSHED)
+    assert world.records(PATH)[0].members == (A, C)
 
-    scene.reseal()
 
-    scene.assert_sealed(FLUSHED, (A, C))
-
-
-def test_damage_on_each_member_that_answers_is_told_and_waits_for_the_others(scene: Scene) -> None:
-    scene.flush()
-    scene.volumes[A].restart(damaged_to=2)
-    scene.volumes[B].stored.clear()
-    scene.volumes[C].is_up = False
-    said = "volume a: damaged at 2; volume b: it has no replica; volume c gave no answer: .*; nothing was"
+def test_damage_on_each_member_that_answers_is_told_and_waits_for_the_others(world: FileWorld) -> None:
+    block, _ = left(world)
+    is_damaged(world.opened[A], block)
+    world.opened[B].lose(block)
+    world.opened[C].is_up = False
+    said = (
+        "volume-0: .*damaged at byte.*; volume volume-1: it has no replica; volume volume-2 gave no answer: "
+    )
     with pytest.raises(StoreUnavailableError, match=said):
-        scene.reseal()
-    assert scene.commits() == 1
-    scene.volumes[C].is_up = True
-
-    scene.reseal()
-
-    scene.assert_sealed(FLUSHED, (A, C))
+        world.files.recover(PATH)
+    assert world.records(PATH)[0].length_bytes == len(FIRST)
+    world.opened[C].is_up = True
+    world.files.recover(PATH)
+    world.check_sealed(PATH, FLUSHED)
 
 
-def test_damage_on_all_members_is_told_until_an_operator_accepts_the_loss(scene: Scene) -> None:
-    scene.flush()
-    scene.volumes[A].restart(damaged_to=2)
-    scene.volumes[B].restart(damaged_to=3)
-    scene.volumes[C].stored.clear()
+@pytest.mark.parametrize(
+    ("harms", "kept"),
+    [([is_damaged, is_cut, FaultyDirectory.lose], FIRST), ([FaultyDirectory.lose] * 3, b"")],
+)
+def test_damage_on_all_members_is_told_until_an_operator_accepts_the_loss(
+    world: FileWorld, harms: list[Harm], kept: bytes
+) -> None:
+    block, _ = left(world)
+    for name, harm in zip(NAMES, harms, strict=True):
+        harm(world.opened[name], block)
     for _ in range(2):
-        with pytest.raises(MalformedRecordError, match=r"at least 7 bytes were flushed.*--accept-loss"):
-            scene.reseal()
-    assert scene.commits() == 1
-
-    scene.reseal(accept_loss=True)
-
-    scene.assert_sealed(FLUSHED[:3], (A, B))
+        with pytest.raises(MalformedRecordError, match=r"bytes were flushed.*--accept-loss"):
+            world.files.recover(PATH)
+    assert world.files.recover(PATH, accept_loss=True) == len(kept)
+    world.check_sealed(PATH, kept)
 
 
-def test_replicas_that_are_all_gone_are_a_loss_if_the_block_was_flushed(scene: Scene) -> None:
-    scene.flush()
-    for volume in scene.volumes.values():
-        volume.stored.clear()
-    with pytest.raises(MalformedRecordError, match="volume a: it has no replica"):
-        scene.reseal()
-
-    scene.reseal(accept_loss=True)
-
-    scene.assert_sealed(b"", ())
-
-
-@pytest.mark.parametrize("knows", ["a member", "the journal", "the caller"])
-def test_what_is_known_to_be_acknowledged_is_not_given_up(scene: Scene, knows: str) -> None:
-    scene.volumes[B].is_up = scene.volumes[C].is_up = False
-    scene.cut(A, 2)
-    if knows == "a member":
-        scene.volumes[A].acknowledge(scene.block, scene.stamp, len(FLUSHED))
-    elif knows == "the journal":
-        scene.writer.note_acknowledged(scene.block, scene.stamp, len(FLUSHED))
-        scene.journal.renew()
-    flushed = len(FLUSHED) if knows == "the caller" else 0
-
+@pytest.mark.parametrize("knows", ["a damaged member", "the journal", "the writer"])
+def test_what_is_known_to_be_acknowledged_is_not_given_up(world: FileWorld, knows: str) -> None:
+    """The member that answers is cut without a trace."""
+    block, writer = left(world, acknowledges=False, ends=False)
+    one, other, away = world.opened.values()
+    away.is_up = False
+    if knows == "a damaged member":
+        one.opened.acknowledge(block, world.records(PATH)[0].stamp, len(FLUSHED))
+        is_damaged(one, block)
+    else:
+        one.is_up = False
+    if knows == "the journal":
+        writer._renewer.renew()
+    is_cut(other, block)
+    writer.write(MORE)
+    if knows != "the writer":
+        writer._renewer.close()
+        world.lapse()
     with pytest.raises(StoreUnavailableError, match="at least 7 bytes were flushed"):
-        scene.reseal(flushed_bytes=flushed)
+        writer.flush() if knows == "the writer" else world.files.recover(PATH)
 
 
-def test_a_block_with_an_unreachable_member_and_no_replica_elsewhere_waits(scene: Scene) -> None:
-    scene.volumes[A].stored.clear()
-    scene.volumes[B].stored.clear()
-    scene.volumes[C].is_up = False
-
-    with pytest.raises(StoreUnavailableError, match="volume c gave no answer"):
-        scene.reseal()
-
-
-def test_a_writer_is_fenced_at_each_member_once_a_reseal_has_read_its_length(scene: Scene) -> None:
-    scene.reseal()
-
-    for volume in scene.volumes.values():
-        with pytest.raises(FencedError):
-            volume.append(scene.block, scene.stamp, len(WHOLE), b"late")
-    with pytest.raises(FencedError):
-        reseal(scene.writer, scene.volumes, scene.block, ends=WRITING)
-
-
-def test_a_member_that_failed_its_writer_is_dropped_although_it_answers(scene: Scene) -> None:
-    row = scene.reseal(ends=WRITING, without={B})
-
-    assert row.members == (A, C)
-    assert row.state is WRITING
-
-
-def test_a_writer_whose_members_all_failed_continues_with_those_that_answer(scene: Scene) -> None:
-    assert scene.reseal(ends=WRITING, without={A, B, C}).members == (A, B, C)
+def test_a_block_with_an_unreachable_member_and_no_replica_elsewhere_waits(world: FileWorld) -> None:
+    files = world.process()
+    files.create(PATH).write(MORE)
+    files.close()
+    world.lapse()
+    for name in (A, B):
+        world.opened[name].lose(world.blocks()[0])
+    world.opened[C].is_up = False
+    with pytest.raises(StoreUnavailableError, match="volume volume-2 gave no answer"):
+        world.files.recover(PATH)
 
 
 @pytest.mark.parametrize("call", ["fence", "append", "finish"])
 @pytest.mark.parametrize("fault", ["loses", "refuses"])
-def test_a_member_without_an_answer_is_dropped(scene: Scene, call: str, fault: str) -> None:
-    getattr(scene.volumes[C], fault).add(call)
-
-    scene.reseal()
-
-    scene.assert_sealed(WHOLE, (A, B))
-
-
-@pytest.mark.parametrize("hit", range(3))
-@pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("target", [None, 3])
-def test_a_reseal_that_dies_at_any_step_is_taken_up_by_the_next(
-    scene: Scene, point: str, hit: int, target: int | None
-) -> None:
-    if target is not None:
-        scene.reseal()
-    if not crash_at(hit, lambda: scene.reseal("first", target_bytes=target), point):
-        assert hit or point.split(".")[1] == ("trim" if target is None else "copy")
-
-    journaled = point != "reseal.stamp.before"
-    scene.reseal("second", ends=SEALED)
-
-    scene.assert_sealed(WHOLE if target is None or (not journaled and not hit) else WHOLE[:target])
+def test_a_member_without_an_answer_is_dropped(world: FileWorld, call: str, fault: str) -> None:
+    block, _ = left(world)
+    for name in (A, B):
+        world.opened[name].append(block, world.records(PATH)[0].stamp, len(FLUSHED), MORE)
+    getattr(world.opened[C], fault).add(call)
+    world.files.recover(PATH)
+    world.check_sealed(PATH, FLUSHED + MORE)
+    assert world.records(PATH)[0].members == (A, B)
 
 
-@pytest.mark.parametrize("hit", [1, 2, 3])
-@pytest.mark.parametrize("point", POINTS)
-def test_of_two_concurrent_reseals_exactly_one_commits(scene: Scene, point: str, hit: int) -> None:
-    passed = 0
-
-    def interrupt(name: str) -> None:
-        nonlocal passed
-        passed += name == point
-        if passed == hit and name == point:
-            FAILPOINTS.observer = None
-            scene.reseal("second")
-
-    FAILPOINTS.observer = interrupt
-    try:
-        scene.reseal("first")
-    except FencedError:
-        assert len(scene.journal.commits) == 1
-    finally:
-        FAILPOINTS.observer = None
-
-    stamps = [row.stamp for row in scene.journal.commits]
-    assert stamps == sorted(set(stamps))
-    scene.assert_sealed(WHOLE)
+def replica(
+    length: int, damage: str = "", known: int = 0, stamp: int = 2, *, is_fenced: bool = False
+) -> Replica:
+    at = Stamp(1, stamp)
+    return Replica(BlockId(7), at, WRITING, length, length, known, damage, is_fenced=is_fenced)
 
 
-def test_the_lengths_are_chosen_as_in_the_model() -> None:
-    one = [
-        None,
-        *(
-            Seen(stamp, length, shows, known)
-            for stamp in (2, 3)
-            for length in range(3)
-            for shows in (False, True)
-            for known in (0, 2)
-        ),
-    ]
-    names = (A, B)
-    compared = 0
-    for seen in product(one, one):
-        found = {number: answer for number, answer in enumerate(seen) if answer is not None}
-        replicas = {
-            names[number]: Replica(
-                BlockId(7),
-                Stamp(1, answer.stamp),
-                WRITING,
-                answer.length,
-                answer.length,
-                answer.acknowledged,
-                "damaged" if answer.shows else "",
-            )
-            for number, answer in found.items()
-        }
-        for target, floor in product((NO_TARGET, 0, 1), (0, 1)):
-            block = Block(2, 0, target, 0b11, floor, is_closed=False, holder=0, clock=2)
-            wanted = None if target == NO_TARGET else target
-            expected = choose(World(()), block, found, target)
-            chosen = choose_length(replicas, floor_bytes=floor, target_bytes=wanted)
-            assert (chosen and chosen.length_bytes) == (expected and expected.length)
-            assert (chosen and chosen.source) == (expected and names[expected.source])
-            record = BlockRecord(BlockId(7), Stamp(1, 2), names, floor, WRITING, target_bytes=wanted)
-            assert readable_length(record, replicas) == readable(World(()), block, found)
-            compared += 1
-    assert compared == 25 * 25 * 6
+CHOSEN = {
+    "of whole ones the longest": ([replica(3), replica(5)], {}, (5, B)),
+    "no damaged one": ([replica(3), replica(5, "bad")], {}, (3, A)),
+    "none below what the journal knows": ([replica(3), replica(5, "bad")], {"floor_bytes": 4}, None),
+    "none below what a damaged one knows": ([replica(3), replica(4, "bad", 4)], {}, None),
+    "none below what a whole one knows": ([replica(3), replica(5, known=4)], {}, (5, B)),
+    "the target": ([replica(3), replica(5, known=5)], {"floor_bytes": 5, "target_bytes": 2}, (2, B)),
+    "no damaged one for a target": ([replica(3), replica(5, "bad")], {"target_bytes": 2}, (2, A)),
+    "none below the target": ([replica(3), replica(5, "bad")], {"target_bytes": 4}, None),
+    "the longest if a loss is accepted": (
+        [replica(3, "bad"), replica(1)],
+        {"floor_bytes": 5, "accept_loss": True},
+        (3, A),
+    ),
+    "less than the target if a loss is accepted": (
+        [replica(3), replica(1)],
+        {"target_bytes": 4, "accept_loss": True},
+        (3, A),
+    ),
+    "a whole one though a loss is accepted": ([replica(3, "bad"), replica(1)], {"accept_loss": True}, (1, B)),
+    "none of none": ([], {}, None),
+    "nothing of none if a loss is accepted": ([], {"accept_loss": True}, (0, None)),
+}
+
+
+@pytest.mark.parametrize("what", CHOSEN)
+def test_the_length_that_a_reseal_chooses(what: str) -> None:
+    replicas, options, expected = CHOSEN[what]
+    given = {"floor_bytes": 0, "target_bytes": None, **options}
+    chosen = choose_length(dict(zip(NAMES, replicas, strict=False)), **given)  # type: ignore[arg-type]
+    assert chosen == (None if expected is None else ChosenLength(*expected))
+
+
+READABLE = {
+    "what all members have": ([replica(3), replica(4)], {}, 3),
+    "what is committed and no more of one of two": ([replica(1)], {}, 1),
+    "an error where one of two has more": ([replica(3)], {}, None),
+    "what one of two knows": ([replica(3, known=2)], {}, 2),
+    "what a damaged one knows": ([replica(3, "bad", 2), replica(4)], {}, 2),
+    "an error where one is damaged": ([replica(1, "bad"), replica(1)], {}, None),
+    "no older replica": ([replica(1, stamp=1), replica(3)], {}, None),
+    "what a renewal has stored": ([replica(2)], {"acknowledged_bytes": 2}, 2),
+    "more than a renewal has stored": ([replica(3), replica(3)], {"acknowledged_bytes": 2}, 3),
+    "what all have, all of them fenced": ([replica(3, stamp=3), replica(3, stamp=3)], {}, 3),
+    "what all have, one of them fenced": ([replica(3), replica(3, stamp=3)], {}, 3),
+    "an error where a fenced one has another length": ([replica(3), replica(4, stamp=3)], {}, None),
+    "an error where only a fenced one answers": ([replica(1, stamp=3)], {}, None),
+    "an error in the middle of a fence": ([replica(3, is_fenced=True), replica(3)], {}, None),
+    "what is known in the middle of a fence": ([replica(3, known=3, is_fenced=True), replica(3)], {}, 3),
+    "an error where none answers": ([], {}, None),
+    "the target": ([], {"target_bytes": 0}, 0),
+    "what is committed of a sealed one": ([], {"state": SEALED}, 1),
+    "no sealed one that is resealed": ([], {"state": SEALED, "pending": Stamp(1, 3)}, None),
+}
+
+
+@pytest.mark.parametrize("what", READABLE)
+def test_the_length_that_readers_see(what: str) -> None:
+    replicas, options, expected = READABLE[what]
+    given = {"state": WRITING, **options}
+    record = BlockRecord(BlockId(7), Stamp(1, 2), (A, B), 1, **given)  # type: ignore[arg-type]
+    found: dict[VolumeId, Replica] = dict(zip(NAMES, replicas, strict=False))
+    assert readable_length(record, found) == expected

@@ -5,25 +5,21 @@ Blocks move when a volume is removed: between volumes in use, S3 and file system
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.namespace.members import AddMember
 from lockgate.storage_core.files.namespace.rows import Block
-from tests.support.files.memory_world import NAMES, SPARE, MemoryWorld
-from tests.support.journal.checkpoints import JournalWorld
+from tests.support.files.file_world import NAMES, SPARE, FileWorld
 
 
 @pytest.fixture
-def world(journals: JournalWorld) -> Iterator[MemoryWorld]:
-    with MemoryWorld(journals, has_spare=True) as world:
-        yield world
+def world(world: FileWorld) -> FileWorld:
+    return world.fill(has_spare=True)
 
 
-def test_a_block_that_is_written_is_left_out_and_its_move_refused(world: MemoryWorld) -> None:
+def test_a_block_that_is_written_is_left_out_and_its_move_refused(world: FileWorld) -> None:
     """HDFS: a request to move a block that is being written is rejected. Here by the journal, too."""
     writer = world.process(*NAMES).append("/b.log")
     writer.write(b"d")
@@ -52,13 +48,13 @@ def test_a_block_that_is_written_is_left_out_and_its_move_refused(world: MemoryW
     assert world.files.open("/b.log").read() == b"abcde"
 
 
-def test_a_block_that_is_opened_between_the_copy_and_the_entry_stays_where_it_is(world: MemoryWorld) -> None:
+def test_a_block_that_is_opened_between_the_copy_and_the_entry_stays_where_it_is(world: FileWorld) -> None:
     """HDFS: as above. Here a move is refused if its block has a newer stamp."""
     others = world.process(*NAMES)
     *_, last = world.blocks()
 
     def append(point: str) -> None:
-        if point == "copy.entry.before" and last in world.volumes[SPARE].stored:
+        if point == "copy.entry.before" and last in world.opened[SPARE].blocks():
             FAILPOINTS.observer = None
             with others.append("/b.log") as writer:
                 writer.write(b"d")

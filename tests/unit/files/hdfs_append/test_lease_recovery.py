@@ -95,18 +95,15 @@ def test_a_replica_with_a_greater_stamp_is_good(world: FileWorld) -> None:
 def test_a_replica_with_a_lesser_stamp_does_not_count(world: FileWorld, tmp_path: Path) -> None:
     """HDFS: a replica counts if its stamp is at least the namenode's. Here one is a backup."""
     world.write(world.process(block_bytes=100), "/a.log", b"one")
-    world.stop_volumes()
-    shutil.copytree(world.folders[0], tmp_path / "old")
-    world.start_volumes()
+    shutil.copytree(world.opened[world.names[0]].folder, tmp_path / "old")
     files = world.process(block_bytes=100)
     writer = files.append("/a.log")
     writer.write(b"two")
     writer.flush()
     files.close()
-    world.stop_volumes()
-    shutil.rmtree(world.folders[0])
-    shutil.copytree(tmp_path / "old", world.folders[0])
-    world.start_volumes()
+    shutil.rmtree(world.opened[world.names[0]].folder)
+    shutil.copytree(tmp_path / "old", world.opened[world.names[0]].folder)
+    world.restart_volumes()
 
     assert world.recover() == []
     check_members(world, {1, 2}, b"onetwo")
@@ -126,10 +123,7 @@ def test_a_replica_that_lost_bytes_does_not_shrink_the_file(world: FileWorld) ->
     """HDFS: the minimum of all would lose flushed bytes. Here it gets them from the others."""
     world.leave_open("/a.log", b"one")
     (record,) = world.records("/a.log")
-    world.stop_volumes()
-    log = world.log(0, record.block)
-    log.write_bytes(log.read_bytes().rstrip(b"\0")[:-1])
-    world.start_volumes()
+    world.opened[world.names[0]].cut(record.block, 1)
     assert world.recover() == []
     check_members(world, {0, 1, 2}, b"one")
 

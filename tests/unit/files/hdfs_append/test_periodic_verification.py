@@ -31,7 +31,7 @@ class ReadOnly:
 def test_it_uses_the_calls_of_a_reader_only(world: FileWorld) -> None:
     """HDFS: the verifier uses the code of a reader."""
     first, *_ = world.records("/a.log")
-    world.flip(0, first.block, TEXT[:8])
+    world.opened[world.names[0]].flip(first.block, TEXT[:8])
     world.volumes.update({name: ReadOnly(one) for name, one in world.volumes.items()})  # type: ignore[misc]
     assert [(one.volume, one.block) for one in check(world)] == [(world.names[0], first.block)]
 
@@ -66,7 +66,7 @@ def test_damage_on_the_disk_of_one_volume_is_found_whatever_reader_has_it_open(w
     _, second, _ = world.records("/a.log")
     reader = world.process().open("/a.log")
     assert reader.read(4) == TEXT[:4]
-    world.flip(2, second.block, TEXT[8:16])
+    world.opened[world.names[2]].flip(second.block, TEXT[8:16])
     assert [one.volume for one in check(world)] == [world.names[2]]
     assert world.process().upkeep.repair().marked == 1
     assert reader.read() == TEXT[4:]

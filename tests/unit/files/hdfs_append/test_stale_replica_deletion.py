@@ -107,16 +107,14 @@ def test_prehistoric_blocks_of_a_deleted_file_are_detected(world: FileWorld, tmp
     files = world.process()
     world.write(files, "/a.log", b"old")
     (old,) = world.records("/a.log")
-    world.stop_volumes()
-    shutil.copytree(world.folders[0] / "blocks", tmp_path / "old")
-    world.start_volumes()
+    folder = world.opened[world.names[0]].folder / "blocks"
+    shutil.copytree(folder, tmp_path / "old")
     files.delete("/a.log")
     files.remove_deleted()
     world.write(files, "/a.log", b"new")
     (new,) = world.records("/a.log")
-    world.stop_volumes()
-    shutil.copytree(tmp_path / "old", world.folders[0] / "blocks", dirs_exist_ok=True)
-    world.start_volumes()
+    shutil.copytree(tmp_path / "old", folder, dirs_exist_ok=True)
+    world.restart_volumes()
 
     assert new.block > old.block
     assert [one.block for one in replicas(world, 0)] == [old.block, new.block]

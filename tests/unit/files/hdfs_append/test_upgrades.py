@@ -8,7 +8,7 @@ import pytest
 
 from lockgate.storage_core.errors import RecordVersionError
 from lockgate.storage_core.files.replicas.comparison import Problem
-from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
+from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.stamp import Stamp
 from tests.support.files.file_world import FileWorld
 
@@ -25,15 +25,8 @@ def test_existing_blocks_have_the_stamp_0_and_are_read_and_appended(
     """HDFS: space for the stamp is made in each header. Here each replica has a stamp from its first byte."""
     world.write(world.process(block_bytes=100), "/a.log", b"one")
     (record,) = world.records("/a.log")
-    world.stop_volumes()
-    for at, folder in enumerate(world.folders):
-        world.log(at, record.block).unlink()
-        (folder / "blocks" / f"{record.block:020d}").rmdir()
-    world.start_volumes()
     for volume in world.opened.values():
-        volume.create(record.block, Stamp())
-        volume.append(record.block, Stamp(), 0, b"one")
-        volume.finish(record.block, Stamp(), 3, ReplicaState.SEALED)
+        volume.put(record.block, Stamp(), b"one")
     world.journals.run_sql("UPDATE file_block SET epoch = 0, sequence = 0")
 
     assert world.process().open("/a.log").read() == b"one"
@@ -41,7 +34,7 @@ def test_existing_blocks_have_the_stamp_0_and_are_read_and_appended(
         writer.write(b"two")
     (after,) = world.records("/a.log")
     assert after.stamp > Stamp(1, 0)
-    assert {volume.stat(record.block).stamp for volume in world.opened.values()} == {after.stamp}  # type: ignore[union-attr]
+    assert {volume.stat(record.block).stamp for volume in world.opened.values()} == {after.stamp}
     assert world.process().open("/a.log").read() == b"onetwo"
 
 
@@ -58,11 +51,9 @@ def test_a_replica_of_a_newer_program_is_refused_unchanged_and_not_taken_for_los
     """HDFS: the cluster is upgraded together. Here a volume refuses what a newer program wrote."""
     world.write(world.process(block_bytes=100), "/a.log", b"one")
     (record,) = world.records("/a.log")
-    world.stop_volumes()
-    log = world.log(0, record.block)
+    log = world.opened[world.names[0]].log(record.block)
     newer = log.read_bytes()[:4] + struct.pack(">HH", 9, 0xFFFF - 9) + log.read_bytes()[8:]
     log.write_bytes(newer)
-    world.start_volumes()
     files = world.process()
 
     with pytest.raises(RecordVersionError, match="version 9"):

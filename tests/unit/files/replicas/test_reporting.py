@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from lockgate.storage_core.errors import SafeModeError
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.rows import ReportedVolume
-from lockgate.storage_core.settings import load_settings
-from tests.support.files.file_world import TEXT
-from tests.support.files.memory_world import NAMES, MemoryWorld
-from tests.support.journal.checkpoints import JournalWorld
+from tests.support.files.file_world import NAMES, TEXT, FileWorld
 
 ACTIONS: dict[str, Callable[[Files], object]] = {
     "copies and deletions of replicas": lambda files: files.upkeep.repair(),
@@ -21,65 +20,68 @@ ACTIONS: dict[str, Callable[[Files], object]] = {
 
 
 @pytest.fixture
-def world(journals: JournalWorld) -> Iterator[MemoryWorld]:
-    """Three registered volumes that have never reported; a file has one replica of each block."""
-    with MemoryWorld(journals) as world:
-        world.register()
-        with world.process(NAMES[0]).create("/single.log") as writer:
-            writer.write(TEXT)
-        yield world
+def reported(world: FileWorld) -> FileWorld:
+    """Return three registered volumes that have never reported; a file has one replica of each block."""
+    world.fill().register()
+    world.write(world.process(NAMES[0]), "/single.log")
+    return world
 
 
 @pytest.mark.parametrize("action", ACTIONS)
 def test_it_waits_while_the_only_replicas_of_blocks_are_on_a_volume_that_has_not_reported(
-    world: MemoryWorld, action: str
+    reported: FileWorld, action: str
 ) -> None:
-    world.volumes[NAMES[0]].is_up = False
-    world.files.delete("/a.log")
-    before = {name: set(volume.stored) for name, volume in world.volumes.items()}
+    reported.opened[NAMES[0]].is_up = False
+    reported.files.delete("/a.log")
+    before = {name: volume.blocks() for name, volume in reported.opened.items()}
     with pytest.raises(SafeModeError, match=rf"{action}.*3 of 7 blocks.*99\.90%.*volume-0.*FILES_SAFE_SHARE"):
-        ACTIONS[action](world.files)
-    assert {name: set(volume.stored) for name, volume in world.volumes.items()} == before
-    assert world.process(NAMES[1]).open("/b.log").read() == b"abc"
-    world.volumes[NAMES[0]].is_up = True
-    ACTIONS[action](world.files)
-    with world.journal.reading() as reading:
-        assert {row.volume for row in reading.where(ReportedVolume, {})} >= {NAMES[0], NAMES[2]}
+        ACTIONS[action](reported.files)
+    assert {name: volume.blocks() for name, volume in reported.opened.items()} == before
+    assert reported.process(NAMES[1]).open("/b.log").read() == b"abc"
+    reported.opened[NAMES[0]].is_up = True
+    ACTIONS[action](reported.files)
+    assert {row.volume for row in reported.rows(ReportedVolume)} >= {NAMES[0], NAMES[2]}
 
 
-def test_disks_that_are_gone_hold_copies_back_until_an_operator_accepts_it(world: MemoryWorld) -> None:
-    kept = dict(world.volumes[NAMES[0]].stored)
-    world.volumes[NAMES[0]].stored.clear()
+def test_disks_that_are_gone_hold_copies_back_until_an_operator_accepts_it(
+    reported: FileWorld, tmp_path: Path
+) -> None:
+    blocks = reported.opened[NAMES[0]].folder / "blocks"
+    blocks.rename(kept := tmp_path / "kept")
+    blocks.mkdir()
     with pytest.raises(SafeModeError, match=r"3 of 7 blocks.*--accept-loss"):
-        world.files.upkeep.repair()
-    done = world.files.upkeep.repair(accept_loss=True)
+        reported.files.upkeep.repair()
+    done = reported.files.upkeep.repair(accept_loss=True)
     assert (done.copied, len(done.problems)) == (4, 6)  # they are lost, and cannot be copied
-    assert world.files.upkeep.repair().copied == 0  # it stays accepted
-    world.volumes[NAMES[0]].stored.update(kept)
-    assert world.files.upkeep.repair().problems == []
-    assert world.files.open("/single.log").read() == TEXT
+    assert reported.files.upkeep.repair().copied == 0  # it stays accepted
+    shutil.rmtree(blocks)
+    kept.rename(blocks)
+    reported.restart_volumes()
+    assert reported.files.upkeep.repair().problems == []
+    assert reported.files.open("/single.log").read() == TEXT
 
 
-def test_a_report_frees_removals_that_lost_replicas_of_deleted_files_hold_back(world: MemoryWorld) -> None:
-    for volume in world.volumes.values():
-        volume.stored.clear()
+def test_a_report_frees_removals_that_lost_replicas_of_deleted_files_hold_back(reported: FileWorld) -> None:
+    for volume in reported.opened.values():
+        for block in volume.blocks():
+            volume.lose(block)
     with pytest.raises(SafeModeError, match="7 of 7 blocks"):
-        world.files.upkeep.repair()
+        reported.files.upkeep.repair()
     for path in ("/a.log", "/b.log", "/single.log"):
-        world.files.delete(path)
+        reported.files.delete(path)
     with pytest.raises(SafeModeError, match="7 of 7 blocks"):
-        world.files.remove_deleted()
-    assert world.problems() == set()
-    assert world.files.remove_deleted().blocks == 7
-    assert world.blocks() == []
+        reported.files.remove_deleted()
+    assert reported.problems() == set()
+    assert reported.files.remove_deleted().blocks == 7
+    assert reported.blocks() == []
 
 
-def test_volumes_of_a_home_and_a_share_of_zero_are_not_waited_for(journals: JournalWorld) -> None:
-    with MemoryWorld(journals) as world:
-        for volume in world.volumes.values():
-            volume.is_up = False
+def test_volumes_of_a_home_and_a_share_of_zero_are_not_waited_for(world: FileWorld) -> None:
+    world.fill()
+    for volume in world.opened.values():
+        volume.is_up = False
+    world.files.remove_deleted()
+    world.register()
+    with pytest.raises(SafeModeError):
         world.files.remove_deleted()
-        world.register()
-        with pytest.raises(SafeModeError):
-            world.files.remove_deleted()
-        Files(world.journal, world.volumes, load_settings(files_safe_share=0)).remove_deleted()
+    world.process(files_safe_share=0).remove_deleted()

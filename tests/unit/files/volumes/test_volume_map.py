@@ -30,7 +30,7 @@ from lockgate.storage_core.satellite.open_overlay import open_files
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stamp import Stamp
 from tests.support.commit.destination import ManualClock
-from tests.support.files.memory_volume import MemoryVolume
+from tests.support.files.faulty_volumes import FaultyDirectory
 
 A, B = VolumeId("a"), VolumeId("b")
 
@@ -39,6 +39,7 @@ class World:
     """Registered URLs that a test changes, and the volumes that were asked."""
 
     def __init__(self, home: Path, *, replicas: int = 1) -> None:
+        self.home = home
         self.clock = ManualClock()
         self.places: dict[VolumeId, Place] = {}
         self.up: set[str] = set()
@@ -62,7 +63,7 @@ class World:
         self.asked.append(volume)
         if url not in self.up:
             raise StoreUnavailableError(f"{url} is away")
-        return MemoryVolume(id=volume)
+        return FaultyDirectory(self.home.with_name(volume), volume)
 
     def place(self, volume: VolumeId, url: str, *, is_up: bool = True, is_in_use: bool = True) -> None:
         self.places[volume] = Place(url, is_in_use)
