@@ -16,6 +16,7 @@ import math
 import random
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from operator import index
 from typing import Literal, TypeVar
@@ -30,7 +31,7 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.files.blocks import BlockRecord, Opened, known_volume
+from lockgate.storage_core.files.blocks import Opened, known_volume
 from lockgate.storage_core.files.file_recovery import (
     FileRecovery,
     RecoveredFile,
@@ -51,7 +52,7 @@ from lockgate.storage_core.files.namespace.queries import (
     status,
     whole_file,
 )
-from lockgate.storage_core.files.namespace.tree import Delete, Deleted, MakeDirectory, Rename
+from lockgate.storage_core.files.namespace.tree import Delete, MakeDirectory, Rename
 from lockgate.storage_core.files.namespace.tree_paths import parse_path, shown
 from lockgate.storage_core.files.namespace.volume_urls import read_registered, register_members
 from lockgate.storage_core.files.reader import Reader
@@ -295,8 +296,7 @@ class Files:
         parse_path(path), parse_path(target)
         op = Rename(path=path, target=target, replaces=bool(replace), mounts=self.mounts)
         written = self._journal.apply(op)
-        if written.result is not None:
-            self.fence_deleted(written.result, written.stamp)
+        self.fence_deleted(written.result, written.stamp)
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
         """Delete a file or a directory in one entry; `remove_deleted` removes its blocks later.
@@ -465,21 +465,14 @@ class Files:
             raise StoreUnavailableError("no volume of appendable files can be reached; nothing was changed")
         return tuple(random.sample(sorted(self._volumes), min(self._replicas, len(self._volumes))))
 
-    def fence_deleted(self, deleted: Deleted, stamp: Stamp) -> None:
-        """Fence the writer of a file that was deleted at the members that answer."""
-        if deleted.kind == "file":
-            with self._journal.reading() as reading:
-                last = blocks_of(reading, deleted.inode)[-1:]
-            for record in last:
-                if record.state is ReplicaState.WRITING:
-                    self._fence(record, stamp)
-
-    def _fence(self, record: BlockRecord, stamp: Stamp) -> None:
-        for volume in record.members:
-            try:
-                known_volume(self._volumes, volume).fence(record.block, stamp, record.stamp)
-            except (NotAppliedError, OutcomeUnknownError, FencedError):
-                continue  # its writer is fenced by the journal, at its next renewal
+    def fence_deleted(self, inode: int | None, stamp: Stamp) -> None:
+        """Fence the writer of a file that was deleted, if one was, at the members that answer."""
+        if inode is None:
+            return
+        for record in self._journal.read(lambda reading: blocks_of(reading, inode))[-1:]:
+            for volume in record.members if record.state is ReplicaState.WRITING else ():
+                with suppress(NotAppliedError, OutcomeUnknownError, FencedError):  # else its renewal fails
+                    known_volume(self._volumes, volume).fence(record.block, stamp, record.stamp)
 
     def _make_missing(self, path: str) -> None:
         try:

@@ -16,7 +16,7 @@ from lockgate.storage_core.files.blocks import BlockRecord, known_volume
 from lockgate.storage_core.files.namespace.journal_blocks import remove_stale
 from lockgate.storage_core.files.namespace.queries import PAGE, names_in, records
 from lockgate.storage_core.files.namespace.rows import DETACHED, Block, InodeKind, VolumeState
-from lockgate.storage_core.files.namespace.tree import DetachNames, RemoveBlocks, RemoveInode
+from lockgate.storage_core.files.namespace.tree import DetachNames, RemoveBlocks
 from lockgate.storage_core.files.namespace.volume_urls import read_registered
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId, is_url
 from lockgate.storage_core.journal import Journal
@@ -28,8 +28,7 @@ class Removed(msgspec.Struct, kw_only=True):
     """What a removal has done, or would do.
 
     Attributes:
-        files: Files and directories removed from the journal. Two removals at once may both count one.
-        blocks: Blocks removed with their replicas.
+        files: Files and directories. Two removals at once may both count one.
         kept_blocks: Blocks with a replica on a volume that did not answer; a later removal tries again.
     """
 
@@ -42,15 +41,15 @@ def remove_deleted(journal: Journal, volumes: Mapping[VolumeId, Volume], *, dry_
     """Remove the blocks and names of what was deleted or cut off, and the noted lengths of closed files.
 
     Args:
-        journal: The journal of the files.
-        volumes: The volumes of their blocks.
+        journal: Their journal.
+        volumes: The volumes that can be reached.
         dry_run: Only count what is there now. What is inside deleted directories is not counted.
 
     Raises:
         SafeModeError: The journal is in safe mode: nothing is deleted in it.
     """
     run = _Removal(journal, volumes, dry_run)
-    run.blocks_of(DETACHED)
+    run.file(DETACHED)
     if not dry_run:
         remove_stale(journal)
     after: str | None = None
@@ -85,41 +84,36 @@ class _Removal:
         while not self._dry_run:
             with self._journal.reading() as reading:
                 names = tuple(row.name for row in names_in(reading, inode))
-            if not names:
-                self._journal.apply(RemoveInode(inode=inode))
-                return
             self._journal.apply(DetachNames(inode=inode, names=names))
             FAILPOINTS.hit("removal.names.after")
+            if len(names) < PAGE:
+                return
 
     def file(self, inode: int) -> None:
-        """Remove a file, unless blocks of it must be kept."""
-        if self.blocks_of(inode):
-            self.removed.files += 1
-            if not self._dry_run:
-                self._journal.apply(RemoveInode(inode=inode))
-
-    def blocks_of(self, file: int) -> bool:
-        """Remove the blocks of a file; return whether none is left."""
+        """Remove the blocks of a file, and with the last ones the file; `DETACHED`: those cut off."""
         after: tuple[int, ...] | None = None
         is_whole = True
         while True:
             if not self._dry_run:
                 refuse_in_safe_mode(self._journal, "the removal of deleted files")
             with self._journal.reading() as reading:
-                rows: Sequence[Block] = reading.where(Block, {"file": file}, limit=PAGE, after=after)
+                rows: Sequence[Block] = reading.where(Block, {"file": inode}, limit=PAGE, after=after)
                 page = tuple(records(reading, rows))
                 newest = reading.status().stamp  # no stamp of a deleted file's replica is newer
-            if not page:
-                return is_whole
-            after = (page[-1].block,)
             gone = tuple(one.block for one in page if self._dry_run or self._delete(one, newest))
             FAILPOINTS.hit("removal.replicas.after")
             removed = len(gone)
-            if gone and not self._dry_run:
-                removed = self._journal.apply(RemoveBlocks(blocks=gone)).result
+            is_whole = is_whole and len(gone) == len(page)
+            is_last = len(page) < PAGE
+            file = inode if is_whole and is_last else DETACHED
+            if (gone or file != DETACHED) and not self._dry_run:
+                removed = self._journal.apply(RemoveBlocks(blocks=gone, file=file)).result
+            self.removed.files += file != DETACHED
             self.removed.blocks += removed
             self.removed.kept_blocks += len(page) - len(gone)
-            is_whole = is_whole and len(gone) == len(page)
+            if is_last:
+                return
+            after = (page[-1].block,)
 
     def _delete(self, block: BlockRecord, stamp: Stamp) -> bool:
         """Delete the replicas of a block; return whether no member has one."""

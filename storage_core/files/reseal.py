@@ -194,8 +194,8 @@ def commit(blocks: JournalBlocks, wanted: BlockRecord) -> BlockRecord:
     try:
         return _at("commit", partial(blocks.commit, wanted))
     except OutcomeUnknownError:
-        found = blocks.record(wanted.block)
-        return found if found == wanted else _at("commit", partial(blocks.commit, wanted))
+        is_done = blocks.record(wanted.block) == wanted
+        return wanted if is_done else _at("commit", partial(blocks.commit, wanted))
 
 
 def _at(point: str, call: Callable[[], T]) -> T:

@@ -155,8 +155,7 @@ class Overlay(UnionReads):
             for outcome in new.journal.write([Mutation(op=op) for op in ops]):
                 if isinstance(outcome, Refused):
                     raise outcome.error
-                if outcome.result is not None:
-                    new.files.fence_deleted(outcome.result, outcome.stamp)
+                new.files.fence_deleted(outcome.result, outcome.stamp)
             self.finish(new, [Whiteout(inode=old.inode, path=target)])
 
         self._mounted(path, moved)
@@ -188,8 +187,7 @@ class Overlay(UnionReads):
             op = WhiteOut(path=path, inode=old.inode, recursive=recursive, seen_s=seen_s)
             written = new.journal.apply(op)
             FAILPOINTS.hit("satellite.whiteout.after")
-            if written.result is not None:
-                new.files.fence_deleted(written.result, written.stamp)
+            new.files.fence_deleted(written.result, written.stamp)
             self.finish(new, [Whiteout(inode=old.inode, path=path)])
 
         self._mounted(path, deleted)

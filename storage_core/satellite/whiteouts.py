@@ -19,7 +19,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.files.namespace.mounts import AddMount, CutMount, MountTable
 from lockgate.storage_core.files.namespace.rows import File, FileState, Inode, InodeKind, id_of
-from lockgate.storage_core.files.namespace.tree import Deleted, detach, existing, not_empty, refuse_existing
+from lockgate.storage_core.files.namespace.tree import delete, existing, refuse_existing
 from lockgate.storage_core.files.namespace.tree_paths import directory, parse_path, resolve
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal.entries.family import Family
@@ -61,7 +61,7 @@ class WhiteOut(Op, frozen=True, tag="white-out"):
         seen_s: See `Whiteout`.
     """
 
-    RESULT: ClassVar = Deleted | None
+    RESULT: ClassVar = int | None
 
     path: str
     inode: int
@@ -69,8 +69,8 @@ class WhiteOut(Op, frozen=True, tag="white-out"):
     is_replaced: bool = False
     seen_s: float = 0.0
 
-    def fold(self, state: State, moment: Moment) -> Deleted | None:  # noqa: ARG002 - of the base
-        """Insert the whiteout; detach the satellite's file or directory."""
+    def fold(self, state: State, moment: Moment) -> int | None:  # noqa: ARG002 - of the base
+        """Insert the whiteout; detach the satellite's file, whose inode is returned, or directory."""
         try:
             found = resolve(state, parse_path(self.path))
         except PathNotFoundError:
@@ -80,11 +80,7 @@ class WhiteOut(Op, frozen=True, tag="white-out"):
         state.put(Whiteout(inode=self.inode, path=self.path, seen_s=self.seen_s))
         if found is None or self.is_replaced:
             return None
-        is_directory = found.kind is InodeKind.DIRECTORY
-        if is_directory and not self.recursive and state.has(Inode, parent=found.inode):
-            raise not_empty(self.path)
-        detach(state, found)
-        return Deleted(found.inode, "directory" if is_directory else "file")
+        return delete(state, found, self.path, recursive=self.recursive)
 
 
 class DropWhiteouts(Op, frozen=True, tag="drop-whiteouts"):

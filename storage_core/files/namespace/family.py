@@ -4,61 +4,29 @@ from __future__ import annotations
 
 from typing import Final
 
-from lockgate.storage_core.files.namespace.file_blocks import (
-    AddBlock,
-    CloseFile,
-    CommitBlock,
-    OpenFile,
-    StampBlock,
-)
-from lockgate.storage_core.files.namespace.members import (
-    AddMember,
-    ForgetVolume,
-    LeaveVolume,
-    MarkReplica,
-    RegisterVolume,
-)
-from lockgate.storage_core.files.namespace.rows import (
-    Block,
-    DamagedReplica,
-    File,
-    Inode,
-    Member,
-    RegisteredVolume,
-    ReportedVolume,
-    WrittenLength,
-)
-from lockgate.storage_core.files.namespace.tree import (
-    Delete,
-    DetachNames,
-    MakeDirectory,
-    RemoveBlocks,
-    RemoveInode,
-    Rename,
-)
+from lockgate.storage_core.files.namespace import file_blocks, members, rows, tree
 from lockgate.storage_core.journal.entries.family import Family
 
 FILES: Final = Family(
     name="files",
     version=1,
-    rows=(Inode, File, Block, Member, RegisteredVolume),
+    rows=(rows.Inode, rows.File, rows.Block, rows.Member, rows.RegisteredVolume),
     ops=(
-        MakeDirectory,
-        Rename,
-        Delete,
-        OpenFile,
-        CloseFile,
-        AddBlock,
-        StampBlock,
-        CommitBlock,
-        MarkReplica,
-        AddMember,
-        DetachNames,
-        RemoveBlocks,
-        RemoveInode,
-        RegisterVolume,
-        LeaveVolume,
-        ForgetVolume,
+        tree.MakeDirectory,
+        tree.Rename,
+        tree.Delete,
+        file_blocks.OpenFile,
+        file_blocks.CloseFile,
+        file_blocks.AddBlock,
+        file_blocks.StampBlock,
+        file_blocks.CommitBlock,
+        members.MarkReplica,
+        members.AddMember,
+        tree.DetachNames,
+        tree.RemoveBlocks,
+        members.RegisterVolume,
+        members.LeaveVolume,
+        members.ForgetVolume,
     ),
-    soft_rows=(ReportedVolume, DamagedReplica, WrittenLength),
+    soft_rows=(rows.ReportedVolume, rows.DamagedReplica, rows.WrittenLength),
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from lockgate.storage_core.errors import (
     ConflictError,
@@ -15,7 +16,7 @@ from lockgate.storage_core.errors import (
     PathIsDirectoryError,
 )
 from lockgate.storage_core.files.blocks import BlockRecord, Fault, Opened
-from lockgate.storage_core.files.namespace.mounts import TABLE_KEY, refuse_other_mounts
+from lockgate.storage_core.files.namespace.mounts import NamingOp
 from lockgate.storage_core.files.namespace.rows import (
     DETACHED,
     Block,
@@ -33,7 +34,7 @@ from lockgate.storage_core.files.volumes.protocol import VolumeId, is_url
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.ids import file_resource, inode_of
 from lockgate.storage_core.journal.entries.lease_entries import FencedOp, Lease, TakeLease
-from lockgate.storage_core.journal.entries.op import Moment, Op
+from lockgate.storage_core.journal.entries.op import Moment
 from lockgate.storage_core.journal.entries.state import Key, Span, State, prefix
 from lockgate.storage_core.stamp import Stamp
 
@@ -47,49 +48,63 @@ class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     members: tuple[str, ...]
 
 
-def _block_of(commit: Commit | None) -> Iterable[Key]:
-    return () if commit is None else [(Block, (commit.block,))]
+class _LastOp(FencedOp, frozen=True, kw_only=True):
+    """An entry after the last block of the leased file.
+
+    Attributes:
+        last: That block, to be sealed by the same entry; None if it is sealed.
+    """
+
+    last: Commit | None = None
+
+    def touches(self) -> Iterable[Key]:
+        blocks = () if self.last is None else [(Block, (self.last.block,))]
+        return [*super().touches(), (File, (inode_of(self.resource),)), *blocks]
+
+    def spans(self) -> Iterable[Span]:
+        return () if self.last is None else [prefix(Member, self.last.block)]
+
+    def sealed(self, state: State) -> tuple[File, Block | None]:
+        """Return the file and its last block, which is sealed, None if it has none.
+
+        Raises:
+            ConflictError: It is not sealed, or not the last one.
+            FencedError: It has a newer stamp.
+        """
+        file = file_of(state, inode_of(self.resource))
+        if self.last is not None:
+            row = block_of(state, file, self.last.block)
+            if row.ordinal == file.blocks - 1:
+                return committed(state, file, row, self.last, ReplicaState.SEALED)
+            raise ConflictError(f"block {row.block} is not the last one of file {file.inode}; it stays open")
+        for row in state.where(Block, file=file.inode, ordinal=file.blocks - 1):
+            if row.is_settled:
+                return file, row
+            raise ConflictError(
+                f"block {row.block} of file {file.inode} is not sealed: the file stays open, and gets no "
+                "block; recover it: `lockgate files recover`"
+            )
+        return file, None
 
 
-def _members_of(commit: Commit | None) -> Iterable[Span]:
-    return () if commit is None else [prefix(Member, commit.block)]
-
-
-class AddBlock(FencedOp, frozen=True, tag="add-block"):
+class AddBlock(_LastOp, frozen=True, tag="add-block"):
     """Add an empty block at the end of a file. The entry's stamp is the block's generation stamp.
 
     Attributes:
         members: Volumes that are to have replicas of it: registered ones, or URLs.
-        last: The block before it, if it is sealed by the same entry.
     """
 
     RESULT: ClassVar = BlockRecord
 
     members: tuple[str, ...]
-    last: Commit | None = None
 
     def touches(self) -> Iterable[Key]:
-        """Return the lease, the file, the volumes and the block before."""
-        return [
-            *super().touches(),
-            (File, (inode_of(self.resource),)),
-            *((RegisteredVolume, (volume,)) for volume in self.members),
-            *_block_of(self.last),
-        ]
-
-    def spans(self) -> Iterable[Span]:
-        """Return the members of the block before."""
-        return _members_of(self.last)
+        """Return the volumes, too."""
+        return [*super().touches(), *((RegisteredVolume, (volume,)) for volume in self.members)]
 
     def fold_held(self, state: State, moment: Moment, lease: Lease) -> BlockRecord:  # noqa: ARG002 - of the base
         """Insert the block if the one before it is sealed."""
-        file = file_of(state, inode_of(self.resource))
-        if self.last is not None:
-            file, _ = sealed(state, file, self.last)
-        else:
-            for last in state.where(Block, file=file.inode, ordinal=file.blocks - 1):
-                if not last.is_settled:
-                    raise ConflictError(f"block {last.block} is not sealed; no block was added after it")
+        file, _ = self.sealed(state)
         file, record = added(state, moment, file, self.members)
         state.put(file)
         return record
@@ -136,7 +151,7 @@ class StampBlock(_BlockOp, frozen=True, tag="stamp-block"):
                 )
             file = self._cut_behind(state, file, row)
             state.put(file)
-        row = stamped(state, moment, msgspec.structs.replace(row, target_bytes=target))
+        row = stamped(state, moment, replace(row, target_bytes=target))
         return recorded(row, state.where(Member, block=self.block))
 
     def _cut_behind(self, state: State, file: File, row: Block) -> File:
@@ -144,8 +159,8 @@ class StampBlock(_BlockOp, frozen=True, tag="stamp-block"):
         for later in state.where(Block, file=file.inode) if row.ordinal + 1 < file.blocks else ():
             if later.ordinal > row.ordinal:
                 length -= later.length_bytes
-                state.put(msgspec.structs.replace(later, file=DETACHED))
-        return msgspec.structs.replace(file, blocks=row.ordinal + 1, length_bytes=length)
+                state.put(replace(later, file=DETACHED))
+        return replace(file, blocks=row.ordinal + 1, length_bytes=length)
 
 
 class CommitBlock(_BlockOp, frozen=True, tag="commit-block"):
@@ -165,8 +180,7 @@ class CommitBlock(_BlockOp, frozen=True, tag="commit-block"):
 
     def fold_held(self, state: State, moment: Moment, lease: Lease) -> BlockRecord:  # noqa: ARG002 - of the base
         """Store the length, stamp and members."""
-        commit = Commit(self.block, self.generation, self.length_bytes, self.members)
-        file, row = committed(state, *self.find(state), commit, ReplicaState(self.state))
+        file, row = committed(state, *self.find(state), self, ReplicaState(self.state))
         state.put(file)
         return record_of(row, self.members)
 
@@ -214,18 +228,19 @@ def added(state: State, moment: Moment, file: File, members: tuple[str, ...]) ->
     state.put(row)
     for volume in members:
         state.put(Member(block=row.block, volume=volume))
-    return msgspec.structs.replace(file, blocks=file.blocks + 1), record_of(row, members)
+    return replace(file, blocks=file.blocks + 1), record_of(row, members)
 
 
 def stamped(state: State, moment: Moment, row: Block) -> Block:
     """Begin the reseal of a block: store the entry's stamp as the pending one."""
-    stamp = moment.stamp
-    row = msgspec.structs.replace(row, pending_epoch=stamp.epoch, pending_sequence=stamp.sequence)
+    row = replace(row, pending_epoch=moment.stamp.epoch, pending_sequence=moment.stamp.sequence)
     state.put(row)
     return row
 
 
-def committed(state: State, file: File, row: Block, commit: Commit, to: ReplicaState) -> tuple[File, Block]:
+def committed(
+    state: State, file: File, row: Block, commit: Commit | CommitBlock, to: ReplicaState
+) -> tuple[File, Block]:
     """Commit a block; return the file, which the caller stores, and the block.
 
     Raises:
@@ -247,10 +262,8 @@ def committed(state: State, file: File, row: Block, commit: Commit, to: ReplicaS
     for member in before:
         if member.volume not in commit.members:
             state.delete(member)
-    file = msgspec.structs.replace(
-        file, length_bytes=file.length_bytes + commit.length_bytes - row.length_bytes
-    )
-    row = msgspec.structs.replace(
+    file = replace(file, length_bytes=file.length_bytes + commit.length_bytes - row.length_bytes)
+    row = replace(
         row,
         epoch=newest.epoch,
         sequence=newest.sequence,
@@ -262,19 +275,6 @@ def committed(state: State, file: File, row: Block, commit: Commit, to: ReplicaS
     )
     state.put(row)
     return file, row
-
-
-def sealed(state: State, file: File, last: Commit) -> tuple[File, Block]:
-    """Commit the last block of a file as sealed; return the file, which the caller stores, and the block.
-
-    Raises:
-        ConflictError: It is not the last one.
-        FencedError: The block has a newer stamp.
-    """
-    row = block_of(state, file, last.block)
-    if row.ordinal != file.blocks - 1:
-        raise ConflictError(f"block {row.block} is not the last one of file {file.inode}; it stays open")
-    return committed(state, file, row, last, ReplicaState.SEALED)
 
 
 def recorded(row: Block, members: Iterable[Member]) -> BlockRecord:
@@ -300,7 +300,7 @@ def record_of(
     )
 
 
-class OpenFile(Op, frozen=True, tag="open-file"):
+class OpenFile(NamingOp, frozen=True, tag="open-file"):
     """Create a file, or open a closed one, and take its lease in the same entry.
 
     The entry also adds the first block, or begins the reseal of the last one. Its stamp is that of the lease,
@@ -313,7 +313,6 @@ class OpenFile(Op, frozen=True, tag="open-file"):
         hard_s: Without a renewal for this long, the file may be recovered.
         members: Volumes of the first block of a created file; empty: no block is added.
         block_bytes: A sealed last block that is shorter is opened to appends.
-        mounts: Version of the mount table that the writer has read.
     """
 
     RESULT: ClassVar = Opened
@@ -325,16 +324,15 @@ class OpenFile(Op, frozen=True, tag="open-file"):
     hard_s: float
     members: tuple[str, ...] = ()
     block_bytes: int = 0
-    mounts: int = 0
 
     def touches(self) -> Iterable[Key]:
         """Return the volumes and the mount table."""
-        return [TABLE_KEY, *((RegisteredVolume, (volume,)) for volume in self.members)]
+        return [*super().touches(), *((RegisteredVolume, (volume,)) for volume in self.members)]
 
     def fold(self, state: State, moment: Moment) -> Opened:
         """Insert the file, or mark it as open; take its lease."""
         names = parse_path(self.path)
-        refuse_other_mounts(state, self.mounts)  # first: the directory may be in the satellite only
+        self.refuse_other_mounts(state)  # first: the directory may be in the satellite only
         found = resolve(state, names)
         if self.mode == "create":
             refuse_existing(found, names)
@@ -371,7 +369,7 @@ class OpenFile(Op, frozen=True, tag="open-file"):
             opened = Opened(found.inode, granted.stamp, last=last, is_added=True)
         elif file.blocks:
             opened = self._at_end(state, moment, file, opened)
-        state.put(msgspec.structs.replace(file, state=FileState.OPEN, changed_s=moment.at_s))
+        state.put(replace(file, state=FileState.OPEN, changed_s=moment.at_s))
         return opened
 
     def _at_end(self, state: State, moment: Moment, file: File, opened: Opened) -> Opened:
@@ -380,46 +378,17 @@ class OpenFile(Op, frozen=True, tag="open-file"):
             row = stamped(state, moment, row)
         last = recorded(row, state.where(Member, block=row.block))
         before = file.length_bytes - row.length_bytes
-        return msgspec.structs.replace(opened, before_bytes=before, last=last)
+        return replace(opened, before_bytes=before, last=last)
 
 
-class CloseFile(FencedOp, frozen=True, tag="close-file"):
-    """Close a file whose last block is sealed, and end its lease.
-
-    Attributes:
-        last: The last block, if it is sealed by the same entry. One without members is removed.
-    """
-
-    last: Commit | None = None
-
-    def touches(self) -> Iterable[Key]:
-        """Return the lease, the file and the block."""
-        return [*super().touches(), (File, (inode_of(self.resource),)), *_block_of(self.last)]
-
-    def spans(self) -> Iterable[Span]:
-        """Return the members of the block."""
-        return _members_of(self.last)
+class CloseFile(_LastOp, frozen=True, tag="close-file"):
+    """Close a file whose last block is sealed, and end its lease. A last block without members is removed."""
 
     def fold_held(self, state: State, moment: Moment, lease: Lease) -> None:
         """Seal the block, mark the file as closed and delete its lease."""
-        file = file_of(state, inode_of(self.resource))
-        if self.last is not None:
-            file = _without_empty(state, *sealed(state, file, self.last))
-        elif file.blocks:
-            (row,) = state.where(Block, file=file.inode, ordinal=file.blocks - 1)
-            if not row.is_settled:
-                raise ConflictError(
-                    f"block {row.block} of file {file.inode} is not sealed; the file stays open; "
-                    "recover it: `lockgate files recover`"
-                )
-            file = _without_empty(state, file, row)
-        state.put(msgspec.structs.replace(file, state=FileState.CLOSED, changed_s=moment.at_s))
+        file, last = self.sealed(state)
+        if last is not None and not last.length_bytes and not state.where(Member, block=last.block):
+            state.delete(last)  # its replicas were never created
+            file = replace(file, blocks=last.ordinal)
+        state.put(replace(file, state=FileState.CLOSED, changed_s=moment.at_s))
         state.delete(lease)
-
-
-def _without_empty(state: State, file: File, last: Block) -> File:
-    """Remove the last block if it has no members, because its replicas were never created."""
-    if last.length_bytes or state.where(Member, block=last.block):
-        return file
-    state.delete(last)
-    return msgspec.structs.replace(file, blocks=last.ordinal)

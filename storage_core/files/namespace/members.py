@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
+from msgspec.structs import replace
 
 from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError, SafeModeError
 from lockgate.storage_core.files.blocks import Fault
@@ -19,7 +19,6 @@ class _MemberOp(Op, frozen=True):
     """A change of a sealed block's members: compare and swap on its generation stamp.
 
     Attributes:
-        block: The block.
         volume: The volume whose membership changes.
         generation: Generation stamp of the block in the state that the caller has judged.
     """
@@ -29,7 +28,7 @@ class _MemberOp(Op, frozen=True):
     generation: Stamp
 
     def touches(self) -> Iterable[Key]:
-        return [(Block, (self.block,))]
+        return [(Block, (self.block,)), (RegisteredVolume, (self.volume,))]
 
     def spans(self) -> Iterable[Span]:
         return [prefix(Member, self.block)]
@@ -60,10 +59,6 @@ class MarkReplica(_MemberOp, frozen=True, tag="mark-replica"):
 
     fault: Fault | None
 
-    def touches(self) -> Iterable[Key]:
-        """Return the block and the volume."""
-        return [*super().touches(), (RegisteredVolume, (self.volume,))]
-
     def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
         """Store the fault. The last member without one keeps none: its bytes may be the only ones."""
         members = self.members(state)
@@ -83,7 +78,7 @@ class MarkReplica(_MemberOp, frozen=True, tag="mark-replica"):
         if leaves:
             state.delete(member)
         else:
-            state.put(msgspec.structs.replace(member, fault=self.fault))
+            state.put(replace(member, fault=self.fault))
 
 
 class AddMember(_MemberOp, frozen=True, tag="add-member"):
@@ -99,10 +94,6 @@ class AddMember(_MemberOp, frozen=True, tag="add-member"):
     instead_of: str | None
     most: int
     until_s: float
-
-    def touches(self) -> Iterable[Key]:
-        """Return the block and the volume."""
-        return [*super().touches(), (RegisteredVolume, (self.volume,))]
 
     def fold(self, state: State, moment: Moment) -> None:
         """Insert the member."""
@@ -154,7 +145,7 @@ class RegisterVolume(_VolumeOp, frozen=True, tag="register-volume"):
         if known is None:
             state.put(RegisteredVolume(volume=self.volume, url=self.url, added_s=moment.at_s))
         else:
-            state.put(msgspec.structs.replace(known, url=self.url, state=VolumeState.IN_USE))
+            state.put(replace(known, url=self.url, state=VolumeState.IN_USE))
 
 
 class LeaveVolume(_VolumeOp, frozen=True, tag="leave-volume"):
@@ -174,8 +165,7 @@ class LeaveVolume(_VolumeOp, frozen=True, tag="leave-volume"):
                 f"volume {self.volume} is not registered; nothing was changed; see `lockgate volumes list`"
             )
         if known.state is not VolumeState.LOST:
-            left = VolumeState.LOST if self.is_lost else VolumeState.LEAVING
-            state.put(msgspec.structs.replace(known, state=left))
+            state.put(replace(known, state=VolumeState.LOST if self.is_lost else VolumeState.LEAVING))
 
 
 class ForgetVolume(_VolumeOp, frozen=True, tag="forget-volume"):

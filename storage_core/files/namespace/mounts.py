@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import ClassVar, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from lockgate.storage_core.decoding import decode_json
 from lockgate.storage_core.errors import (
@@ -32,8 +33,7 @@ class Mount(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         prefix: The directory, which stays in the tree of the default journal.
-        satellite: Name of the satellite.
-        journal: Name of its journal in the settings.
+        journal: Name of the satellite's journal in the settings.
         identity: Identity of that journal.
         added_s: When it was added, by the clock of the default journal.
         cut_s: Since when the default journal has no file there; None: both journals are read.
@@ -68,8 +68,34 @@ class MountTable(Row, frozen=True):
 
 
 NAME: Final = "mounts"
-TABLE_KEY: Final[Key] = (MountTable, (NAME,))
 NO_MOUNTS: Final = MountTable(name=NAME, version=0, mounts="[]")
+
+
+class NamingOp(Op, frozen=True, kw_only=True):
+    """A change of names, by a process that has read the mount table.
+
+    Attributes:
+        mounts: Version of the table that it has read; None: whatever is mounted.
+    """
+
+    mounts: int | None = 0
+
+    def touches(self) -> Iterable[Key]:
+        """Return the table."""
+        return () if self.mounts is None else [_TABLE_KEY]
+
+    def refuse_other_mounts(self, state: State) -> None:
+        """Raise unless the table that was read stands.
+
+        Raises:
+            MountsChangedError: It was changed.
+        """
+        table = _table(state)
+        if self.mounts not in {None, table.version}:
+            raise MountsChangedError(
+                f"the mount table has version {table.version}, and this process has read version "
+                f"{self.mounts}; nothing was changed; open the files again, without --journal"
+            )
 
 
 class _MountOp(Op, frozen=True):
@@ -77,8 +103,8 @@ class _MountOp(Op, frozen=True):
 
     prefix: str
 
-    def touches(self) -> list[Key]:
-        return [TABLE_KEY]
+    def touches(self) -> Iterable[Key]:
+        return [_TABLE_KEY]
 
 
 class AddMount(_MountOp, frozen=True, tag="add-mount"):
@@ -119,15 +145,8 @@ class CutMount(_MountOp, frozen=True, tag="cut-mount"):
                 "retention, or run `lockgate satellite move`",
                 self.prefix,
             )
-        cut = moment.at_s
-        _put(
-            state,
-            table,
-            [
-                msgspec.structs.replace(one, cut_s=cut) if one.prefix == self.prefix else one
-                for one in table.all
-            ],
-        )
+        mounts = [replace(one, cut_s=moment.at_s) if one.prefix == self.prefix else one for one in table.all]
+        _put(state, table, mounts)
 
 
 def refuse_overlap(prefix: str, mounts: Iterable[Mount]) -> None:
@@ -144,18 +163,7 @@ def refuse_overlap(prefix: str, mounts: Iterable[Mount]) -> None:
             )
 
 
-def refuse_other_mounts(state: State, version: int) -> None:
-    """Raise unless a writer has read the table that stands.
-
-    Raises:
-        MountsChangedError: It has read another one.
-    """
-    table = _table(state)
-    if table.version != version:
-        raise MountsChangedError(
-            f"the mount table has version {table.version}, and this process has read version {version}; "
-            "nothing was changed; open the files again, without --journal"
-        )
+_TABLE_KEY: Final[Key] = (MountTable, (NAME,))
 
 
 def _table(state: State) -> MountTable:

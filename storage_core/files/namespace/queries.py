@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
-from lockgate.storage_core.errors import (
-    InvalidInputError,
-    ObjectNotFoundError,
-    PathIsDirectoryError,
-    PathNotFoundError,
-)
+from lockgate.storage_core.errors import PathIsDirectoryError, PathNotFoundError
 from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.namespace.file_blocks import recorded
 from lockgate.storage_core.files.namespace.rows import (
@@ -24,12 +20,10 @@ from lockgate.storage_core.files.namespace.rows import (
     Inode,
     InodeKind,
     Member,
-    RegisteredVolume,
     WrittenLength,
 )
 from lockgate.storage_core.files.namespace.tree import existing
 from lockgate.storage_core.files.namespace.tree_paths import directory, parse_path, resolve, shown
-from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.journal.read.row_paths import Tree
 from lockgate.storage_core.journal.read.snapshot_read import Reading
@@ -45,11 +39,8 @@ class FileStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A name in the tree.
 
     Attributes:
-        name: Last name of its path.
-        inode: Id of the file or directory.
         is_open: Whether a file has a writer, or one that ended without closing it.
         length_bytes: Length at the last commits of the blocks; more may be flushed to a file that is open.
-        blocks: Number of blocks.
         changed_s: When it was made, opened or closed last.
         made_s: When it was made.
         journal: Journal of the satellite that has it; empty: the one that was opened.
@@ -98,13 +89,7 @@ def file_at(reading: Reading, path: str) -> int:
 
 
 def listing(reading: Reading, path: str, after: str | None = None) -> list[FileStatus]:
-    """Return a page of the names in a directory, in order.
-
-    Args:
-        reading: State of the journal.
-        path: The directory.
-        after: Last name of the page before.
-    """
+    """Return a page of the names in a directory, in order, after a name."""
     names = parse_path(path)
     page = reading.below(TREE, names, after=after or "", limit=PAGE)
     if not page:
@@ -152,16 +137,10 @@ def named_file(reading: Reading, path: str) -> tuple[int, tuple[BlockRecord, ...
     return inode, whole_file(reading, inode)
 
 
-def block(reading: Reading, named: int) -> BlockRecord:
-    """Return a block.
-
-    Raises:
-        ObjectNotFoundError: It was removed.
-    """
+def block(reading: Reading, named: BlockId) -> BlockRecord | None:
+    """Return a block, None if it was removed."""
     row = reading.get(Block, named)
-    if row is None:
-        raise ObjectNotFoundError(f"block {named} was removed")
-    return next(iter(records(reading, [row])))
+    return None if row is None else next(iter(records(reading, [row])))
 
 
 def files_below(reading: Reading, path: str) -> list[int]:
@@ -200,11 +179,9 @@ def path_of(reading: Reading, inode: int) -> str:
 
 
 def undeleted(reading: Reading, rows: Sequence[Block]) -> list[Block]:
-    """Return the blocks without those of deleted files and those that truncates have cut off.
+    """Return the blocks, a page at most, without those of deleted files and those that were cut off.
 
-    Args:
-        reading: State of the journal.
-        rows: At most a page of blocks. Their files are looked up in one query for each level of the tree.
+    Their files are looked up in one query for each level of the tree.
     """
     above = {row.file: row.file for row in rows}
     kept: set[int] = set()
@@ -215,20 +192,6 @@ def undeleted(reading: Reading, rows: Sequence[Block]) -> list[Block]:
         kept.update(file for file, at in above.items() if at == ROOT)
         above = {file: at for file, at in above.items() if at not in (ROOT, DETACHED)}
     return [row for row in rows if row.file in kept]
-
-
-def check_registered(reading: Reading, volumes: Collection[VolumeId]) -> None:
-    """Refuse names that are no volumes, such as misspelt ones.
-
-    Raises:
-        InvalidInputError: The journal does not know one of them.
-    """
-    known = {row.volume for row in reading.find(RegisteredVolume, [(volume,) for volume in volumes])}
-    if unknown := sorted(set(volumes) - known):
-        raise InvalidInputError(
-            f"the journal knows no volume {', '.join(unknown)}; nothing was changed; give ids as they "
-            "are in `lockgate volumes list`"
-        )
 
 
 def records(reading: Reading, rows: Sequence[Block]) -> Iterable[BlockRecord]:
@@ -245,39 +208,29 @@ def current_records(reading: Reading, rows: Sequence[Block]) -> Iterable[BlockRe
     """Yield blocks; one that is being written with what all members are known to have."""
     for row, record in zip(rows, records(reading, rows), strict=True):
         length = 0 if record.is_settled else acknowledged(reading, row.file, record.block, record.stamp)
-        yield msgspec.structs.replace(record, acknowledged_bytes=length) if length else record
+        yield replace(record, acknowledged_bytes=length) if length else record
 
 
 def acknowledged(reading: Reading, file: int, block: BlockId, stamp: Stamp) -> int:
     """Return how many bytes of a block all members had at this stamp, as far as the journal knows, or 0."""
     row = reading.get(WrittenLength, file)
-    if row is None or row.block != block or row.stamp != stamp:
-        return 0
-    return row.length_bytes
+    return row.length_bytes if row is not None and (row.block, row.stamp) == (block, stamp) else 0
 
 
 def status_of(row: Inode, file: File | None, journal: str = "") -> FileStatus:
-    """Return the status of a name."""
-    if file is None:
-        return FileStatus(
-            name=row.name,
-            inode=row.inode,
-            is_directory=True,
-            changed_s=row.made_s,
-            made_s=row.made_s,
-            journal=journal,
-        )
-    return FileStatus(
+    """Return the status of a name; a directory has no file."""
+    found = FileStatus(
         name=row.name,
         inode=row.inode,
-        is_directory=False,
-        is_open=file.state is FileState.OPEN,
-        length_bytes=file.length_bytes,
-        blocks=file.blocks,
-        changed_s=file.changed_s,
+        is_directory=file is None,
+        changed_s=row.made_s,
         made_s=row.made_s,
         journal=journal,
     )
+    if file is None:
+        return found
+    is_open, length = file.state is FileState.OPEN, file.length_bytes
+    return replace(found, is_open=is_open, length_bytes=length, blocks=file.blocks, changed_s=file.changed_s)
 
 
 class _Found:

@@ -42,12 +42,7 @@ class FileState(StrEnum):
 
 
 class Inode(Row, frozen=True):
-    """A name in a directory. A directory is renamed or deleted by the change of one row.
-
-    Attributes:
-        parent: Id of the directory.
-        inode: Id of the directory or file of this name.
-    """
+    """A name in a directory. A directory is renamed or deleted by the change of one row."""
 
     TABLE: ClassVar = "inode"
     KEY: ClassVar = ("parent", "name")
@@ -62,11 +57,9 @@ class Inode(Row, frozen=True):
 
 
 class File(Row, frozen=True):
-    """A file, whatever its name.
+    """A file, whatever its name: the number of its blocks, and their length at their last commits.
 
     Attributes:
-        blocks: Number of its blocks.
-        length_bytes: Sum of the blocks' lengths at their last commits.
         changed_s: When it was opened or closed last.
     """
 
@@ -86,10 +79,6 @@ class Block(Row, frozen=True):
     Attributes:
         file: Inode of its file; `DETACHED` once a truncate has cut it off.
         ordinal: Its place in the file, from 0.
-        epoch: Epoch of its generation stamp.
-        sequence: Sequence of that stamp.
-        pending_epoch: Epoch of the stamp of a reseal that is not committed.
-        pending_sequence: Sequence of that stamp.
     """
 
     TABLE: ClassVar = "file_block"
@@ -155,9 +144,7 @@ class RegisteredVolume(Row, frozen=True):
     """A volume that blocks may name as a member.
 
     Attributes:
-        volume: Its id, from its directory.
         url: Where it is reached; empty for the volume of a home directory.
-        state: Whether blocks may be on it.
     """
 
     TABLE: ClassVar = "volume"
@@ -194,14 +181,7 @@ class ReportedVolume(Row, frozen=True):
 
 
 class WrittenLength(Row, frozen=True):
-    """How many bytes of a file's last block all members had at a renewal of its lease: soft state.
-
-    Attributes:
-        inode: The file.
-        block: The block.
-        epoch: Epoch of the stamp at which it was written.
-        sequence: Sequence of that stamp.
-    """
+    """How many bytes of a file's last block, written at a stamp, all members had at a renewal: soft state."""
 
     TABLE: ClassVar = "written_length"
     KEY: ClassVar = ("inode",)
@@ -214,7 +194,7 @@ class WrittenLength(Row, frozen=True):
 
     @property
     def stamp(self) -> Stamp:
-        """Stamp at which it was written."""
+        """Stamp of the block."""
         return Stamp(self.epoch, self.sequence)
 
 

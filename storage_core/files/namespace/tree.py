@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import msgspec
 
@@ -15,7 +15,7 @@ from lockgate.storage_core.errors import (
     PathNotFoundError,
     SafeModeError,
 )
-from lockgate.storage_core.files.namespace.mounts import TABLE_KEY, refuse_other_mounts
+from lockgate.storage_core.files.namespace.mounts import NamingOp
 from lockgate.storage_core.files.namespace.rows import DETACHED, Block, File, Inode, InodeKind, Member, id_of
 from lockgate.storage_core.files.namespace.tree_paths import directory, parse_path, resolve, shown
 from lockgate.storage_core.ids import file_resource
@@ -24,24 +24,15 @@ from lockgate.storage_core.journal.entries.op import Moment, Op
 from lockgate.storage_core.journal.entries.state import Key, Span, State, prefix
 
 
-class MakeDirectory(Op, frozen=True, tag="make-directory"):
-    """Make a directory in an existing one.
-
-    Attributes:
-        mounts: Version of the mount table that the writer has read.
-    """
+class MakeDirectory(NamingOp, frozen=True, tag="make-directory"):
+    """Make a directory in an existing one."""
 
     path: str
-    mounts: int = 0
-
-    def touches(self) -> Iterable[Key]:
-        """Return the mount table."""
-        return [TABLE_KEY]
 
     def fold(self, state: State, moment: Moment) -> None:
         """Insert the name."""
         names = parse_path(self.path)
-        refuse_other_mounts(state, self.mounts)
+        self.refuse_other_mounts(state)
         refuse_existing(resolve(state, names), names)
         state.put(
             Inode(
@@ -54,36 +45,23 @@ class MakeDirectory(Op, frozen=True, tag="make-directory"):
         )
 
 
-class Deleted(msgspec.Struct, frozen=True):
-    """What was deleted."""
-
-    inode: int
-    kind: Literal["directory", "file"]
-
-
-class Rename(Op, frozen=True, tag="rename"):
+class Rename(NamingOp, frozen=True, tag="rename"):
     """Move a file or a directory. An open file keeps its lease, which names its inode.
 
     Attributes:
         replaces: Whether a file takes the place of another one, which is deleted.
-        mounts: Version of the mount table that the writer has read.
     """
 
-    RESULT: ClassVar = Deleted | None
+    RESULT: ClassVar = int | None
 
     path: str
     target: str
     replaces: bool = False
-    mounts: int = 0
 
-    def touches(self) -> Iterable[Key]:
-        """Return the mount table."""
-        return [TABLE_KEY]
-
-    def fold(self, state: State, moment: Moment) -> Deleted | None:  # noqa: ARG002 - of the base
-        """Replace one row, and detach the one that it replaces."""
+    def fold(self, state: State, moment: Moment) -> int | None:  # noqa: ARG002 - of the base
+        """Replace one row, and detach the one that it replaces; return the inode of that file."""
         names, target = parse_path(self.path), parse_path(self.target)
-        refuse_other_mounts(state, self.mounts)
+        self.refuse_other_mounts(state)
         found = existing(resolve(state, names), names)
         if target[: len(names)] == names:
             raise PathConflictError(
@@ -92,17 +70,16 @@ class Rename(Op, frozen=True, tag="rename"):
                 self.path,
             )
         old = resolve(state, target)
-        is_replaced = old is not None and self.replaces and {old.kind, found.kind} == {InodeKind.FILE}
-        if not is_replaced:
-            refuse_existing(old, target)
-        elif old is not None:
+        if old is not None and self.replaces and {old.kind, found.kind} == {InodeKind.FILE}:
             detach(state, old)
+        else:
+            refuse_existing(old, target)
         state.delete(found)
         state.put(msgspec.structs.replace(found, parent=directory(state, target[:-1]), name=target[-1]))
-        return None if old is None else Deleted(old.inode, "file")
+        return None if old is None else old.inode
 
 
-class Delete(Op, frozen=True, tag="delete"):
+class Delete(NamingOp, frozen=True, kw_only=True, tag="delete"):
     """Detach a file or a directory from the tree; its blocks are removed later, in batches.
 
     The lease of a file ends, so that its writer is fenced at the journal.
@@ -110,11 +87,10 @@ class Delete(Op, frozen=True, tag="delete"):
     Attributes:
         recursive: Whether a directory may have names in it.
         inode: The file or directory that the path must name; 0: any.
-        mounts: Version of the mount table that the writer has read; None: whatever is mounted.
         changed_s: When the file was changed last; one that was changed since, or has a writer, is left.
     """
 
-    RESULT: ClassVar = Deleted
+    RESULT: ClassVar = int | None
 
     path: str
     recursive: bool = False
@@ -122,14 +98,9 @@ class Delete(Op, frozen=True, tag="delete"):
     mounts: int | None = None
     changed_s: float | None = None
 
-    def touches(self) -> Iterable[Key]:
-        """Return the mount table."""
-        return () if self.mounts is None else [TABLE_KEY]
-
-    def fold(self, state: State, moment: Moment) -> Deleted:  # noqa: ARG002 - of the base
-        """Move one row to the detached ones."""
-        if self.mounts is not None:
-            refuse_other_mounts(state, self.mounts)
+    def fold(self, state: State, moment: Moment) -> int | None:  # noqa: ARG002 - of the base
+        """Move one row to the detached ones; return its inode if it is that of a file."""
+        self.refuse_other_mounts(state)
         names = parse_path(self.path)
         found = existing(resolve(state, names), names)
         if self.inode not in {0, found.inode}:
@@ -139,11 +110,19 @@ class Delete(Op, frozen=True, tag="delete"):
             is_free = lease is None or lease.standing is Standing.FREE
             if file is None or file.changed_s != self.changed_s or not is_free:
                 raise ConflictError(f"{self.path} was changed, or is being changed; it was not deleted")
-        is_directory = found.kind is InodeKind.DIRECTORY
-        if is_directory and not self.recursive and state.has(Inode, parent=found.inode):
-            raise not_empty(self.path)
-        detach(state, found)
-        return Deleted(found.inode, "directory" if is_directory else "file")
+        return delete(state, found, self.path, recursive=self.recursive)
+
+
+def delete(state: State, found: Inode, path: str, *, recursive: bool) -> int | None:
+    """Detach a file, whose inode is returned, or a directory.
+
+    Raises:
+        DirectoryNotEmptyError: It is a directory with names, and `recursive` is False.
+    """
+    if found.kind is InodeKind.DIRECTORY and not recursive and state.has(Inode, parent=found.inode):
+        raise not_empty(path)
+    detach(state, found)
+    return found.inode if found.kind is InodeKind.FILE else None
 
 
 def detach(state: State, inode: Inode) -> None:
@@ -187,7 +166,7 @@ def refuse_existing(found: Inode | None, names: tuple[str, ...]) -> None:
 
 
 class DetachNames(Op, frozen=True, tag="detach-names"):
-    """Detach names of a deleted directory, so that each is removed by itself.
+    """Detach names of a deleted directory, so that each is removed by itself; remove it with the last ones.
 
     Attributes:
         inode: The directory.
@@ -202,12 +181,15 @@ class DetachNames(Op, frozen=True, tag="detach-names"):
         return [(Inode, (DETACHED, str(self.inode))), *((Inode, (self.inode, name)) for name in self.names)]
 
     def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
-        """Detach the names."""
+        """Detach the names; delete the directory if there are no others."""
         found = [row for name in self.names if (row := state.get(Inode, self.inode, name)) is not None]
         if found:  # else another process has removed the directory, too
             refuse_attached(state, self.inode)
         for row in found:
             detach(state, row)
+        above = state.get(Inode, DETACHED, str(self.inode))
+        if above is not None and not state.has(Inode, parent=self.inode):
+            state.delete(above)
 
 
 class RemoveBlocks(Op, frozen=True, tag="remove-blocks"):
@@ -215,15 +197,18 @@ class RemoveBlocks(Op, frozen=True, tag="remove-blocks"):
 
     Attributes:
         blocks: Blocks; those that another process has removed are left out.
+        file: Their deleted file, to be removed with its last blocks; `DETACHED`: none.
     """
 
     RESULT: ClassVar = int
 
     blocks: tuple[int, ...]
+    file: int = DETACHED
 
     def touches(self) -> Iterable[Key]:
-        """Return the blocks."""
-        return [(Block, (block,)) for block in self.blocks]
+        """Return the blocks and the file."""
+        blocks = ((Block, (block,)) for block in self.blocks)
+        return [(Inode, (DETACHED, str(self.file))), (File, (self.file,)), *blocks]
 
     def spans(self) -> Iterable[Span]:
         """Return the members of the blocks."""
@@ -240,32 +225,11 @@ class RemoveBlocks(Op, frozen=True, tag="remove-blocks"):
             for member in state.where(Member, block=row.block):
                 state.delete(member)
             state.delete(row)
-        return len(found)
-
-
-class RemoveInode(Op, frozen=True, tag="remove-inode"):
-    """Remove a deleted file without blocks, or a deleted directory without names.
-
-    Attributes:
-        inode: The file or directory; one that another process has removed is left out.
-    """
-
-    inode: int
-
-    def touches(self) -> Iterable[Key]:
-        """Return the name and the file."""
-        return [(Inode, (DETACHED, str(self.inode))), (File, (self.inode,))]
-
-    def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
-        """Delete the rows."""
-        row, file = state.get(Inode, DETACHED, str(self.inode)), state.get(File, self.inode)
-        if row is None:
-            return
-        if state.has(Inode, parent=self.inode) or state.has(Block, file=self.inode):
-            raise ConflictError(f"{self.inode} still has names or blocks; it was not removed")
-        state.delete(row)
-        if file is not None:
+        name, file = state.get(Inode, DETACHED, str(self.file)), state.get(File, self.file)
+        if name is not None and file is not None and not state.has(Block, file=self.file):
+            state.delete(name)
             state.delete(file)
+        return len(found)
 
 
 def refuse_attached(state: State, inode: int) -> None:

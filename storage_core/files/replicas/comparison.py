@@ -18,24 +18,13 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.files.blocks import BlockRecord, Fault
 from lockgate.storage_core.files.namespace.members import MarkReplica
-from lockgate.storage_core.files.namespace.queries import (
-    PAGE,
-    current_records,
-    path_of,
-    records,
-    undeleted,
-)
+from lockgate.storage_core.files.namespace.queries import PAGE, current_records, path_of, undeleted
+from lockgate.storage_core.files.namespace.queries import block as block_of
 from lockgate.storage_core.files.namespace.rows import Block, Member
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.journal import Journal
-from lockgate.storage_core.journal.read.snapshot_read import (
-    Epoch,
-    Reading,
-    Reads,
-    read_epochs,
-    survived,
-)
+from lockgate.storage_core.journal.read.snapshot_read import Epoch, Reading, Reads, read_epochs, survived
 from lockgate.storage_core.stamp import Stamp
 
 READ_BYTES: Final = 1024 * 1024
@@ -196,9 +185,7 @@ def only_replicas(journal: Journal, volume: VolumeId) -> Iterator[Finding]:
 
 def read_block(journal: Journal, block: BlockId) -> BlockRecord | None:
     """Return a block, None if it was removed."""
-    with journal.reading() as reading:
-        row = reading.get(Block, block)
-        return None if row is None else next(iter(records(reading, [row])))
+    return journal.read(lambda reading: block_of(reading, block))
 
 
 def difference(

@@ -13,7 +13,6 @@ from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import ConflictError, NotAppliedError, OutcomeUnknownError
 from lockgate.storage_core.files.blocks import known_volume
 from lockgate.storage_core.files.namespace.members import LeaveVolume
-from lockgate.storage_core.files.namespace.queries import check_registered
 from lockgate.storage_core.files.namespace.volume_urls import read_registered
 from lockgate.storage_core.files.replicas.comparison import only_replicas
 from lockgate.storage_core.files.replicas.copies import Copies
@@ -141,11 +140,9 @@ class ReplicaUpkeep:
             accept_loss: Whether a lost one may have the only replicas of blocks.
 
         Raises:
-            InvalidInputError: It is not registered.
+            ObjectNotFoundError: It is not registered.
             ConflictError: It is lost, and has the only replicas of blocks.
         """
-        with self._journal.reading() as reading:
-            check_registered(reading, [volume])
         only = [one.path for one in only_replicas(self._journal, volume)] if is_lost else []
         if only and not accept_loss:
             raise ConflictError(

@@ -10,6 +10,7 @@ import pytest
 from lockgate.storage_core.errors import (
     ConflictError,
     InvalidInputError,
+    ObjectNotFoundError,
     SafeModeError,
     StoreUnavailableError,
 )
@@ -134,4 +135,5 @@ def test_a_volume_is_removed_and_a_lost_one_only_without_the_only_replica(
     (tmp_path / "two").rename(tmp_path / "gone")
     assert run("files", "cat", "/a.log").exit_code == StoreUnavailableError.exit_code
     unknown = run("volumes", "remove", "none")
-    assert (unknown.exit_code, "no volume none" in unknown.output) == (InvalidInputError.exit_code, True)
+    assert unknown.exit_code == ObjectNotFoundError.exit_code
+    assert "none is not registered" in unknown.output

@@ -8,7 +8,7 @@ import pytest
 
 from lockgate.storage_core.errors import (
     ConflictError,
-    InvalidInputError,
+    ObjectNotFoundError,
     SafeModeError,
     StoreUnavailableError,
 )
@@ -53,7 +53,7 @@ def test_the_blocks_of_a_volume_move_to_others_and_it_is_forgotten(
     world.opened[GONE].is_up = False
     assert world.files.open("/a.log").read() == world.files.open("/single.log").read() == TEXT
     assert all(len(world.members(block)) == 3 for block in world.blocks())
-    with pytest.raises(InvalidInputError, match="knows no volume"):
+    with pytest.raises(ObjectNotFoundError, match="is not registered"):
         world.files.upkeep.remove(GONE)
     assert world.journals.verify().findings == ()
 
