@@ -15,10 +15,10 @@ from lockgate.storage_core.settings import load_settings
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from lockgate.storage_core.files.scheduled_work import FilesRecovered, VolumesMaintained
+    from lockgate.storage_core.files.replicas.repair import Repaired
+    from lockgate.storage_core.files.scheduled_work import FilesRecovered
 
 RunBy = Literal["here", "workers"]
-
 
 SHOWN: Final = 10
 """Findings in the message of the failure; the log has all."""
@@ -221,23 +221,20 @@ class VolumeUpkeepOperator(_FilesOperator):
         limit = positive("mb_per_s", self.mb_per_s)
         done = self._by_worker(limit) if self.is_by_worker() else self._here(limit)
         self.log.info("%d replicas compared, %d bytes read", done.replicas, done.read_bytes)
-        repaired = done.repaired
+        changes = self.repair and not self.path
         if done.problems:
-            changed = (
-                "nothing was changed"
-                if repaired is None
-                else f"{repaired.marked} replicas taken out of use, {repaired.copied} copied"
-            )
+            changed = f"{done.marked} replicas taken out of use, {done.copied} copied"
             raise AirflowException(
-                f"{len(done.problems)} findings, {changed}: {'; '.join(done.problems[:SHOWN])}"
+                f"{len(done.problems)} findings, {changed if changes else 'nothing was changed'}: "
+                + "; ".join(done.problems[:SHOWN])
                 + ("; …, all are in the log" if len(done.problems) > SHOWN else "")
             )
         counts = {"replicas": done.replicas, "read_bytes": done.read_bytes}
-        if repaired is not None:
-            counts |= {"marked": repaired.marked, "copied": repaired.copied, "deleted": repaired.deleted}
+        if changes:
+            counts |= {"marked": done.marked, "copied": done.copied, "deleted": done.deleted}
         return counts
 
-    def _by_worker(self, mb_per_s: int) -> VolumesMaintained:
+    def _by_worker(self, mb_per_s: int) -> Repaired:
         from lockgate.workers.dispatch import maintain_volumes
 
         done = maintain_volumes(path=self.path, repair=self.repair, mb_per_s=mb_per_s, **self.limits())
@@ -245,7 +242,7 @@ class VolumeUpkeepOperator(_FilesOperator):
             self.note(problem)
         return done
 
-    def _here(self, mb_per_s: int) -> VolumesMaintained:
+    def _here(self, mb_per_s: int) -> Repaired:
         from lockgate.storage_core.files.scheduled_work import maintain_volumes
 
         return maintain_volumes(

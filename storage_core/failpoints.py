@@ -18,9 +18,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Final, Literal, NoReturn, get_args
+from typing import Final, Literal, NoReturn, TypeVar, get_args
 
 from lockgate.storage_core.errors import InvalidInputError, OutcomeUnknownError, StoreUnavailableError
+
+T = TypeVar("T")
 
 Action = Literal["kill", "lost", "refuse"]
 """`kill`: SIGKILL this process. `lost`: the outcome is unknown. `refuse`: the call was not applied."""
@@ -92,6 +94,14 @@ def parse_failpoints(text: str) -> dict[str, str]:
     """Parse the value of `LOCKGATE_FAILPOINTS`: `name=action,name=action`."""
     pairs = (part.strip().partition("=") for part in text.split(",") if part.strip())
     return {name: action for name, _, action in pairs}
+
+
+def around(name: str, call: Callable[[], T]) -> T:
+    """Make a call between the points `<name>.before` and `<name>.after`."""
+    FAILPOINTS.hit(f"{name}.before")
+    result = call()
+    FAILPOINTS.hit(f"{name}.after")
+    return result
 
 
 @contextmanager

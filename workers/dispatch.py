@@ -25,7 +25,8 @@ from lockgate.workers.tasks import sweep_blobs as sweep_task
 
 if TYPE_CHECKING:
     from lockgate.storage_core.blobs.reports import BlobSweepReport
-    from lockgate.storage_core.files.scheduled_work import FilesRecovered, VolumesMaintained
+    from lockgate.storage_core.files.replicas.repair import Repaired
+    from lockgate.storage_core.files.scheduled_work import FilesRecovered
 
 TIMEOUT_S: Final = 4 * 3600.0
 GRACE_S: Final = 60.0
@@ -169,19 +170,17 @@ def maintain_volumes(
     mb_per_s: int = 20,
     timeout_s: float = TIMEOUT_S,
     grace_s: float = GRACE_S,
-) -> VolumesMaintained:
+) -> Repaired:
     """Check the replicas of appendable files on a worker that reaches their volumes, or repair them.
 
     Raises:
         NoWorkerError: No worker listens.
         LockgateError: The error that the worker raised.
     """
-    from lockgate.storage_core.files.scheduled_work import VolumesMaintained
+    from lockgate.storage_core.files.replicas.repair import Repaired
 
     task = maintain_volumes_task.s(path, repair, mb_per_s)
-    return convert(
-        _run_one(task, "maintenance of volumes", RECOVERY_QUEUE, timeout_s, grace_s), VolumesMaintained
-    )
+    return convert(_run_one(task, "maintenance of volumes", RECOVERY_QUEUE, timeout_s, grace_s), Repaired)
 
 
 def _run_one(task: Signature, work: str, queue: str, timeout_s: float, grace_s: float) -> Row:

@@ -35,8 +35,8 @@ MUTANTS: Final = (
         [
             Edit(
                 "storage_core/files/namespace/file_blocks.py",
-                "msgspec.structs.replace(row, target_bytes=target))",
-                "msgspec.structs.replace(row, target_bytes=None))",
+                "replace(row, target_bytes=target))",
+                "replace(row, target_bytes=None))",
             )
         ],
         f"{SECTIONS}test_transactions.py::test_of_two_reseals_only_the_newer_is_committed",

@@ -51,7 +51,7 @@ from lockgate.storage_core.cli.render import (
     print_table,
     progress_bar,
 )
-from lockgate.storage_core.cli.volume_commands import show_check
+from lockgate.storage_core.cli.volume_commands import Bandwidth, Checked, show_check
 from lockgate.storage_core.errors import (
     InvalidInputError,
     PathIsDirectoryError,
@@ -431,17 +431,12 @@ def recover(
 
 @commands.command("fsck")
 def fsck(
-    path: Annotated[
-        str,
-        typer.Argument(metavar="[PATH]", help="File or directory; default: all blocks, all replicas."),
-    ] = "",
+    path: Checked = "",
     *,
     verify: Annotated[
         bool, typer.Option("--verify", help="Read the bytes of sealed replicas, and compare their checksums.")
     ] = False,
-    limit: Annotated[
-        float | None, typer.Option("--mb-per-s", min=0.001, help="Read at most so many megabytes a second.")
-    ] = None,
+    limit: Bandwidth = None,
     json: JsonFlag = False,
 ) -> None:
     """Compare the replicas on the volumes with the journal. It changes nothing.

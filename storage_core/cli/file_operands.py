@@ -15,11 +15,7 @@ import msgspec
 import typer
 
 from lockgate.storage_core.cli.render import exit_code, print_error
-from lockgate.storage_core.errors import (
-    LockgateError,
-    PathNotDirectoryError,
-    PathNotFoundError,
-)
+from lockgate.storage_core.errors import LockgateError, PathNotDirectoryError, PathNotFoundError
 from lockgate.storage_core.printable import printable
 
 if TYPE_CHECKING:

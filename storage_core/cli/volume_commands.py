@@ -38,6 +38,10 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, only co
 AcceptLoss = Annotated[
     bool, typer.Option("--accept-loss", help="Give up blocks of which no good replica is left.")
 ]
+VolumeUrl = Annotated[
+    str, typer.Argument(metavar="URL", help="file:///DIR that all machines mount, or s3://BUCKET/PREFIX.")
+]
+Checked = Annotated[str, typer.Argument(metavar="[PATH]", help="File or directory; default: all replicas.")]
 
 
 @commands.command("list")
@@ -50,28 +54,21 @@ def list_volumes(*, json: JsonFlag = False) -> None:
     if json:
         print_json_list((msgspec.structs.asdict(one) for one in found), name="volumes")
         return
-    rows = [
-        (
-            one.volume,
-            one.url,
-            one.state,
-            "" if one.used_bytes is None else byte_size(one.used_bytes),
-            "" if one.free_bytes is None else byte_size(one.free_bytes),
-            "" if one.added_s is None else moment(one.added_s),
-            one.why_not,
-        )
-        for one in found
-    ]
+
+    def size(value: int | None) -> str:
+        return "" if value is None else byte_size(value)
+
+    rows = []
+    for one in found:
+        added = "" if one.added_s is None else moment(one.added_s)
+        sizes = size(one.used_bytes), size(one.free_bytes)
+        rows.append((one.volume, one.url, one.state, *sizes, added, one.why_not))
     columns = ("volume", "url", "state", "used", "free", "registered", "does not answer")
     print_table(columns, rows, empty="no volume")
 
 
 @commands.command("add")
-def add(
-    url: Annotated[
-        str, typer.Argument(metavar="URL", help="file:///DIR that all machines mount, or s3://BUCKET/PREFIX.")
-    ],
-) -> None:
+def add(url: VolumeUrl) -> None:
     """Make a volume, if there is none at the URL, and register it: new blocks then go to it too."""
     from lockgate.storage_core.journal.process_journal import configured_journal
 
@@ -97,9 +94,7 @@ def register_volume(url: str, settings: Settings, journal: Journal) -> str:
 
 @commands.command("check")
 def check(
-    path: Annotated[
-        str, typer.Argument(metavar="[PATH]", help="File or directory; default: all replicas.")
-    ] = "",
+    path: Checked = "",
     *,
     virtual: Annotated[
         int | None,

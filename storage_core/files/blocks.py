@@ -28,11 +28,9 @@ class BlockRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A block, as the journal has it.
 
     Attributes:
-        block: Its id.
         stamp: Its generation stamp at the last commit.
         members: The volumes that have it, without those with a fault.
         length_bytes: Its length at the last commit. The first flush of a block is one; later ones are not.
-        state: `WRITING` or `SEALED`.
         pending: Stamp of a reseal that is not committed.
         target_bytes: Target of a truncate that is not committed.
         faults: Members whose replicas readers and reseals do not use, and why.
@@ -65,7 +63,6 @@ class Opened(msgspec.Struct, frozen=True):
     """A file that was opened.
 
     Attributes:
-        inode: The file.
         stamp: Stamp of its lease.
         before_bytes: Length of the blocks before the last one.
         last: The last block, None if there is none. It has a pending stamp if it must be resealed.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 
 import msgspec
@@ -47,15 +47,7 @@ class RecoveredFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileRecovery:
-    """Recovers files whose leases have lapsed.
-
-    Args:
-        journal: The journal of the files.
-        volumes: The volumes of their blocks.
-        renewer: Renews the lease of a file while it is recovered.
-        soft_s: See `TakeLease`.
-        hard_s: See `TakeLease`.
-    """
+    """Recovers files whose leases have lapsed; each is renewed while its file is recovered."""
 
     def __init__(
         self,
@@ -79,7 +71,7 @@ class FileRecovery:
         A lease that is overdue by the wall clock is waited for, as in `recover_lapsed`.
 
         Args:
-            inode: The file.
+            inode: Its inode.
             accept_loss: Close the file with the longest intact bytes, if no volume that answers has all that
                 were flushed.
 
@@ -199,28 +191,16 @@ def closing(path: str, blocks: JournalBlocks, renewer: Renewer, leases: Leases) 
 
 def give_back(leases: Leases, resource: str, stamp: Stamp) -> None:
     """Let the next call or a recovery take a file at once, if the journal answers."""
-    try:
+    with suppress(NotAppliedError, OutcomeUnknownError, FencedError):  # it lapses, or is another's
         leases.free(resource, stamp)
-    except (NotAppliedError, OutcomeUnknownError, FencedError):
-        return  # the lease lapses, or is another's
 
 
 def settle(
     blocks: JournalBlocks, volumes: Mapping[VolumeId, Volume], *, accept_loss: bool = False
 ) -> list[BlockRecord]:
-    """Seal the last block of a file, if it is being written or a reseal of it is not committed.
+    """Seal the last block of a file, if it is being written or a reseal of it is not committed; see `reseal`.
 
-    Args:
-        blocks: The file in the journal; its lease is held.
-        volumes: The volumes that can be tried.
-        accept_loss: See `reseal`.
-
-    Returns:
-        All blocks, sealed.
-
-    Raises:
-        StoreUnavailableError: See `reseal`.
-        MalformedRecordError: See `reseal`.
+    Returns all blocks.
     """
     records = list(blocks.records())
     if records and not records[-1].is_settled:

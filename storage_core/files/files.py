@@ -88,7 +88,6 @@ class FileWriter(Writer):
         self._path = path
         self._renewer = renewer
         self._resource = blocks.resource
-        self._lease = blocks.lease
         self._dropped = weakref.finalize(self, renewer.drop, blocks.resource, blocks.lease)
         self._dropped.atexit = False  # `logging` flushes and closes later
         super().__init__(blocks, volumes, block_bytes=block_bytes)
@@ -101,7 +100,7 @@ class FileWriter(Writer):
         self._renewer.check(self._resource, math.inf)
 
     def _leave_to_recovery(self) -> None:
-        self._renewer.drop(self._resource, self._lease)
+        self._dropped()
 
     def close(self) -> None:
         """Seal the last block, close the file and end its lease.
@@ -111,14 +110,15 @@ class FileWriter(Writer):
         try:
             super().close()
         finally:
-            self._renewer.drop(self._resource, self._lease)
-            self._dropped.detach()
+            self._dropped()
 
 
 class Files:
     """The appendable files of one journal.
 
     Attributes:
+        reads: Where listings and readers read.
+        renewer: Renews the leases of this process.
         recovery: Recovers files whose writers have ended.
         upkeep: Reports, verifies, copies and deletes replicas.
     """
@@ -137,14 +137,14 @@ class Files:
 
         Args:
             journal: The journal.
-            volumes: Volumes that this process can reach, by id.
+            volumes: The volumes that can be reached.
             settings: Uses the limits of leases and `files_replicas`.
             reads: Client for listings, readers and reports; by default they are served by the primary.
             members: Returns the members of a new block; by default some of all volumes.
             block_bytes: Length of a full block.
         """
         self._journal = journal
-        self._reads: Reads = reads or journal
+        self.reads: Reads = reads or journal
         self._refresh = reads.sync if reads else lambda: None
         self._volumes = volumes
         self._block_bytes = block_bytes
@@ -153,7 +153,9 @@ class Files:
         self._replicas = settings.files_replicas
         self._leases = Leases(journal)
         self._written = WrittenLengths(self._leases)
-        self._renewer = Renewer(self._written.renew, every_s=settings.lease_renew_s, clock=journal.clock)
+        self.renewer = self._renewer = Renewer(
+            self._written.renew, every_s=settings.lease_renew_s, clock=journal.clock
+        )
         self.recovery = FileRecovery(
             journal, volumes, self._renewer, soft_s=self._soft_s, hard_s=self._hard_s
         )
@@ -166,23 +168,13 @@ class Files:
         """Version of the mount table under which names are made; 0: without any."""
         return 0
 
-    @property
-    def renewer(self) -> Renewer:
-        """Renews the leases of this process."""
-        return self._renewer
-
     def journal_of(self, directory: str) -> Journal:  # noqa: ARG002 - of an overlay
         """Return the journal in which new files in a directory are made."""
         return self._journal
 
     def now_s(self) -> float:
         """Return the time by the journal's clock, in seconds since the epoch."""
-        return self._reads.read(lambda reading: reading.now_s())
-
-    @property
-    def reads(self) -> Reads:
-        """Where listings and readers read."""
-        return self._reads
+        return self.reads.read(lambda reading: reading.now_s())
 
     def create(self, path: str, *, members: Sequence[VolumeId] | None = None) -> FileWriter:
         """Create a file and return its writer.
@@ -213,11 +205,11 @@ class Files:
         """Return a reader of a file; it follows a file that is being written.
 
         Raises:
-            PathNotFoundError: The path does not exist.
+            PathNotFoundError: It does not exist.
         """
-        inode, records = self._reads.read(lambda reading: named_file(reading, path))
+        inode, records = self.reads.read(lambda reading: named_file(reading, path))
         return Reader(
-            lambda: self._reads.read(lambda reading: whole_file(reading, inode)),
+            lambda: self.reads.read(lambda reading: whole_file(reading, inode)),
             self._volumes,
             records,
             path=path,
@@ -240,12 +232,9 @@ class Files:
             raise InvalidInputError(
                 f"{path}: a length of {length_bytes!r} is no number of bytes; nothing was changed"
             ) from None
-        with self._journal.reading() as reading:
-            inode = file_at(reading, path)
-            length = sum(record.length_bytes for record in blocks_of(reading, inode))
-        if self.recovery.recover(inode) is not None:
-            length = self._journal.read(lambda reading: status(reading, path)).length_bytes
-        _check_length(path, length_bytes, length)
+        Files.recover(self, path)
+        found = self._journal.read(lambda reading: status(reading, path))
+        _check_length(path, length_bytes, found.length_bytes)
         opened = self._open(path, "append")
         blocks = JournalBlocks(self._journal, opened)
         with closing(path, blocks, self._renewer, self._leases):
@@ -275,10 +264,13 @@ class Files:
             PathNotFoundError: The directory above it does not exist.
         """
         names = parse_path(path)  # before the journal, whose message would be about databases
-        if not parents:
-            self._journal.apply(MakeDirectory(path=path, mounts=self.mounts))
-        for depth in range(len(names) if parents else 0):
-            self._make_missing(shown(names[: depth + 1]))
+        for depth in range(1 if parents else len(names), len(names) + 1):
+            try:
+                self._journal.apply(MakeDirectory(path=shown(names[:depth]), mounts=self.mounts))
+            except AlreadyExistsError:
+                with self._journal.reading() as reading:
+                    if not parents or not status(reading, shown(names[:depth])).is_directory:
+                        raise
 
     def rename(self, path: str, target: str, *, replace: bool = False) -> None:
         """Move a file or a directory in one entry. An open file keeps its writer.
@@ -334,7 +326,7 @@ class Files:
         Raises:
             PathNotFoundError: The directory does not exist.
         """
-        return self._reads.read(lambda reading: listing(reading, path, after))
+        return self.reads.read(lambda reading: listing(reading, path, after))
 
     def status(self, path: str) -> FileStatus:
         """Return what a path names.
@@ -342,7 +334,7 @@ class Files:
         Raises:
             PathNotFoundError: It does not exist.
         """
-        return self._reads.read(lambda reading: status(reading, path))
+        return self.reads.read(lambda reading: status(reading, path))
 
     def is_open(self, found: FileStatus) -> bool:
         """Return whether a file, whatever its path now, has a writer or one that ended without closing it.
@@ -350,7 +342,7 @@ class Files:
         Raises:
             PathNotFoundError: It was deleted.
         """
-        return self._reads.read(lambda reading: is_open(reading, found.inode))
+        return self.reads.read(lambda reading: is_open(reading, found.inode))
 
     def readable_bytes(self, path: str) -> int | None:
         """Return how many bytes of a file can be read now: those that were flushed, also while it is written.
@@ -368,8 +360,7 @@ class Files:
 
     def recover(self, path: str, *, accept_loss: bool = False) -> int | None:
         """Recover a file by its path; see `FileRecovery.recover`."""
-        with self._journal.reading() as reading:
-            inode = file_at(reading, path)
+        inode = self._journal.read(lambda reading: file_at(reading, path))
         return self.recovery.recover(inode, accept_loss=accept_loss)
 
     def recover_lapsed(
@@ -415,9 +406,7 @@ class Files:
         try:
             opened: Opened = self._journal.apply(op).result
         except LeaseHeldError:
-            with self._journal.reading() as reading:
-                inode = file_at(reading, path)
-            self.recovery.recover(inode)
+            Files.recover(self, path)
             opened = self._journal.apply(op).result
         self._renewer.keep(file_resource(opened.inode), opened.stamp, since_s=began_s)
         return opened
@@ -445,9 +434,8 @@ class Files:
             members = choose()
         except StoreUnavailableError:
             return ()
-        if not self._unregistered(members):
-            return members
-        self._registered.update(read_registered(self._journal))
+        if self._unregistered(members):
+            self._registered.update(read_registered(self._journal))
         return () if self._unregistered(members) else members  # a refused creation writes no entry
 
     def _choose(self, choose: Callable[[], tuple[VolumeId, ...]]) -> tuple[VolumeId, ...]:
@@ -473,13 +461,6 @@ class Files:
             for volume in record.members if record.state is ReplicaState.WRITING else ():
                 with suppress(NotAppliedError, OutcomeUnknownError, FencedError):  # else its renewal fails
                     known_volume(self._volumes, volume).fence(record.block, stamp, record.stamp)
-
-    def _make_missing(self, path: str) -> None:
-        try:
-            self._journal.apply(MakeDirectory(path=path, mounts=self.mounts))
-        except AlreadyExistsError:
-            if not self._journal.read(lambda reading: status(reading, path)).is_directory:
-                raise
 
 
 def _check_length(path: str, wanted: int, length: int) -> None:

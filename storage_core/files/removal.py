@@ -101,12 +101,12 @@ class _Removal:
                 page = tuple(records(reading, rows))
                 newest = reading.status().stamp  # no stamp of a deleted file's replica is newer
             gone = tuple(one.block for one in page if self._dry_run or self._delete(one, newest))
-            FAILPOINTS.hit("removal.replicas.after")
             removed = len(gone)
             is_whole = is_whole and len(gone) == len(page)
             is_last = len(page) < PAGE
             file = inode if is_whole and is_last else DETACHED
             if (gone or file != DETACHED) and not self._dry_run:
+                FAILPOINTS.hit("removal.replicas.after")
                 removed = self._journal.apply(RemoveBlocks(blocks=gone, file=file)).result
             self.removed.files += file != DETACHED
             self.removed.blocks += removed

@@ -9,9 +9,9 @@ Source: docs/internals/files.md, "Reseal".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from lockgate.storage_core.errors import (
     MalformedRecordError,
@@ -21,7 +21,7 @@ from lockgate.storage_core.errors import (
     StaleReplicaError,
     StoreUnavailableError,
 )
-from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.failpoints import around
 from lockgate.storage_core.files.blocks import BlockRecord, known_volume
 from lockgate.storage_core.files.length import ChosenLength, choose_length
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
@@ -30,8 +30,6 @@ from lockgate.storage_core.files.volumes.replica import BlockId, Replica, Replic
 
 COPIED_BYTES: Final = 8 * 1024 * 1024
 """Bytes that are copied to a member at once."""
-
-T = TypeVar("T")
 
 
 def reseal(
@@ -49,7 +47,7 @@ def reseal(
 
     Args:
         blocks: The file in the journal; its lease is held.
-        volumes: The volumes that can be tried.
+        volumes: The volumes that can be reached.
         block: The block.
         ends: `WRITING` to append to it, `SEALED` to close it.
         target_bytes: Length to truncate it to; a target that is journaled already stays.
@@ -67,7 +65,7 @@ def reseal(
         MalformedRecordError: All members answered, and none has all bytes. Nothing was committed.
         OutcomeUnknownError: The journal gave no answer; read the block before anything else.
     """
-    stamped = _at("stamp", lambda: blocks.stamp(block, target_bytes))
+    stamped = around("reseal.stamp", lambda: blocks.stamp(block, target_bytes))
     run = _Reseal(volumes, stamped)
     run.fence()
     floor = max(stamped.length_bytes, flushed_bytes)
@@ -88,11 +86,7 @@ def reseal(
 
 
 class _Reseal:
-    """The calls of one reseal to the members.
-
-    Attributes:
-        replicas: What the members answered to the fence.
-    """
+    """The calls of one reseal to the members; `replicas` is what they answered to the fence."""
 
     def __init__(self, volumes: Mapping[VolumeId, Volume], stamped: BlockRecord) -> None:
         self.replicas: dict[VolumeId, Replica] = {}
@@ -106,10 +100,11 @@ class _Reseal:
 
     def fence(self) -> None:
         """Fence all members."""
+        committed = self._stamped.stamp
         for volume in self._stamped.members:
             try:
                 to = known_volume(self._volumes, volume)
-                found = _at("fence", partial(to.fence, self._block, self._stamp, self._stamped.stamp))
+                found = around("reseal.fence", partial(to.fence, self._block, self._stamp, committed))
             except ObjectNotFoundError:
                 self._unusable[volume] = "it has no replica"
                 continue
@@ -139,12 +134,12 @@ class _Reseal:
 
         One that is not is no member after the commit, and its stamp is older or not committed.
         """
-        done = set()
+        done, length = set(), chosen.length_bytes
         for volume in sorted(members, key=lambda one: one != chosen.source):  # others copy what it has
             try:
                 to = known_volume(self._volumes, volume)
                 self._fit(to, self.replicas[volume].length_bytes, chosen)
-                _at("finish", partial(to.finish, self._block, self._stamp, chosen.length_bytes, ends))
+                around("reseal.finish", partial(to.finish, self._block, self._stamp, length, ends))
             except (NotAppliedError, OutcomeUnknownError):
                 continue
             done.add(volume)
@@ -154,13 +149,13 @@ class _Reseal:
         """Cut a replica to the length, or copy to it what it lacks."""
         block, stamp, length = self._block, self._stamp, chosen.length_bytes
         if begin > length:
-            _at("trim", partial(to.trim, block, stamp, length))
+            around("reseal.trim", partial(to.trim, block, stamp, length))
         while begin < length and chosen.source is not None:
             source = known_volume(self._volumes, chosen.source)
             data = source.read(block, stamp, begin, min(length - begin, COPIED_BYTES))
             if not data:
                 raise StoreUnavailableError(f"block {block}: no bytes at {begin}, of {length}")
-            _at("copy", partial(to.append, block, stamp, begin, data))
+            around("reseal.copy", partial(to.append, block, stamp, begin, data))
             begin += len(data)
 
     def refusal(self, floor: int) -> NotAppliedError:
@@ -184,23 +179,11 @@ class _Reseal:
 def commit(blocks: JournalBlocks, wanted: BlockRecord) -> BlockRecord:
     """Commit a block at its newest stamp; a lost answer is read back.
 
-    Args:
-        blocks: The file in the journal.
-        wanted: The block as it is after the commit.
-
     Raises:
         FencedError: The block has a newer stamp.
     """
     try:
-        return _at("commit", partial(blocks.commit, wanted))
+        return around("reseal.commit", partial(blocks.commit, wanted))
     except OutcomeUnknownError:
         is_done = blocks.record(wanted.block) == wanted
-        return wanted if is_done else _at("commit", partial(blocks.commit, wanted))
-
-
-def _at(point: str, call: Callable[[], T]) -> T:
-    """Make a call between two failpoints."""
-    FAILPOINTS.hit(f"reseal.{point}.before")
-    result = call()
-    FAILPOINTS.hit(f"reseal.{point}.after")
-    return result
+        return wanted if is_done else around("reseal.commit", partial(blocks.commit, wanted))

@@ -21,33 +21,16 @@ from lockgate.storage_core.settings import Settings
 
 
 class FilesRecovered(msgspec.Struct, kw_only=True):
-    """A recovery of files whose writers have ended.
+    """A recovery of files whose writers have ended, and a removal of deleted ones.
 
     Attributes:
         files: Outcome of each file; without their lengths if nothing was changed.
-        removed: What was removed of deleted files.
         held_back: Why nothing of them was removed; empty if nothing held it back.
     """
 
     files: list[RecoveredFile]
     removed: Removed
     held_back: str = ""
-
-
-class VolumesMaintained(msgspec.Struct, kw_only=True):
-    """A check of volumes, and the repair after it.
-
-    Attributes:
-        replicas: Number of replicas that were compared.
-        read_bytes: Number of bytes that were read.
-        repaired: What a repair has done; None if there was none.
-        problems: What is wrong and was not repaired.
-    """
-
-    replicas: int
-    read_bytes: int
-    repaired: Repaired | None = None
-    problems: list[str] = msgspec.field(default_factory=list)
 
 
 def recover_files(
@@ -60,7 +43,7 @@ def recover_files(
     Args:
         settings: See `open_journal_files`.
         report_only: Change nothing.
-        note: Receives a line for each file as soon as its outcome is known.
+        note: Receives a line for each file.
     """
 
     def told(one: RecoveredFile) -> None:
@@ -70,11 +53,11 @@ def recover_files(
     for one in settings.each_journal():
         with open_journal_files(one) as files:
             if report_only:
-                found = [RecoveredFile(inode=0, path=path) for path in files.recovery.lapsed()]
-                note(f"would be recovered: {', '.join(one.path for one in found) or 'no file'}")
+                paths = files.recovery.lapsed()
+                note(f"would be recovered: {', '.join(paths) or 'no file'}")
+                done.files += [RecoveredFile(inode=0, path=path) for path in paths]
             else:
-                found = files.recovery.recover_lapsed(note=told)
-            done.files.extend(found)
+                done.files += files.recovery.recover_lapsed(note=told)
             try:
                 _add(done.removed, files.remove_deleted(dry_run=report_only))
             except SafeModeError as error:
@@ -90,7 +73,7 @@ def maintain_volumes(
     bytes_per_s: float,
     note: Note = lambda _: None,
     progress: Progress = no_progress,
-) -> VolumesMaintained:
+) -> Repaired:
     """Check the replicas, reading their bytes, and then repair what is wrong.
 
     Args:
@@ -101,28 +84,27 @@ def maintain_volumes(
         note: Receives a line for each finding and each copy.
         progress: See `ReplicaCheck`.
 
+    Returns:
+        What was repaired; the replicas and bytes are those of the check.
+
     Raises:
         PathNotFoundError: The path does not exist.
         SafeModeError: The journal is in safe mode, or too few blocks have reported; nothing was copied.
     """
-    done = VolumesMaintained(replicas=0, read_bytes=0)
+    done = Repaired()
     names = [one for one in settings.each_journal() if not path or _has(one, path)]
     for one in names or [settings]:
         with open_journal_files(one) as files:
             check = files.upkeep.check(path, bytes_per_s=bytes_per_s, progress=progress)
-            problems: list[str] = []
+            of_journal = Repaired()
             for found in check.findings():
                 note(str(found))
                 if found.problem is not Problem.LEFT_OVER:
-                    problems.append(str(found))
+                    of_journal.problems.append(str(found))
             if repair and not path:
-                repaired = files.upkeep.repair(bytes_per_s=bytes_per_s, note=note, progress=progress)
-                problems = repaired.problems
-                done.repaired = done.repaired or Repaired()
-                _add(done.repaired, repaired)
-        done.replicas += check.replicas
-        done.read_bytes += check.read_bytes
-        done.problems += problems
+                of_journal = files.upkeep.repair(bytes_per_s=bytes_per_s, note=note, progress=progress)
+        of_journal.replicas, of_journal.read_bytes = check.replicas, check.read_bytes
+        _add(done, of_journal)
     return done
 
 

@@ -25,7 +25,7 @@ def walk(
 
     Args:
         list_page: Lists a directory after a name, as `Files.list` does.
-        path: The directory, below the root.
+        path: The directory, not the root.
         above: Directories that it is in.
     """
     after: str | None = None

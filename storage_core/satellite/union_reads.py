@@ -192,7 +192,7 @@ class UnionReads(Files):
                 self._table = table
             return query(reading)
 
-        return (reads or self._reads).read(with_mounts)
+        return (reads or self.reads).read(with_mounts)
 
     def _unmounted(self, path: str, query: Callable[[Reading], T]) -> T | Mount:
         """Return what a query finds, or the mount that the path is below."""

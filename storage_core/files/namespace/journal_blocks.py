@@ -40,11 +40,6 @@ class JournalBlocks:
         resource: Resource of the file's lease.
         lease: Stamp of the lease.
         written: What `note_acknowledged` was given last.
-
-    Args:
-        journal: The journal.
-        opened: The file and its lease, as an entry has opened it.
-        choose: Returns the members of a new block.
     """
 
     def __init__(
@@ -109,10 +104,7 @@ class JournalBlocks:
         return stamped
 
     def commit(self, wanted: BlockRecord) -> BlockRecord:
-        """Commit a reseal or a close: compare and swap on the newest stamp of the block.
-
-        Args:
-            wanted: Its stamp is the one that the block must have; its length, members and state are stored.
+        """Store length, members and state of a block: compare and swap on its newest stamp.
 
         Raises:
             FencedError: The block has a newer stamp.
@@ -157,11 +149,7 @@ _PAGE: Final = 500
 
 
 class WrittenLengths:
-    """The acknowledged lengths of one holder's files. Safe to use from several threads.
-
-    Args:
-        leases: Renews the leases of the holder.
-    """
+    """The acknowledged lengths of one holder's files. Safe to use from several threads."""
 
     def __init__(self, leases: Leases) -> None:
         self._leases = leases

@@ -27,21 +27,13 @@ def read_places(journal: Journal) -> Mapping[VolumeId, Place]:
 
 
 def register_url(journal: Journal, volume: VolumeId, url: str) -> None:
-    """Register a volume under a URL; what stands is not written again.
-
-    Raises:
-        OutcomeUnknownError: The journal gave no answer; it can be repeated.
-    """
+    """Register a volume under a URL; what stands is not written again."""
     if read_places(journal).get(volume) != Place(url):
         _register(journal, {volume: url})
 
 
 def register_members(journal: Journal, volumes: Iterable[VolumeId]) -> None:
-    """Register volumes without a URL, unless they are registered.
-
-    Raises:
-        OutcomeUnknownError: The journal gave no answer; it can be repeated.
-    """
+    """Register volumes without a URL, unless they are registered."""
     known = read_registered(journal)
     _register(journal, {volume: "" for volume in volumes if volume not in known})
 

@@ -8,8 +8,8 @@ that is being written is never copied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 import msgspec
 
@@ -24,19 +24,18 @@ from lockgate.storage_core.errors import (
     StateLostError,
     StoreUnavailableError,
 )
-from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.failpoints import FAILPOINTS, around
 from lockgate.storage_core.files.blocks import BlockRecord, Fault, known_volume
 from lockgate.storage_core.files.checksums import crc32c
 from lockgate.storage_core.files.namespace.members import AddMember
 from lockgate.storage_core.files.namespace.queries import PAGE, records, undeleted
-from lockgate.storage_core.files.namespace.rows import Block, RegisteredVolume, VolumeState
+from lockgate.storage_core.files.namespace.rows import Block, VolumeState
+from lockgate.storage_core.files.namespace.volume_urls import read_registered
 from lockgate.storage_core.files.replicas.comparison import check_limit, pieces, read_block, stat_replica
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId, is_url
 from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
-
-T = TypeVar("T")
 
 _STOPS: Final = (JournalUnavailableError, SafeModeError, StateLostError)
 """Errors that all further copies would meet, too."""
@@ -48,7 +47,6 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome for a block.
 
     Attributes:
-        block: The block.
         volume: The new member; None if no volume took a copy, or none was tried.
         why_not: Why there is no copy; empty if there is one, or none was tried.
     """
@@ -59,13 +57,11 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Copies:
-    """Copies of blocks.
+    """Copies of blocks to registered volumes in use. Replicas on those that are leaving or lost do not count.
 
     Args:
         journal: The journal of the files.
         volumes: The volumes that can be reached.
-        registered: All that are registered. Those in use with a URL may get copies; those that are leaving or
-            lost do not count as good replicas.
         replicas: Number of good replicas that each block is to have, if there are as many targets.
         within_s: Limit for one copy: not longer than the time between the passes of `delete_replicas`.
         bytes_per_s: Limit of what is copied. A block that would take more than half of `within_s` is copied
@@ -79,13 +75,13 @@ class Copies:
         self,
         journal: Journal,
         volumes: Mapping[VolumeId, Volume],
-        registered: Mapping[VolumeId, RegisteredVolume],
         *,
         replicas: int,
         within_s: float,
         bytes_per_s: float | None = None,
     ) -> None:
         check_limit(bytes_per_s)
+        registered = read_registered(journal)
         self._journal = journal
         self._volumes = volumes
         targets = [one for one, row in registered.items() if row.url and row.state is VolumeState.IN_USE]
@@ -201,12 +197,12 @@ class Copies:
                 if self._bytes_per_s is not None:
                     self._journal.clock.sleep(size / max(self._bytes_per_s, 2 * length / self._within_s))
 
-        _at("store", lambda: to.store(at, stamp, read()))
+        around("copy.store", lambda: to.store(at, stamp, read()))
         for offset, size in pieces(length):
             back = crc32c(to.read(at, stamp, offset, size), back)
         if back != crc:
             raise StoreUnavailableError(f"the copy of block {at} has other bytes; it is not used")
-        _at("entry", lambda: self._journal.apply(entry))
+        around("copy.entry", lambda: self._journal.apply(entry))
 
     def _is_changed(self, record: BlockRecord) -> bool:
         """Return whether another process has changed or removed a block since it was read."""
@@ -241,11 +237,3 @@ class Copies:
             return known_volume(self._volumes, volume).usage().free_bytes
         except (NotAppliedError, OutcomeUnknownError):
             return None
-
-
-def _at(point: str, call: Callable[[], T]) -> T:
-    """Make a call between two failpoints."""
-    FAILPOINTS.hit(f"copy.{point}.before")
-    result = call()
-    FAILPOINTS.hit(f"copy.{point}.after")
-    return result

@@ -65,12 +65,9 @@ T = TypeVar("T")
 
 FIRST: Final = 64
 """Items of the first slice."""
-
 MOST: Final = 512
 """Items of the largest slice."""
-
 _VIRTUAL: Final = re.compile(r"(.+)#\d+-\d+")
-
 _END: Final = 2**63 - 1
 """The greatest block: the last virtual volume has all that follows, also what no block names."""
 
@@ -80,10 +77,6 @@ class HeadSlices:
 
     After each one the head is left alone for as long as the slice took: a lock need not be fair, and a writer
     must not starve. The size of a slice follows the time that the ones before took.
-
-    Args:
-        clock: Measures a slice, and waits.
-        limit_ms: How long a slice may take.
     """
 
     def __init__(self, clock: Clock, limit_ms: float) -> None:
@@ -108,13 +101,7 @@ class HeadSlices:
 
 
 class VirtualVolume(NamedTuple):
-    """A slice of a volume's blocks.
-
-    Attributes:
-        row: Its last report.
-        after: The last block of the slice before; 0 for the first slice.
-        end: Its last block.
-    """
+    """A slice of a volume's blocks, after one and up to another, and its last report."""
 
     row: ReportedVolume
     after: BlockId
@@ -122,14 +109,7 @@ class VirtualVolume(NamedTuple):
 
 
 def virtual_volumes(journal: Journal, reads: Reads, volume: VolumeId, number: int) -> list[VirtualVolume]:
-    """Return the virtual volumes of a report, in order: of one that was stopped, or new ones.
-
-    Args:
-        journal: The journal of the files.
-        reads: Where the blocks are counted.
-        volume: The volume.
-        number: Number of slices; they have as many blocks each.
-    """
+    """Return the virtual volumes of a report, in order: of one that was stopped, or so many equal ones."""
     with journal.reading() as reading:
         rows = reading.where(ReportedVolume, {})
     found = ((row, _VIRTUAL.fullmatch(row.volume)) for row in rows)
@@ -295,17 +275,7 @@ class ReplicaCheck:
     def of_volume(
         self, volume: VolumeId, after: BlockId | None = None, to: BlockId | None = None
     ) -> Iterator[tuple[BlockId | None, list[Difference]]]:
-        """Yield the last block of each page, None for the last page, and what differs in it.
-
-        Args:
-            volume: The volume.
-            after: Only blocks after this one.
-            to: Only blocks up to this one.
-
-        Raises:
-            NotAppliedError: The volume does not answer.
-            OutcomeUnknownError: As above.
-        """
+        """Yield the last block of each page between two, None for the last page, and what differs in it."""
         there = known_volume(self._volumes, volume)
         while True:
             page = there.replicas(after, PAGE)
@@ -320,11 +290,7 @@ class ReplicaCheck:
             after = last
 
     def _of_path(self, path: str) -> Iterator[list[Difference]]:
-        """Yield what differs in the members of the files below a path; a volume without an answer is one.
-
-        Raises:
-            ObjectNotFoundError: The path does not exist.
-        """
+        """Yield what differs in the members of the files below a path; a volume without an answer is one."""
         with self._journal.reading() as reading:
             files = files_below(reading, path)
         away: set[VolumeId] = set()
@@ -412,11 +378,11 @@ def store_report(
     mended: Collection[BlockId] = (),
     ended: Collection[str] = (),
 ) -> None:
-    """Store what a check or a repair has found of a volume: soft state.
+    """Store what a check or a repair has found of a volume, or a virtual one: soft state.
 
     Args:
         journal: The journal of the files.
-        volume: The volume, or a virtual one.
+        volume: The volume.
         damaged: Blocks whose replicas are damaged.
         only_ones: See `ReportedVolume`; None if not all its replicas were compared.
         read_to: See `ReportedVolume`; None leaves it.

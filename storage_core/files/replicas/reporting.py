@@ -13,13 +13,8 @@ import msgspec
 
 from lockgate.storage_core.errors import SafeModeError
 from lockgate.storage_core.failpoints import step
-from lockgate.storage_core.files.namespace.rows import (
-    Block,
-    Member,
-    RegisteredVolume,
-    ReportedVolume,
-    VolumeState,
-)
+from lockgate.storage_core.files.namespace.rows import Block, Member, ReportedVolume, VolumeState
+from lockgate.storage_core.files.namespace.volume_urls import read_registered
 from lockgate.storage_core.files.replicas.comparison import members
 from lockgate.storage_core.files.replicas.replica_check import ReplicaCheck
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
@@ -29,22 +24,21 @@ from lockgate.storage_core.journal.journal import maintenance
 
 
 class _Reporting(NamedTuple):
-    """How many blocks have no replica that has reported."""
+    """The number of blocks, and of those without a replica that has reported."""
 
     blocks: int
-    """All blocks."""
     unreported: int
-    """Those whose members without a fault are all on volumes that have not reported."""
+    """Their members without a fault are all on volumes that have not reported."""
     only_ones: int
-    """Those whose only member without a fault is reported damaged or lost, and was not accepted."""
+    """Their only member without a fault is reported damaged or lost, and was not accepted."""
     silent: tuple[VolumeId, ...]
     """Volumes with a URL and members that have not reported."""
 
 
 def _read_reporting(journal: Journal) -> _Reporting:
+    known = read_registered(journal)
     with journal.reading() as reading:
         blocks = reading.count(Block)
-        known = {row.volume: row for row in reading.where(RegisteredVolume, {})}
         reports = {row.volume: row for row in reading.where(ReportedVolume, {}) if row.reported_s is not None}
         in_use = {one for one, row in known.items() if row.url and row.state is not VolumeState.LOST}
         silent = [

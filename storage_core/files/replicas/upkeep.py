@@ -32,10 +32,8 @@ class VolumeStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A volume.
 
     Attributes:
-        volume: Its id.
         url: Where it is; empty for the volume of a home directory.
         state: Whether blocks may be on it; empty if it is not registered.
-        added_s: When it was registered; None if it is not.
         used_bytes: What its replicas take; None if it does not answer.
         free_bytes: What more can be written; None if it does not answer.
         why_not: Why it does not answer; empty if it does.
@@ -61,8 +59,7 @@ class ReplicaUpkeep:
         journal: The journal of the files.
         volumes: The volumes that can be reached.
         settings: Uses `lease_hard_s`, and what begins with `files_` and `report_`.
-        reads: Client for what reports read of the journal; by default its primary. What differs is judged at
-            the primary.
+        reads: See `ReplicaCheck`.
     """
 
     def __init__(
@@ -73,7 +70,6 @@ class ReplicaUpkeep:
         reads: Client | None = None,
     ) -> None:
         self._journal = journal
-        self._reads = reads
         self._volumes = volumes
         self._settings = settings
         slices = settings.report_virtual_volumes
@@ -105,30 +101,14 @@ class ReplicaUpkeep:
         """
         journal, volumes, hard_s = self._journal, self._volumes, self._settings.lease_hard_s
         run = Repair(journal, HeadSlices(journal.clock, self._settings.report_slice_ms), note, dry_run)
-        check = ReplicaCheck(
-            journal,
-            volumes,
-            verify=None,
-            bytes_per_s=bytes_per_s,
-            progress=progress,
-            reads=self._reads,
-            stores=not dry_run,
-        )
-        run.mark(check)
+        run.mark(self.check(verify=None, stores=not dry_run, bytes_per_s=bytes_per_s, progress=progress))
         if not dry_run:
             if accept_loss:
                 accept_missing(journal)
             self.wait_for_reports("copies and deletions of replicas")
             run.done.deleted = delete_replicas(journal, volumes, run.left_over, wait_s=hard_s)
-        copies = Copies(
-            journal,
-            volumes,
-            read_registered(journal),
-            replicas=self._settings.files_replicas,
-            within_s=hard_s,
-            bytes_per_s=bytes_per_s,
-        )
-        run.copy(copies)
+        replicas = self._settings.files_replicas
+        run.copy(Copies(journal, volumes, replicas=replicas, within_s=hard_s, bytes_per_s=bytes_per_s))
         return run.done
 
     def remove(self, volume: VolumeId, *, is_lost: bool = False, accept_loss: bool = False) -> None:
@@ -161,10 +141,8 @@ class ReplicaUpkeep:
             if (row := rows.get(volume)) is not None:
                 status = VolumeStatus(volume=volume, url=row.url, state=row.state, added_s=row.added_s)
             try:
-                usage = known_volume(self._volumes, volume).usage()
+                usage = msgspec.structs.asdict(known_volume(self._volumes, volume).usage())
+                found.append(replace(status, **usage))
             except (NotAppliedError, OutcomeUnknownError) as error:
                 found.append(replace(status, why_not=str(error)))
-            else:
-                used, free = usage.used_bytes, usage.free_bytes
-                found.append(replace(status, used_bytes=used, free_bytes=free))
         return tuple(found)
