@@ -415,9 +415,8 @@ def recover(
         raise InvalidInputError("--accept-loss gives up bytes of a file: name its PATH; nothing was changed")
     with _open() as files:
         if path:
-            inode = files.status(path).inode
             length = files.recover(path, accept_loss=accept_loss)
-            found = [RecoveredFile(inode=inode, path=path, length_bytes=length)] if length is not None else []
+            found = [RecoveredFile(path=path, length_bytes=length)] if length is not None else []
         else:
             found = [*files.recover_lapsed()]
     if json:

@@ -77,11 +77,7 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 def known_volume(volumes: Mapping[VolumeId, Volume], volume: VolumeId) -> Volume:
-    """Return a volume by its id.
-
-    Raises:
-        StoreUnavailableError: This process does not know the volume.
-    """
+    """Return a volume by its id; raise `StoreUnavailableError` if this process does not know it."""
     found = volumes.get(volume)
     if found is None:
         raise StoreUnavailableError(f"volume {volume} is not known to this process")

@@ -34,13 +34,11 @@ class RecoveredFile(msgspec.Struct, frozen=True, kw_only=True):
     """Outcome of one file's recovery.
 
     Attributes:
-        inode: The file.
         path: Its path when it was opened.
         length_bytes: Its length; None if it was not recovered.
         why_not: Why it was not; empty if it was.
     """
 
-    inode: int
     path: str
     length_bytes: int | None = None
     why_not: str = ""
@@ -71,7 +69,6 @@ class FileRecovery:
         A lease that is overdue by the wall clock is waited for, as in `recover_lapsed`.
 
         Args:
-            inode: Its inode.
             accept_loss: Close the file with the longest intact bytes, if no volume that answers has all that
                 were flushed.
 
@@ -97,17 +94,14 @@ class FileRecovery:
 
         By the wall clock a lease is only overdue. It is waited for until this process has seen it unrenewed
         for its limit.
-
-        Args:
-            note: Receives each outcome as soon as it is known.
         """
         done = []
         for view in self._lapsed():
             inode, path = inode_of(view.lease.resource), view.lease.detail
             try:
-                found = RecoveredFile(inode=inode, path=path, length_bytes=self._recover(inode, view))
+                found = RecoveredFile(path=path, length_bytes=self._recover(inode, view))
             except LockgateError as error:
-                found = RecoveredFile(inode=inode, path=path, why_not=str(error))
+                found = RecoveredFile(path=path, why_not=str(error))
             note(found)
             done.append(found)
         return done

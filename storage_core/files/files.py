@@ -136,8 +136,6 @@ class Files:
         """Use the files of a journal; a volume is registered when it becomes a member.
 
         Args:
-            journal: The journal.
-            volumes: The volumes that can be reached.
             settings: Uses the limits of leases and `files_replicas`.
             reads: Client for listings, readers and reports; by default they are served by the primary.
             members: Returns the members of a new block; by default some of all volumes.
@@ -180,7 +178,6 @@ class Files:
         """Create a file and return its writer.
 
         Args:
-            path: The file.
             members: Volumes of its blocks, registered ones or URLs; by default chosen for each block.
 
         Raises:
@@ -235,8 +232,7 @@ class Files:
         Files.recover(self, path)
         found = self._journal.read(lambda reading: status(reading, path))
         _check_length(path, length_bytes, found.length_bytes)
-        opened = self._open(path, "append")
-        blocks = JournalBlocks(self._journal, opened)
+        blocks = self._open(path, "append", self._members)
         with closing(path, blocks, self._renewer, self._leases):
             records = settle(blocks, self._volumes)
             _check_length(path, length_bytes, sum(record.length_bytes for record in records))
@@ -256,7 +252,6 @@ class Files:
         """Make a directory.
 
         Args:
-            path: The directory.
             parents: Also make the directories above it; one that exists is no error.
 
         Raises:
@@ -276,8 +271,6 @@ class Files:
         """Move a file or a directory in one entry. An open file keeps its writer.
 
         Args:
-            path: What is moved.
-            target: Its new path.
             replace: A file at the target is deleted by the same entry, as `delete` does.
 
         Raises:
@@ -320,7 +313,6 @@ class Files:
         """Return a page of the names in a directory, in order.
 
         Args:
-            path: The directory.
             after: Last name of the page before.
 
         Raises:
@@ -387,10 +379,9 @@ class Files:
         self,
         path: str,
         mode: Literal["create", "append"],
-        *,
-        members: tuple[VolumeId, ...] = (),
+        members: Callable[[], tuple[VolumeId, ...]],
         block_bytes: int = 0,
-    ) -> Opened:
+    ) -> JournalBlocks:
         parse_path(path)
         op = OpenFile(
             path=path,
@@ -398,7 +389,7 @@ class Files:
             holder=self._renewer.holder,
             soft_s=self._soft_s,
             hard_s=self._hard_s,
-            members=members,
+            members=self._first(members) if mode == "create" else (),
             block_bytes=block_bytes,
             mounts=self.mounts,
         )
@@ -409,23 +400,20 @@ class Files:
             Files.recover(self, path)
             opened = self._journal.apply(op).result
         self._renewer.keep(file_resource(opened.inode), opened.stamp, since_s=began_s)
-        return opened
+        return JournalBlocks(self._journal, opened, partial(self._choose, members))
 
     def _writer(
         self, path: str, mode: Literal["create", "append"], members: Callable[[], tuple[VolumeId, ...]]
     ) -> FileWriter:
-        parse_path(path)
-        first = self._first(members) if mode == "create" else ()
         reopened = min(self._block_bytes, REOPENED_BYTES)
-        opened = self._open(path, mode, members=first, block_bytes=reopened)
+        blocks = self._open(path, mode, members, reopened)
         try:
-            blocks = JournalBlocks(self._journal, opened, partial(self._choose, members))
-            self._written.watch(blocks.resource, blocks)
+            self._written.watch(blocks)
             with naming(path):
                 return FileWriter(path, blocks, self._volumes, self._renewer, self._block_bytes)
         except BaseException:
-            self._renewer.drop(file_resource(opened.inode), opened.stamp)
-            give_back(self._leases, file_resource(opened.inode), opened.stamp)
+            self._renewer.drop(blocks.resource, blocks.lease)
+            give_back(self._leases, blocks.resource, blocks.lease)
             raise
 
     def _first(self, choose: Callable[[], tuple[VolumeId, ...]]) -> tuple[VolumeId, ...]:

@@ -62,7 +62,6 @@ def readable_length(record: BlockRecord, replicas: Mapping[VolumeId, Replica]) -
     These are bytes that all members have, so no later commit lacks them, but a truncate.
 
     Args:
-        record: The block in the journal.
         replicas: Those of the members that answered.
     """
     if record.target_bytes is not None:

@@ -41,8 +41,6 @@ def remove_deleted(journal: Journal, volumes: Mapping[VolumeId, Volume], *, dry_
     """Remove the blocks and names of what was deleted or cut off, and the noted lengths of closed files.
 
     Args:
-        journal: Their journal.
-        volumes: The volumes that can be reached.
         dry_run: Only count what is there now. What is inside deleted directories is not counted.
 
     Raises:

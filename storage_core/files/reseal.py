@@ -47,8 +47,6 @@ def reseal(
 
     Args:
         blocks: The file in the journal; its lease is held.
-        volumes: The volumes that can be reached.
-        block: The block.
         ends: `WRITING` to append to it, `SEALED` to close it.
         target_bytes: Length to truncate it to; a target that is journaled already stays.
         flushed_bytes: Bytes that the caller knows to be acknowledged.
@@ -177,11 +175,7 @@ class _Reseal:
 
 
 def commit(blocks: JournalBlocks, wanted: BlockRecord) -> BlockRecord:
-    """Commit a block at its newest stamp; a lost answer is read back.
-
-    Raises:
-        FencedError: The block has a newer stamp.
-    """
+    """Commit a block at its newest stamp; a lost answer is read back. Raises `FencedError` for another."""
     try:
         return around("reseal.commit", partial(blocks.commit, wanted))
     except OutcomeUnknownError:

@@ -55,7 +55,7 @@ def recover_files(
             if report_only:
                 paths = files.recovery.lapsed()
                 note(f"would be recovered: {', '.join(paths) or 'no file'}")
-                done.files += [RecoveredFile(inode=0, path=path) for path in paths]
+                done.files += [RecoveredFile(path=path) for path in paths]
             else:
                 done.files += files.recovery.recover_lapsed(note=told)
             try:
@@ -79,7 +79,6 @@ def maintain_volumes(
     Args:
         settings: See `open_journal_files`.
         path: File or directory, which is checked only; empty: all replicas.
-        repair: Whether to repair.
         bytes_per_s: Limit of what is read, and of what is copied.
         note: Receives a line for each finding and each copy.
         progress: See `ReplicaCheck`.

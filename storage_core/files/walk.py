@@ -25,14 +25,13 @@ def walk(
 
     Args:
         list_page: Lists a directory after a name, as `Files.list` does.
-        path: The directory, not the root.
         above: Directories that it is in.
     """
     after: str | None = None
     with suppress(PathNotFoundError, PathNotDirectoryError):
         while page := list_page(path, after):
             for status in page:
-                one = Walked(f"{path}/{status.name}", status, above)
+                one = Walked(f"{path.rstrip('/')}/{status.name}", status, above)
                 if status.is_directory:
                     yield from walk(list_page, one.path, (*above, one))
                 yield one

@@ -49,11 +49,7 @@ class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _LastOp(FencedOp, frozen=True, kw_only=True):
-    """An entry after the last block of the leased file.
-
-    Attributes:
-        last: That block, to be sealed by the same entry; None if it is sealed.
-    """
+    """An entry behind the last block of the leased file, which is sealed, or sealed by the same entry."""
 
     last: Commit | None = None
 
@@ -65,12 +61,7 @@ class _LastOp(FencedOp, frozen=True, kw_only=True):
         return () if self.last is None else [prefix(Member, self.last.block)]
 
     def sealed(self, state: State) -> tuple[File, Block | None]:
-        """Return the file and its last block, which is sealed, None if it has none.
-
-        Raises:
-            ConflictError: It is not sealed, or not the last one.
-            FencedError: It has a newer stamp.
-        """
+        """Return the file and its last block, None if it has none; refuse one that is not sealed."""
         file = file_of(state, inode_of(self.resource))
         if self.last is not None:
             row = block_of(state, file, self.last.block)
@@ -99,11 +90,9 @@ class AddBlock(_LastOp, frozen=True, tag="add-block"):
     members: tuple[str, ...]
 
     def touches(self) -> Iterable[Key]:
-        """Return the volumes, too."""
         return [*super().touches(), *((RegisteredVolume, (volume,)) for volume in self.members)]
 
     def fold_held(self, state: State, moment: Moment, lease: Lease) -> BlockRecord:  # noqa: ARG002 - of the base
-        """Insert the block if the one before it is sealed."""
         file, _ = self.sealed(state)
         file, record = added(state, moment, file, self.members)
         state.put(file)
@@ -140,7 +129,6 @@ class StampBlock(_BlockOp, frozen=True, tag="stamp-block"):
     target_bytes: int | None = None
 
     def fold_held(self, state: State, moment: Moment, lease: Lease) -> BlockRecord:  # noqa: ARG002 - of the base
-        """Note the stamp and the target; detach the blocks behind a target."""
         file, row = self.find(state)
         target = row.target_bytes
         if target is None and self.target_bytes is not None:
@@ -179,18 +167,13 @@ class CommitBlock(_BlockOp, frozen=True, tag="commit-block"):
     state: Literal["writing", "sealed"]
 
     def fold_held(self, state: State, moment: Moment, lease: Lease) -> BlockRecord:  # noqa: ARG002 - of the base
-        """Store the length, stamp and members."""
         file, row = committed(state, *self.find(state), self, ReplicaState(self.state))
         state.put(file)
         return record_of(row, self.members)
 
 
 def file_of(state: State, inode: int) -> File:
-    """Return a file.
-
-    Raises:
-        ObjectNotFoundError: It was removed.
-    """
+    """Return a file; raise `ObjectNotFoundError` if it was removed."""
     file = state.get(File, inode)
     if file is None:
         raise ObjectNotFoundError(f"file {inode} was deleted and removed; nothing was changed")
@@ -198,11 +181,7 @@ def file_of(state: State, inode: int) -> File:
 
 
 def block_of(state: State, file: File, block: int) -> Block:
-    """Return a block of a file.
-
-    Raises:
-        ObjectNotFoundError: It was removed or cut off.
-    """
+    """Return a block of a file; raise `ObjectNotFoundError` if it was removed or cut off."""
     row = state.get(Block, block)
     if row is None or row.file != file.inode:
         raise ObjectNotFoundError(f"block {block} is not part of file {file.inode} any more")
@@ -241,11 +220,7 @@ def stamped(state: State, moment: Moment, row: Block) -> Block:
 def committed(
     state: State, file: File, row: Block, commit: Commit | CommitBlock, to: ReplicaState
 ) -> tuple[File, Block]:
-    """Commit a block; return the file, which the caller stores, and the block.
-
-    Raises:
-        FencedError: The block has a newer stamp.
-    """
+    """Commit a block unless it has a newer stamp; return the file, which the caller stores, and the block."""
     newest = row.pending or row.stamp
     if newest != commit.generation:
         raise FencedError(
@@ -326,11 +301,9 @@ class OpenFile(NamingOp, frozen=True, tag="open-file"):
     block_bytes: int = 0
 
     def touches(self) -> Iterable[Key]:
-        """Return the volumes and the mount table."""
         return [*super().touches(), *((RegisteredVolume, (volume,)) for volume in self.members)]
 
     def fold(self, state: State, moment: Moment) -> Opened:
-        """Insert the file, or mark it as open; take its lease."""
         names = parse_path(self.path)
         self.refuse_other_mounts(state)  # first: the directory may be in the satellite only
         found = resolve(state, names)
@@ -385,7 +358,6 @@ class CloseFile(_LastOp, frozen=True, tag="close-file"):
     """Close a file whose last block is sealed, and end its lease. A last block without members is removed."""
 
     def fold_held(self, state: State, moment: Moment, lease: Lease) -> None:
-        """Seal the block, mark the file as closed and delete its lease."""
         file, last = self.sealed(state)
         if last is not None and not last.length_bytes and not state.where(Member, block=last.block):
             state.delete(last)  # its replicas were never created

@@ -104,11 +104,7 @@ class JournalBlocks:
         return stamped
 
     def commit(self, wanted: BlockRecord) -> BlockRecord:
-        """Store length, members and state of a block: compare and swap on its newest stamp.
-
-        Raises:
-            FencedError: The block has a newer stamp.
-        """
+        """Store length, members and state of a block: compare and swap on its newest stamp."""
         op = CommitBlock(
             resource=self.resource,
             stamp=self.lease,
@@ -122,11 +118,7 @@ class JournalBlocks:
         return committed
 
     def close(self, last: BlockRecord | None = None) -> None:
-        """Close the file and end its lease; after an error the next call asks for the same again.
-
-        Args:
-            last: The last block, to be sealed by the same entry. Without it all blocks are sealed.
-        """
+        """Close the file, with a last block to be sealed; after an error the next call repeats it."""
         self._ask(CloseFile(resource=self.resource, stamp=self.lease, last=_commit_of(last)))
 
     def _ask(self, op: Op) -> Any:
@@ -156,9 +148,9 @@ class WrittenLengths:
         self._files = WeakValueDictionary[str, JournalBlocks]()
         self._stored: Mapping[str, WrittenLength] = {}
 
-    def watch(self, resource: str, file: JournalBlocks) -> None:
+    def watch(self, file: JournalBlocks) -> None:
         """Store the length of an open file with each renewal in which it has changed."""
-        self._files[resource] = file
+        self._files[file.resource] = file
 
     def renew(self, holder: str, held: Mapping[str, Stamp]) -> Mapping[str, str]:
         """Renew leases as `Leases.renew` does, and store the lengths that have changed with them."""

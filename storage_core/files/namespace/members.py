@@ -19,7 +19,6 @@ class _MemberOp(Op, frozen=True):
     """A change of a sealed block's members: compare and swap on its generation stamp.
 
     Attributes:
-        volume: The volume whose membership changes.
         generation: Generation stamp of the block in the state that the caller has judged.
     """
 
@@ -52,6 +51,8 @@ class _MemberOp(Op, frozen=True):
 class MarkReplica(_MemberOp, frozen=True, tag="mark-replica"):
     """Keep readers and reseals from a member's replica, or let them use it again.
 
+    The last member without a fault keeps none: its bytes may be the only ones.
+
     Attributes:
         fault: What is wrong with the replica; None if nothing is any more. With a fault, a volume that is
             leaving or lost is no member any more.
@@ -60,7 +61,6 @@ class MarkReplica(_MemberOp, frozen=True, tag="mark-replica"):
     fault: Fault | None
 
     def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
-        """Store the fault. The last member without one keeps none: its bytes may be the only ones."""
         members = self.members(state)
         member, volume = members.get(self.volume), state.get(RegisteredVolume, self.volume)
         leaves = self.fault is not None and volume is not None and volume.state is not VolumeState.IN_USE
@@ -96,7 +96,6 @@ class AddMember(_MemberOp, frozen=True, tag="add-member"):
     until_s: float
 
     def fold(self, state: State, moment: Moment) -> None:
-        """Insert the member."""
         if moment.is_safe_mode:
             raise SafeModeError("the journal is in safe mode: no member is added to a block in it")
         members = self.members(state)
@@ -140,7 +139,6 @@ class RegisterVolume(_VolumeOp, frozen=True, tag="register-volume"):
     url: str
 
     def fold(self, state: State, moment: Moment) -> None:
-        """Store the volume, in use; its time stays that of its first entry."""
         known = state.get(RegisteredVolume, self.volume)
         if known is None:
             state.put(RegisteredVolume(volume=self.volume, url=self.url, added_s=moment.at_s))
@@ -158,7 +156,6 @@ class LeaveVolume(_VolumeOp, frozen=True, tag="leave-volume"):
     is_lost: bool
 
     def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
-        """Store its state; a lost one stays lost."""
         known = state.get(RegisteredVolume, self.volume)
         if known is None:
             raise ObjectNotFoundError(
@@ -172,7 +169,6 @@ class ForgetVolume(_VolumeOp, frozen=True, tag="forget-volume"):
     """Remove a volume that is a member of no block."""
 
     def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
-        """Delete the volume."""
         known = state.get(RegisteredVolume, self.volume)
         if state.has(Member, volume=self.volume):
             raise ConflictError(f"volume {self.volume} is a member of blocks; it stays registered")

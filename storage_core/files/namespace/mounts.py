@@ -81,15 +81,10 @@ class NamingOp(Op, frozen=True, kw_only=True):
     mounts: int | None = 0
 
     def touches(self) -> Iterable[Key]:
-        """Return the table."""
         return () if self.mounts is None else [_TABLE_KEY]
 
     def refuse_other_mounts(self, state: State) -> None:
-        """Raise unless the table that was read stands.
-
-        Raises:
-            MountsChangedError: It was changed.
-        """
+        """Raise `MountsChangedError` unless the table that was read stands."""
         table = _table(state)
         if self.mounts not in {None, table.version}:
             raise MountsChangedError(
@@ -115,7 +110,6 @@ class AddMount(_MountOp, frozen=True, tag="add-mount"):
     identity: str
 
     def fold(self, state: State, moment: Moment) -> None:
-        """Add it, unless one overlaps with it."""
         if not (names := parse_path(self.prefix)):
             raise InvalidInputError("/ cannot be mounted: it has the directories of all; name one of them")
         table = _table(state)
@@ -135,7 +129,6 @@ class CutMount(_MountOp, frozen=True, tag="cut-mount"):
     """Let a mount end at the satellite: the default journal has nothing there."""
 
     def fold(self, state: State, moment: Moment) -> None:
-        """Note it, if the directory is empty."""
         table = _table(state)
         if self.prefix not in {one.prefix for one in table.all}:
             raise ObjectNotFoundError(f"{self.prefix} is no mount; see `lockgate satellite status`")
@@ -150,11 +143,7 @@ class CutMount(_MountOp, frozen=True, tag="cut-mount"):
 
 
 def refuse_overlap(prefix: str, mounts: Iterable[Mount]) -> None:
-    """Raise if a directory is one of those that are mounted, or below or above one.
-
-    Raises:
-        ConflictError: It is.
-    """
+    """Raise `ConflictError` if a directory is one of those that are mounted, or below or above one."""
     for one in mounts:
         if f"{one.prefix}/".startswith(f"{prefix}/") or one.has(prefix):
             raise ConflictError(

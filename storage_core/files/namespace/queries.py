@@ -143,29 +143,6 @@ def block(reading: Reading, named: BlockId) -> BlockRecord | None:
     return None if row is None else next(iter(records(reading, [row])))
 
 
-def files_below(reading: Reading, path: str) -> list[int]:
-    """Return the inodes of the files below a directory, or that of a file.
-
-    Raises:
-        PathNotFoundError: The path does not exist.
-    """
-    reading.stay_open()
-    names = parse_path(path)
-    tree = _on_path(reading, names)
-    if names and (found := existing(resolve(tree, names), names)).kind is InodeKind.FILE:
-        return [found.inode]
-    files: list[int] = []
-    left = [directory(tree, names)]
-    while left:
-        inode = left.pop()
-        after: str | None = None
-        while page := names_in(reading, inode, after):
-            after = page[-1].name
-            files += (row.inode for row in page if row.kind is InodeKind.FILE)
-            left += (row.inode for row in page if row.kind is InodeKind.DIRECTORY)
-    return files
-
-
 def path_of(reading: Reading, inode: int) -> str:
     """Return the path of a file or directory; empty if it was deleted."""
     names: list[str] = []

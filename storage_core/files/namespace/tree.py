@@ -30,7 +30,6 @@ class MakeDirectory(NamingOp, frozen=True, tag="make-directory"):
     path: str
 
     def fold(self, state: State, moment: Moment) -> None:
-        """Insert the name."""
         names = parse_path(self.path)
         self.refuse_other_mounts(state)
         refuse_existing(resolve(state, names), names)
@@ -114,11 +113,7 @@ class Delete(NamingOp, frozen=True, kw_only=True, tag="delete"):
 
 
 def delete(state: State, found: Inode, path: str, *, recursive: bool) -> int | None:
-    """Detach a file, whose inode is returned, or a directory.
-
-    Raises:
-        DirectoryNotEmptyError: It is a directory with names, and `recursive` is False.
-    """
+    """Detach a file, whose inode is returned, or a directory, which is empty unless `recursive`."""
     if found.kind is InodeKind.DIRECTORY and not recursive and state.has(Inode, parent=found.inode):
         raise not_empty(path)
     detach(state, found)
@@ -143,11 +138,7 @@ def not_empty(path: str) -> DirectoryNotEmptyError:
 
 
 def existing(found: Inode | None, names: tuple[str, ...]) -> Inode:
-    """Return what a path names.
-
-    Raises:
-        PathNotFoundError: It does not exist.
-    """
+    """Return what a path names; raise `PathNotFoundError` if that is nothing."""
     if found is None:
         path = shown(names)
         raise PathNotFoundError(f"{path} does not exist; nothing was changed; check the path", path)
@@ -155,11 +146,7 @@ def existing(found: Inode | None, names: tuple[str, ...]) -> Inode:
 
 
 def refuse_existing(found: Inode | None, names: tuple[str, ...]) -> None:
-    """Raise if a path names something.
-
-    Raises:
-        PathExistsError: It does.
-    """
+    """Raise `PathExistsError` if a path names something."""
     if found is not None:
         path = shown(names)
         raise PathExistsError(f"{path} is a {found.kind} already; nothing was changed", path)
@@ -177,11 +164,9 @@ class DetachNames(Op, frozen=True, tag="detach-names"):
     names: tuple[str, ...]
 
     def touches(self) -> Iterable[Key]:
-        """Return the directory and the names."""
         return [(Inode, (DETACHED, str(self.inode))), *((Inode, (self.inode, name)) for name in self.names)]
 
     def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
-        """Detach the names; delete the directory if there are no others."""
         found = [row for name in self.names if (row := state.get(Inode, self.inode, name)) is not None]
         if found:  # else another process has removed the directory, too
             refuse_attached(state, self.inode)
@@ -206,12 +191,10 @@ class RemoveBlocks(Op, frozen=True, tag="remove-blocks"):
     file: int = DETACHED
 
     def touches(self) -> Iterable[Key]:
-        """Return the blocks and the file."""
         blocks = ((Block, (block,)) for block in self.blocks)
         return [(Inode, (DETACHED, str(self.file))), (File, (self.file,)), *blocks]
 
     def spans(self) -> Iterable[Span]:
-        """Return the members of the blocks."""
         return [prefix(Member, block) for block in self.blocks]
 
     def fold(self, state: State, moment: Moment) -> int:
@@ -233,10 +216,6 @@ class RemoveBlocks(Op, frozen=True, tag="remove-blocks"):
 
 
 def refuse_attached(state: State, inode: int) -> None:
-    """Raise unless a file or directory was deleted.
-
-    Raises:
-        ConflictError: It is in the tree.
-    """
+    """Raise `ConflictError` unless a file or directory was deleted."""
     if state.get(Inode, DETACHED, str(inode)) is None:
         raise ConflictError(f"{inode} was not deleted; nothing of it was removed")

@@ -56,10 +56,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """A replica or a volume with a problem.
 
     Attributes:
-        volume: The volume.
         block: The block; None if the volume as a whole does not answer.
         path: Path of the block's file; empty if it has none.
-        problem: What is wrong.
         detail: What was expected and what was found.
     """
 
@@ -79,7 +77,6 @@ class Difference(NamedTuple):
     """A finding, and what a repair is to do about it.
 
     Attributes:
-        finding: What is wrong.
         mark: Entry that changes the journal's fault of the member; None if it stays as it is.
         is_to_be_named: Whether a repair cannot mend it, but an operator or the block's writer.
         is_only_one: Whether the block is sealed, and has no other member without a fault.
@@ -116,9 +113,7 @@ def judge(
 
     Args:
         record: The block in the journal, None if it has none.
-        volume: The volume.
         replica: What it has, None if it has no replica.
-        history: The stamps of the journal.
     """
     if replica is not None and not history.has(replica.stamp):
         return Problem.UNEXPLAINED, f"its stamp {replica.stamp} is not of this journal's history"
@@ -224,13 +219,7 @@ def unreachable(volume: VolumeId, error: Exception) -> Difference:
 def damage(volume: Volume, record: BlockRecord, read: Callable[[int], None]) -> str:
     """Read a sealed replica whole; return what is wrong with it, empty if nothing is.
 
-    Args:
-        volume: Its volume.
-        record: Its block.
-        read: Called with the number of bytes after each read.
-
-    Raises:
-        NotAppliedError: The volume does not answer.
+    `read` is called with the number of bytes after each read. Raises if the volume does not answer.
     """
     for offset, size in pieces(record.length_bytes):
         for is_again in (False, True):
@@ -263,10 +252,6 @@ def stat_replica(volume: Volume, block: BlockId) -> Replica | None:
 
 
 def check_limit(bytes_per_s: float | None) -> None:
-    """Refuse a limit that is not positive.
-
-    Raises:
-        InvalidInputError: It is not.
-    """
+    """Raise `InvalidInputError` if a limit is not positive."""
     if bytes_per_s is not None and bytes_per_s <= 0:
         raise InvalidInputError(f"bytes_per_s={bytes_per_s}: give a number of bytes, more than 0")

@@ -60,8 +60,6 @@ class Copies:
     """Copies of blocks to registered volumes in use. Replicas on those that are leaving or lost do not count.
 
     Args:
-        journal: The journal of the files.
-        volumes: The volumes that can be reached.
         replicas: Number of good replicas that each block is to have, if there are as many targets.
         within_s: Limit for one copy: not longer than the time between the passes of `delete_replicas`.
         bytes_per_s: Limit of what is copied. A block that would take more than half of `within_s` is copied

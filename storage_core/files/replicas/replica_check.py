@@ -28,8 +28,9 @@ from lockgate.storage_core.files.blocks import BlockRecord, Fault, known_volume
 from lockgate.storage_core.files.namespace.queries import (
     PAGE,
     current_records,
-    files_below,
+    listing,
     path_of,
+    status,
     undeleted,
 )
 from lockgate.storage_core.files.namespace.rows import (
@@ -56,6 +57,7 @@ from lockgate.storage_core.files.replicas.comparison import (
 )
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica
+from lockgate.storage_core.files.walk import walk
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.journal import maintenance
@@ -155,11 +157,8 @@ class ReplicaCheck:
 
     Attributes:
         replicas: Number of replicas that were looked at.
-        read_bytes: Number of bytes that were read.
 
     Args:
-        journal: The journal of the files.
-        volumes: The volumes that can be reached.
         path: File or directory whose members are checked, and nothing is written; empty: all volumes.
         only: Volumes to check; by default all that the journal or this process knows, without lost ones.
         verify: Read the bytes of sealed replicas and compare their checksums; None: of those that were found
@@ -291,12 +290,14 @@ class ReplicaCheck:
 
     def _of_path(self, path: str) -> Iterator[list[Difference]]:
         """Yield what differs in the members of the files below a path; a volume without an answer is one."""
-        with self._journal.reading() as reading:
-            files = files_below(reading, path)
+        found = self._journal.read(lambda reading: status(reading, path))
+        below = walk(lambda at, after: self._journal.read(lambda reading: listing(reading, at, after)), path)
         away: set[VolumeId] = set()
-        for file in files:
+        for file in (one.status for one in below) if found.is_directory else (found,):
+            if file.is_directory:
+                continue
             with self._journal.reading() as reading:
-                blocks = tuple(current_records(reading, reading.where(Block, {"file": file})))
+                blocks = tuple(current_records(reading, reading.where(Block, {"file": file.inode})))
             for record in blocks:
                 for volume in (*record.members, *record.faults):
                     if volume in away:
@@ -381,8 +382,6 @@ def store_report(
     """Store what a check or a repair has found of a volume, or a virtual one: soft state.
 
     Args:
-        journal: The journal of the files.
-        volume: The volume.
         damaged: Blocks whose replicas are damaged.
         only_ones: See `ReportedVolume`; None if not all its replicas were compared.
         read_to: See `ReportedVolume`; None leaves it.

@@ -59,8 +59,6 @@ def wait_for_reports(journal: Journal, volumes: Mapping[VolumeId, Volume], share
     """Return if enough blocks have reported, after the volumes that have not were asked.
 
     Args:
-        journal: The journal of the files.
-        volumes: The volumes that can be reached.
         share: Share of the blocks, from 0 to 1; 0 never waits.
         doing: The action, for the message.
 

@@ -56,8 +56,6 @@ class ReplicaUpkeep:
         wait_for_reports: Holds a deletion or a copy back while too few blocks have reported.
 
     Args:
-        journal: The journal of the files.
-        volumes: The volumes that can be reached.
         settings: Uses `lease_hard_s`, and what begins with `files_` and `report_`.
         reads: See `ReplicaCheck`.
     """
@@ -115,7 +113,6 @@ class ReplicaUpkeep:
         """Take a volume out of use. The next repairs copy its blocks, and then remove it from the journal.
 
         Args:
-            volume: The volume.
             is_lost: It will not return: its blocks do without it.
             accept_loss: Whether a lost one may have the only replicas of blocks.
 

@@ -78,8 +78,6 @@ class _Sending(NamedTuple):
     """What a call brings to each member. It does not change: a member may be asked again after the next call.
 
     Attributes:
-        block: The block.
-        stamp: Its stamp.
         offset: Offset of the bytes in the block.
         data: The bytes that the members do not have.
     """

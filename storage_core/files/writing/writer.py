@@ -59,8 +59,6 @@ class Writer(io.BufferedIOBase):
         """Open the end of the file: an earlier writer is fenced, and its last block is resealed.
 
         Args:
-            blocks: The file in the journal.
-            volumes: The volumes of its blocks.
             block_bytes: Length of a full block.
 
         Raises:

@@ -35,7 +35,7 @@ class Holder:
         opened: Opened = self.journal.apply(op).result
         blocks = JournalBlocks(self.journal, opened, lambda: (AT,))
         self.held[blocks.resource] = opened.stamp
-        self.lengths.watch(blocks.resource, blocks)
+        self.lengths.watch(blocks)
         return blocks
 
     def renew(self) -> None:
